@@ -1,0 +1,1 @@
+//! drain-keeper.

@@ -1,0 +1,2 @@
+//! drain-keeper.
+fn main() {}
