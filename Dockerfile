@@ -1,0 +1,36 @@
+# One image per component: --build-arg COMPONENT=drain-keeper. The result holds one binary, runs as 65532, needs no shell
+# and writes to no file, so its root file system can be read-only.
+#
+# Two ways in, chosen by --build-arg BINARY_FROM:
+#   build     compiles the component in BUILDER (the default; needs the repository as context)
+#   prebuilt  takes a binary that is there already: <context>/<COMPONENT>
+#
+# Built for the platform of the machine (or of --platform, where the builder emulates it): nothing here names one.
+
+ARG BUILDER=docker.io/library/rust:1.95-bookworm
+# glibc no older than the builder's, libgcc, and nothing else.
+ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
+ARG BINARY_FROM=build
+
+FROM ${BUILDER} AS build
+ARG COMPONENT
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    cargo build --release --locked --package "${COMPONENT}" && install -D "target/release/${COMPONENT}" /out/operator
+
+FROM scratch AS prebuilt
+ARG COMPONENT
+COPY ${COMPONENT} /out/operator
+
+FROM ${BINARY_FROM} AS binary
+
+FROM ${RUNTIME}
+ARG COMPONENT
+LABEL org.opencontainers.image.title="${COMPONENT}" \
+      org.opencontainers.image.source="https://github.com/nodeward/nodeward" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=binary --chmod=0555 /out/operator /operator
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/operator"]
