@@ -57,3 +57,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "nodeward.component.config" -}}
 {{- toYaml .values.config -}}
 {{- end -}}
+
+{{/*
+The values of drain-keeper as its templates use them: where readManagedUpgradeConfigMap is on, the configuration says so too.
+*/}}
+{{- define "nodeward.drainKeeper" -}}
+{{- $values := deepCopy .Values.drainKeeper -}}
+{{- if $values.readManagedUpgradeConfigMap.enabled -}}
+{{- $reference := dict "managedUpgradeConfigMap" (dict "namespace" $values.readManagedUpgradeConfigMap.namespace) -}}
+{{- $values = set $values "config" (mergeOverwrite $reference $values.config) -}}
+{{- end -}}
+{{- toJson (dict "component" "drain-keeper" "values" $values) -}}
+{{- end -}}
