@@ -1,0 +1,85 @@
+//! Namespace patterns: regular expressions, anchored only where the user anchors them.
+
+use std::fmt;
+
+use regex::Regex;
+
+/// Regular expressions that name namespaces, compiled once.
+#[derive(Clone, Default)]
+pub struct NamespacePatterns(Vec<Regex>);
+
+/// A pattern that is not a regular expression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("pattern {index} ({pattern:?}) is not a regular expression: {}{message}", Position(*.column))]
+pub struct PatternError {
+    /// Its place in the list, from 0.
+    pub index: usize,
+    /// The pattern.
+    pub pattern: String,
+    /// Where in the pattern, in characters from 1, if it can be told.
+    pub column: Option<usize>,
+    /// What is wrong there.
+    pub message: String,
+}
+
+struct Position(Option<usize>);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(column) => write!(f, "at character {column}, "),
+            None => Ok(()),
+        }
+    }
+}
+
+impl NamespacePatterns {
+    /// Compiles the patterns.
+    ///
+    /// # Errors
+    /// Names the first bad pattern, its index and the position in it.
+    pub fn compile(patterns: &[String]) -> Result<Self, PatternError> {
+        let compile = |(index, pattern): (usize, &String)| {
+            Regex::new(pattern).map_err(|error| explain(index, pattern, &error))
+        };
+        patterns.iter().enumerate().map(compile).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether any pattern matches, anywhere in the name unless it is anchored.
+    pub fn matches(&self, namespace: &str) -> bool {
+        self.first_match(namespace).is_some()
+    }
+
+    /// The first pattern that matches.
+    pub fn first_match(&self, namespace: &str) -> Option<&str> {
+        self.0.iter().find(|pattern| pattern.is_match(namespace)).map(Regex::as_str)
+    }
+
+    /// The patterns as written.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(Regex::as_str)
+    }
+}
+
+impl fmt::Debug for NamespacePatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl PartialEq for NamespacePatterns {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for NamespacePatterns {}
+
+fn explain(index: usize, pattern: &str, error: &regex::Error) -> PatternError {
+    let (column, message) = match regex_syntax::parse(pattern) {
+        Err(regex_syntax::Error::Parse(syntax)) => (Some(syntax.span().start.column), syntax.kind().to_string()),
+        Err(regex_syntax::Error::Translate(syntax)) => (Some(syntax.span().start.column), syntax.kind().to_string()),
+        _ => (None, error.to_string()),
+    };
+    PatternError { index, pattern: pattern.to_owned(), column, message }
+}

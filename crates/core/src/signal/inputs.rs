@@ -1,0 +1,139 @@
+//! What signals read besides the node itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::answer::{Answer, SignalNote};
+
+/// A kind, or some objects of it, that a signal reads: what must be watched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KindOfInterest {
+    /// Group and version, or `v1`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// In this namespace only; `None`: in all, or cluster-scoped.
+    pub namespace: Option<String>,
+    /// Only the object of this name.
+    pub name: Option<String>,
+    /// Only objects that this label selector matches, as the API takes it in a query.
+    pub selector: Option<String>,
+}
+
+impl KindOfInterest {
+    /// All objects of a kind.
+    pub fn all(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.into(), kind: kind.into(), namespace: None, name: None, selector: None }
+    }
+
+    /// Its API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Its version.
+    pub fn version(&self) -> &str {
+        self.api_version.split_once('/').map_or(self.api_version.as_str(), |(_, version)| version)
+    }
+
+    /// The usual plural of the kind, for messages; a CRD may choose another.
+    pub fn likely_plural(&self) -> String {
+        let lower = self.kind.to_lowercase();
+        let vowel_before_y = lower.len() > 1 && lower[..lower.len() - 1].ends_with(['a', 'e', 'i', 'o', 'u']);
+        if lower.ends_with('y') && !vowel_before_y {
+            format!("{}ies", &lower[..lower.len() - 1])
+        } else if ["s", "x", "z", "ch", "sh"].iter().any(|end| lower.ends_with(end)) {
+            format!("{lower}es")
+        } else {
+            format!("{lower}s")
+        }
+    }
+}
+
+/// `apiVersion/Kind`, and what narrows it.
+impl fmt::Display for KindOfInterest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.api_version, self.kind)?;
+        match (&self.namespace, &self.name) {
+            (Some(namespace), Some(name)) => write!(f, " {namespace}/{name}")?,
+            (Some(namespace), None) => write!(f, " in {namespace}")?,
+            (None, Some(name)) => write!(f, " {name}")?,
+            (None, None) => {}
+        }
+        self.selector.as_ref().map_or(Ok(()), |selector| write!(f, " ({selector})"))
+    }
+}
+
+/// What is known of a kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KindState {
+    /// The API server does not serve it.
+    Absent,
+    /// Its first list is not complete.
+    Syncing,
+    /// The API server answers 403, with this message.
+    Forbidden(String),
+    /// Its objects.
+    Objects(Vec<Arc<Value>>),
+}
+
+/// The state of every kind that a signal reads.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SignalInputs(HashMap<KindOfInterest, KindState>);
+
+impl SignalInputs {
+    /// Sets the state of a kind.
+    pub fn insert(&mut self, kind: KindOfInterest, state: KindState) {
+        self.0.insert(kind, state);
+    }
+
+    /// The state of a kind; one that nobody has set is syncing.
+    pub fn get(&self, kind: &KindOfInterest) -> &KindState {
+        self.0.get(kind).unwrap_or(&KindState::Syncing)
+    }
+
+    /// Forgets a kind.
+    pub fn remove(&mut self, kind: &KindOfInterest) {
+        self.0.remove(kind);
+    }
+
+    /// The objects of a kind, or the answer of whoever needs them.
+    pub(super) fn objects(&self, kind: &KindOfInterest) -> Result<&[Arc<Value>], Answer> {
+        match self.get(kind) {
+            KindState::Objects(objects) => Ok(objects),
+            KindState::Absent => Err(Answer::no().with_note(SignalNote::info(
+                format!("absent/{kind}"),
+                format!(
+                    "The API server does not serve {} {}: this signal counts as absent until it does.",
+                    kind.api_version, kind.kind
+                ),
+            ))),
+            KindState::Syncing => Err(Answer::unknown(SignalNote::info(
+                format!("syncing/{kind}"),
+                format!("{} {} is still being listed.", kind.api_version, kind.kind),
+            ))),
+            KindState::Forbidden(message) => Err(Answer::unknown(SignalNote::warning(
+                format!("forbidden/{kind}"),
+                format!(
+                    "{} {} may not be read. Add this rule to the component's role (in the chart: extraReadRules): \
+                     apiGroups: [\"{}\"], resources: [\"{}\"], verbs: [\"get\", \"list\", \"watch\"]. The API server said: {}",
+                    kind.api_version,
+                    kind.kind,
+                    kind.group(),
+                    resource_named_in(message).map_or_else(|| kind.likely_plural(), str::to_owned),
+                    message.trim(),
+                ),
+            ))),
+        }
+    }
+}
+
+/// A 403 names the resource as the API server's role check saw it: `… cannot list resource "plans" in API group …`.
+fn resource_named_in(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("resource \"")?;
+    let (resource, _) = rest.split_once('"')?;
+    (!resource.is_empty()).then_some(resource)
+}

@@ -1,0 +1,153 @@
+//! The Machine Config Operator: which pool a node belongs to, and when it drains a node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::inputs::KindOfInterest;
+use crate::node::DrainingNode;
+use crate::selector::Selector;
+
+/// `drain-<hash>` or `uncordon-<hash>`: what the machine config daemon asks of the controller.
+const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+/// The last of those that the controller has completed.
+const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+/// State of the machine config daemon.
+const STATE: &str = "machineconfiguration.openshift.io/state";
+
+/// MachineConfigPools, which are cluster-scoped.
+pub(super) fn pool_kind() -> KindOfInterest {
+    KindOfInterest::all("machineconfiguration.openshift.io/v1", "MachineConfigPool")
+}
+
+/// The pool that a node belongs to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NodePool {
+    /// This one.
+    Member(Pool),
+    /// The Machine Config Operator does not manage the node.
+    Unmanaged,
+    /// Which one cannot be told.
+    Undecided(PoolProblem),
+}
+
+/// Why a node's pool cannot be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PoolProblem {
+    /// The Machine Config Operator refuses nodes of several custom pools, masters too.
+    SeveralCustomPools(Vec<String>),
+    /// A pool cannot be read.
+    Malformed(String),
+}
+
+/// What is read of a MachineConfigPool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pool {
+    pub name: String,
+    selector: Selector,
+    machines: Option<i64>,
+    updated: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct WrittenPool {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_selector: Option<LabelSelector>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    machine_count: Option<i64>,
+    updated_machine_count: Option<i64>,
+}
+
+impl Pool {
+    fn read(object: &Value) -> Result<Self, String> {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("without a name").to_owned();
+        let pool = WrittenPool::deserialize(object).map_err(|error| format!("MachineConfigPool {name}: {error}"))?;
+        let selector = Selector::parse(pool.spec.node_selector.as_ref())
+            .map_err(|error| format!("MachineConfigPool {name}: spec.nodeSelector: {error}"))?;
+        Ok(Self {
+            name: pool.metadata.name,
+            selector,
+            machines: pool.status.machine_count,
+            updated: pool.status.updated_machine_count,
+        })
+    }
+
+    /// Whether some of its machines are still to be updated.
+    pub fn is_updating(&self) -> Result<bool, String> {
+        match (self.machines, self.updated) {
+            (Some(machines), Some(updated)) => Ok(machines != updated),
+            _ => Err(format!(
+                "MachineConfigPool {} has no status.machineCount and status.updatedMachineCount",
+                self.name
+            )),
+        }
+    }
+
+    /// A pool without a selector, or with an empty one, has no nodes.
+    fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        !self.selector.is_empty() && self.selector.matches(labels)
+    }
+}
+
+/// The node's pool, chosen as the Machine Config Operator chooses it (`pkg/helpers`, `GetPoolsForNode`): Windows nodes
+/// have none; several custom pools are refused, even for a master; then master, then the custom pool, then worker. One
+/// pool that cannot be read leaves all undecided, as it does there.
+pub(super) fn pool_of(node: &DrainingNode, pools: &[Arc<Value>]) -> NodePool {
+    if node.labels.get("kubernetes.io/os").is_some_and(|os| os == "windows") {
+        return NodePool::Unmanaged;
+    }
+    let pools: Vec<Pool> = match pools.iter().map(|pool| Pool::read(pool)).collect() {
+        Ok(pools) => pools,
+        Err(problem) => return NodePool::Undecided(PoolProblem::Malformed(problem)),
+    };
+    let (mut master, mut worker, mut custom) = (None, None, Vec::new());
+    for pool in pools.into_iter().filter(|pool| pool.selects(&node.labels)) {
+        match pool.name.as_str() {
+            "master" => master = Some(pool),
+            "worker" => worker = Some(pool),
+            _ => custom.push(pool),
+        }
+    }
+    if custom.len() > 1 {
+        let mut names: Vec<String> = custom.into_iter().map(|pool| pool.name).collect();
+        names.sort();
+        return NodePool::Undecided(PoolProblem::SeveralCustomPools(names));
+    }
+    master.or_else(|| custom.pop()).or(worker).map_or(NodePool::Unmanaged, NodePool::Member)
+}
+
+/// Whether the Machine Config Operator is draining the node, and what says so: it has been asked for a drain that is not
+/// complete; on versions that do not ask by annotation, the daemon is `Working`, or `Degraded`, which it becomes after an
+/// hour of failed drain.
+pub(super) fn is_draining(node: &DrainingNode) -> (bool, String) {
+    let annotation = |key: &str| node.annotations.get(key).map(String::as_str);
+    match (annotation(DESIRED_DRAIN), annotation(LAST_APPLIED_DRAIN), annotation(STATE)) {
+        (Some(desired), last, _) => {
+            let draining = desired.starts_with("drain-") && last != Some(desired);
+            (draining, format!("{DESIRED_DRAIN} is {desired}, lastAppliedDrain is {}", last.unwrap_or("not set")))
+        }
+        (None, _, Some(state)) => (matches!(state, "Working" | "Degraded"), format!("{STATE} is {state}")),
+        (None, _, None) => (false, format!("neither {DESIRED_DRAIN} nor {STATE} is set")),
+    }
+}

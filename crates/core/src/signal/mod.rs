@@ -1,0 +1,234 @@
+//! "Is this cluster, or this node's pool, upgrading?": one type, shared by the components. What each does with the answer
+//! differs; the question does not.
+
+mod answer;
+mod drain_mark;
+mod expression;
+mod inputs;
+mod machine_config;
+mod node_mark;
+mod openshift;
+mod preset;
+mod resource;
+mod spec;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::answer::{Answer, NoteLevel, SignalNote, Truth};
+pub use self::drain_mark::{BeingDrained, CountsAsDrain, DrainMarks};
+pub use self::expression::{Expression, ExpressionError};
+pub use self::inputs::{KindOfInterest, KindState, SignalInputs};
+pub use self::node_mark::{NodeMark, NodeMarkPlace};
+pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout};
+pub use self::preset::Preset;
+pub use self::spec::{ResourceSpec, SignalSpec};
+
+use self::resource::ResourceSignal;
+use crate::node::{DrainingNode, NodeView};
+
+/// How deeply `anyOf` and `allOf` may be nested.
+pub const MAX_NESTING: usize = 16;
+
+/// A compiled upgrade signal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "SignalSpec", into = "SignalSpec")]
+pub struct UpgradeSignal {
+    spec: SignalSpec,
+    root: Compiled,
+}
+
+#[derive(Debug, Clone)]
+enum Compiled {
+    Always,
+    OpenShift,
+    OpenShiftClusterVersion,
+    Preset(Preset),
+    Node(NodeMark),
+    Resource(Box<ResourceSignal>),
+    AnyOf(Vec<Compiled>),
+    AllOf(Vec<Compiled>),
+}
+
+/// Why a signal, or what counts as a drain under it, cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignalError {
+    /// An `anyOf` or `allOf` without members.
+    #[error("{0} needs at least one signal")]
+    Empty(&'static str),
+    /// Nested beyond [`MAX_NESTING`].
+    #[error("anyOf and allOf are nested more than {MAX_NESTING} deep")]
+    TooDeep,
+    /// A `resource` whose `apiVersion`, `kind` or `name` cannot be one.
+    #[error("resource: {0}")]
+    Resource(String),
+    /// A `resource` whose expression is refused.
+    #[error("resource {resource}: when: {error}")]
+    Expression {
+        /// `apiVersion` and kind.
+        resource: String,
+        /// Why.
+        error: ExpressionError,
+    },
+    /// Nothing says which cordoned nodes are being drained.
+    #[error(
+        "upgradeSignal {0} does not say which cordoned nodes are being drained: set countsAsDrain to an annotation, label or \
+         taint that your drainer puts on a node, or to all (every cordoned node counts, parked ones too)"
+    )]
+    NoDrainMark(String),
+    /// `countsAsDrain: nodeDrain`.
+    #[error(
+        "countsAsDrain: nodeDrain needs drain-lock, which is not part of this version: use an annotation, label or taint, \
+         or all"
+    )]
+    NeedsDrainLock,
+}
+
+impl UpgradeSignal {
+    /// Checks a signal and compiles its expressions.
+    ///
+    /// # Errors
+    /// An empty `anyOf` or `allOf`, nesting beyond [`MAX_NESTING`], or a `resource` that cannot be read.
+    pub fn compile(spec: SignalSpec) -> Result<Self, SignalError> {
+        let root = Compiled::new(&spec, 0)?;
+        Ok(Self { spec, root })
+    }
+
+    /// The signal as configured.
+    pub fn spec(&self) -> &SignalSpec {
+        &self.spec
+    }
+
+    /// What must be watched to evaluate it, each once.
+    pub fn kinds(&self) -> Vec<KindOfInterest> {
+        let mut kinds = Vec::new();
+        self.root.for_each_leaf(&mut |leaf| kinds.extend(leaf.kinds()));
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+
+    /// Whether an upgrade is on that concerns this node.
+    pub fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+        self.root.evaluate(inputs, node, details)
+    }
+
+    /// Taints besides `node.kubernetes.io/unschedulable` that cordon a node under this signal.
+    pub fn cordon_taints(&self) -> Vec<NodeMark> {
+        let mut taints: Vec<NodeMark> = Vec::new();
+        self.root.for_each_leaf(&mut |leaf| {
+            if let Compiled::Preset(preset) = leaf
+                && let Some(taint) = preset.cordon_taint()
+                && !taints.contains(&taint)
+            {
+                taints.push(taint);
+            }
+        });
+        taints
+    }
+
+    /// What the user must switch on elsewhere for the presets in this signal, a sentence each.
+    pub fn requirements(&self) -> Vec<&'static str> {
+        let mut sentences = Vec::new();
+        self.root.for_each_leaf(&mut |leaf| {
+            if let Compiled::Preset(preset) = leaf
+                && !sentences.contains(&preset.requirement())
+            {
+                sentences.push(preset.requirement());
+            }
+        });
+        sentences
+    }
+
+    /// Whether the `openshift` signal is part of it.
+    pub fn includes_openshift(&self) -> bool {
+        let mut found = false;
+        self.root.for_each_leaf(&mut |leaf| found |= matches!(leaf, Compiled::OpenShift));
+        found
+    }
+}
+
+/// No signal configured means `openshift`: nothing is ever forced elsewhere by default.
+impl Default for UpgradeSignal {
+    fn default() -> Self {
+        Self { spec: SignalSpec::OpenShift, root: Compiled::OpenShift }
+    }
+}
+
+impl PartialEq for UpgradeSignal {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+}
+
+impl TryFrom<SignalSpec> for UpgradeSignal {
+    type Error = SignalError;
+
+    fn try_from(spec: SignalSpec) -> Result<Self, SignalError> {
+        Self::compile(spec)
+    }
+}
+
+impl From<UpgradeSignal> for SignalSpec {
+    fn from(signal: UpgradeSignal) -> Self {
+        signal.spec
+    }
+}
+
+impl Compiled {
+    fn new(spec: &SignalSpec, depth: usize) -> Result<Self, SignalError> {
+        if depth > MAX_NESTING {
+            return Err(SignalError::TooDeep);
+        }
+        let all = |members: &[SignalSpec], name| match members {
+            [] => Err(SignalError::Empty(name)),
+            members => members.iter().map(|member| Self::new(member, depth + 1)).collect::<Result<Vec<_>, _>>(),
+        };
+        Ok(match spec {
+            SignalSpec::Always => Self::Always,
+            SignalSpec::OpenShift => Self::OpenShift,
+            SignalSpec::OpenShiftClusterVersion => Self::OpenShiftClusterVersion,
+            SignalSpec::Preset(preset) => Self::Preset(*preset),
+            SignalSpec::Node(mark) => Self::Node(mark.clone()),
+            SignalSpec::Resource(resource) => Self::Resource(Box::new(ResourceSignal::compile(resource)?)),
+            SignalSpec::AnyOf(members) => Self::AnyOf(all(members, "anyOf")?),
+            SignalSpec::AllOf(members) => Self::AllOf(all(members, "allOf")?),
+        })
+    }
+
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(&Self)) {
+        match self {
+            Self::AnyOf(members) | Self::AllOf(members) => {
+                for member in members {
+                    member.for_each_leaf(visit);
+                }
+            }
+            leaf => visit(leaf),
+        }
+    }
+
+    fn kinds(&self) -> Vec<KindOfInterest> {
+        match self {
+            Self::OpenShift => openshift::kinds(),
+            Self::OpenShiftClusterVersion => vec![openshift::cluster_version_kind()],
+            Self::Preset(preset) => preset.kinds(),
+            Self::Resource(resource) => vec![resource.kind().clone()],
+            Self::Always | Self::Node(_) | Self::AnyOf(_) | Self::AllOf(_) => Vec::new(),
+        }
+    }
+
+    fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+        match self {
+            Self::Always => Answer::yes(None),
+            Self::OpenShift => openshift::upgrading(inputs, node, details),
+            Self::OpenShiftClusterVersion => openshift::cluster_version_progressing(inputs),
+            Self::Preset(preset) => preset.evaluate(inputs, node, details),
+            Self::Node(mark) => mark.as_answer(details),
+            Self::Resource(resource) => resource.evaluate(inputs, node, details),
+            Self::AnyOf(members) => Answer::any_of(members.iter().map(|m| m.evaluate(inputs, node, details))),
+            Self::AllOf(members) => Answer::all_of(members.iter().map(|m| m.evaluate(inputs, node, details))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! OpenShift's signals: managed-upgrade-operator's UpgradeConfig with the node's MachineConfigPool, and ClusterVersion.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::answer::{Answer, SignalNote, Truth};
+use super::inputs::{KindOfInterest, SignalInputs};
+use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
+use crate::node::{DrainingNode, NodeView};
+
+/// managed-upgrade-operator's UpgradeConfigs.
+fn upgrade_config_kind() -> KindOfInterest {
+    KindOfInterest::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig")
+}
+
+/// What the `openshift` signal reads.
+pub(super) fn kinds() -> Vec<KindOfInterest> {
+    vec![upgrade_config_kind(), pool_kind()]
+}
+
+/// The cluster's one ClusterVersion.
+pub(super) fn cluster_version_kind() -> KindOfInterest {
+    KindOfInterest { name: Some("version".to_owned()), ..KindOfInterest::all("config.openshift.io/v1", "ClusterVersion") }
+}
+
+/// Whether an UpgradeConfig is upgrading and the node's own pool is not done.
+pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+    let configs = match inputs.objects(&upgrade_config_kind()) {
+        Ok(configs) => configs,
+        Err(answer) => return answer,
+    };
+    let upgrade = Answer::any_of(configs.iter().map(|config| config_is_upgrading(config)));
+    if upgrade.truth != Truth::Yes {
+        return upgrade;
+    }
+    let pool = match inputs.objects(&pool_kind()) {
+        Ok(pools) => pool_is_updating(node, details, pools),
+        Err(answer) => answer,
+    };
+    // The pool has no start of its own: the upgrade's stands.
+    let since = upgrade.since;
+    let both = Answer::all_of([upgrade, pool]);
+    Answer { since: if both.truth == Truth::Yes { since } else { None }, ..both }
+}
+
+fn pool_is_updating(node: &NodeView, details: &DrainingNode, pools: &[Arc<Value>]) -> Answer {
+    let malformed = |problem: String| Answer::unknown(SignalNote::warning(format!("malformed/{problem}"), problem));
+    match pool_of(details, pools) {
+        NodePool::Member(pool) => match pool.is_updating() {
+            Ok(true) => Answer::yes(None),
+            Ok(false) => Answer::no(),
+            Err(problem) => malformed(problem),
+        },
+        NodePool::Unmanaged => Answer::no().with_note(SignalNote::info(
+            format!("no-pool/{}", node.name),
+            format!("No MachineConfigPool selects node {}: the upgrade does not concern it.", node.name),
+        )),
+        NodePool::Undecided(PoolProblem::SeveralCustomPools(names)) => Answer::unknown(SignalNote::warning(
+            format!("several-pools/{}/{}", node.name, names.join(",")),
+            format!(
+                "Node {} is in {} custom MachineConfigPools ({}), which the Machine Config Operator refuses: leave it in one.",
+                node.name,
+                names.len(),
+                names.join(", ")
+            ),
+        )),
+        NodePool::Undecided(PoolProblem::Malformed(problem)) => malformed(problem),
+    }
+}
+
+/// The part of an UpgradeConfig that tells whether its upgrade runs.
+enum ConfigState {
+    Upgrading(Option<Timestamp>),
+    NotUpgrading,
+    Malformed(String),
+}
+
+fn config_is_upgrading(config: &Value) -> Answer {
+    match config_state(config) {
+        ConfigState::Upgrading(since) => Answer::yes(since),
+        ConfigState::NotUpgrading => Answer::no(),
+        ConfigState::Malformed(problem) => {
+            let name = full_name(config);
+            Answer::unknown(SignalNote::warning(
+                format!("malformed/UpgradeConfig/{name}/{problem}"),
+                format!("UpgradeConfig {name} cannot be read: {problem}."),
+            ))
+        }
+    }
+}
+
+/// Reads the history entry of the version that is wanted; the first one, as managed-upgrade-operator does.
+fn config_state(config: &Value) -> ConfigState {
+    let malformed = |problem: &str| ConfigState::Malformed(problem.to_owned());
+    let Some(version) = config.pointer("/spec/desired/version").and_then(Value::as_str) else {
+        return malformed("spec.desired.version is not a string");
+    };
+    let history = match config.pointer("/status/history") {
+        None | Some(Value::Null) => return match config.get("status") {
+            None | Some(Value::Null | Value::Object(_)) => ConfigState::NotUpgrading,
+            Some(_) => malformed("status is not an object"),
+        },
+        Some(Value::Array(history)) => history,
+        Some(_) => return malformed("status.history is not a list"),
+    };
+    if history.iter().any(|entry| !entry.get("version").is_some_and(Value::is_string)) {
+        return malformed("an entry of status.history has no version");
+    }
+    let Some(entry) = history.iter().find(|entry| entry["version"] == version) else {
+        return ConfigState::NotUpgrading;
+    };
+    match entry.get("phase").and_then(Value::as_str) {
+        Some("Upgrading") => match optional_time(entry.get("startTime")) {
+            Ok(since) => ConfigState::Upgrading(since),
+            Err(()) => malformed("startTime of its history entry is not a time"),
+        },
+        Some(_) => ConfigState::NotUpgrading,
+        None => malformed("phase of its history entry is not a string"),
+    }
+}
+
+/// Whether the ClusterVersion is `Progressing`.
+pub(super) fn cluster_version_progressing(inputs: &SignalInputs) -> Answer {
+    match inputs.objects(&cluster_version_kind()) {
+        Ok(versions) => Answer::any_of(versions.iter().map(|version| progressing(version))),
+        Err(answer) => answer,
+    }
+}
+
+fn progressing(version: &Value) -> Answer {
+    let malformed = |problem: &str| {
+        let name = full_name(version);
+        Answer::unknown(SignalNote::warning(
+            format!("malformed/ClusterVersion/{name}/{problem}"),
+            format!("ClusterVersion {name} cannot be read: {problem}."),
+        ))
+    };
+    let Some(conditions) = version.pointer("/status/conditions").and_then(Value::as_array) else {
+        return malformed("status.conditions is not a list");
+    };
+    let Some(condition) = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some("Progressing")) else {
+        return malformed("status.conditions has no Progressing");
+    };
+    match condition.get("status").and_then(Value::as_str) {
+        Some("True") => match optional_time(condition.get("lastTransitionTime")) {
+            Ok(since) => Answer::yes(since),
+            Err(()) => malformed("lastTransitionTime of Progressing is not a time"),
+        },
+        Some("False") => Answer::no(),
+        Some("Unknown") => malformed("Progressing is Unknown"),
+        _ => malformed("status of Progressing is neither True, False nor Unknown"),
+    }
+}
+
+/// The UpgradeConfig's own wait before budgets are overridden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PdbForceDrainTimeout {
+    /// There is no upgrading UpgradeConfig, or it sets none.
+    NotSet,
+    /// This long, in whole minutes; 0 is legal.
+    Minutes(SignedDuration),
+    /// It sets something else; the text says what.
+    Malformed(String),
+}
+
+/// `spec.PDBForceDrainTimeout` (minutes) of the UpgradeConfig that is upgrading; of several, the longest.
+pub fn pdb_force_drain_timeout(inputs: &SignalInputs) -> PdbForceDrainTimeout {
+    let Ok(configs) = inputs.objects(&upgrade_config_kind()) else {
+        return PdbForceDrainTimeout::NotSet;
+    };
+    let mut longest = PdbForceDrainTimeout::NotSet;
+    for config in configs.iter().filter(|config| matches!(config_state(config), ConfigState::Upgrading(_))) {
+        let timeout = match config.pointer("/spec/PDBForceDrainTimeout") {
+            None | Some(Value::Null) => continue,
+            Some(value) => value.as_i64().filter(|minutes| (0..=i64::from(i32::MAX)).contains(minutes)).ok_or(value),
+        };
+        match (timeout, &longest) {
+            (Err(value), _) => {
+                let name = full_name(config);
+                return PdbForceDrainTimeout::Malformed(format!(
+                    "UpgradeConfig {name}: spec.PDBForceDrainTimeout is {value}, not a whole number of minutes"
+                ));
+            }
+            (Ok(minutes), PdbForceDrainTimeout::Minutes(known)) if SignedDuration::from_mins(minutes) <= *known => {}
+            (Ok(minutes), _) => longest = PdbForceDrainTimeout::Minutes(SignedDuration::from_mins(minutes)),
+        }
+    }
+    longest
+}
+
+fn optional_time(value: Option<&Value>) -> Result<Option<Timestamp>, ()> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => text.parse().map(Some).map_err(|_| ()),
+        Some(_) => Err(()),
+    }
+}
+
+fn full_name(object: &Value) -> String {
+    let field = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let name = field("/metadata/name").unwrap_or("without a name");
+    field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}

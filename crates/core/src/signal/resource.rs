@@ -1,0 +1,85 @@
+//! The `resource` signal: an expression over objects of any kind.
+
+use serde_json::Value;
+
+use super::SignalError;
+use super::answer::{Answer, SignalNote, Truth};
+use super::expression::Expression;
+use super::inputs::{KindOfInterest, SignalInputs};
+use super::spec::ResourceSpec;
+use crate::node::{DrainingNode, NodeView};
+
+/// A `resource` signal whose expression is compiled.
+#[derive(Debug, Clone)]
+pub(super) struct ResourceSignal {
+    kind: KindOfInterest,
+    when: Expression,
+}
+
+impl ResourceSignal {
+    pub(super) fn compile(spec: &ResourceSpec) -> Result<Self, SignalError> {
+        let refuse = |problem: String| Err(SignalError::Resource(problem));
+        let (group, version) = spec.api_version.split_once('/').unwrap_or(("", &spec.api_version));
+        if version.is_empty() || version.contains('/') || (group.is_empty() && spec.api_version.contains('/')) {
+            return refuse(format!("apiVersion {:?} is neither group/version nor v1", spec.api_version));
+        }
+        if !spec.kind.starts_with(|c: char| c.is_ascii_uppercase()) || !spec.kind.bytes().all(|c| c.is_ascii_alphanumeric()) {
+            return refuse(format!("kind {:?} is not a kind: write it as in a manifest, such as Plan", spec.kind));
+        }
+        for (field, value) in [("name", &spec.name), ("namespace", &spec.namespace)] {
+            if value.as_deref() == Some("") {
+                return refuse(format!("{field} is empty: leave it out for any"));
+            }
+        }
+        let kind = KindOfInterest {
+            api_version: spec.api_version.clone(),
+            kind: spec.kind.clone(),
+            namespace: spec.namespace.clone(),
+            name: spec.name.clone(),
+            selector: spec.selector.as_ref().map(ToString::to_string).filter(|selector| !selector.is_empty()),
+        };
+        let when = Expression::compile(&spec.when)
+            .map_err(|error| SignalError::Expression { resource: format!("{} {}", spec.api_version, spec.kind), error })?;
+        Ok(Self { kind, when })
+    }
+
+    pub(super) fn kind(&self) -> &KindOfInterest {
+        &self.kind
+    }
+
+    /// Yes if the expression is true for any object; Unknown if for none, and for some it cannot be told.
+    pub(super) fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+        let objects = match inputs.objects(&self.kind) {
+            Ok(objects) => objects,
+            Err(answer) => return answer,
+        };
+        let node = node.to_expression_value(details);
+        let mut failed: Option<(String, String)> = None;
+        for object in objects {
+            match self.when.is_true(object, &node) {
+                Ok(true) => return Answer::yes(None),
+                Ok(false) => {}
+                Err(problem) => {
+                    failed.get_or_insert_with(|| (name_of(object), problem));
+                }
+            }
+        }
+        let Some((object, problem)) = failed else {
+            return Answer { truth: Truth::No, since: None, notes: Vec::new() };
+        };
+        Answer::unknown(SignalNote::warning(
+            format!("expression/{}/{}", self.kind, self.when),
+            format!(
+                "The expression {:?} cannot be decided for {} {object}, which does not count as upgrading: {problem}",
+                self.when.source(),
+                self.kind.kind
+            ),
+        ))
+    }
+}
+
+fn name_of(object: &Value) -> String {
+    let field = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let name = field("/metadata/name").unwrap_or("without a name");
+    field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
