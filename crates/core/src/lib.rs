@@ -1,1 +1,16 @@
-//! Placeholder.
+//! The pure decisions of Nodeward. No I/O, no clock, no async runtime, no Kubernetes client: `now` is a parameter, and
+//! what was observed comes in as plain values.
+
+pub mod budget;
+pub mod deadline;
+pub mod duration;
+pub mod hold;
+pub mod id;
+pub mod node;
+pub mod pattern;
+pub mod pod;
+pub mod predicate;
+pub mod selector;
+pub mod signal;
+pub mod strategy;
+pub mod verdict;

@@ -1,1 +1,47 @@
-//! Placeholder.
+//! The imperative shell that every Nodeward operator shares.
+//!
+//! An operator's `main` parses its arguments and calls [`run`]; everything around the operator's own loop
+//! (logging, clients, caches, leader election, Events, metrics, probes, config with hot reload, shutdown) lives here.
+//! What an operator decides is pure and lives elsewhere: nothing in this crate knows about nodes or budgets.
+
+pub mod admin;
+pub mod args;
+pub mod backoff;
+pub mod cache;
+pub mod client;
+pub mod component;
+pub mod config;
+pub mod discovery;
+pub mod events;
+pub mod leader;
+pub mod limiter;
+pub mod liveness;
+pub mod metrics;
+pub mod operator;
+pub mod readiness;
+pub mod refusal;
+pub mod shutdown;
+pub mod sleep;
+pub mod supervise;
+pub mod telemetry;
+pub mod wake;
+
+pub use args::{LogFormat, OperatorArgs};
+pub use backoff::{BackoffPolicy, Backoffs};
+pub use cache::{Cache, CacheState, ObjectKey, Selection, WatchHealth, Watches};
+pub use client::Clients;
+pub use component::Component;
+pub use config::{ConfigError, ConfigHandle, ConfigMapSource, ConfigMapText};
+pub use discovery::{DynamicCache, DynamicTarget, KindRegistry, KindState};
+pub use events::{EventSink, EventSpec, Severity};
+pub use leader::{LeaderState, Leadership};
+pub use limiter::TokenBucket;
+pub use liveness::{Liveness, Progress};
+pub use metrics::Metrics;
+pub use operator::{OperatorContext, run};
+pub use readiness::Readiness;
+pub use refusal::Refusal;
+pub use sleep::sleep_until;
+pub use supervise::Supervisor;
+pub use tokio_util::sync::CancellationToken;
+pub use wake::Wake;

@@ -1,1 +1,19 @@
-//! Placeholder.
+//! A real Kubernetes control plane on this machine, with fleets, workloads and faults.
+//!
+//! Nothing is pulled from an image registry: etcd, the API server, the controller manager, the scheduler, kwok (which
+//! plays the kubelets), helm and kubectl are built once from pinned Go modules ([`toolchain`]) and run as plain
+//! processes on loopback ([`control_plane`]). Whatever ends the process that started them, a SIGKILL included, ends
+//! them too ([`process`]).
+
+pub mod bulk;
+pub mod control_plane;
+pub mod fleet;
+mod pki;
+pub mod ports;
+pub mod process;
+pub mod progress;
+pub mod toolchain;
+pub mod wait;
+pub mod workload;
+
+pub use control_plane::{AuditScope, ControlPlane, Options};

@@ -22,6 +22,10 @@ pub const MAX_SOURCE: usize = 1024;
 const MAX_DEPTH: usize = 48;
 /// How many of the characters that can deepen the tree it may hold, before anything recursive looks at it.
 const MAX_STRUCTURE: usize = 256;
+/// How deep the parser goes before it gives up; parentheses count there, and leave nothing in the tree.
+const MAX_PARSED_DEPTH: u16 = 96;
+/// Stack of the parser, in bytes; only what is used is ever backed by memory.
+const PARSER_STACK: usize = 128 << 20;
 /// What one evaluation may cost, roughly in bytes looked at: about 100,000 steps of a comprehension.
 const MAX_COST: u64 = 4_000_000;
 /// What one value costs, besides its bytes.
@@ -155,23 +159,16 @@ impl Expression {
         if source.bytes().filter(|c| b"([{.!-+*/%?<>=&|".contains(c)).count() > MAX_STRUCTURE {
             return Err(ExpressionError::TooDeep);
         }
-        let parsed = catch_unwind(|| Parser::new().max_recursion_depth(64).parse_with_source_info(source));
-        let (mut root, positions) = match parsed {
-            Ok(Ok(parsed)) => parsed,
-            Ok(Err(errors)) => return Err(ExpressionError::Syntax(explain(&errors))),
-            Err(_) => return Err(ExpressionError::Syntax("the parser cannot read it".to_owned())),
-        };
-        let position = |id| {
-            let (start, _) = positions.offset_for(id)?;
-            let before = source.get(..start as usize)?;
-            let line = before.matches('\n').count() + 1;
-            Some((line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1))
-        };
-        let mut check = Check { position: &position, scope: Vec::new(), patterns: BTreeMap::new() };
-        check.expression(&root, 0)?;
-        let patterns = Arc::new(check.patterns);
-        meter(&mut root);
-        Ok(Self(Arc::new(Checked { source: source.to_owned(), root, patterns })))
+        // The parser recurses through a dozen frames a level, more than the stack of an ordinary thread has room for.
+        std::thread::scope(|scope| {
+            let parser = std::thread::Builder::new().name("expression".to_owned()).stack_size(PARSER_STACK);
+            let parsed = parser.spawn_scoped(scope, || Checked::parse(source)).map(std::thread::ScopedJoinHandle::join);
+            match parsed {
+                Ok(Ok(checked)) => checked.map(|checked| Self(Arc::new(checked))),
+                Ok(Err(_)) => Err(ExpressionError::Syntax("the parser cannot read it".to_owned())),
+                Err(error) => Err(ExpressionError::Syntax(format!("there is no room to parse it: {error}"))),
+            }
+        })
     }
 
     /// The expression as written.
@@ -201,6 +198,24 @@ impl Expression {
             Ok(Err(problem)) => Err(problem),
             Err(_) => Err("its evaluation failed".to_owned()),
         }
+    }
+}
+
+impl Checked {
+    fn parse(source: &str) -> Result<Self, ExpressionError> {
+        let parsed = Parser::new().max_recursion_depth(MAX_PARSED_DEPTH).parse_with_source_info(source);
+        let (mut root, positions) = parsed.map_err(|errors| ExpressionError::Syntax(explain(&errors)))?;
+        let position = |id| {
+            let (start, _) = positions.offset_for(id)?;
+            let before = source.get(..start as usize)?;
+            let line = before.matches('\n').count() + 1;
+            Some((line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1))
+        };
+        let mut check = Check { position: &position, scope: Vec::new(), patterns: BTreeMap::new() };
+        check.expression(&root, 0)?;
+        let patterns = Arc::new(check.patterns);
+        meter(&mut root);
+        Ok(Self { source: source.to_owned(), root, patterns })
     }
 }
 

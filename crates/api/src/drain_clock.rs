@@ -1,0 +1,88 @@
+//! What drain-keeper remembers in the cluster, so that a restart or a second leader goes on from the API alone.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Value of the Node annotation [`crate::annotation::DRAIN_CLOCK`]: when the node's drain began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainClock {
+    /// When the drain began: every deadline counts from here.
+    pub start: Timestamp,
+    /// What `start` was read from.
+    pub from: ClockSource,
+    /// The node's boot when the clock started; another boot means that the drain did its work.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// `timeAdded` of the cordon that this clock covers, where it has one; another means that the node was uncordoned and
+    /// cordoned again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned_at: Option<Timestamp>,
+    /// When the node was uncordoned; a cordon within the flap tolerance continues this clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncordoned_at: Option<Timestamp>,
+    /// The drain has ended (the node booted anew while cordoned): the next cordon is a new drain however soon it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+}
+
+impl DrainClock {
+    /// Reads the annotation's value.
+    ///
+    /// # Errors
+    /// When it is not the JSON that [`DrainClock`]'s `Display` writes.
+    pub fn parse(value: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(value)
+    }
+}
+
+impl fmt::Display for DrainClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// What the start of a drain's clock was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClockSource {
+    /// `timeAdded` of the cordon's taint.
+    Taint,
+    /// The taint has no `timeAdded`: when drain-keeper first saw the cordon.
+    FirstSeen,
+    /// The upgrade began after the cordon.
+    Upgrade,
+    /// The node was cordoned before, and only then became part of an upgrade or a drain.
+    Gate,
+    /// The node booted anew while cordoned.
+    Reboot,
+}
+
+/// Value of the PodDisruptionBudget annotation [`crate::annotation::LAST_OVERRIDE`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastOverride {
+    /// When the budget was overridden.
+    pub at: Timestamp,
+    /// Name of the pod that it was overridden for.
+    pub pod: String,
+    /// UID of that pod.
+    pub uid: String,
+}
+
+impl LastOverride {
+    /// Reads the annotation's value.
+    ///
+    /// # Errors
+    /// When it is not the JSON that [`LastOverride`]'s `Display` writes.
+    pub fn parse(value: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(value)
+    }
+}
+
+impl fmt::Display for LastOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}

@@ -1,0 +1,13 @@
+//! Labels that Nodeward reads or writes.
+
+/// On a Pod: how a drain treats it, see [`crate::opt_out`].
+pub const DRAIN: &str = "nodeward.dev/drain";
+
+/// On a PodDisruptionBudget: [`FORCE_DRAIN_NEVER`] keeps every strategy from overriding it.
+pub const FORCE_DRAIN: &str = "nodeward.dev/force-drain";
+
+/// The value of [`FORCE_DRAIN`] that keeps a budget from being overridden.
+pub const FORCE_DRAIN_NEVER: &str = "never";
+
+/// Either of these on a Node makes it a control-plane node.
+pub const CONTROL_PLANE_ROLES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

@@ -1,0 +1,75 @@
+//! Deadlines: a decision names the next moment at which it could come out differently, and the shell sleeps until then.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The earliest of the moments noted so far that lie in the future.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextWake {
+    now: Timestamp,
+    at: Option<Timestamp>,
+}
+
+impl NextWake {
+    /// Nothing noted yet.
+    pub fn after(now: Timestamp) -> Self {
+        Self { now, at: None }
+    }
+
+    /// Notes a moment; one that has passed needs no wake-up.
+    pub fn note(&mut self, moment: Timestamp) {
+        if self.now < moment && self.at.is_none_or(|at| moment < at) {
+            self.at = Some(moment);
+        }
+    }
+
+    /// When to decide again; `None`: only when something changes.
+    pub fn at(self) -> Option<Timestamp> {
+        self.at
+    }
+}
+
+/// `moment + wait`; a sum beyond the calendar is its end, so a wait that long never falls due.
+pub fn later(moment: Timestamp, wait: SignedDuration) -> Timestamp {
+    moment.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether a deadline has come: due when `<= now`.
+pub fn is_due(deadline: Timestamp, now: Timestamp) -> bool {
+    deadline <= now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_earliest_future_moment_is_kept_and_past_ones_are_not() {
+        let mut wake = NextWake::after(at(100));
+        for second in [50, 100, 300, 200, 250] {
+            wake.note(at(second));
+        }
+        assert_eq!(wake.at(), Some(at(200)));
+    }
+
+    #[test]
+    fn without_a_future_moment_there_is_no_wake_up() {
+        let mut wake = NextWake::after(at(100));
+        wake.note(at(100));
+        assert_eq!(wake.at(), None);
+    }
+
+    #[test]
+    fn a_deadline_is_due_at_its_very_moment() {
+        assert!(is_due(at(100), at(100)));
+        assert!(!is_due(at(101), at(100)));
+    }
+
+    #[test]
+    fn a_wait_beyond_the_calendar_never_falls_due() {
+        assert_eq!(later(at(0), SignedDuration::MAX), Timestamp::MAX);
+    }
+}

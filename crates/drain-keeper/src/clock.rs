@@ -1,0 +1,207 @@
+//! The drain clock: when a node's drain began, and whether a drain goes on where an earlier one left off.
+//!
+//! One exhaustive decision over what the Node's annotation records and what is seen now. What survives a restart is the
+//! annotation alone; [`Seen`] only sharpens the reading of changes that this process watched happen.
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::drain_clock::{ClockSource, DrainClock};
+use nodeward_core::deadline::later;
+
+/// What this process has seen of a node before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// When it first saw the present cordon.
+    pub cordoned_since: Option<Timestamp>,
+    /// When it saw the drain interrupted: the node uncordoned, or a gate closed.
+    pub interrupted_at: Option<Timestamp>,
+    /// It saw the present cordon while the gates were closed: the node was parked.
+    pub parked: bool,
+    /// It saw the running drain without blockers: the drain has done its work.
+    pub drained: bool,
+}
+
+/// What is seen of the node now.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight<'a> {
+    /// What the annotation records; `None` also where it cannot be read.
+    pub recorded: Option<&'a DrainClock>,
+    /// The cordon, if there is one.
+    pub cordon: Option<Cordon>,
+    /// Whether the node is in scope, part of an upgrade, and being drained.
+    pub gates_open: bool,
+    /// When the upgrade began, where its signal knows.
+    pub upgrade_since: Option<Timestamp>,
+    /// The node's boot.
+    pub boot_id: &'a str,
+}
+
+/// A cordon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cordon {
+    /// `timeAdded` of its taint.
+    pub time_added: Option<Timestamp>,
+}
+
+/// What the clock says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// No drain is timed, and nothing is to be written.
+    Stopped,
+    /// An interrupted drain is remembered until then.
+    Interrupted(Timestamp),
+    /// A drain is timed by this clock, which stands in the annotation.
+    Running(DrainClock),
+    /// The annotation is to be written; nothing is done to a pod before it stands there.
+    Write(ClockWrite),
+}
+
+/// A change of the annotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClockWrite {
+    /// Set it.
+    Set(DrainClock),
+    /// Remove it.
+    Remove,
+}
+
+impl Seen {
+    /// What has been seen once `sight` has been seen too.
+    #[must_use]
+    pub fn and(self, sight: &Sight<'_>, now: Timestamp) -> Self {
+        match (sight.cordon, sight.gates_open) {
+            (None, _) => Self {
+                cordoned_since: None,
+                interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
+                parked: false,
+                drained: self.drained,
+            },
+            (Some(_), false) => Self {
+                cordoned_since: self.cordoned_since.or(Some(now)),
+                interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
+                parked: true,
+                drained: self.drained,
+            },
+            (Some(_), true) => {
+                Self { cordoned_since: self.cordoned_since.or(Some(now)), interrupted_at: None, ..self }
+            }
+        }
+    }
+}
+
+/// Reads the clock. `before` is what this process had seen until now.
+pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now: Timestamp) -> Reading {
+    let seen = before.and(sight, now);
+    match (sight.recorded, sight.cordon, sight.gates_open) {
+        (None, None, _) | (None, Some(_), false) => Reading::Stopped,
+        (None, Some(cordon), true) => begin(sight, cordon, seen, now),
+        (Some(clock), None, _) | (Some(clock), Some(_), false) => interrupt(clock, seen, flap_tolerance, now),
+        (Some(clock), Some(cordon), true) => match clock.uncordoned_at {
+            None => run(clock, sight, cordon, before, flap_tolerance, now),
+            Some(uncordoned) => {
+                let again = cordon.time_added.or(seen.cordoned_since).unwrap_or(now);
+                let is_short = again < later(uncordoned, flap_tolerance);
+                if is_short && !clock.ended && !seen.parked && !booted_since(clock, sight) {
+                    set(DrainClock { uncordoned_at: None, cordoned_at: cordon.time_added, ..clock.clone() })
+                } else {
+                    begin(sight, cordon, seen, now)
+                }
+            }
+        },
+    }
+}
+
+/// A new drain: its start is the latest of the cordon, the upgrade, and the moment the gates opened on a parked node.
+fn begin(sight: &Sight<'_>, cordon: Cordon, seen: Seen, now: Timestamp) -> Reading {
+    let (mut start, mut from) = match cordon.time_added {
+        Some(added) => (added, ClockSource::Taint),
+        None => (seen.cordoned_since.unwrap_or(now), ClockSource::FirstSeen),
+    };
+    if let Some(upgrade) = sight.upgrade_since
+        && start < upgrade
+    {
+        (start, from) = (upgrade, ClockSource::Upgrade);
+    }
+    if seen.parked && start < now {
+        (start, from) = (now, ClockSource::Gate);
+    }
+    set(DrainClock {
+        start,
+        from,
+        boot_id: sight.boot_id.to_owned(),
+        cordoned_at: cordon.time_added,
+        uncordoned_at: None,
+        ended: false,
+    })
+}
+
+/// The node was uncordoned, or a gate closed: the drain is remembered for a while, in case this is only a flap.
+fn interrupt(clock: &DrainClock, seen: Seen, flap_tolerance: SignedDuration, now: Timestamp) -> Reading {
+    if let Some(interrupted) = clock.uncordoned_at {
+        let forget_at = later(interrupted, flap_tolerance);
+        return if forget_at <= now { Reading::Write(ClockWrite::Remove) } else { Reading::Interrupted(forget_at) };
+    }
+    match seen.interrupted_at {
+        Some(interrupted) if !clock.ended && !seen.drained => {
+            set(DrainClock { uncordoned_at: Some(interrupted), ..clock.clone() })
+        }
+        // Done, or it happened while nobody watched, possibly long ago.
+        Some(_) | None => Reading::Write(ClockWrite::Remove),
+    }
+}
+
+/// A clock that runs: is it still the same drain?
+fn run(
+    clock: &DrainClock,
+    sight: &Sight<'_>,
+    cordon: Cordon,
+    before: Seen,
+    flap_tolerance: SignedDuration,
+    now: Timestamp,
+) -> Reading {
+    if booted_since(clock, sight) {
+        // The drain led to its reboot. Pods that block the node even so get the full waits anew.
+        return set(DrainClock {
+            start: now,
+            from: ClockSource::Reboot,
+            boot_id: sight.boot_id.to_owned(),
+            cordoned_at: cordon.time_added,
+            uncordoned_at: None,
+            ended: true,
+        });
+    }
+    if let Some(upgrade) = sight.upgrade_since
+        && clock.start < upgrade
+    {
+        return set(DrainClock { start: upgrade, from: ClockSource::Upgrade, ..clock.clone() });
+    }
+    match (cordon.time_added, clock.cordoned_at) {
+        (Some(added), Some(covered)) if covered < added => {
+            // Uncordoned and cordoned again without our seeing the node in between.
+            let watched = before.cordoned_since.is_some() || before.interrupted_at.is_some();
+            let is_a_flap = watched && !clock.ended && !before.parked && now < later(added, flap_tolerance);
+            if is_a_flap {
+                set(DrainClock { cordoned_at: Some(added), ..clock.clone() })
+            } else {
+                begin(sight, cordon, before.and(sight, now), now)
+            }
+        }
+        (Some(added), _) if added < clock.start && clock.from == ClockSource::Taint => {
+            // The taint is where the start was read from, and it now says that the cordon is older.
+            let start = sight.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
+            let older = DrainClock { start, cordoned_at: Some(added), ..clock.clone() };
+            if older == *clock { Reading::Running(older) } else { set(older) }
+        }
+        _ => Reading::Running(clock.clone()),
+    }
+}
+
+fn set(clock: DrainClock) -> Reading {
+    Reading::Write(ClockWrite::Set(clock))
+}
+
+fn booted_since(clock: &DrainClock, sight: &Sight<'_>) -> bool {
+    !clock.boot_id.is_empty() && !sight.boot_id.is_empty() && clock.boot_id != sight.boot_id
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The configuration file, as written by the user. What it means is [`crate::policy::Policy`].
+//!
+//! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use nodeward_core::duration::ConfigDuration;
+use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The configuration file of drain-keeper.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// The block that managed-upgrade-operator has under the same name.
+    #[serde(default)]
+    pub node_drain: NodeDrain,
+    /// How long budgets are respected on top of `expectedNodeDrainTime`. Default 60 minutes.
+    #[serde(rename = "pdbForceDrainTimeout")]
+    pub pdb_force_drain_timeout: Option<ConfigDuration>,
+    /// How long a covered pod that was deleted gets on top of its grace. Default 5 minutes.
+    pub force_after: Option<ConfigDuration>,
+    /// How long a budget that does not recover is left alone between two overrides. Default 10 minutes.
+    pub override_spacing: Option<ConfigDuration>,
+    /// An uncordon shorter than this continues the drain. Default 2 minutes.
+    pub flap_tolerance: Option<ConfigDuration>,
+    /// What says that an upgrade is on. Default `openshift`.
+    #[serde(default)]
+    pub upgrade_signal: UpgradeSignal,
+    /// What marks a cordoned node as being drained, on top of what the signal brings.
+    pub counts_as_drain: Option<CountsAsDrain>,
+    /// Nodes in scope. Default: all but the control plane.
+    #[serde(default)]
+    pub node_selector: NodeSelector,
+    /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
+    pub protected_finalizers: Option<Vec<String>>,
+    /// What is done with pods that no controller would make again. Default `delete` with the `openshift` signals, else
+    /// `keep`.
+    pub unmanaged_pods: Option<UnmanagedPods>,
+    /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
+    #[serde(default)]
+    pub force_on_unreachable: bool,
+    /// Limits of forced pods.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+    /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
+    #[serde(default)]
+    pub pools: Vec<PoolConfig>,
+    /// Where to read managed-upgrade-operator's ConfigMap, if at all.
+    pub managed_upgrade_config_map: Option<ConfigMapRef>,
+}
+
+/// The block `nodeDrain`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeDrain {
+    /// Grace for a node to drain by itself. Default 45 minutes.
+    #[serde(rename = "timeOut")]
+    pub time_out: Option<ConfigDuration>,
+    /// How long a drain takes at best. Default 8 minutes.
+    pub expected_node_drain_time: Option<ConfigDuration>,
+    /// Explain only. Default false.
+    pub disable_drain_strategies: Option<bool>,
+    /// Namespaces whose pods are never touched, as regular expressions, anchored only where they say so.
+    pub ignored_namespace_patterns: Option<Vec<String>>,
+}
+
+/// What is done with pods that no controller would make again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnmanagedPods {
+    /// They are named, and left to a person.
+    Keep,
+    /// They are treated as any other pod.
+    Delete,
+}
+
+/// The block `limits`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Forced pods on their way out at once, a node. Default 5.
+    pub forced_per_node: Option<NonZeroU32>,
+    /// Forced pods a minute, in the cluster. Default 30.
+    pub forced_per_minute: Option<NonZeroU32>,
+}
+
+/// An entry of `pools`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PoolConfig {
+    /// The pool's nodes.
+    pub selector: NodeSelector,
+    /// What differs from the top level's `nodeDrain`.
+    pub node_drain: NodeDrain,
+}
+
+/// A ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConfigMapRef {
+    /// Its namespace.
+    #[serde(default = "ConfigMapRef::default_namespace")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(default = "ConfigMapRef::default_name")]
+    pub name: String,
+}
+
+impl ConfigMapRef {
+    fn default_namespace() -> String {
+        "openshift-managed-upgrade-operator".to_owned()
+    }
+
+    fn default_name() -> String {
+        "managed-upgrade-operator-config".to_owned()
+    }
+}
+
+/// Selects nodes: labels as a plain map, as a pod's `nodeSelector` has them, or a label selector with `matchLabels` and
+/// `matchExpressions`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeSelector(pub LabelSelector);
+
+impl<'de> Deserialize<'de> for NodeSelector {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let map = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        let is_label_selector = map.keys().any(|key| key == "matchLabels" || key == "matchExpressions");
+        if !is_label_selector {
+            let labels = map
+                .into_iter()
+                .map(|(key, value)| match value {
+                    Value::String(value) => Ok((key, value)),
+                    other => Err(D::Error::custom(format!("label {key} must be text, not {other}: put it in quotes"))),
+                })
+                .collect::<Result<BTreeMap<_, _>, _>>()?;
+            let match_labels = (!labels.is_empty()).then_some(labels);
+            return Ok(Self(LabelSelector { match_labels, ..LabelSelector::default() }));
+        }
+        if let Some(unknown) = map.keys().find(|key| *key != "matchLabels" && *key != "matchExpressions") {
+            return Err(D::Error::unknown_field(unknown, &["matchLabels", "matchExpressions"]));
+        }
+        serde_json::from_value(Value::Object(map.into_iter().collect())).map(Self).map_err(D::Error::custom)
+    }
+}

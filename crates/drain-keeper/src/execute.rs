@@ -1,0 +1,229 @@
+//! Execute: carries out a plan's actions, each on its own task with its own preconditions. One failure never stops the
+//! others, and the loop that plans never waits for the API server.
+
+mod evict;
+mod finalizers;
+mod override_budget;
+mod recheck;
+mod remove;
+mod write_clock;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
+use nodeward_core::strategy::Remedy;
+use nodeward_runtime::{Clients, Leadership, Refusal, Wake};
+use tokio::task::JoinSet;
+
+use crate::plan::turn::Wait;
+use crate::plan::{Action, ClockAction, PodAction};
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
+
+use self::recheck::Recheck;
+
+/// Carries out actions.
+pub struct Executor {
+    clients: Clients,
+    leadership: Leadership,
+    wake: Wake,
+    dry_run: bool,
+    running: JoinSet<Completion>,
+    pods_in_flight: BTreeSet<PodUid>,
+    nodes_in_flight: BTreeSet<NodeUid>,
+}
+
+/// An action that has come to its end.
+#[derive(Debug)]
+pub enum Completion {
+    /// A clock write.
+    Clock(ClockAction, Result<(), Refusal>),
+    /// Something was done to a pod, or not.
+    Pod(PodCompletion),
+}
+
+/// The end of a pod's action.
+#[derive(Debug)]
+pub struct PodCompletion {
+    /// The action.
+    pub action: PodAction,
+    /// When its first request was about to be sent.
+    pub started: Timestamp,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a pod's action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The eviction was accepted.
+    Evicted,
+    /// The budget refused, was overridden, and the pod is being deleted with its own grace.
+    BudgetOverridden,
+    /// Finalizers were removed.
+    FinalizersRemoved(Vec<String>),
+    /// Deleted without grace.
+    DeletedNow,
+    /// It was gone already.
+    Gone,
+    /// The server refused for a budget, and the budget is not to be overridden now.
+    RefusedByBudget(Option<Wait>),
+    /// Its namespace is being deleted, which removes it.
+    NamespaceTerminating,
+    /// What the action rested on has changed: plan again.
+    Outdated(String),
+    /// The server did not do it.
+    Failed(Refusal),
+    /// Nothing was sent: only leaders act.
+    NotLeading,
+    /// Nothing was sent: dry-run.
+    DryRun,
+}
+
+impl Outcome {
+    /// Its label in metrics.
+    pub fn as_label(&self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::BudgetOverridden => "budget-overridden",
+            Self::FinalizersRemoved(_) => "finalizers-removed",
+            Self::DeletedNow => "deleted-without-grace",
+            Self::Gone => "already-gone",
+            Self::RefusedByBudget(_) => "refused-by-budget",
+            Self::NamespaceTerminating => "namespace-terminating",
+            Self::Outdated(_) => "outdated",
+            Self::Failed(_) => "failed",
+            Self::NotLeading => "not-leading",
+            Self::DryRun => "dry-run",
+        }
+    }
+}
+
+/// What every action of one pass shares.
+#[derive(Clone)]
+struct Pass {
+    clients: Clients,
+    leadership: Leadership,
+    snapshot: Arc<Snapshot>,
+    policy: Arc<Policy>,
+    recheck: Recheck,
+}
+
+impl Executor {
+    /// Nothing under way.
+    pub fn new(clients: Clients, leadership: Leadership, wake: Wake, dry_run: bool) -> Self {
+        Self {
+            clients,
+            leadership,
+            wake,
+            dry_run,
+            running: JoinSet::new(),
+            pods_in_flight: BTreeSet::new(),
+            nodes_in_flight: BTreeSet::new(),
+        }
+    }
+
+    /// Starts what is not under way already, and returns what it started.
+    pub fn start(&mut self, actions: Vec<Action>, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> Vec<Started> {
+        let pass = Pass {
+            clients: self.clients.clone(),
+            leadership: self.leadership.clone(),
+            snapshot: Arc::clone(snapshot),
+            policy: Arc::clone(policy),
+            recheck: Recheck::new(self.clients.requests.clone()),
+        };
+        let mut started = Vec::new();
+        for action in actions {
+            let (pass, wake, dry_run) = (pass.clone(), self.wake.clone(), self.dry_run);
+            match action {
+                Action::WriteClock(action) => {
+                    if self.nodes_in_flight.insert(action.node.uid.clone()) {
+                        started.push(Started::Clock(action.clone()));
+                        self.running.spawn(async move {
+                            let result =
+                                if dry_run { Ok(()) } else { write_clock::write(&pass, &action).await };
+                            wake.wake();
+                            Completion::Clock(action, result)
+                        });
+                    }
+                }
+                Action::Act(action) => {
+                    if self.pods_in_flight.insert(action.pod.uid.clone()) {
+                        started.push(Started::Pod(action.pod.uid.clone(), action.pod.resource_version.clone()));
+                        self.running.spawn(async move {
+                            let started = Timestamp::now();
+                            let outcome = if dry_run { Outcome::DryRun } else { act(&pass, &action).await };
+                            wake.wake();
+                            Completion::Pod(PodCompletion { action: *action, started, outcome })
+                        });
+                    }
+                }
+            }
+        }
+        started
+    }
+
+    /// What has come to its end since the last call.
+    pub fn completed(&mut self) -> Vec<Completion> {
+        let mut completed = Vec::new();
+        while let Some(joined) = self.running.try_join_next() {
+            completed.extend(self.take(joined));
+        }
+        completed
+    }
+
+    /// Waits for everything under way: a request has its own time limit, so this ends.
+    pub async fn finish(&mut self) -> Vec<Completion> {
+        let mut completed = Vec::new();
+        while let Some(joined) = self.running.join_next().await {
+            completed.extend(self.take(joined));
+        }
+        completed
+    }
+
+    fn take(&mut self, joined: Result<Completion, tokio::task::JoinError>) -> Option<Completion> {
+        match joined {
+            Ok(completion) => {
+                match &completion {
+                    Completion::Clock(action, _) => self.nodes_in_flight.remove(&action.node.uid),
+                    Completion::Pod(done) => self.pods_in_flight.remove(&done.action.pod.uid),
+                };
+                Some(completion)
+            }
+            Err(error) => {
+                // Which object it was is lost with the task; none may stay marked as under way for ever.
+                tracing::error!(%error, "an action ended without a result");
+                self.pods_in_flight.clear();
+                self.nodes_in_flight.clear();
+                None
+            }
+        }
+    }
+}
+
+/// Something that was started.
+#[derive(Debug)]
+pub enum Started {
+    /// A clock write.
+    Clock(ClockAction),
+    /// Something on a pod, as it stood.
+    Pod(PodUid, ResourceVersion),
+}
+
+/// Carries out one pod's action.
+async fn act(pass: &Pass, action: &PodAction) -> Outcome {
+    if !pass.leadership.is_leading_now() {
+        return Outcome::NotLeading;
+    }
+    match action.remedy {
+        Remedy::Evict => evict::evict(pass, action).await,
+        Remedy::EvictOrDelete => match evict::evict(pass, action).await {
+            Outcome::RefusedByBudget(_) => override_budget::override_and_delete(pass, action).await,
+            other => other,
+        },
+        Remedy::RemoveFinalizers => finalizers::remove(pass, action).await,
+        Remedy::DeleteNow => remove::delete_now(pass, action).await,
+    }
+}

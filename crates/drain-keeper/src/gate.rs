@@ -1,0 +1,73 @@
+//! Gates: whether a node is drain-keeper's to act on.
+
+use jiff::Timestamp;
+use nodeward_api::reason::GateReason;
+use nodeward_core::node::{DrainingNode, NodeView, Taint, UNSCHEDULABLE_TAINT};
+use nodeward_core::signal::Truth;
+
+use crate::clock::Cordon;
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
+
+/// What the gates say of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gates {
+    /// The first gate that is closed, or [`GateReason::Open`]. Remediation and the clock come later.
+    pub reason: GateReason,
+    /// More on it.
+    pub detail: String,
+    /// The cordon, if there is one.
+    pub cordon: Option<Cordon>,
+    /// When the upgrade began, where its signal knows.
+    pub upgrade_since: Option<Timestamp>,
+}
+
+impl Gates {
+    /// Whether the node is in scope, part of an upgrade, and being drained.
+    pub fn are_open(&self) -> bool {
+        self.reason == GateReason::Open
+    }
+}
+
+/// Looks at the gates in their order.
+pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy: &Policy) -> Gates {
+    let cordon_taint = cordon_taint(details, policy);
+    let cordon = cordon_taint.map(|taint| Cordon { time_added: taint.time_added });
+    let closed =
+        |reason, detail: String, upgrade_since| Gates { reason, detail, cordon, upgrade_since };
+    if details.is_control_plane() {
+        return closed(GateReason::ControlPlane, String::new(), None);
+    }
+    if !policy.node_selector.matches(&details.labels) {
+        return closed(GateReason::NotSelected, String::new(), None);
+    }
+    if cordon.is_none() {
+        let reason =
+            if details.unschedulable { GateReason::CordonTaintMissing } else { GateReason::NotCordoned };
+        return closed(reason, String::new(), None);
+    }
+    let answer = policy.signal.evaluate(&snapshot.signals, node, details);
+    let detail = answer.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ");
+    match answer.truth {
+        Truth::No => closed(GateReason::NotUpgrading, detail, None),
+        Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
+        Truth::Yes => {
+            let mark = policy.drain_marks.is_being_drained(node, details, &snapshot.signals);
+            if mark.holds {
+                closed(GateReason::Open, mark.because, answer.since)
+            } else {
+                closed(GateReason::NotDraining, mark.because, answer.since)
+            }
+        }
+    }
+}
+
+/// The taint that makes the node cordoned: `spec.unschedulable` together with the taint that follows from it, or the
+/// drain taint of a preset whose tool never sets `unschedulable`.
+pub fn cordon_taint<'a>(details: &'a DrainingNode, policy: &Policy) -> Option<&'a Taint> {
+    let unschedulable =
+        details.unschedulable.then(|| details.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule"))).flatten();
+    unschedulable.or_else(|| {
+        policy.cordon_taints.iter().find_map(|mark| details.taint(&mark.key, mark.effect.as_deref()))
+    })
+}

@@ -1,0 +1,20 @@
+//! When a drain counts as failed: everything that could be done has been, and its time has passed.
+
+use jiff::Timestamp;
+use nodeward_api::drain_clock::DrainClock;
+use nodeward_core::deadline::later;
+use nodeward_core::strategy::Waits;
+use nodeward_core::verdict::Blocker;
+
+/// When the drain fails, or failed, if its blockers stay as they are; `None` without blockers and while a strategy's
+/// time is still to come.
+///
+/// That is the last wait that has fallen due plus `expectedNodeDrainTime`, and at the earliest `timeOut` after the start.
+pub fn failed_at(blockers: &[Blocker], clock: &DrainClock, waits: &Waits) -> Option<Timestamp> {
+    if blockers.is_empty() || blockers.iter().any(|blocker| blocker.next.is_pending()) {
+        return None;
+    }
+    let patience_ends = later(clock.start, waits.time_out);
+    let last_due = blockers.iter().filter_map(|blocker| blocker.next.due()).max();
+    Some(last_due.map_or(patience_ends, |due| later(due, waits.expected_drain).max(patience_ends)))
+}

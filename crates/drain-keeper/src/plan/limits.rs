@@ -1,0 +1,80 @@
+//! Limits: how many pods are forced at once on a node, and how many a minute in the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::drain_clock::DrainClock;
+use nodeward_core::deadline::later;
+use nodeward_core::id::NodeName;
+use nodeward_core::node::{DrainingNode, NodeView};
+use nodeward_core::pod::PodView;
+
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
+
+use super::turn::Wait;
+
+/// What the limits leave in this pass.
+pub struct Limits<'a> {
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    acts_left: u32,
+    next_act_at: Option<Timestamp>,
+    taken: BTreeMap<NodeName, usize>,
+    now: Timestamp,
+}
+
+impl<'a> Limits<'a> {
+    /// Nothing taken yet.
+    pub fn new(policy: &'a Policy, snapshot: &'a Snapshot, now: Timestamp) -> Self {
+        Self {
+            snapshot,
+            policy,
+            acts_left: snapshot.memory.acts_left,
+            next_act_at: snapshot.memory.next_act_at,
+            taken: BTreeMap::new(),
+            now,
+        }
+    }
+
+    /// Whether one more pod of this node may be acted on.
+    ///
+    /// # Errors
+    /// With what to wait for.
+    pub fn check(
+        &self,
+        node: &NodeView,
+        details: &DrainingNode,
+        clock: &DrainClock,
+        pods: &[Arc<PodView>],
+    ) -> Result<(), Wait> {
+        let policy = self.policy;
+        if self.acts_left == 0 {
+            return Err(Wait {
+                until: self.next_act_at,
+                detail: format!("limits.forcedPerMinute: {} reached", policy.forced_per_minute),
+            });
+        }
+        let forced_since = later(clock.start, policy.waits_for(details, &self.snapshot.signals).time_out);
+        // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
+        // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
+        let in_flight = pods
+            .iter()
+            .filter_map(|pod| pod.deletion)
+            .filter(|deletion| forced_since <= deletion.requested_at() && !deletion.is_beyond_grace(self.now));
+        let (count, first_end) = in_flight.fold((0, None::<Timestamp>), |(count, end), deletion| {
+            (count + 1, Some(end.map_or(deletion.deadline, |end| end.min(deletion.deadline))))
+        });
+        if count + self.taken.get(&node.name).copied().unwrap_or(0) < policy.forced_per_node {
+            return Ok(());
+        }
+        Err(Wait { until: first_end, detail: format!("limits.forcedPerNode: {} reached", policy.forced_per_node) })
+    }
+
+    /// Counts one.
+    pub fn take(&mut self, node: &NodeView) {
+        self.acts_left = self.acts_left.saturating_sub(1);
+        *self.taken.entry(node.name.clone()).or_default() += 1;
+    }
+}

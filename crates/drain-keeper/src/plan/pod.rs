@@ -1,0 +1,216 @@
+//! How one pod stands in its node's drain.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::opt_out::OptOut;
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::budget::BudgetView;
+use nodeward_core::deadline::is_due;
+use nodeward_core::hold::{Hold, Holder};
+use nodeward_core::id::BudgetKey;
+use nodeward_core::node::{DrainingNode, NodeView};
+use nodeward_core::pod::{Owner, PodView};
+use nodeward_core::predicate::{Subject, belongs_to_node, must_not_run_twice};
+use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Waits};
+use nodeward_core::verdict::{Blocker, Next};
+
+use crate::policy::{Policy, UnmanagedPods};
+use crate::snapshot::{Outcome, Snapshot};
+
+/// How a pod stands in its node's drain.
+#[derive(Debug)]
+pub enum Standing {
+    /// No drain waits for it.
+    NoBlocker,
+    /// The drain waits for it, and nothing is done to it now.
+    Blocker(Blocker),
+    /// The drain waits for it, and its strategy is due.
+    Candidate(Candidate),
+}
+
+/// A pod whose strategy is due.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The pod.
+    pub pod: Arc<PodView>,
+    /// Budgets that select it.
+    pub budgets: Vec<Arc<BudgetView>>,
+    /// Why it is still there.
+    pub reason: BlockerReason,
+    /// The strategy.
+    pub strategy: StrategyName,
+    /// What the strategy does.
+    pub remedy: Remedy,
+    /// When it fell due.
+    pub due: Timestamp,
+}
+
+impl Candidate {
+    /// The verdict on it.
+    pub fn blocker(&self, reason: BlockerReason, next: Next, detail: String) -> Blocker {
+        describe(&self.pod, &self.budgets, reason, next, detail)
+    }
+}
+
+/// One node's drain, as its pods are judged by it.
+pub struct DrainOfNode<'a> {
+    node: &'a NodeView,
+    details: &'a DrainingNode,
+    clock: &'a DrainClock,
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    waits: Waits,
+    now: Timestamp,
+}
+
+impl<'a> DrainOfNode<'a> {
+    /// Gathers it.
+    pub fn new(
+        node: &'a NodeView,
+        details: &'a DrainingNode,
+        clock: &'a DrainClock,
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        now: Timestamp,
+    ) -> Self {
+        let waits = policy.waits_for(details, &snapshot.signals);
+        Self { node, details, clock, snapshot, policy, waits, now }
+    }
+
+    /// Judges a pod.
+    pub fn standing(&self, pod: &Arc<PodView>) -> Standing {
+        if self.is_no_blocker(pod) {
+            return Standing::NoBlocker;
+        }
+        let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
+        let blocked = |reason, next, detail| Standing::Blocker(describe(pod, &budgets, reason, next, detail));
+        if let Some((reason, detail)) = self.is_left_alone(pod, &budgets) {
+            return blocked(reason, Next::Nothing, detail);
+        }
+        let subject = Subject {
+            pod,
+            covered_by_budget: !budgets.is_empty() || self.snapshot.memory.was_refused_by_budget(pod),
+            protected_finalizers: &self.policy.protected_finalizers,
+        };
+        let reason = self.natural_reason(&subject, &budgets);
+        let strategy = Strategy::for_subject(&subject);
+        if self.policy.drain_for(self.details).disable_strategies {
+            return blocked(reason, Next::Nothing, "drain strategies are disabled".to_owned());
+        }
+        let Some(strategy) = strategy else {
+            return blocked(reason, Next::Nothing, String::new());
+        };
+        let due = strategy.due(&subject, self.clock.start, &self.waits);
+        let name = strategy.name;
+        if let Some(hold) = self.hold_against(&budgets) {
+            let next = Next::HeldBack { strategy: name, due, until: hold.until.map(|until| until.max(due)) };
+            return blocked(BlockerReason::BudgetHeld, next, held_by(hold));
+        }
+        if !is_due(due, self.now) {
+            return blocked(reason, Next::At { strategy: name, due }, String::new());
+        }
+        if strategy.remedy == Remedy::DeleteNow && self.could_run_twice(pod) {
+            let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
+            return blocked(BlockerReason::NodeUnreachable, Next::Nothing, detail.to_owned());
+        }
+        if let Some(attempt) = self.snapshot.memory.attempt(pod, self.now) {
+            let until = Some(attempt.retry_at);
+            let held_back = Next::HeldBack { strategy: name, due, until };
+            return match &attempt.outcome {
+                Outcome::Sent => blocked(reason, Next::Now { strategy: name, due }, String::new()),
+                Outcome::RefusedByBudget => blocked(reason, held_back, String::new()),
+                Outcome::NamespaceTerminating => blocked(BlockerReason::NamespaceTerminating, held_back, String::new()),
+                Outcome::Failed(error) => blocked(BlockerReason::Retrying, held_back, error.clone()),
+            };
+        }
+        Standing::Candidate(Candidate { pod: Arc::clone(pod), budgets, reason, strategy: name, remedy: strategy.remedy, due })
+    }
+
+    /// Pods that no drain waits for: those of the node itself, those that asked to stay, and those that have ended.
+    fn is_no_blocker(&self, pod: &PodView) -> bool {
+        let has_ended = pod.is_finished() && pod.deletion.is_none();
+        belongs_to_node(pod) || has_ended || pod.opt_out == Some(OptOut::Skip)
+    }
+
+    /// Pods that a drain waits for, and that no strategy ever touches.
+    fn is_left_alone(&self, pod: &PodView, budgets: &[Arc<BudgetView>]) -> Option<(BlockerReason, String)> {
+        match pod.opt_out {
+            Some(OptOut::WaitCompleted) => return Some((BlockerReason::OptedOut, String::new())),
+            Some(OptOut::Unknown) => return Some((BlockerReason::UnknownOptOut, "use skip or wait-completed".to_owned())),
+            Some(OptOut::Skip) | None => {}
+        }
+        if let Some(pattern) = self.policy.drain_for(self.details).ignored_namespaces.first_match(&pod.key.namespace) {
+            return Some((BlockerReason::NamespaceIgnored, format!("pattern {pattern}")));
+        }
+        if self.clock.start < pod.created
+            && super::cordon_of(self.details, self.policy).is_some_and(|taint| pod.tolerates(taint))
+        {
+            return Some((BlockerReason::ToleratesCordon, String::new()));
+        }
+        if budgets.iter().any(|budget| budget.never_forced) {
+            return Some((BlockerReason::BudgetNeverForced, String::new()));
+        }
+        if budgets.iter().any(|budget| budget.ceph) {
+            return Some((BlockerReason::CephBudget, String::new()));
+        }
+        if pod.owner == Owner::Unmanaged && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep {
+            return Some((BlockerReason::Unmanaged, "delete it by hand, or set unmanagedPods: delete".to_owned()));
+        }
+        None
+    }
+
+    /// Why it is still there, whatever is done about it.
+    fn natural_reason(&self, subject: &Subject<'_>, budgets: &[Arc<BudgetView>]) -> BlockerReason {
+        let pod = subject.pod;
+        match pod.deletion {
+            Some(deletion) if !deletion.is_beyond_grace(self.now) => BlockerReason::Terminating,
+            Some(_) if pod.finalizers.is_empty() => BlockerReason::StuckTerminating,
+            Some(_) if subject.removable_finalizers().is_empty() => BlockerReason::ProtectedFinalizer,
+            Some(_) => BlockerReason::FinalizerStuck,
+            None if pod.skips_budgets() => BlockerReason::AwaitingEviction,
+            None => match budgets {
+                [] if subject.covered_by_budget => BlockerReason::BudgetExhausted,
+                [] => BlockerReason::AwaitingEviction,
+                [budget] if budget.room(pod).is_there() => BlockerReason::AwaitingEviction,
+                [_] => BlockerReason::BudgetExhausted,
+                _ => BlockerReason::MisconfiguredPDB,
+            },
+        }
+    }
+
+    fn hold_against(&self, budgets: &[Arc<BudgetView>]) -> Option<&'a Hold> {
+        self.snapshot
+            .holds
+            .iter()
+            .filter(|hold| hold.stands_against(&self.node.name, self.now))
+            .find(|hold| budgets.iter().any(|budget| budget.key == hold.budget))
+    }
+
+    /// The node cannot be asked whether the pod has ended, and a second copy could do harm.
+    fn could_run_twice(&self, pod: &PodView) -> bool {
+        let is_surely_off = self.details.is_out_of_service() || self.policy.force_on_unreachable;
+        !self.details.ready && !is_surely_off && must_not_run_twice(pod)
+    }
+}
+
+fn held_by(hold: &Hold) -> String {
+    match &hold.holder {
+        Holder::Node(node) => format!("held by the claim of node {node}"),
+        Holder::Owner(reason) => format!("held by its owner: {reason}"),
+    }
+}
+
+fn describe(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, next: Next, detail: String) -> Blocker {
+    Blocker {
+        pod: pod.key.clone(),
+        uid: pod.uid.clone(),
+        reason,
+        budgets: budgets.iter().map(|budget| budget.key.clone()).collect::<Vec<BudgetKey>>(),
+        finalizers: if pod.deletion.is_some() { pod.finalizers.clone() } else { Vec::new() },
+        grace_ends: pod.deletion.map(|deletion| deletion.deadline),
+        detail,
+        next,
+    }
+}

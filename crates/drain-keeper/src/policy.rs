@@ -1,0 +1,188 @@
+//! The configuration, checked and compiled once: nothing in here can be invalid.
+
+use std::num::NonZeroU32;
+
+use jiff::SignedDuration;
+use nodeward_core::node::DrainingNode;
+use nodeward_core::pattern::NamespacePatterns;
+use nodeward_core::selector::Selector;
+use nodeward_core::signal::{
+    DrainMarks, NodeMark, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, pdb_force_drain_timeout,
+};
+use nodeward_core::strategy::Waits;
+use nodeward_runtime::ConfigError;
+
+use crate::config::{Config, NodeDrain};
+
+pub use crate::config::{ConfigMapRef, UnmanagedPods};
+
+const TIME_OUT: SignedDuration = SignedDuration::from_mins(45);
+const EXPECTED_NODE_DRAIN_TIME: SignedDuration = SignedDuration::from_mins(8);
+const PDB_FORCE_DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(60);
+const FORCE_AFTER: SignedDuration = SignedDuration::from_mins(5);
+const OVERRIDE_SPACING: SignedDuration = SignedDuration::from_mins(10);
+const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_mins(2);
+const PROTECTED_FINALIZERS: [&str; 2] = ["batch.kubernetes.io/job-tracking", "foregroundDeletion"];
+const FORCED_PER_NODE: u32 = 5;
+const FORCED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).unwrap();
+
+/// What drain-keeper goes by.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// What says that an upgrade is on.
+    pub signal: UpgradeSignal,
+    /// What marks a cordoned node as being drained.
+    pub drain_marks: DrainMarks,
+    /// Taints that cordon a node without `spec.unschedulable`.
+    pub cordon_taints: Vec<NodeMark>,
+    /// Nodes in scope.
+    pub node_selector: Selector,
+    /// Finalizers that are never removed.
+    pub protected_finalizers: Vec<String>,
+    /// What is done with pods without a controller.
+    pub unmanaged_pods: UnmanagedPods,
+    /// Whether pods that must not run twice are forced off a node that is not Ready.
+    pub force_on_unreachable: bool,
+    /// Forced pods on their way out at once, a node.
+    pub forced_per_node: usize,
+    /// Forced pods a minute, in the cluster.
+    pub forced_per_minute: NonZeroU32,
+    /// An uncordon shorter than this continues the drain.
+    pub flap_tolerance: SignedDuration,
+    /// How long a budget that does not recover is left alone between two overrides.
+    pub override_spacing: SignedDuration,
+    /// Where to read managed-upgrade-operator's ConfigMap, if at all.
+    pub managed_upgrade_config_map: Option<ConfigMapRef>,
+    force_after: SignedDuration,
+    budget_force: SignedDuration,
+    drain: DrainSettings,
+    pools: Vec<Pool>,
+}
+
+/// How one node is drained.
+#[derive(Debug, Clone)]
+pub struct DrainSettings {
+    /// Grace for a node to drain by itself.
+    pub time_out: SignedDuration,
+    /// How long a drain takes at best.
+    pub expected_drain: SignedDuration,
+    /// Explain only.
+    pub disable_strategies: bool,
+    /// Namespaces whose pods are never touched.
+    pub ignored_namespaces: NamespacePatterns,
+}
+
+#[derive(Debug, Clone)]
+struct Pool {
+    selector: Selector,
+    drain: DrainSettings,
+}
+
+impl Policy {
+    /// Checks and compiles the file.
+    ///
+    /// # Errors
+    /// With the field and what to write instead.
+    pub fn from_config(config: Config) -> Result<Self, ConfigError> {
+        let defaults = DrainSettings {
+            time_out: TIME_OUT,
+            expected_drain: EXPECTED_NODE_DRAIN_TIME,
+            disable_strategies: false,
+            ignored_namespaces: NamespacePatterns::default(),
+        };
+        let drain = defaults.overlaid(&config.node_drain, "nodeDrain")?;
+        let pools = config
+            .pools
+            .iter()
+            .enumerate()
+            .map(|(index, pool)| {
+                let path = format!("pools[{index}]");
+                Ok(Pool {
+                    selector: selector(&pool.selector.0, &format!("{path}.selector"))?,
+                    drain: drain.overlaid(&pool.node_drain, &format!("{path}.nodeDrain"))?,
+                })
+            })
+            .collect::<Result<Vec<_>, ConfigError>>()?;
+        let drain_marks = DrainMarks::new(&config.upgrade_signal, config.counts_as_drain.as_ref())
+            .map_err(|error| ConfigError::at("countsAsDrain", error.to_string()))?;
+        let unmanaged_pods = config.unmanaged_pods.unwrap_or(if is_openshift_only(config.upgrade_signal.spec()) {
+            UnmanagedPods::Delete
+        } else {
+            UnmanagedPods::Keep
+        });
+        let or = |given: Option<nodeward_core::duration::ConfigDuration>, default| given.map_or(default, |d| d.get());
+        Ok(Self {
+            cordon_taints: config.upgrade_signal.cordon_taints(),
+            drain_marks,
+            node_selector: selector(&config.node_selector.0, "nodeSelector")?,
+            protected_finalizers: config
+                .protected_finalizers
+                .unwrap_or_else(|| PROTECTED_FINALIZERS.map(str::to_owned).to_vec()),
+            unmanaged_pods,
+            force_on_unreachable: config.force_on_unreachable,
+            forced_per_node: config.limits.forced_per_node.map_or(FORCED_PER_NODE, NonZeroU32::get) as usize,
+            forced_per_minute: config.limits.forced_per_minute.unwrap_or(FORCED_PER_MINUTE),
+            flap_tolerance: or(config.flap_tolerance, FLAP_TOLERANCE),
+            override_spacing: or(config.override_spacing, OVERRIDE_SPACING),
+            managed_upgrade_config_map: config.managed_upgrade_config_map,
+            force_after: or(config.force_after, FORCE_AFTER),
+            budget_force: or(config.pdb_force_drain_timeout, PDB_FORCE_DRAIN_TIMEOUT),
+            signal: config.upgrade_signal,
+            drain,
+            pools,
+        })
+    }
+
+    /// How this node is drained.
+    pub fn drain_for(&self, node: &DrainingNode) -> &DrainSettings {
+        self.pools.iter().find(|pool| pool.selector.matches(&node.labels)).map_or(&self.drain, |pool| &pool.drain)
+    }
+
+    /// The waits of this node's strategies. The UpgradeConfig's `PDBForceDrainTimeout` comes before the file's.
+    pub fn waits_for(&self, node: &DrainingNode, signals: &SignalInputs) -> Waits {
+        let drain = self.drain_for(node);
+        let budget_force = match pdb_force_drain_timeout(signals) {
+            PdbForceDrainTimeout::Minutes(minutes) => minutes,
+            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Malformed(_) => self.budget_force,
+        };
+        Waits {
+            time_out: drain.time_out,
+            expected_drain: drain.expected_drain,
+            budget_force,
+            force_after: self.force_after,
+        }
+    }
+}
+
+impl DrainSettings {
+    fn overlaid(&self, node_drain: &NodeDrain, path: &str) -> Result<Self, ConfigError> {
+        let ignored_namespaces = match &node_drain.ignored_namespace_patterns {
+            None => self.ignored_namespaces.clone(),
+            Some(patterns) => NamespacePatterns::compile(patterns).map_err(|error| {
+                ConfigError::at(format!("{path}.ignoredNamespacePatterns[{}]", error.index), error.to_string())
+            })?,
+        };
+        Ok(Self {
+            time_out: node_drain.time_out.map_or(self.time_out, |d| d.get()),
+            expected_drain: node_drain.expected_node_drain_time.map_or(self.expected_drain, |d| d.get()),
+            disable_strategies: node_drain.disable_drain_strategies.unwrap_or(self.disable_strategies),
+            ignored_namespaces,
+        })
+    }
+}
+
+/// Whether every signal is one of OpenShift's, whose own drains delete pods without a controller too.
+fn is_openshift_only(signal: &SignalSpec) -> bool {
+    match signal {
+        SignalSpec::OpenShift | SignalSpec::OpenShiftClusterVersion => true,
+        SignalSpec::AnyOf(all) | SignalSpec::AllOf(all) => all.iter().all(is_openshift_only),
+        SignalSpec::Always | SignalSpec::Preset(_) | SignalSpec::Node(_) | SignalSpec::Resource(_) => false,
+    }
+}
+
+fn selector(
+    labels: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
+    path: &str,
+) -> Result<Selector, ConfigError> {
+    Selector::parse(Some(labels)).map_err(|error| ConfigError::at(path, error.to_string()))
+}

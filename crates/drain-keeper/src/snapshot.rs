@@ -1,0 +1,108 @@
+//! Everything that a plan is made from, as plain values: one moment of the cluster, and what this process remembers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_core::budget::Budgets;
+use nodeward_core::hold::Hold;
+use nodeward_core::id::{NodeName, NodeUid, PodUid, ResourceVersion};
+use nodeward_core::node::NodeView;
+use nodeward_core::pod::PodView;
+use nodeward_core::signal::SignalInputs;
+
+use crate::clock::{ClockWrite, Seen};
+
+/// One moment of the cluster, as far as drains are concerned.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Nodes that a drain concerns, or did until recently.
+    pub nodes: Vec<Arc<NodeView>>,
+    /// Pods by node, for the nodes whose pods are watched.
+    pub pods: BTreeMap<NodeName, NodePods>,
+    /// All budgets.
+    pub budgets: Budgets,
+    /// What the upgrade signal reads.
+    pub signals: SignalInputs,
+    /// Budgets that are held by claims of other nodes or by their owners.
+    pub holds: Vec<Hold>,
+    /// Nodes with an open remediation.
+    pub remediations: BTreeSet<NodeName>,
+    /// What this process remembers.
+    pub memory: Memory,
+}
+
+/// The pods of one node.
+#[derive(Debug, Clone)]
+pub enum NodePods {
+    /// They are still being listed: absent from here is not absent.
+    Syncing,
+    /// All of them.
+    Synced(Vec<Arc<PodView>>),
+}
+
+/// What this process remembers. Losing it costs time, never safety: what safety rests on is read from the API.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// By node, what was seen of its drain.
+    pub seen: BTreeMap<NodeUid, Seen>,
+    /// Clock writes that were asked for and have not come back through the watch yet.
+    pub clock_writes: BTreeMap<NodeUid, PendingWrite>,
+    /// By pod, how the last attempt at it went.
+    pub attempts: BTreeMap<PodUid, Attempt>,
+    /// Pods that were held back after their strategy fell due.
+    pub held_back: BTreeSet<PodUid>,
+    /// How many acts the limit per minute allows now.
+    pub acts_left: u32,
+    /// When it allows one more.
+    pub next_act_at: Option<Timestamp>,
+}
+
+/// A clock write that has not come back through the watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingWrite {
+    /// What was asked for.
+    pub write: ClockWrite,
+    /// Until when to wait for it.
+    pub until: Timestamp,
+}
+
+/// How the last attempt at a pod went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The pod as it was then.
+    pub resource_version: ResourceVersion,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// Not before then again.
+    pub retry_at: Timestamp,
+}
+
+/// Outcome of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// On its way, or done and not yet seen through the watch.
+    Sent,
+    /// The server refused it for a budget.
+    RefusedByBudget,
+    /// The pod's namespace is being deleted.
+    NamespaceTerminating,
+    /// It failed.
+    Failed(String),
+}
+
+impl Memory {
+    /// The attempt that still says something about this pod: one whose delay runs, and, where it only waits for the
+    /// watch to catch up, of the pod as it still stands.
+    pub fn attempt(&self, pod: &PodView, now: Timestamp) -> Option<&Attempt> {
+        self.attempts.get(&pod.uid).filter(|attempt| {
+            now < attempt.retry_at
+                && (attempt.outcome != Outcome::Sent || attempt.resource_version == pod.resource_version)
+        })
+    }
+
+    /// Whether the server once refused this pod's eviction for a budget.
+    pub fn was_refused_by_budget(&self, pod: &PodView) -> bool {
+        self.attempts.get(&pod.uid).is_some_and(|attempt| attempt.outcome == Outcome::RefusedByBudget)
+    }
+}

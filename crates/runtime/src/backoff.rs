@@ -1,0 +1,175 @@
+//! Backing off from one object without holding up the others.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long to stay away after a failure.
+#[derive(Clone, Copy, Debug)]
+pub struct BackoffPolicy {
+    /// After the first failure.
+    pub first: SignedDuration,
+    /// The longest wait; each failure doubles the wait up to this.
+    pub limit: SignedDuration,
+}
+
+impl Default for BackoffPolicy {
+    fn default() -> Self {
+        Self { first: SignedDuration::from_secs(1), limit: SignedDuration::from_mins(5) }
+    }
+}
+
+/// Exponential backoff for each key, with jitter so that what failed together does not come back together.
+/// It knows no clock: `now` comes with each call.
+#[derive(Debug)]
+pub struct Backoffs<K> {
+    policy: BackoffPolicy,
+    waiting: BTreeMap<K, Waiting>,
+    random: fastrand::Rng,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    failures: u32,
+    not_before: Timestamp,
+}
+
+impl<K: Ord> Backoffs<K> {
+    /// Nothing waits.
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, waiting: BTreeMap::new(), random: fastrand::Rng::new() }
+    }
+
+    /// As [`Backoffs::new`], with jitter that repeats.
+    pub fn with_seed(policy: BackoffPolicy, seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), ..Self::new(policy) }
+    }
+
+    /// Notes a failure and tells when to try again: the doubled wait less up to half of it, yet never before the
+    /// server's `Retry-After`.
+    pub fn failed(&mut self, key: K, now: Timestamp, retry_after: Option<SignedDuration>) -> Timestamp {
+        let failures = self.attempts(&key).saturating_add(1);
+        let exponential = doubled(self.policy.first, failures - 1).min(self.policy.limit);
+        let jittered = exponential - exponential.mul_f64(0.5 * self.random.f64());
+        let wait = retry_after.map_or(jittered, |floor| jittered.max(floor));
+        let not_before = now.checked_add(wait).unwrap_or(Timestamp::MAX);
+        self.waiting.insert(key, Waiting { failures, not_before });
+        not_before
+    }
+
+    /// Forgets the key's failures.
+    pub fn succeeded(&mut self, key: &K) {
+        self.waiting.remove(key);
+    }
+
+    /// Whether the key may be tried now.
+    pub fn is_due(&self, key: &K, now: Timestamp) -> bool {
+        self.not_before(key).is_none_or(|not_before| not_before <= now)
+    }
+
+    /// When the key may be tried again, if it has failed.
+    pub fn not_before(&self, key: &K) -> Option<Timestamp> {
+        self.waiting.get(key).map(|waiting| waiting.not_before)
+    }
+
+    /// The next moment at which a key that waits now becomes due.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        self.waiting.values().map(|waiting| waiting.not_before).filter(|at| *at > now).min()
+    }
+
+    /// How often the key has failed since it last succeeded.
+    pub fn attempts(&self, key: &K) -> u32 {
+        self.waiting.get(key).map_or(0, |waiting| waiting.failures)
+    }
+
+    /// Forgets the keys that no longer exist, or the map grows with every object that ever failed.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        self.waiting.retain(|key, _| keep(key));
+    }
+}
+
+fn doubled(first: SignedDuration, times: u32) -> SignedDuration {
+    2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).unwrap_or(SignedDuration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use rstest::rstest;
+
+    use super::{BackoffPolicy, Backoffs};
+
+    const POLICY: BackoffPolicy =
+        BackoffPolicy { first: SignedDuration::from_secs(1), limit: SignedDuration::from_secs(60) };
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn seconds(seconds: i64) -> SignedDuration {
+        SignedDuration::from_secs(seconds)
+    }
+
+    #[rstest]
+    #[case::first(1, 1)]
+    #[case::second(2, 2)]
+    #[case::fifth(5, 16)]
+    #[case::capped(7, 60)]
+    #[case::far_beyond_any_power(100, 60)]
+    fn the_wait_doubles_up_to_the_limit_and_jitter_takes_at_most_half(#[case] failures: u32, #[case] most: i64) {
+        for seed in 0..50 {
+            let mut backoffs = Backoffs::with_seed(POLICY, seed);
+            let mut not_before = now();
+            for _ in 0..failures {
+                not_before = backoffs.failed("pod", now(), None);
+            }
+            let wait = not_before.duration_since(now());
+            assert!(wait <= seconds(most) && wait * 2 >= seconds(most), "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_a_floor() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        assert_eq!(backoffs.failed("pod", now(), Some(seconds(10))), now() + seconds(10));
+        assert!(!backoffs.is_due(&"pod", now() + seconds(9)));
+        assert!(backoffs.is_due(&"pod", now() + seconds(10)));
+    }
+
+    #[test]
+    fn one_object_that_fails_does_not_hold_up_another() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        backoffs.failed("stuck", now(), None);
+        assert!(!backoffs.is_due(&"stuck", now()));
+        assert!(backoffs.is_due(&"fine", now()));
+    }
+
+    #[test]
+    fn success_forgets_every_failure() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        for _ in 0..5 {
+            backoffs.failed("pod", now(), None);
+        }
+        backoffs.succeeded(&"pod");
+        assert_eq!(backoffs.attempts(&"pod"), 0);
+        assert!(backoffs.failed("pod", now(), None) <= now() + seconds(1));
+    }
+
+    #[test]
+    fn the_next_due_moment_skips_what_is_due_already() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        backoffs.failed("due", now(), None);
+        let later = backoffs.failed("later", now(), Some(seconds(30)));
+        assert_eq!(backoffs.next_due(now() + seconds(5)), Some(later));
+        assert_eq!(backoffs.next_due(now() + seconds(30)), None);
+    }
+
+    #[test]
+    fn keys_of_objects_that_are_gone_are_dropped() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        backoffs.failed("gone", now(), None);
+        backoffs.failed("here", now(), None);
+        backoffs.retain(|key| *key == "here");
+        assert_eq!((backoffs.attempts(&"gone"), backoffs.attempts(&"here")), (0, 1));
+    }
+}

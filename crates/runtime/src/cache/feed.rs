@@ -1,0 +1,242 @@
+//! The loop that keeps one list-and-watch alive and reports each step of it.
+//!
+//! kube's own `watcher` is not used, for four reasons found in its source (kube-runtime 4.2): with streaming lists it
+//! announces no beginning, so a list that breaks off and starts again leaves deleted objects behind; a watch that is
+//! refused with HTTP 410 instead of a 410 event is repeated with the same version for ever; a connection that closes at
+//! once without a word is reopened without any pause; and bookmarks, the only sign of life of a quiet watch, stay hidden.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::api::{WatchEvent, WatchParams};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout};
+
+use super::Selection;
+use super::pause::Pause;
+use super::selection::WATCH_SECONDS;
+
+/// One step of the watch, with whole objects.
+#[derive(Debug)]
+pub(super) enum Step<K> {
+    ListBegan,
+    Listed(K),
+    ListEnded,
+    Applied(K),
+    Deleted(K),
+}
+
+/// Who listens to a feed.
+pub(super) trait Sink<K> {
+    /// The watch told something.
+    fn step(&mut self, step: Step<K>);
+    /// The server gave a sign of life.
+    fn contact(&mut self);
+    /// A request failed; it will be repeated.
+    fn failed(&mut self, error: &kube::Error);
+}
+
+/// An answer that has not begun by then will not come.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// A streamed list that says nothing for so long comes from a server that does not know streaming lists.
+const LIST_SILENCE: Duration = Duration::from_secs(30);
+
+/// Bookmarks come about once a minute from a server that sends them at all.
+const SILENCE_AFTER_BOOKMARKS: Duration = Duration::from_secs(150);
+
+/// A watch that lasted for so long was a healthy one; its successor is opened at once.
+const HEALTHY_LIFE: Duration = Duration::from_secs(5);
+
+/// Marks the bookmark that ends a streamed list (KEP-3157).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// How the content is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// The watch itself brings the list, object by object (KEP-3157, on by default from Kubernetes 1.34): one request,
+    /// and never more than one object in memory.
+    Streamed,
+    /// Page by page, where the server refuses to stream.
+    Paged,
+}
+
+/// Where the watch stands.
+#[derive(Clone, Debug)]
+enum Position {
+    /// Nothing is known, or what was known is too old.
+    Start,
+    /// Everything up to this resource version has been told.
+    At(String),
+}
+
+/// How one connection ended.
+enum Ending {
+    /// It simply ended: the server's time limit, a restart, a network that forgot it.
+    Closed,
+    /// The version is too old (410): list again.
+    Expired,
+    /// The server cannot stream lists.
+    NoStreaming,
+    Failed(kube::Error),
+}
+
+/// Runs until dropped.
+pub(super) async fn run<K>(api: Api<K>, selection: Selection, sink: &mut impl Sink<K>)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut listing = Listing::Streamed;
+    let mut position = Position::Start;
+    let mut pause = Pause::default();
+    loop {
+        let began = Instant::now();
+        let ending = match (&position, listing) {
+            (Position::Start, Listing::Paged) => list(&api, &selection, &mut position, sink).await,
+            _ => watch(&api, &selection, &mut position, sink).await,
+        };
+        match ending {
+            Ok(()) => continue,
+            Err(Ending::Expired) => position = Position::Start,
+            Err(Ending::NoStreaming) => {
+                listing = Listing::Paged;
+                continue;
+            }
+            Err(Ending::Closed) => {}
+            Err(Ending::Failed(error)) => sink.failed(&error),
+        }
+        if began.elapsed() >= HEALTHY_LIFE {
+            pause.reset();
+        } else {
+            tokio::time::sleep(pause.next()).await;
+        }
+    }
+}
+
+/// One watch, from the position on; from the start it brings the list too.
+async fn watch<K>(
+    api: &Api<K>,
+    selection: &Selection,
+    position: &mut Position,
+    sink: &mut impl Sink<K>,
+) -> Result<(), Ending>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let (params, version): (WatchParams, _) = match position {
+        // An empty version asks for the most recent state; "0" would take whatever this API server remembers.
+        Position::Start => (selection.watch_params(true), String::new()),
+        Position::At(version) => (selection.watch_params(false), version.clone()),
+    };
+    let mut listing = params.send_initial_events;
+    if listing {
+        sink.step(Step::ListBegan);
+    }
+    let opened = timeout(OPEN_TIMEOUT, api.watch(&params, &version)).await.map_err(|_| Ending::Failed(no_answer()))?;
+    let mut events = pin!(opened.map_err(Ending::Failed)?);
+    let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
+    let mut bookmarks_seen = false;
+    loop {
+        let silence = if listing {
+            LIST_SILENCE
+        } else if bookmarks_seen {
+            SILENCE_AFTER_BOOKMARKS
+        } else {
+            deadline.saturating_duration_since(Instant::now())
+        };
+        let event = match timeout(silence, events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Err(Ending::Closed),
+            Err(_) if listing => return Err(Ending::NoStreaming),
+            Err(_) => return Err(Ending::Closed),
+        };
+        match event {
+            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                sink.contact();
+                if listing {
+                    sink.step(Step::Listed(object));
+                } else {
+                    advance(position, &object);
+                    sink.step(Step::Applied(object));
+                }
+            }
+            Ok(WatchEvent::Deleted(object)) => {
+                sink.contact();
+                advance(position, &object);
+                sink.step(Step::Deleted(object));
+            }
+            Ok(WatchEvent::Bookmark(bookmark)) => {
+                sink.contact();
+                bookmarks_seen = true;
+                if listing && bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
+                    listing = false;
+                    sink.step(Step::ListEnded);
+                }
+                if !listing {
+                    *position = Position::At(bookmark.metadata.resource_version);
+                }
+            }
+            Ok(WatchEvent::Error(status)) => return Err(ending_of(kube::Error::Api(status), listing)),
+            Err(error @ kube::Error::SerdeError(_)) => {
+                // One object that cannot be read must not hide the others; it keeps its last known value.
+                sink.failed(&error);
+            }
+            Err(error) => return Err(ending_of(error, listing)),
+        }
+    }
+}
+
+/// One complete list, page by page.
+async fn list<K>(
+    api: &Api<K>,
+    selection: &Selection,
+    position: &mut Position,
+    sink: &mut impl Sink<K>,
+) -> Result<(), Ending>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    sink.step(Step::ListBegan);
+    let mut continue_token = None;
+    loop {
+        let page = selection.page(continue_token);
+        let page = timeout(OPEN_TIMEOUT, api.list(&page)).await.map_err(|_| Ending::Failed(no_answer()))?;
+        let page = page.map_err(|error| ending_of(error, false))?;
+        sink.contact();
+        for object in page.items {
+            sink.step(Step::Listed(object));
+        }
+        continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if continue_token.is_none() {
+            let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+            *position = Position::At(version.ok_or_else(|| Ending::Failed(no_version()))?);
+            sink.step(Step::ListEnded);
+            return Ok(());
+        }
+    }
+}
+
+fn ending_of(error: kube::Error, streaming: bool) -> Ending {
+    match &error {
+        kube::Error::Api(status) if status.code == 410 => Ending::Expired,
+        kube::Error::Api(status) if streaming && matches!(status.code, 400 | 422) => Ending::NoStreaming,
+        _ => Ending::Failed(error),
+    }
+}
+
+fn advance<K: Resource>(position: &mut Position, object: &K) {
+    if let Some(version) = &object.meta().resource_version {
+        *position = Position::At(version.clone());
+    }
+}
+
+fn no_answer() -> kube::Error {
+    kube::Error::Service(Box::new(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer from the API server")))
+}
+
+fn no_version() -> kube::Error {
+    kube::Error::Service("a list without a resourceVersion cannot be watched from".into())
+}

@@ -1,0 +1,231 @@
+//! Opens caches, and carries what a watch brings into them.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use kube::{Api, Resource};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::feed::{self, Sink, Step};
+use super::{Cache, CacheState, Change, ObjectKey, Selection, Shared, Status, Store, WatchHealth};
+use crate::metrics::Metrics;
+use crate::refusal::with_sources;
+use crate::supervise::Supervisor;
+use crate::wake::Wake;
+
+/// Opens caches that ring one bell and are supervised together.
+#[derive(Clone)]
+pub struct Watches {
+    wake: Wake,
+    supervisor: Supervisor,
+    metrics: WatchMetrics,
+}
+
+impl Watches {
+    /// Caches opened here ring `wake`; one whose task dies takes the process with it through `supervisor`.
+    pub fn new(wake: Wake, supervisor: Supervisor, metrics: &Metrics) -> Self {
+        let watch_metrics = WatchMetrics::default();
+        watch_metrics.register(metrics);
+        Self { wake, supervisor, metrics: watch_metrics }
+    }
+
+    /// Caches outside of an operator, for tools and tests.
+    pub fn detached() -> Self {
+        Self {
+            wake: Wake::new(),
+            supervisor: Supervisor::new(CancellationToken::new()),
+            metrics: WatchMetrics::default(),
+        }
+    }
+
+    /// The same, ringing another bell.
+    #[must_use]
+    pub fn with_wake(&self, wake: Wake) -> Self {
+        Self { wake, ..self.clone() }
+    }
+
+    /// The bell.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// Opens a cache. `project` reduces each object to what the operator needs; `None` leaves the object out.
+    /// `name` is what probes, logs and metrics call the cache; caches of one purpose may share a name.
+    ///
+    /// The bell rings when a projected value, or the cache's state, really changed.
+    pub fn cache<K, V>(
+        &self,
+        name: &'static str,
+        api: Api<K>,
+        selection: Selection,
+        project: impl Fn(K) -> Option<V> + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        V: PartialEq + Send + Sync + 'static,
+    {
+        let shared = Arc::new(Shared {
+            name,
+            store: RwLock::new(Store::default()),
+            health: Mutex::new(WatchHealth::default()),
+            status: Arc::new(Status::new()),
+            metrics: self.metrics.clone(),
+        });
+        let mut inlet = Inlet { shared: Arc::clone(&shared), wake: self.wake.clone(), project };
+        let task = self.supervisor.spawn_guarded(name, async move { feed::run(api, selection, &mut inlet).await });
+        Cache { shared, _task: Arc::new(task) }
+    }
+}
+
+/// Where a feed ends: projects, stores, and rings.
+struct Inlet<V, P> {
+    shared: Arc<Shared<V>>,
+    wake: Wake,
+    project: P,
+}
+
+impl<K, V, P> Sink<K> for Inlet<V, P>
+where
+    K: Resource,
+    V: PartialEq,
+    P: Fn(K) -> Option<V>,
+{
+    fn step(&mut self, step: Step<K>) {
+        let keyed = |object: K| ObjectKey::of(object.meta()).map(|key| (key, (self.project)(object)));
+        let list_ended = matches!(step, Step::ListEnded);
+        let change = match step {
+            Step::ListBegan => Some(Change::ListBegan),
+            Step::ListEnded => Some(Change::ListEnded),
+            Step::Listed(object) => keyed(object).map(|(key, value)| Change::Listed(key, value)),
+            Step::Applied(object) => keyed(object).map(|(key, value)| Change::Applied(key, value)),
+            Step::Deleted(object) => ObjectKey::of(object.meta()).map(Change::Deleted),
+        };
+        let Some(change) = change else { return };
+        let changed = self.shared.apply(change);
+        if list_ended {
+            self.shared.note_list();
+            self.shared.status.enter(CacheState::Synced);
+        }
+        if changed {
+            self.ring();
+        }
+    }
+
+    fn contact(&mut self) {
+        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).last_contact = Some(Instant::now());
+        // The server lets us read again.
+        if self.shared.status.is_synced() && self.shared.status.enter(CacheState::Synced) {
+            self.ring();
+        }
+    }
+
+    fn failed(&mut self, error: &kube::Error) {
+        let name = self.shared.name;
+        let text: Arc<str> = with_sources(error).into();
+        self.shared.note_failure(&text);
+        match error {
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
+                if self.shared.status.enter(CacheState::Forbidden(status.message.as_str().into())) {
+                    tracing::warn!(cache = name, "cannot be read, tried again: {}", status.message);
+                    self.ring();
+                }
+            }
+            _ => tracing::debug!(cache = name, "watch failed, tried again: {text}"),
+        }
+    }
+}
+
+impl<V, P> Inlet<V, P> {
+    fn ring(&self) {
+        self.shared.status.revision.send_modify(|revision| *revision += 1);
+        self.wake.wake();
+    }
+}
+
+impl Status {
+    /// Enters a state; false if it was in it already.
+    fn enter(&self, state: CacheState) -> bool {
+        self.state.send_if_modified(|current| {
+            let changed = *current != state;
+            *current = state;
+            changed
+        })
+    }
+}
+
+impl<V: PartialEq> Shared<V> {
+    fn apply(&self, change: Change<V>) -> bool {
+        let (changed, before, after, synced) = {
+            let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+            let before = store.len();
+            let changed = store.apply(change);
+            (changed, before, store.len(), store.is_synced())
+        };
+        self.metrics.objects_changed(self.name, before, after);
+        if synced {
+            self.status.synced.send_if_modified(|known| !std::mem::replace(known, true));
+        }
+        changed
+    }
+}
+
+impl<V> Shared<V> {
+    fn note_list(&self) {
+        self.metrics.lists.get_or_create(&CacheLabel { cache: self.name }).inc();
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).lists += 1;
+    }
+
+    fn note_failure(&self, text: &Arc<str>) {
+        self.metrics.failures.get_or_create(&CacheLabel { cache: self.name }).inc();
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        health.failures += 1;
+        health.last_error = Some(Arc::clone(text));
+    }
+}
+
+impl<V> Drop for Shared<V> {
+    fn drop(&mut self) {
+        let left = self.read().len();
+        self.metrics.objects_changed(self.name, left, 0);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabel {
+    cache: &'static str,
+}
+
+/// Metrics of all caches, by name; caches that share a name are added up.
+#[derive(Clone, Default)]
+pub(super) struct WatchMetrics {
+    objects: Family<CacheLabel, Gauge>,
+    lists: Family<CacheLabel, Counter>,
+    failures: Family<CacheLabel, Counter>,
+}
+
+impl WatchMetrics {
+    fn register(&self, metrics: &Metrics) {
+        metrics.own(|registry| {
+            registry.register("cache_objects", "Objects held in memory, by cache", self.objects.clone());
+            registry.register("cache_lists", "Complete lists taken, by cache", self.lists.clone());
+            registry.register("watch_failures", "Failed list and watch requests, by cache", self.failures.clone());
+        });
+    }
+
+    fn objects_changed(&self, cache: &'static str, before: usize, after: usize) {
+        if before != after {
+            let difference = i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
+            self.objects.get_or_create(&CacheLabel { cache }).inc_by(difference);
+        }
+    }
+}

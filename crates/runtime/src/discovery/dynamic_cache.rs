@@ -1,0 +1,276 @@
+//! A cache of a kind that may be absent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use kube::core::DynamicObject;
+use tokio::sync::watch;
+
+use super::kind_registry::{GroupState, KindRegistry, ServedKind};
+use super::target::DynamicTarget;
+use crate::cache::{Cache, CacheState, Content, ObjectKey, Watches};
+use crate::supervise::SharedTask;
+
+/// How far a [`DynamicCache`] can be trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KindState {
+    /// The server answered that it does not serve the kind.
+    Absent,
+    /// It is not known yet whether the kind exists, or which objects there are.
+    Syncing,
+    /// The content is complete.
+    Synced,
+    /// The server refuses to list or watch, in its own words.
+    Forbidden(Arc<str>),
+}
+
+/// A projected watch that opens when its kind appears and closes when the kind goes, without a restart.
+/// Clones share it; dropping the last one closes the watch.
+pub struct DynamicCache<V> {
+    shared: Arc<Shared<V>>,
+    _task: SharedTask,
+}
+
+struct Shared<V> {
+    name: &'static str,
+    slot: RwLock<Slot<V>>,
+}
+
+/// What stands in the place of the kind at the moment.
+enum Slot<V> {
+    Unknown,
+    Absent,
+    Open(Cache<V>),
+}
+
+/// Discovery lags behind a definition by moments; this many looks (some 30 s in all) and then the next change decides.
+const LOOKS_AFTER_A_CHANGE: u32 = 8;
+const FIRST_LOOK: Duration = Duration::from_millis(125);
+const LONGEST_LOOK: Duration = Duration::from_secs(15);
+
+/// A kind that is built in need not wait for a list of definitions that does not come.
+const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where definitions cannot be watched, there is no other way than to look again now and then.
+const LOOK_WITHOUT_A_WATCH: Duration = Duration::from_secs(300);
+
+impl Watches {
+    /// Opens a cache of a kind that may be absent. `project` works as in [`Watches::cache`].
+    pub fn dynamic<V>(
+        &self,
+        name: &'static str,
+        kinds: &KindRegistry,
+        target: DynamicTarget,
+        project: impl Fn(DynamicObject) -> Option<V> + Send + Sync + 'static,
+    ) -> DynamicCache<V>
+    where
+        V: PartialEq + Send + Sync + 'static,
+    {
+        let shared = Arc::new(Shared { name, slot: RwLock::new(Slot::Unknown) });
+        let follower = Follower {
+            shared: Arc::clone(&shared),
+            watches: self.clone(),
+            kinds: kinds.clone(),
+            target,
+            project: Arc::new(project),
+        };
+        let task = self.supervisor().spawn_guarded(name, follower.run());
+        DynamicCache { shared, _task: Arc::new(task) }
+    }
+}
+
+impl<V> DynamicCache<V> {
+    /// The name that logs and metrics use.
+    pub fn name(&self) -> &'static str {
+        self.shared.name
+    }
+
+    /// How far the content can be trusted.
+    pub fn state(&self) -> KindState {
+        match &*self.shared.read() {
+            Slot::Unknown => KindState::Syncing,
+            Slot::Absent => KindState::Absent,
+            Slot::Open(cache) => match cache.state() {
+                CacheState::Syncing => KindState::Syncing,
+                CacheState::Synced => KindState::Synced,
+                CacheState::Forbidden(message) => KindState::Forbidden(message),
+            },
+        }
+    }
+
+    /// Whether all is known that there is to know: the kind is absent, or the content has been complete once.
+    pub fn is_settled(&self) -> bool {
+        match &*self.shared.read() {
+            Slot::Unknown => false,
+            Slot::Absent => true,
+            Slot::Open(cache) => cache.is_synced(),
+        }
+    }
+
+    /// One object.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        match &*self.shared.read() {
+            Slot::Open(cache) => cache.get(key),
+            Slot::Unknown | Slot::Absent => None,
+        }
+    }
+
+    /// All objects at one moment; none while the kind is absent.
+    pub fn snapshot(&self) -> Content<V> {
+        match &*self.shared.read() {
+            Slot::Open(cache) => cache.snapshot(),
+            Slot::Unknown | Slot::Absent => Arc::new(BTreeMap::new()),
+        }
+    }
+}
+
+impl<V> Clone for DynamicCache<V> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), _task: Arc::clone(&self._task) }
+    }
+}
+
+impl<V> fmt::Debug for DynamicCache<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamicCache").field("name", &self.name()).field("state", &self.state()).finish()
+    }
+}
+
+impl<V> Shared<V> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Slot<V>> {
+        self.slot.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The old slot is dropped, and with it its watch, outside of the lock.
+    fn put(&self, slot: Slot<V>) {
+        let _old = std::mem::replace(&mut *self.slot.write().unwrap_or_else(PoisonError::into_inner), slot);
+    }
+}
+
+/// What an open watch was opened on. A definition that was deleted and created again is another one, even if the kind is
+/// served as before: the old watch has ended, and its versions mean nothing.
+#[derive(PartialEq)]
+struct Opened {
+    served: ServedKind,
+    definition: Option<String>,
+}
+
+impl Opened {
+    fn new(served: ServedKind, group: &GroupState) -> Self {
+        let plural = format!("{}.{}", served.resource.plural, served.resource.group);
+        let definition = group.get(&plural).map(|definition| definition.uid.clone());
+        Self { served, definition }
+    }
+}
+
+/// Opens and closes the watch as the kind comes and goes.
+struct Follower<V, P> {
+    shared: Arc<Shared<V>>,
+    watches: Watches,
+    kinds: KindRegistry,
+    target: DynamicTarget,
+    project: Arc<P>,
+}
+
+impl<V, P> Follower<V, P>
+where
+    V: PartialEq + Send + Sync + 'static,
+    P: Fn(DynamicObject) -> Option<V> + Send + Sync + 'static,
+{
+    async fn run(self) {
+        let mut changes = self.kinds.changes();
+        let mut open = None;
+        // Knowing the definitions first saves a second look, and a second watch, a moment later.
+        let known = changes.wait_for(|_| self.kinds.state() != CacheState::Syncing);
+        let _ = tokio::time::timeout(DEFINITIONS_PATIENCE, known).await;
+        loop {
+            changes.mark_unchanged();
+            let group = self.group();
+            self.settle(&group, &mut changes, &mut open).await;
+            self.wait_for_change(&group, &mut changes, open.is_some()).await;
+        }
+    }
+
+    fn group(&self) -> GroupState {
+        self.kinds.group(&self.target.group_version_kind().group)
+    }
+
+    /// Asks until the answer is definite. A kind that is not served right after its group changed may just not be served
+    /// *yet*, so that answer is checked a few times; it counts from the first.
+    async fn settle(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, open: &mut Option<Opened>) {
+        let mut pause = FIRST_LOOK;
+        let mut absences = 0;
+        loop {
+            match self.kinds.resolve(self.target.group_version_kind()).await {
+                Ok(Some(served)) => return self.open(Opened::new(served, group), open),
+                Ok(None) => {
+                    self.close(open);
+                    absences += 1;
+                    if group.is_empty() || absences > LOOKS_AFTER_A_CHANGE {
+                        return;
+                    }
+                }
+                Err(error) => tracing::debug!(cache = self.shared.name, "discovery failed, tried again: {error}"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())) => {}
+                _ = changes.changed() => if self.group() != *group { return },
+            }
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+    }
+
+    /// Until something about the group changes; changes of other groups are looked at and passed over.
+    async fn wait_for_change(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, found: bool) {
+        loop {
+            let blind = !self.kinds.is_synced();
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return std::future::pending().await;
+                    }
+                }
+                () = tokio::time::sleep(LOOK_WITHOUT_A_WATCH), if blind && !found => return,
+            }
+            if self.group() != *group {
+                return;
+            }
+        }
+    }
+
+    fn open(&self, wanted: Opened, open: &mut Option<Opened>) {
+        if open.as_ref() == Some(&wanted) {
+            return;
+        }
+        let resource = &wanted.served.resource;
+        let api = self.target.api(self.kinds.client(), resource, wanted.served.namespaced);
+        let project = Arc::clone(&self.project);
+        let cache = self.watches.cache(self.shared.name, api, self.target.selection(), move |object| project(object));
+        tracing::info!(cache = self.shared.name, kind = %resource.kind, api_version = %resource.api_version, "the kind is served: watching it");
+        self.shared.put(Slot::Open(cache));
+        self.watches.wake().wake();
+        *open = Some(wanted);
+    }
+
+    fn close(&self, open: &mut Option<Opened>) {
+        if open.take().is_some() {
+            tracing::info!(cache = self.shared.name, "the kind is no longer served: its watch is closed");
+            self.shared.put(Slot::Absent);
+            self.watches.wake().wake();
+        } else {
+            self.say_absent();
+        }
+    }
+
+    /// Said once, when it becomes known.
+    fn say_absent(&self) {
+        if matches!(*self.shared.read(), Slot::Unknown) {
+            let kind = self.target.group_version_kind();
+            tracing::info!(cache = self.shared.name, kind = %kind.kind, api_version = %kind.api_version(), "the kind is absent; it is picked up when it appears");
+            self.shared.put(Slot::Absent);
+            self.watches.wake().wake();
+        }
+    }
+}

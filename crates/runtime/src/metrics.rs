@@ -1,0 +1,88 @@
+//! The metrics registry.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::component::Component;
+
+/// Where metrics are registered. Counters get the suffix `_total` when they are written out; gauges keep their name.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    prefix: String,
+}
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Metrics {
+    /// A registry that holds `nodeward_<component>_build_info`.
+    pub fn new(component: Component) -> Self {
+        let metrics = Self { registry: Arc::default(), prefix: component.metric_prefix() };
+        metrics.own(|registry| {
+            let build = Info::new([("version", component.version())]);
+            registry.register("build", "The version that runs", build);
+        });
+        metrics
+    }
+
+    /// Registers the component's own metrics: each name is prefixed with `nodeward_<component>_`.
+    pub fn own<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        register(registry.sub_registry_with_prefix(&self.prefix))
+    }
+
+    /// Registers metrics under the names of a system that the component stands in for: no prefix is added.
+    pub fn foreign<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        register(&mut registry)
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::Metrics;
+    use crate::component::Component;
+
+    fn encoded(register: impl FnOnce(&Metrics)) -> String {
+        let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
+        register(&metrics);
+        metrics.encode().unwrap()
+    }
+
+    #[test]
+    fn our_own_names_carry_the_component() {
+        let text = encoded(|metrics| {
+            metrics.own(|registry| registry.register("nodes_draining", "Nodes", Gauge::<i64>::default()));
+            metrics.own(|registry| registry.register("actions", "Actions", Counter::<u64>::default()));
+        });
+        assert!(text.contains("\nnodeward_drain_keeper_nodes_draining 0\n"), "{text}");
+        assert!(text.contains("\nnodeward_drain_keeper_actions_total 0\n"), "{text}");
+        assert!(text.contains("nodeward_drain_keeper_build_info{version=\"1.2.3\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn names_of_other_systems_are_kept_as_they_are() {
+        let text = encoded(|metrics| {
+            metrics.foreign(|registry| {
+                registry.register("upgradeoperator_node_drain_timeout", "Drain", Gauge::<i64>::default());
+            });
+        });
+        assert!(text.contains("\nupgradeoperator_node_drain_timeout 0\n"), "{text}");
+    }
+}

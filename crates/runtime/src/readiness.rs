@@ -1,0 +1,85 @@
+//! What must be there before decisions can be trusted.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::cache::{Cache, CacheState};
+
+type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The gates behind `/readyz`. A standby is ready too: leadership is no gate.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<RwLock<Vec<Gate>>>);
+
+struct Gate {
+    name: String,
+    check: Check,
+}
+
+/// A gate that is still closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotReady {
+    /// Which gate.
+    pub gate: String,
+    /// Why it is closed.
+    pub reason: String,
+}
+
+impl Readiness {
+    /// No gates: ready.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a gate. The check is run for every probe, so it must be cheap and must not block.
+    pub fn require(&self, name: impl Into<String>, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        let gate = Gate { name: name.into(), check: Box::new(check) };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(gate);
+    }
+
+    /// Adds a gate that opens when the cache has been complete once: what is absent from a cache that has not synced
+    /// is not absent from the cluster.
+    pub fn require_cache<V: Send + Sync + 'static>(&self, cache: &Cache<V>) {
+        let view = cache.status_view();
+        self.require(format!("{} cache", cache.name()), move || {
+            if view.is_synced() {
+                return Ok(());
+            }
+            Err(match view.state() {
+                CacheState::Forbidden(message) => format!("forbidden: {message}"),
+                _ => "not synced".to_owned(),
+            })
+        });
+    }
+
+    /// The gates that are closed now.
+    pub fn closed_gates(&self) -> Vec<NotReady> {
+        let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        gates
+            .iter()
+            .filter_map(|gate| (gate.check)().err().map(|reason| NotReady { gate: gate.name.clone(), reason }))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::{NotReady, Readiness};
+
+    #[test]
+    fn each_closed_gate_is_named_until_it_opens() {
+        let readiness = Readiness::new();
+        let synced = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&synced);
+        readiness.require("nodes cache", move || {
+            if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".to_owned()) }
+        });
+        readiness.require("config", || Ok(()));
+        let closed = NotReady { gate: "nodes cache".to_owned(), reason: "not synced".to_owned() };
+        assert_eq!(readiness.closed_gates(), [closed]);
+        synced.store(true, Ordering::SeqCst);
+        assert_eq!(readiness.closed_gates(), []);
+    }
+}

@@ -1,0 +1,222 @@
+//! Tasks that must not be lost: one that panics or ends before it was told to takes the process with it.
+//!
+//! A pod that exits is restarted and seen; a task that died silently leaves an operator that looks well and does nothing.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const FIRST_RESTART: Duration = Duration::from_secs(1);
+const LAST_RESTART: Duration = Duration::from_secs(60);
+
+/// Why the process has to end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("task \"{task}\" {problem}")]
+pub struct Fatality {
+    /// The task's name.
+    pub task: &'static str,
+    /// What happened to it.
+    pub problem: String,
+}
+
+/// Starts tasks and notices their end.
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    shutdown: CancellationToken,
+    tracker: TaskTracker,
+    fatality: watch::Sender<Option<Fatality>>,
+}
+
+impl Supervisor {
+    /// Tasks may end once `shutdown` is cancelled, and not before.
+    pub fn new(shutdown: CancellationToken) -> Self {
+        Self { shutdown, tracker: TaskTracker::new(), fatality: watch::Sender::new(None) }
+    }
+
+    /// Runs a task that ends only after shutdown has begun; [`Supervisor::finished`] waits for it.
+    pub fn spawn(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        let supervised = self.clone().supervise(task, work);
+        self.tracker.spawn(supervised);
+    }
+
+    /// Runs a task again, with growing pauses, each time that it fails. Ending with `Ok` before shutdown is fatal.
+    pub fn spawn_restarting<F, E>(&self, task: &'static str, mut start: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = Result<(), E>> + Send,
+        E: Display + Send,
+    {
+        let shutdown = self.shutdown.clone();
+        self.spawn(task, async move {
+            let mut pause = FIRST_RESTART;
+            while let Err(error) = start().await {
+                if shutdown.is_cancelled() {
+                    return;
+                }
+                tracing::warn!(task, "failed, starts again in {pause:?}: {error}");
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RESTART),
+                }
+            }
+        });
+    }
+
+    /// Runs a task that lives as long as the guard: dropping the guard ends it at its next await.
+    /// Its end by itself is as fatal as that of any other task.
+    pub fn spawn_guarded(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) -> TaskGuard {
+        let supervised = self.clone().supervise(task, work);
+        TaskGuard(tokio::spawn(supervised).abort_handle())
+    }
+
+    /// Resolves when a task has died; stays pending as long as all is well.
+    pub async fn fatality(&self) -> Fatality {
+        let mut changes = self.fatality.subscribe();
+        loop {
+            if let Some(fatality) = changes.borrow_and_update().clone() {
+                return fatality;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The task that has died, if one has.
+    pub fn fatality_now(&self) -> Option<Fatality> {
+        self.fatality.borrow().clone()
+    }
+
+    /// Waits until every task of [`Supervisor::spawn`] has ended.
+    pub async fn finished(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    async fn supervise(self, task: &'static str, work: impl Future<Output = ()> + Send) {
+        let problem = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(()) if self.shutdown.is_cancelled() => return,
+            Ok(()) => "ended although nothing asked it to".to_owned(),
+            Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
+        };
+        tracing::error!(task, "{problem}");
+        self.fatality.send_if_modified(|first| {
+            let is_first = first.is_none();
+            if is_first {
+                *first = Some(Fatality { task, problem });
+            }
+            is_first
+        });
+    }
+}
+
+/// Ends its task when dropped.
+#[derive(Debug)]
+pub struct TaskGuard(AbortHandle);
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no message)".to_owned())
+}
+
+/// An `Arc` of a guard ends the task with its last clone.
+pub(crate) type SharedTask = Arc<TaskGuard>;
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::FutureExt;
+    use tokio_util::sync::CancellationToken;
+
+    use super::Supervisor;
+
+    #[tokio::test]
+    async fn a_panic_is_fatal_and_names_the_task() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        supervisor.spawn("reporter", async { panic!("no such node") });
+        let fatality = supervisor.fatality().await;
+        assert_eq!(fatality.to_string(), "task \"reporter\" panicked: no such node");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_early_is_fatal() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        supervisor.spawn("reporter", async {});
+        assert_eq!(supervisor.fatality().await.task, "reporter");
+    }
+
+    #[tokio::test]
+    async fn the_first_death_is_the_one_that_is_told() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        supervisor.spawn("first", async {});
+        supervisor.fatality().await;
+        supervisor.spawn("second", async {});
+        supervisor.finished().await;
+        assert_eq!(supervisor.fatality().await.task, "first");
+    }
+
+    #[tokio::test]
+    async fn tasks_may_end_once_shutdown_has_begun_and_are_waited_for() {
+        let shutdown = CancellationToken::new();
+        let supervisor = Supervisor::new(shutdown.clone());
+        let finished = Arc::new(AtomicU32::new(0));
+        let (token, count) = (shutdown.clone(), Arc::clone(&finished));
+        supervisor.spawn("writer", async move {
+            token.cancelled().await;
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        shutdown.cancel();
+        supervisor.finished().await;
+        assert_eq!(finished.load(Ordering::SeqCst), 1);
+        assert!(supervisor.fatality().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_task_is_started_again() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let starts = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&starts);
+        supervisor.spawn_restarting("flaky", move || {
+            let start = count.fetch_add(1, Ordering::SeqCst);
+            async move { if start < 3 { Err("not yet") } else { std::future::pending().await } }
+        });
+        while starts.load(Ordering::SeqCst) < 4 {
+            tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        }
+        assert!(supervisor.fatality_now().is_none());
+    }
+
+    #[tokio::test]
+    async fn dropping_the_guard_ends_the_task() {
+        struct TellsWhenDropped(Option<tokio::sync::oneshot::Sender<Infallible>>);
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let (sender, dropped) = tokio::sync::oneshot::channel();
+        let owned = TellsWhenDropped(Some(sender));
+        let guard = supervisor.spawn_guarded("watch", async move {
+            let _owned = owned.0;
+            std::future::pending::<()>().await;
+        });
+        drop(guard);
+        assert!(dropped.await.is_err());
+        assert!(supervisor.fatality_now().is_none());
+    }
+}

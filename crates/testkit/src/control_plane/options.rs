@@ -1,0 +1,117 @@
+//! What a control plane is asked to be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Whose requests the API server writes to its audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditScope {
+    /// Nobody's: for load tests in which the log itself would weigh.
+    Off,
+    /// ServiceAccounts', that is the operators': enough to count what they ask for.
+    ServiceAccounts,
+    /// Everybody's.
+    Everything,
+}
+
+/// How a [`crate::ControlPlane`] is set up. [`Options::default`] suits tests, [`Options::scale`] benchmarks.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where certificates, data and logs go. `None`: a temporary directory that goes with the control plane.
+    pub dir: Option<PathBuf>,
+    /// Whose requests are written to the audit log.
+    pub audit: AuditScope,
+    /// How long a node may be silent before the node-lifecycle controller marks it Unknown. Nodes that kwok looks
+    /// after renew their lease four times within it.
+    pub node_monitor_grace: Duration,
+    /// How often kwok's node leases are due; `None`: `node_monitor_grace`. Whole seconds.
+    pub node_lease: Option<Duration>,
+    /// The controllers of kube-controller-manager, as in its `--controllers`.
+    pub controllers: Vec<String>,
+    /// Whether kube-scheduler runs. Pods that name their node do not need it.
+    pub scheduler: bool,
+    /// Requests that the API server handles at once, reading and writing.
+    pub max_inflight: (u32, u32),
+    /// etcd's size limit, in bytes.
+    pub etcd_quota_bytes: u64,
+    /// How many pods, nodes and leases kwok plays at once.
+    pub kwok_parallelism: u32,
+    /// Further flags of the API server.
+    pub apiserver_flags: Vec<String>,
+}
+
+/// The controllers that a workload and its nodes need; none for clouds, certificates or volumes in use.
+const CONTROLLERS: [&str; 20] = [
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-binder-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+];
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            audit: AuditScope::ServiceAccounts,
+            node_monitor_grace: Duration::from_secs(8),
+            node_lease: None,
+            controllers: CONTROLLERS.map(String::from).to_vec(),
+            scheduler: true,
+            max_inflight: (800, 400),
+            etcd_quota_bytes: 8 << 30,
+            kwok_parallelism: 16,
+            apiserver_flags: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// For thousands of nodes: only the controllers that put the cordon's taint, keep budgets and make
+    /// ServiceAccounts; nodes are never found silent, so their leases need next to no renewal; pods name their node.
+    pub fn scale() -> Self {
+        let needed = ["disruption-controller", "namespace-controller", "node-lifecycle-controller", "replicaset-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller", "serviceaccount-token-controller"];
+        Self {
+            node_monitor_grace: Duration::from_secs(24 * 3600),
+            node_lease: Some(Duration::from_secs(12 * 3600)),
+            controllers: needed.map(String::from).to_vec(),
+            scheduler: false,
+            max_inflight: (3000, 1500),
+            kwok_parallelism: 64,
+            ..Self::default()
+        }
+    }
+
+    /// The same with the data in `dir`.
+    #[must_use]
+    pub fn in_dir(self, dir: impl Into<PathBuf>) -> Self {
+        Self { dir: Some(dir.into()), ..self }
+    }
+
+    /// The same with another audit scope.
+    #[must_use]
+    pub fn audit(self, audit: AuditScope) -> Self {
+        Self { audit, ..self }
+    }
+
+    /// The same with another time after which a silent node is Unknown.
+    #[must_use]
+    pub fn node_monitor_grace(self, node_monitor_grace: Duration) -> Self {
+        Self { node_monitor_grace, ..self }
+    }
+}
