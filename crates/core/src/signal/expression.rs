@@ -18,8 +18,8 @@ use serde_json::Value as Json;
 
 /// How long an expression may be, in bytes.
 pub const MAX_SOURCE: usize = 1024;
-/// How deep its syntax tree may be; evaluation recurses that far.
-const MAX_DEPTH: usize = 48;
+/// How deep its syntax tree may be, `object.a.b.c` counting once: evaluation recurses that far, on an ordinary stack.
+const MAX_DEPTH: usize = 16;
 /// How many of the characters that can deepen the tree it may hold, before anything recursive looks at it.
 const MAX_STRUCTURE: usize = 256;
 /// How deep the parser goes before it gives up; parentheses count there, and leave nothing in the tree.
@@ -312,6 +312,10 @@ impl Check<'_> {
                     Err(ExpressionError::UnknownName { position, name: name.clone() })
                 }
             }
+            // The evaluator takes a name with its fields in one step.
+            Expr::Select(select) if matches!(select.operand.expr, Expr::Ident(_) | Expr::Select(_)) => {
+                self.expression(&select.operand, depth)
+            }
             Expr::Select(select) => self.expression(&select.operand, deeper),
             Expr::Call(call) => {
                 self.call(call, position)?;
@@ -422,7 +426,7 @@ fn meter(expression: &mut IdedExpr) {
 
 /// Replaces an expression by a charge for it, and for `per_item` nodes an item.
 fn charge(expression: &mut IdedExpr, per_item: usize) {
-    if matches!(expression.expr, Expr::Literal(_)) {
+    if per_item == 0 && is_accounted_for(expression) {
         return;
     }
     let charged = std::mem::take(expression);
@@ -431,6 +435,19 @@ fn charge(expression: &mut IdedExpr, per_item: usize) {
     let per_item = IdedExpr { id, expr: Expr::Literal(LiteralValue::Int(per_item)) };
     let call = CallExpr { func_name: CHARGE.to_owned(), target: None, args: vec![charged, per_item] };
     *expression = IdedExpr { id, expr: Expr::Call(call) };
+}
+
+/// Whether a value is small, or what it is made of has been charged for.
+fn is_accounted_for(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Literal(_) | Expr::List(_) | Expr::Map(_) | Expr::Comprehension(_) => true,
+        Expr::Call(call) => {
+            let may_be_large = [operators::CONDITIONAL, operators::INDEX, "string", "bytes", "dyn"];
+            !may_be_large.contains(&call.func_name.as_str())
+        }
+        Expr::Select(select) => select.test,
+        Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => false,
+    }
 }
 
 /// Number of nodes.
