@@ -10,4 +10,7 @@ pub const FORCE_DRAIN: &str = "nodeward.dev/force-drain";
 pub const FORCE_DRAIN_NEVER: &str = "never";
 
 /// Either of these on a Node makes it a control-plane node.
-pub const CONTROL_PLANE_ROLES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+pub const CONTROL_PLANE_ROLES: [&str; 2] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+];

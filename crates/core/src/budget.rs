@@ -120,7 +120,11 @@ impl BudgetView {
                 .is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
             ceph: guards_ceph(budget, &selector),
             selector,
-            unhealthy_policy: if always_allow { UnhealthyPolicy::AlwaysAllow } else { UnhealthyPolicy::default() },
+            unhealthy_policy: if always_allow {
+                UnhealthyPolicy::AlwaysAllow
+            } else {
+                UnhealthyPolicy::default()
+            },
             generation: meta.generation.unwrap_or_default(),
             status: budget.status.as_ref().map(BudgetStatus::project).unwrap_or_default(),
             last_override: meta
@@ -185,7 +189,12 @@ impl BudgetStatus {
 }
 
 /// Labels that Rook puts on the daemons of a cluster, and so on what it makes for them.
-const ROOK_LABELS: [&str; 4] = ["rook_cluster", "rook_file_system", "rook_object_store", "ceph_daemon_type"];
+const ROOK_LABELS: [&str; 4] = [
+    "rook_cluster",
+    "rook_file_system",
+    "rook_object_store",
+    "ceph_daemon_type",
+];
 
 /// Whether Rook, or somebody who writes budgets for Rook's daemons, made this budget: the owner's group, Rook's labels on
 /// the budget, or a selector that demands them. Rook's own budgets for the monitors carry neither labels nor an owner,
@@ -193,13 +202,15 @@ const ROOK_LABELS: [&str; 4] = ["rook_cluster", "rook_file_system", "rook_object
 fn guards_ceph(budget: &PodDisruptionBudget, selector: &Selector) -> bool {
     let is_daemon = |app: &str| app.starts_with("rook-ceph-");
     let meta = &budget.metadata;
-    let owned = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.api_version.split_once('/').is_some_and(|(group, _)| group == "ceph.rook.io"));
+    let owned = meta.owner_references.iter().flatten().any(|owner| {
+        owner
+            .api_version
+            .split_once('/')
+            .is_some_and(|(group, _)| group == "ceph.rook.io")
+    });
     let labelled = meta.labels.as_ref().is_some_and(|labels| {
-        labels.get("app").is_some_and(|app| is_daemon(app)) || ROOK_LABELS.iter().any(|key| labels.contains_key(*key))
+        let is_rooks = |key: &String| ROOK_LABELS.contains(&key.as_str()) || key.starts_with("ceph.rook.io/");
+        labels.get("app").is_some_and(|app| is_daemon(app)) || labels.keys().any(is_rooks)
     });
     let selects_daemons =
         selector.demands("app", is_daemon) || ROOK_LABELS.iter().any(|key| selector.demands(key, |_| true));
@@ -230,11 +241,230 @@ impl Budgets {
 
     /// The budgets that select a pod. More than one makes the eviction handler answer 500.
     pub fn matching(&self, pod: &PodView) -> Vec<&Arc<BudgetView>> {
-        self.in_namespace(&pod.key.namespace).iter().filter(|budget| budget.selects(pod)).collect()
+        self.in_namespace(&pod.key.namespace)
+            .iter()
+            .filter(|budget| budget.selects(pod))
+            .collect()
     }
 
     /// One budget.
     pub fn get(&self, key: &BudgetKey) -> Option<&Arc<BudgetView>> {
-        self.in_namespace(&key.namespace).iter().find(|budget| budget.key == *key)
+        self.in_namespace(&key.namespace)
+            .iter()
+            .find(|budget| budget.key == *key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn project(metadata: Value, spec: Value, status: Value) -> BudgetView {
+        let mut budget = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": spec, "status": status });
+        for (key, value) in metadata.as_object().unwrap() {
+            budget["metadata"][key] = value.clone();
+        }
+        BudgetView::project(&serde_json::from_value(budget).unwrap()).unwrap()
+    }
+
+    fn with_spec(spec: Value) -> BudgetView {
+        project(json!({}), spec, json!({}))
+    }
+
+    fn pod(patch: Value) -> PodView {
+        let mut pod = json!({
+            "metadata": { "namespace": "shop", "name": "web-0", "labels": { "app": "web" } },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        for (section, fields) in patch.as_object().unwrap() {
+            for (key, value) in fields.as_object().unwrap() {
+                pod[section][key] = value.clone();
+            }
+        }
+        PodView::project(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn not_ready() -> PodView {
+        pod(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))
+    }
+
+    #[test]
+    fn a_budget_is_projected_to_what_decisions_read() {
+        let budget = project(
+            json!({ "uid": "u1", "resourceVersion": "7", "generation": 3 }),
+            json!({ "minAvailable": "50%", "selector": { "matchLabels": { "app": "web" } } }),
+            json!({
+                "observedGeneration": 2, "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2,
+                "expectedPods": 4, "disruptedPods": { "web-1": "2026-01-02T03:04:05Z" },
+            }),
+        );
+        assert_eq!(budget.key, BudgetKey::new("shop", "web"));
+        assert_eq!((&*budget.uid, budget.resource_version.as_str(), budget.generation), ("u1", "7", 3));
+        assert_eq!((budget.never_forced, budget.ceph, budget.last_override.clone()), (false, false, None));
+        assert_eq!(budget.unhealthy_policy, UnhealthyPolicy::IfHealthyBudget);
+        let disrupted = [("web-1".to_owned(), "2026-01-02T03:04:05Z".parse().unwrap())];
+        assert_eq!(
+            budget.status,
+            BudgetStatus {
+                observed_generation: 2,
+                disruptions_allowed: 1,
+                current_healthy: 3,
+                desired_healthy: 2,
+                expected_pods: 4,
+                disrupted_pods: disrupted.into(),
+            }
+        );
+    }
+
+    #[test]
+    fn a_budget_without_namespace_or_name_is_none() {
+        assert_eq!(BudgetView::project(&PodDisruptionBudget::default()), None);
+    }
+
+    #[rstest]
+    #[case::null_selects_nothing(json!({}), false)]
+    #[case::empty_selects_all(json!({ "selector": {} }), true)]
+    #[case::labels(json!({ "selector": { "matchLabels": { "app": "web" } } }), true)]
+    #[case::all_labels_must_match(json!({ "selector": { "matchLabels": { "app": "web", "tier": "front" } } }), false)]
+    #[case::expressions_alone(json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": ["web"] }] } }), true)]
+    #[case::both_must_hold(
+        json!({ "selector": { "matchLabels": { "app": "web" }, "matchExpressions": [{ "key": "app", "operator": "DoesNotExist" }] } }),
+        false
+    )]
+    #[case::unparsable_selects_nothing(json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "Near" }] } }), false)]
+    fn a_budget_selects_as_the_eviction_handler_does(#[case] spec: Value, #[case] selects: bool) {
+        assert_eq!(with_spec(spec).selects(&pod(json!({}))), selects);
+    }
+
+    #[test]
+    fn a_budget_of_another_namespace_never_selects() {
+        let budget = project(json!({ "namespace": "other" }), json!({ "selector": {} }), json!({}));
+        assert!(!budget.selects(&pod(json!({}))));
+    }
+
+    fn status(allowed: i32, current: i32, desired: i32) -> Value {
+        json!({ "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": current, "desiredHealthy": desired, "expectedPods": 5 })
+    }
+
+    const ALWAYS: &str = "AlwaysAllow";
+    const IF_HEALTHY: &str = "IfHealthyBudget";
+
+    #[rstest]
+    #[case::room(IF_HEALTHY, status(2, 4, 2), pod(json!({})), Room::Left(2))]
+    #[case::exhausted(IF_HEALTHY, status(0, 2, 2), pod(json!({})), Room::None(NoRoom::Exhausted))]
+    #[case::negative(IF_HEALTHY, status(-1, 1, 2), pod(json!({})), Room::None(NoRoom::Negative))]
+    #[case::unready_and_healthy_budget(IF_HEALTHY, status(0, 2, 2), not_ready(), Room::UnreadyMayGo)]
+    #[case::unready_and_too_few_healthy(IF_HEALTHY, status(0, 1, 2), not_ready(), Room::None(NoRoom::Exhausted))]
+    #[case::unready_and_nothing_desired(IF_HEALTHY, status(0, 0, 0), not_ready(), Room::None(NoRoom::Exhausted))]
+    #[case::unready_falls_back_to_the_count(IF_HEALTHY, status(1, 1, 2), not_ready(), Room::Left(1))]
+    #[case::unready_always(ALWAYS, status(0, 0, 2), not_ready(), Room::UnreadyMayGo)]
+    #[case::ready_is_no_concern_of_always(ALWAYS, status(0, 2, 2), pod(json!({})), Room::None(NoRoom::Exhausted))]
+    #[case::an_unknown_policy_is_the_default("Whatever", status(0, 0, 2), not_ready(), Room::None(NoRoom::Exhausted))]
+    #[case::finished(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Succeeded" } })), Room::NotAsked)]
+    #[case::failed(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Failed" } })), Room::NotAsked)]
+    #[case::pending(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Pending" } })), Room::NotAsked)]
+    #[case::terminating(
+        IF_HEALTHY, status(0, 2, 2), pod(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })), Room::NotAsked
+    )]
+    #[case::no_status_at_all(IF_HEALTHY, json!({}), pod(json!({})), Room::None(NoRoom::StatusBehind))]
+    fn room_is_what_the_eviction_handler_would_say(
+        #[case] policy: &str,
+        #[case] status: Value,
+        #[case] pod: PodView,
+        #[case] room: Room,
+    ) {
+        let spec = json!({ "selector": {}, "unhealthyPodEvictionPolicy": policy });
+        let budget = project(json!({ "generation": 1 }), spec, status);
+        assert_eq!(budget.room(&pod), room);
+        assert_eq!(budget.room(&pod).is_there(), !matches!(room, Room::None(_)));
+    }
+
+    #[rstest]
+    #[case::behind(3, 2, pod(json!({})), Room::None(NoRoom::StatusBehind))]
+    #[case::level(3, 3, pod(json!({})), Room::Left(1))]
+    #[case::ahead(3, 4, pod(json!({})), Room::Left(1))]
+    // The handler looks at unready pods first.
+    #[case::unready_before_the_generation(3, 2, not_ready(), Room::UnreadyMayGo)]
+    fn a_status_that_lags_its_spec_leaves_no_room(
+        #[case] generation: i64,
+        #[case] observed: i64,
+        #[case] pod: PodView,
+        #[case] room: Room,
+    ) {
+        let mut status = status(1, 3, 2);
+        status["observedGeneration"] = observed.into();
+        assert_eq!(project(json!({ "generation": generation }), json!({ "selector": {} }), status).room(&pod), room);
+    }
+
+    #[rstest]
+    #[case(MAX_DISRUPTED_PODS, Room::Left(1))]
+    #[case(MAX_DISRUPTED_PODS + 1, Room::None(NoRoom::TooManyDisrupted))]
+    fn too_many_unconfirmed_evictions_leave_no_room(#[case] count: usize, #[case] room: Room) {
+        let mut budget = project(json!({ "generation": 1 }), json!({ "selector": {} }), status(1, 3, 2));
+        budget.status.disrupted_pods = (0..count).map(|i| (format!("p{i}"), Timestamp::UNIX_EPOCH)).collect();
+        assert_eq!(budget.room(&pod(json!({}))), room);
+    }
+
+    #[rstest]
+    #[case::label(json!({ "labels": { "nodeward.dev/force-drain": "never" } }), true)]
+    #[case::another_value(json!({ "labels": { "nodeward.dev/force-drain": "Never" } }), false)]
+    #[case::an_annotation_is_no_label(json!({ "annotations": { "nodeward.dev/force-drain": "never" } }), false)]
+    fn only_the_label_forbids_force(#[case] metadata: Value, #[case] never: bool) {
+        assert_eq!(project(metadata, json!({}), json!({})).never_forced, never);
+    }
+
+    #[rstest]
+    #[case::owner(json!({ "ownerReferences": [{ "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "c", "uid": "u" }] }), json!({}), true)]
+    #[case::another_group(json!({ "ownerReferences": [{ "apiVersion": "rook.io/v1", "kind": "Cluster", "name": "c", "uid": "u" }] }), json!({}), false)]
+    #[case::app_label(json!({ "labels": { "app": "rook-ceph-mgr" } }), json!({}), true)]
+    #[case::operator_is_a_daemon_too(json!({ "labels": { "app": "rook-ceph-operator" } }), json!({}), true)]
+    #[case::cluster_label(json!({ "labels": { "rook_cluster": "rook-ceph" } }), json!({}), true)]
+    #[case::group_label(json!({ "labels": { "ceph.rook.io/DeviceSet": "s" } }), json!({}), true)]
+    #[case::another_app(json!({ "labels": { "app": "web" } }), json!({ "selector": { "matchLabels": { "app": "web" } } }), false)]
+    // Rook's own budgets for its monitors: no owner and no labels.
+    #[case::monitors(json!({}), json!({ "selector": { "matchLabels": { "app": "rook-ceph-mon" } } }), true)]
+    #[case::osds(json!({}), json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": ["rook-ceph-osd"] }] } }), true)]
+    #[case::file_system(json!({}), json!({ "selector": { "matchLabels": { "rook_file_system": "fs" } } }), true)]
+    #[case::all_but_ceph(json!({}), json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["rook-ceph-osd"] }] } }), false)]
+    #[case::ceph_among_others(json!({}), json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": ["rook-ceph-osd", "web"] }] } }), false)]
+    #[case::everything(json!({}), json!({ "selector": {} }), false)]
+    fn budgets_of_ceph_are_known_by_owner_label_or_selector(
+        #[case] metadata: Value,
+        #[case] spec: Value,
+        #[case] ceph: bool,
+    ) {
+        assert_eq!(project(metadata, spec, json!({})).ceph, ceph);
+    }
+
+    #[test]
+    fn the_last_override_is_read_from_the_annotation_and_nonsense_is_none() {
+        let last = LastOverride { at: Timestamp::UNIX_EPOCH, pod: "web-0".to_owned(), uid: "u".to_owned() };
+        let read = |value: String| {
+            project(json!({ "annotations": { annotation::LAST_OVERRIDE: value } }), json!({}), json!({})).last_override
+        };
+        assert_eq!(read(last.to_string()), Some(last));
+        assert_eq!(read("yesterday".to_owned()), None);
+    }
+
+    #[test]
+    fn the_index_finds_every_budget_of_the_pods_namespace_that_selects_it() {
+        let budget = |namespace: &str, name: &str, selector: Value| {
+            Arc::new(project(json!({ "namespace": namespace, "name": name }), json!({ "selector": selector }), json!({})))
+        };
+        let budgets = Budgets::new([
+            budget("shop", "z-all", json!({})),
+            budget("shop", "web", json!({ "matchLabels": { "app": "web" } })),
+            budget("shop", "db", json!({ "matchLabels": { "app": "db" } })),
+            budget("other", "all", json!({})),
+        ]);
+        let names = |found: Vec<&Arc<BudgetView>>| found.iter().map(|b| b.key.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(budgets.matching(&pod(json!({})))), ["shop/web", "shop/z-all"]);
+        assert_eq!(names(budgets.in_namespace("shop").iter().collect()), ["shop/db", "shop/web", "shop/z-all"]);
+        assert!(budgets.in_namespace("none").is_empty());
+        assert!(budgets.get(&BudgetKey::new("shop", "db")).is_some());
+        assert!(budgets.get(&BudgetKey::new("other", "db")).is_none());
     }
 }

@@ -76,17 +76,29 @@ impl ConfigDuration {
         }
         let mut nanoseconds: i128 = 0;
         while !rest.is_empty() {
-            let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
+            let number = rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .ok_or_else(malformed)?;
             let (digits, after) = rest.split_at(number);
-            let unit = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+            let unit = after
+                .find(|c: char| c.is_ascii_digit() || c == '.')
+                .unwrap_or(after.len());
             let (unit, after) = after.split_at(unit);
-            let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(malformed)?;
+            let scale = UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .map(|(_, scale)| *scale)
+                .ok_or_else(malformed)?;
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
             if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
                 return Err(malformed());
             }
             let too_long = |_| DurationError::TooLong(text.to_owned());
-            let whole: i128 = if whole.is_empty() { 0 } else { i128::from(whole.parse::<i64>().map_err(too_long)?) };
+            let whole: i128 = if whole.is_empty() {
+                0
+            } else {
+                i128::from(whole.parse::<i64>().map_err(too_long)?)
+            };
             nanoseconds += whole * scale;
             let mut place = scale;
             for digit in fraction.bytes() {
@@ -121,7 +133,14 @@ impl From<ConfigDuration> for SignedDuration {
 impl fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0.as_nanos();
-        for (unit, scale) in [("h", UNITS[6].1), ("m", UNITS[5].1), ("s", UNITS[4].1), ("ms", UNITS[3].1), ("us", UNITS[1].1), ("ns", 1)] {
+        for (unit, scale) in [
+            ("h", UNITS[6].1),
+            ("m", UNITS[5].1),
+            ("s", UNITS[4].1),
+            ("ms", UNITS[3].1),
+            ("us", UNITS[1].1),
+            ("ns", 1),
+        ] {
             if rest >= scale {
                 write!(f, "{}{unit}", rest / scale)?;
                 rest %= scale;
@@ -149,6 +168,14 @@ impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ConfigDurationVisitor)
     }
+}
+
+/// For optional fields: an absent one is `None` (with `#[serde(default)]`), an explicit `null` is an error.
+///
+/// # Errors
+/// As for [`ConfigDuration`].
+pub fn explicit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConfigDuration>, D::Error> {
+    ConfigDuration::deserialize(deserializer).map(Some)
 }
 
 struct ConfigDurationVisitor;
@@ -196,5 +223,109 @@ impl Visitor<'_> for ConfigDurationVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<ConfigDuration, E> {
         ConfigDuration::parse(text).map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn seconds(duration: ConfigDuration) -> i64 {
+        duration.get().as_secs()
+    }
+
+    #[rstest]
+    #[case("45", 45 * 60)]
+    #[case("1", 60)]
+    #[case("\"90s\"", 90)]
+    #[case("\"5m\"", 300)]
+    #[case("5m", 300)]
+    #[case("\"1h30m\"", 5400)]
+    #[case("\"1.5h\"", 5400)]
+    #[case("\"+2m\"", 120)]
+    #[case("\"1000ms\"", 1)]
+    #[case("\"1000000us\"", 1)]
+    #[case("\"1000000µs\"", 1)]
+    #[case("\"24h\"", 86400)]
+    #[case("\"0h1m\"", 60)]
+    #[case("52560000", 52_560_000 * 60)]
+    fn an_integer_is_minutes_and_a_string_is_a_duration(#[case] yaml: &str, #[case] expected: i64) {
+        assert_eq!(seconds(serde_yaml::from_str(yaml).unwrap()), expected);
+    }
+
+    #[rstest]
+    #[case("0", "leave it out for the default")]
+    #[case("\"0\"", "more than 0")]
+    #[case("\"0s\"", "more than 0")]
+    #[case("\"0m0.0s\"", "more than 0")]
+    #[case("-5", "must not be negative (got -5)")]
+    #[case("\"-5m\"", "must not be negative (got -5m)")]
+    #[case("1.5", "write a duration such as \"90s\"")]
+    #[case("5.0", "not a whole number of minutes")]
+    #[case(".nan", "invalid type")]
+    #[case(".inf", "invalid type")]
+    #[case("52560001", "too long")]
+    #[case("9223372036854775807", "too long")]
+    #[case("18446744073709551615", "too long")]
+    #[case("\"1000000000000h\"", "too long")]
+    #[case("\"99999999999999999999s\"", "too long")]
+    #[case("~", "leave it out for the default")]
+    #[case("null", "leave it out for the default")]
+    #[case("true", "whole minutes (5) or a duration")]
+    #[case("[5]", "whole minutes (5) or a duration")]
+    #[case("{minutes: 5}", "whole minutes (5) or a duration")]
+    #[case("\"\"", "not a duration")]
+    #[case("\"5\"", "not a duration: write whole minutes (5) or")]
+    #[case("\"5 m\"", "not a duration")]
+    #[case("\"5min\"", "not a duration")]
+    #[case("\"5d\"", "not a duration")]
+    #[case("\"m\"", "not a duration")]
+    #[case("\"1.2.3s\"", "not a duration")]
+    #[case("\".s\"", "not a duration")]
+    #[case("\"--5m\"", "not a duration")]
+    #[case("\"1h-5m\"", "not a duration")]
+    #[case("\"PT5M\"", "not a duration")]
+    #[case("soon", "not a duration")]
+    fn anything_else_is_an_error_that_says_what_to_write(#[case] yaml: &str, #[case] says: &str) {
+        let error = serde_yaml::from_str::<ConfigDuration>(yaml).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+
+    #[test]
+    fn an_explicit_null_is_not_the_default() {
+        #[derive(Deserialize)]
+        struct Settings {
+            #[serde(default, deserialize_with = "explicit")]
+            wait: Option<ConfigDuration>,
+        }
+        let read = |yaml| serde_yaml::from_str::<Settings>(yaml).map(|settings| settings.wait);
+        assert_eq!(read("{}").unwrap(), None);
+        assert_eq!(read("wait: 5").unwrap(), Some(ConfigDuration::from_minutes(5).unwrap()));
+        assert!(read("wait: null").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(nanoseconds in 1..3_000_000_000_000_000_000_i64) {
+            let duration = ConfigDuration(SignedDuration::from_nanos(nanoseconds));
+            prop_assert_eq!(ConfigDuration::parse(&duration.to_string()), Ok(duration));
+            let json = serde_json::to_string(&duration).unwrap();
+            prop_assert_eq!(serde_json::from_str::<ConfigDuration>(&json).unwrap(), duration);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-+0-9.hmsuµn ]{0,24}") {
+            let _ = ConfigDuration::parse(&text);
+        }
+
+        #[test]
+        fn what_is_accepted_is_positive(minutes in any::<i64>()) {
+            if let Ok(duration) = ConfigDuration::from_minutes(minutes) {
+                prop_assert!(duration.get().is_positive() && duration.get().as_mins() == minutes);
+            }
+        }
     }
 }

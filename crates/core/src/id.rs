@@ -74,7 +74,10 @@ pub struct NamespacedName {
 impl NamespacedName {
     /// Puts the two together.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 

@@ -95,8 +95,17 @@ impl NodeView {
         let spec = node.spec.as_ref();
         let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
         spec.is_some_and(|s| s.unschedulable == Some(true))
-            || spec.is_some_and(|s| s.taints.iter().flatten().any(|t| CORDON_TAINTS.contains(&t.key.as_str())))
-            || node.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::DRAIN_CLOCK))
+            || spec.is_some_and(|s| {
+                s.taints
+                    .iter()
+                    .flatten()
+                    .any(|t| CORDON_TAINTS.contains(&t.key.as_str()))
+            })
+            || node
+                .metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|a| a.contains_key(annotation::DRAIN_CLOCK))
             || conditions.into_iter().any(|c| c.type_ == condition::DRAIN_BLOCKED)
     }
 }
@@ -121,24 +130,34 @@ impl DrainingNode {
                 .collect(),
             unschedulable: spec.is_some_and(|s| s.unschedulable == Some(true)),
             ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-            boot_id: status.and_then(|s| s.node_info.as_ref()).map(|i| i.boot_id.clone()).unwrap_or_default(),
-            drain_blocked: conditions.iter().find(|c| c.type_ == condition::DRAIN_BLOCKED).map(|c| ConditionView {
-                status: c.status.clone(),
-                reason: c.reason.clone().unwrap_or_default(),
-                message: c.message.clone().unwrap_or_default(),
-                last_transition: c.last_transition_time.as_ref().map(|t| t.0),
-            }),
+            boot_id: status
+                .and_then(|s| s.node_info.as_ref())
+                .map(|i| i.boot_id.clone())
+                .unwrap_or_default(),
+            drain_blocked: conditions
+                .iter()
+                .find(|c| c.type_ == condition::DRAIN_BLOCKED)
+                .map(|c| ConditionView {
+                    status: c.status.clone(),
+                    reason: c.reason.clone().unwrap_or_default(),
+                    message: c.message.clone().unwrap_or_default(),
+                    last_transition: c.last_transition_time.as_ref().map(|t| t.0),
+                }),
         }
     }
 
     /// Whether either control-plane role label is there.
     pub fn is_control_plane(&self) -> bool {
-        label::CONTROL_PLANE_ROLES.iter().any(|role| self.labels.contains_key(*role))
+        label::CONTROL_PLANE_ROLES
+            .iter()
+            .any(|role| self.labels.contains_key(*role))
     }
 
     /// The taint with this key, with this effect if one is asked for.
     pub fn taint(&self, key: &str, effect: Option<&str>) -> Option<&Taint> {
-        self.taints.iter().find(|t| t.key == key && effect.is_none_or(|effect| t.effect == effect))
+        self.taints
+            .iter()
+            .find(|t| t.key == key && effect.is_none_or(|effect| t.effect == effect))
     }
 
     /// Whether a person has declared the node shut down, so that nothing runs on it any more.

@@ -39,10 +39,14 @@ impl NamespacePatterns {
     /// # Errors
     /// Names the first bad pattern, its index and the position in it.
     pub fn compile(patterns: &[String]) -> Result<Self, PatternError> {
-        let compile = |(index, pattern): (usize, &String)| {
-            Regex::new(pattern).map_err(|error| explain(index, pattern, &error))
-        };
-        patterns.iter().enumerate().map(compile).collect::<Result<_, _>>().map(Self)
+        let compile =
+            |(index, pattern): (usize, &String)| Regex::new(pattern).map_err(|error| explain(index, pattern, &error));
+        patterns
+            .iter()
+            .enumerate()
+            .map(compile)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Whether any pattern matches, anywhere in the name unless it is anchored.
@@ -52,7 +56,10 @@ impl NamespacePatterns {
 
     /// The first pattern that matches.
     pub fn first_match(&self, namespace: &str) -> Option<&str> {
-        self.0.iter().find(|pattern| pattern.is_match(namespace)).map(Regex::as_str)
+        self.0
+            .iter()
+            .find(|pattern| pattern.is_match(namespace))
+            .map(Regex::as_str)
     }
 
     /// The patterns as written.
@@ -81,5 +88,66 @@ fn explain(index: usize, pattern: &str, error: &regex::Error) -> PatternError {
         Err(regex_syntax::Error::Translate(syntax)) => (Some(syntax.span().start.column), syntax.kind().to_string()),
         _ => (None, error.to_string()),
     };
-    PatternError { index, pattern: pattern.to_owned(), column, message }
+    PatternError {
+        index,
+        pattern: pattern.to_owned(),
+        column,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn compile(patterns: &[&str]) -> Result<NamespacePatterns, PatternError> {
+        NamespacePatterns::compile(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[rstest]
+    #[case(&["kube"], "kube-system", true)]
+    #[case(&["kube"], "my-kube-apps", true)]
+    #[case(&["^kube"], "my-kube-apps", false)]
+    #[case(&["^kube-system$"], "kube-system", true)]
+    #[case(&["^kube-system$"], "kube-systems", false)]
+    #[case(&["openshift-.*", "^a"], "abc", true)]
+    #[case(&["Kube"], "kube-system", false)]
+    #[case(&[], "kube-system", false)]
+    #[case(&[""], "anything", true)]
+    fn a_pattern_is_anchored_only_where_the_user_anchors_it(
+        #[case] patterns: &[&str],
+        #[case] namespace: &str,
+        #[case] matches: bool,
+    ) {
+        assert_eq!(compile(patterns).unwrap().matches(namespace), matches);
+    }
+
+    #[test]
+    fn the_first_pattern_that_matches_is_named() {
+        let patterns = compile(&["^b", "a", "ab"]).unwrap();
+        assert_eq!(patterns.first_match("cab"), Some("a"));
+        assert_eq!(patterns.first_match("c"), None);
+    }
+
+    #[rstest]
+    #[case(&["ok", "a(b"], 1, Some(2), "unclosed group")]
+    #[case(&["*a"], 0, Some(1), "repetition operator missing expression")]
+    #[case(&["ü[z-a]"], 0, Some(3), "invalid character class range")]
+    #[case(&["a", "b", "\\p{Nothing}"], 2, Some(1), "Unicode property not found")]
+    #[case(&["(?=a)"], 0, Some(1), "look-around")]
+    #[case(&["a{1000}{1000}{1000}"], 0, None, "size limit")]
+    fn a_bad_pattern_is_refused_with_its_index_and_position(
+        #[case] patterns: &[&str],
+        #[case] index: usize,
+        #[case] column: Option<usize>,
+        #[case] says: &str,
+    ) {
+        let error = compile(patterns).unwrap_err();
+        assert_eq!((error.index, error.column, error.pattern.as_str()), (index, column, patterns[index]));
+        let text = error.to_string();
+        assert!(text.contains(says) && text.starts_with(&format!("pattern {index} (")), "{text}");
+        assert_eq!(text.contains("at character"), column.is_some(), "{text}");
+    }
 }

@@ -15,6 +15,10 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// A Pod, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about the pod, none of which rules out another"
+)]
 pub struct PodView {
     /// Namespace and name.
     pub key: PodKey,
@@ -141,7 +145,9 @@ impl PodView {
             }),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             opt_out,
-            has_persistent_volume: volumes.iter().any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+            has_persistent_volume: volumes
+                .iter()
+                .any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
             has_empty_dir: volumes.iter().any(|v| v.empty_dir.is_some()),
             tolerations: spec.and_then(|s| s.tolerations.clone()).unwrap_or_default(),
         })
@@ -173,7 +179,12 @@ impl PodView {
 }
 
 fn owner(pod: &Pod) -> Owner {
-    let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    let controller = pod
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true));
     let Some(controller) = controller else {
         return Owner::Unmanaged;
     };

@@ -16,7 +16,12 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// The finalizers that may be removed.
     pub fn removable_finalizers(&self) -> Vec<String> {
-        self.pod.finalizers.iter().filter(|finalizer| !self.protected_finalizers.contains(finalizer)).cloned().collect()
+        self.pod
+            .finalizers
+            .iter()
+            .filter(|finalizer| !self.protected_finalizers.contains(finalizer))
+            .cloned()
+            .collect()
     }
 }
 
@@ -61,23 +66,39 @@ impl Requirement {
 }
 
 /// A PodDisruptionBudget selects the pod.
-pub const COVERED_BY_BUDGET: Predicate =
-    Predicate { name: "covered by a budget", holds: |subject| subject.covered_by_budget };
+pub const COVERED_BY_BUDGET: Predicate = Predicate {
+    name: "covered by a budget",
+    holds: |subject| subject.covered_by_budget,
+};
 
 /// A delete has been asked for.
-pub const TERMINATING: Predicate = Predicate { name: "terminating", holds: |subject| subject.pod.deletion.is_some() };
+pub const TERMINATING: Predicate = Predicate {
+    name: "terminating",
+    holds: |subject| subject.pod.deletion.is_some(),
+};
 
 /// All of its containers have ended for good.
-pub const FINISHED: Predicate = Predicate { name: "finished", holds: |subject| subject.pod.is_finished() };
+pub const FINISHED: Predicate = Predicate {
+    name: "finished",
+    holds: |subject| subject.pod.is_finished(),
+};
 
 /// At least one finalizer keeps it.
-pub const KEPT_BY_FINALIZERS: Predicate =
-    Predicate { name: "kept by finalizers", holds: |subject| !subject.pod.finalizers.is_empty() };
+pub const KEPT_BY_FINALIZERS: Predicate = Predicate {
+    name: "kept by finalizers",
+    holds: |subject| !subject.pod.finalizers.is_empty(),
+};
 
 /// At least one of its finalizers may be removed.
 pub const HAS_REMOVABLE_FINALIZERS: Predicate = Predicate {
     name: "has removable finalizers",
-    holds: |subject| subject.pod.finalizers.iter().any(|f| !subject.protected_finalizers.contains(f)),
+    holds: |subject| {
+        subject
+            .pod
+            .finalizers
+            .iter()
+            .any(|f| !subject.protected_finalizers.contains(f))
+    },
 };
 
 /// Its place is on this node, drained or not.

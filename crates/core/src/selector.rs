@@ -99,7 +99,11 @@ impl Selector {
         let Some(selector) = selector else {
             return Ok(Self::NOTHING);
         };
-        let labels = selector.match_labels.iter().flatten().map(|(key, value)| Term::equals(key, value));
+        let labels = selector
+            .match_labels
+            .iter()
+            .flatten()
+            .map(|(key, value)| Term::equals(key, value));
         let expressions = selector.match_expressions.iter().flatten().map(Term::parse);
         Ok(Self(Terms::All(labels.chain(expressions).collect::<Result<_, _>>()?)))
     }
@@ -162,20 +166,30 @@ impl Term {
     fn parse(requirement: &LabelSelectorRequirement) -> Result<Self, SelectorError> {
         let key = &requirement.key;
         let values = requirement.values.clone().unwrap_or_default();
-        let some = |operator| match values.is_empty() {
-            true => Err(SelectorError::NoValues { key: key.clone(), operator }),
-            false => Ok(values.clone()),
+        let some = |operator| match values.as_slice() {
+            [] => Err(SelectorError::NoValues {
+                key: key.clone(),
+                operator,
+            }),
+            _ => Ok(values.clone()),
         };
-        let none = |operator| match values.is_empty() {
-            true => Ok(()),
-            false => Err(SelectorError::Values { key: key.clone(), operator }),
+        let none = |operator| match values.as_slice() {
+            [] => Ok(()),
+            _ => Err(SelectorError::Values {
+                key: key.clone(),
+                operator,
+            }),
         };
         let condition = match requirement.operator.as_str() {
             "In" => Condition::In(some("In")?),
             "NotIn" => Condition::NotIn(some("NotIn")?),
             "Exists" => none("Exists").map(|()| Condition::Exists)?,
             "DoesNotExist" => none("DoesNotExist").map(|()| Condition::DoesNotExist)?,
-            other => return Err(SelectorError::Operator { operator: other.to_owned() }),
+            other => {
+                return Err(SelectorError::Operator {
+                    operator: other.to_owned(),
+                });
+            }
         };
         Self::new(key, condition)
     }
@@ -187,9 +201,15 @@ impl Term {
         if let Condition::In(values) | Condition::NotIn(values) = &condition
             && let Some(value) = values.iter().find(|value| !is_label_value(value))
         {
-            return Err(SelectorError::Value { key: key.to_owned(), value: value.clone() });
+            return Err(SelectorError::Value {
+                key: key.to_owned(),
+                value: value.clone(),
+            });
         }
-        Ok(Self { key: key.to_owned(), condition })
+        Ok(Self {
+            key: key.to_owned(),
+            condition,
+        })
     }
 
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -223,7 +243,9 @@ fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();
     let edge = |c: Option<&u8>| c.is_none_or(u8::is_ascii_alphanumeric);
     bytes.len() <= 63
-        && bytes.iter().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+        && bytes
+            .iter()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
         && edge(bytes.first())
         && edge(bytes.last())
 }
@@ -251,11 +273,14 @@ impl TryFrom<Written> for Selector {
     type Error = SelectorError;
 
     fn try_from(written: Written) -> Result<Self, SelectorError> {
-        let expressions = written.match_expressions.into_iter().map(|expression| LabelSelectorRequirement {
-            key: expression.key,
-            operator: expression.operator,
-            values: Some(expression.values),
-        });
+        let expressions = written
+            .match_expressions
+            .into_iter()
+            .map(|expression| LabelSelectorRequirement {
+                key: expression.key,
+                operator: expression.operator,
+                values: Some(expression.values),
+            });
         Self::parse(Some(&LabelSelector {
             match_labels: Some(written.match_labels),
             match_expressions: Some(expressions.collect()),
@@ -276,8 +301,166 @@ impl From<Selector> for Written {
                 Condition::Exists => ("Exists", Vec::new()),
                 Condition::DoesNotExist => ("DoesNotExist", Vec::new()),
             };
-            WrittenExpression { key, operator: operator.to_owned(), values }
+            WrittenExpression {
+                key,
+                operator: operator.to_owned(),
+                values,
+            }
         };
-        Self { match_labels: BTreeMap::new(), match_expressions: terms.into_iter().map(expression).collect() }
+        Self {
+            match_labels: BTreeMap::new(),
+            match_expressions: terms.into_iter().map(expression).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn api(selector: &Value) -> LabelSelector {
+        serde_json::from_value(selector.clone()).unwrap()
+    }
+
+    fn parse(selector: &Value) -> Result<Selector, SelectorError> {
+        Selector::parse(Some(&api(selector)))
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn null_matches_nothing_and_empty_matches_everything() {
+        let some = labels(&[("app", "web")]);
+        assert!(!Selector::parse(None).unwrap().matches(&some));
+        assert!(!Selector::parse(None).unwrap().matches(&labels(&[])));
+        for empty in [json!({}), json!({ "matchLabels": {}, "matchExpressions": [] })] {
+            assert!(parse(&empty).unwrap().matches(&some));
+            assert!(parse(&empty).unwrap().matches(&labels(&[])));
+        }
+    }
+
+    #[rstest]
+    #[case("In", json!(["web", "api"]), true, false, false)]
+    #[case("NotIn", json!(["web", "api"]), false, true, true)]
+    #[case("Exists", json!([]), true, true, false)]
+    #[case("DoesNotExist", json!([]), false, false, true)]
+    fn an_operator_holds_for(
+        #[case] operator: &str,
+        #[case] values: Value,
+        #[case] listed: bool,
+        #[case] another_value: bool,
+        #[case] absent: bool,
+    ) {
+        let selector =
+            parse(&json!({ "matchExpressions": [{ "key": "app", "operator": operator, "values": values }] })).unwrap();
+        assert_eq!(selector.matches(&labels(&[("app", "web")])), listed);
+        assert_eq!(selector.matches(&labels(&[("app", "db")])), another_value);
+        assert_eq!(selector.matches(&labels(&[("other", "web")])), absent);
+    }
+
+    #[rstest]
+    #[case(json!([{ "key": "a", "operator": "in", "values": ["b"] }]), "\"in\" is not a label selector operator")]
+    #[case(json!([{ "key": "a", "operator": "In", "values": [] }]), "In of \"a\" needs at least one value")]
+    #[case(json!([{ "key": "a", "operator": "NotIn" }]), "NotIn of \"a\" needs at least one value")]
+    #[case(json!([{ "key": "a", "operator": "Exists", "values": ["b"] }]), "Exists of \"a\" takes no values")]
+    #[case(json!([{ "key": "a", "operator": "DoesNotExist", "values": ["b"] }]), "DoesNotExist of \"a\" takes no values")]
+    #[case(json!([{ "key": "", "operator": "Exists" }]), "\"\" is not a label key")]
+    #[case(json!([{ "key": "-a", "operator": "Exists" }]), "is not a label key")]
+    #[case(json!([{ "key": "a/b/c", "operator": "Exists" }]), "is not a label key")]
+    #[case(json!([{ "key": "/a", "operator": "Exists" }]), "is not a label key")]
+    #[case(json!([{ "key": "A.b/c", "operator": "Exists" }]), "is not a label key")]
+    #[case(json!([{ "key": "a", "operator": "In", "values": ["b c"] }]), "\"b c\" is not a value")]
+    #[case(json!([{ "key": "a", "operator": "In", "values": ["b-"] }]), "is not a value")]
+    fn what_the_api_server_cannot_parse_is_an_error(#[case] expressions: Value, #[case] says: &str) {
+        let error = parse(&json!({ "matchExpressions": expressions })).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+
+    #[rstest]
+    #[case("app")]
+    #[case("node-role.kubernetes.io/worker")]
+    #[case("a.b-c.d/E_f.g-1")]
+    fn every_label_key_is_accepted(#[case] key: &str) {
+        assert!(parse(&json!({ "matchLabels": { key: "" } })).is_ok());
+    }
+
+    #[rstest]
+    #[case(json!({ "matchLabels": { "a": "b" } }), "a=b")]
+    #[case(json!({ "matchLabels": { "a": "b" }, "matchExpressions": [
+        { "key": "c", "operator": "In", "values": ["d", "e"] },
+        { "key": "f", "operator": "NotIn", "values": ["g"] },
+        { "key": "h", "operator": "Exists" },
+        { "key": "i", "operator": "DoesNotExist" },
+    ] }), "a=b,c in (d,e),f notin (g),h,!i")]
+    #[case(json!({}), "")]
+    fn a_selector_is_written_as_the_api_takes_it_in_a_query(#[case] selector: Value, #[case] query: &str) {
+        assert_eq!(parse(&selector).unwrap().to_string(), query);
+    }
+
+    #[rstest]
+    #[case(json!({}), Ok("{}"))]
+    #[case(json!({ "matchLabels": { "a": "b" } }), Ok("a=b"))]
+    #[case(json!({ "matchLabel": { "a": "b" } }), Err("unknown field `matchLabel`"))]
+    #[case(json!({ "matchExpressions": [{ "key": "a", "operator": "Exists", "value": "b" }] }), Err("unknown field `value`"))]
+    #[case(json!({ "matchExpressions": [{ "key": "a", "operator": "Near" }] }), Err("not a label selector operator"))]
+    #[case(json!({ "matchLabels": { "a": 1 } }), Err("invalid type"))]
+    #[case(json!(null), Err("invalid type"))]
+    fn a_configured_selector_is_checked(#[case] written: Value, #[case] outcome: Result<&str, &str>) {
+        match (serde_json::from_value::<Selector>(written), outcome) {
+            (Ok(selector), Ok(query)) => {
+                assert_eq!(selector.to_string(), query.trim_matches(['{', '}']));
+                let again: Selector = serde_json::from_value(serde_json::to_value(&selector).unwrap()).unwrap();
+                assert_eq!(again, selector);
+            }
+            (Err(error), Err(says)) => assert!(error.to_string().contains(says), "{error}"),
+            (read, _) => panic!("{read:?}"),
+        }
+    }
+
+    /// The rules of `labels.Requirement.Matches` in apimachinery, said again in the simplest way.
+    fn model(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+        let mut holds = true;
+        for (key, value) in selector.match_labels.clone().unwrap_or_default() {
+            holds = holds && labels.get(&key) == Some(&value);
+        }
+        for requirement in selector.match_expressions.clone().unwrap_or_default() {
+            let values = requirement.values.unwrap_or_default();
+            let value = labels.get(&requirement.key);
+            holds = holds
+                && match requirement.operator.as_str() {
+                    "In" => value.is_some() && values.contains(value.unwrap()),
+                    "NotIn" => value.is_none() || !values.contains(value.unwrap()),
+                    "Exists" => value.is_some(),
+                    _ => value.is_none(),
+                };
+        }
+        holds
+    }
+
+    fn any_selector() -> impl Strategy<Value = LabelSelector> {
+        let requirement = ("[ab]", 0..4_usize, prop::collection::vec("[xyz]", 1..3)).prop_map(|(key, operator, values)| {
+            let operator = ["In", "NotIn", "Exists", "DoesNotExist"][operator];
+            let values = operator.ends_with("In").then_some(values);
+            LabelSelectorRequirement { key, operator: operator.to_owned(), values }
+        });
+        (prop::option::of(prop::collection::btree_map("[ab]", "[xyz]", 0..2)), prop::option::of(prop::collection::vec(requirement, 0..3)))
+            .prop_map(|(match_labels, match_expressions)| LabelSelector { match_labels, match_expressions })
+    }
+
+    proptest! {
+        #[test]
+        fn a_selector_matches_what_the_api_says(
+            selector in any_selector(),
+            labels in prop::collection::btree_map("[abc]", "[xyz]", 0..3),
+        ) {
+            let parsed = Selector::parse(Some(&selector)).unwrap();
+            prop_assert_eq!(parsed.matches(&labels), model(&selector, &labels));
+        }
     }
 }

@@ -153,7 +153,12 @@ pub const STRATEGIES: [Strategy; 6] = [
 impl Strategy {
     /// The strategy for this pod as it stands, if there is one: a pod that only protected finalizers keep has none.
     pub fn for_subject(subject: &Subject<'_>) -> Option<&'static Self> {
-        STRATEGIES.iter().find(|strategy| strategy.requires.iter().all(|requirement| requirement.is_met_by(subject)))
+        STRATEGIES.iter().find(|strategy| {
+            strategy
+                .requires
+                .iter()
+                .all(|requirement| requirement.is_met_by(subject))
+        })
     }
 
     /// When it falls due for the pod, whose drain began at `drain_start`.

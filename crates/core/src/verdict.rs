@@ -103,10 +103,16 @@ impl fmt::Display for Next {
         match self {
             Self::At { strategy, due } => write!(f, "{strategy} at {}: {}", seconds(*due), strategy.intent()),
             Self::Now { strategy, .. } => write!(f, "{strategy} now: {}", strategy.intent()),
-            Self::HeldBack { strategy, until: Some(until), .. } => {
+            Self::HeldBack {
+                strategy,
+                until: Some(until),
+                ..
+            } => {
                 write!(f, "{strategy}, not before {}: {}", seconds(*until), strategy.intent())
             }
-            Self::HeldBack { strategy, until: None, .. } => write!(f, "{strategy} when that ends: {}", strategy.intent()),
+            Self::HeldBack {
+                strategy, until: None, ..
+            } => write!(f, "{strategy} when that ends: {}", strategy.intent()),
             Self::Nothing => f.write_str("nothing by itself: somebody has to look"),
         }
     }

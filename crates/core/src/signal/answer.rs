@@ -47,29 +47,49 @@ pub enum NoteLevel {
 impl SignalNote {
     /// A note that something is as it may be.
     pub fn info(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), level: NoteLevel::Info, message: message.into() }
+        Self {
+            key: key.into(),
+            level: NoteLevel::Info,
+            message: message.into(),
+        }
     }
 
     /// A note that something is to be mended.
     pub fn warning(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), level: NoteLevel::Warning, message: message.into() }
+        Self {
+            key: key.into(),
+            level: NoteLevel::Warning,
+            message: message.into(),
+        }
     }
 }
 
 impl Answer {
     /// An upgrade is on.
     pub fn yes(since: Option<Timestamp>) -> Self {
-        Self { truth: Truth::Yes, since, notes: Vec::new() }
+        Self {
+            truth: Truth::Yes,
+            since,
+            notes: Vec::new(),
+        }
     }
 
     /// No upgrade is on.
     pub fn no() -> Self {
-        Self { truth: Truth::No, since: None, notes: Vec::new() }
+        Self {
+            truth: Truth::No,
+            since: None,
+            notes: Vec::new(),
+        }
     }
 
     /// It cannot be told, and why.
     pub fn unknown(note: SignalNote) -> Self {
-        Self { truth: Truth::Unknown, since: None, notes: vec![note] }
+        Self {
+            truth: Truth::Unknown,
+            since: None,
+            notes: vec![note],
+        }
     }
 
     /// Adds a note.
@@ -111,7 +131,14 @@ impl Answer {
             }
         }
         let otherwise = if deciding == Truth::Yes { Truth::No } else { Truth::Yes };
-        let truth = [deciding, Truth::Unknown].into_iter().find(|t| truths.contains(t)).unwrap_or(otherwise);
-        Self { truth, since: if truth == Truth::Yes { since(&yes) } else { None }, notes }
+        let truth = [deciding, Truth::Unknown]
+            .into_iter()
+            .find(|t| truths.contains(t))
+            .unwrap_or(otherwise);
+        Self {
+            truth,
+            since: if truth == Truth::Yes { since(&yes) } else { None },
+            notes,
+        }
     }
 }

@@ -83,7 +83,10 @@ impl DrainMarks {
             }
             missing.push(because);
         }
-        BeingDrained { holds: false, because: format!("not found: {}", missing.join("; ")) }
+        BeingDrained {
+            holds: false,
+            because: format!("not found: {}", missing.join("; ")),
+        }
     }
 }
 
@@ -93,7 +96,10 @@ impl Mark {
             Self::MachineConfigOperator => machine_config::is_draining(details),
             Self::Preset(preset) => preset.is_draining(inputs, node, details),
             Self::Node(mark) => (mark.is_on(details), mark.to_string()),
-            Self::All => (true, "every cordoned node counts as being drained (countsAsDrain: all)".to_owned()),
+            Self::All => (
+                true,
+                "every cordoned node counts as being drained (countsAsDrain: all)".to_owned(),
+            ),
         }
     }
 }

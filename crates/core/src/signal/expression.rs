@@ -33,7 +33,19 @@ const VALUE_COST: u64 = 16;
 
 /// Functions that expressions may call, methods among them.
 const FUNCTIONS: &[&str] = &[
-    "size", "contains", "startsWith", "endsWith", "matches", "string", "int", "uint", "double", "bool", "bytes", "dyn", "type",
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "string",
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "bytes",
+    "dyn",
+    "type",
 ];
 const OPERATORS: &[&str] = &[
     operators::CONDITIONAL,
@@ -64,7 +76,18 @@ const COMPARISONS: [&str; 6] = [
     operators::GREATER,
     operators::GREATER_EQUALS,
 ];
-const TYPES: &[&str] = &["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
+const TYPES: &[&str] = &[
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];
 const VARIABLES: [&str; 2] = ["object", "node"];
 
 /// Charges for its first argument and passes it on. No expression can be written that calls it.
@@ -161,12 +184,18 @@ impl Expression {
         }
         // The parser recurses through a dozen frames a level, more than the stack of an ordinary thread has room for.
         std::thread::scope(|scope| {
-            let parser = std::thread::Builder::new().name("expression".to_owned()).stack_size(PARSER_STACK);
-            let parsed = parser.spawn_scoped(scope, || Checked::parse(source)).map(std::thread::ScopedJoinHandle::join);
+            let parser = std::thread::Builder::new()
+                .name("expression".to_owned())
+                .stack_size(PARSER_STACK);
+            let parsed = parser
+                .spawn_scoped(scope, || Checked::parse(source))
+                .map(std::thread::ScopedJoinHandle::join);
             match parsed {
                 Ok(Ok(checked)) => checked.map(|checked| Self(Arc::new(checked))),
                 Ok(Err(_)) => Err(ExpressionError::Syntax("the parser cannot read it".to_owned())),
-                Err(error) => Err(ExpressionError::Syntax(format!("there is no room to parse it: {error}"))),
+                Err(error) => Err(ExpressionError::Syntax(format!(
+                    "there is no room to parse it: {error}"
+                ))),
             }
         })
     }
@@ -203,7 +232,9 @@ impl Expression {
 
 impl Checked {
     fn parse(source: &str) -> Result<Self, ExpressionError> {
-        let parsed = Parser::new().max_recursion_depth(MAX_PARSED_DEPTH).parse_with_source_info(source);
+        let parsed = Parser::new()
+            .max_recursion_depth(MAX_PARSED_DEPTH)
+            .parse_with_source_info(source);
         let (mut root, positions) = parsed.map_err(|errors| ExpressionError::Syntax(explain(&errors)))?;
         let position = |id| {
             let (start, _) = positions.offset_for(id)?;
@@ -211,11 +242,19 @@ impl Checked {
             let line = before.matches('\n').count() + 1;
             Some((line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1))
         };
-        let mut check = Check { position: &position, scope: Vec::new(), patterns: BTreeMap::new() };
+        let mut check = Check {
+            position: &position,
+            scope: Vec::new(),
+            patterns: BTreeMap::new(),
+        };
         check.expression(&root, 0)?;
         let patterns = Arc::new(check.patterns);
         meter(&mut root);
-        Ok(Self { source: source.to_owned(), root, patterns })
+        Ok(Self {
+            source: source.to_owned(),
+            root,
+            patterns,
+        })
     }
 }
 
@@ -244,14 +283,21 @@ fn explain(errors: &cel::ParseErrors) -> String {
         return "it cannot be read".to_owned();
     };
     let (line, column) = first.pos;
-    if line > 0 { format!("line {line}, column {}: {}", column.max(1), first.msg) } else { first.msg.clone() }
+    if line > 0 {
+        format!("line {line}, column {}: {}", column.max(1), first.msg)
+    } else {
+        first.msg.clone()
+    }
 }
 
 /// Values may be long; a message need not.
 fn shorten(mut message: String) -> String {
     const LONGEST: usize = 300;
     if message.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=LONGEST)
+            .rev()
+            .find(|end| message.is_char_boundary(*end))
+            .unwrap_or(0);
         message.truncate(end);
         message.push('…');
     }
@@ -283,7 +329,9 @@ fn to_cel(json: &Json) -> Value {
         Json::Array(items) => Value::List(Arc::new(items.iter().map(to_cel).collect())),
         Json::Object(fields) => {
             let entry = |(key, value): (&String, &Json)| (Key::String(Arc::new(key.clone())), to_cel(value));
-            Value::Map(cel::objects::Map { map: Arc::new(fields.iter().map(entry).collect::<HashMap<_, _>>()) })
+            Value::Map(cel::objects::Map {
+                map: Arc::new(fields.iter().map(entry).collect::<HashMap<_, _>>()),
+            })
         }
     }
 }
@@ -309,7 +357,10 @@ impl Check<'_> {
                 if known || self.scope.contains(name) {
                     Ok(())
                 } else {
-                    Err(ExpressionError::UnknownName { position, name: name.clone() })
+                    Err(ExpressionError::UnknownName {
+                        position,
+                        name: name.clone(),
+                    })
                 }
             }
             // The evaluator takes a name with its fields in one step.
@@ -320,26 +371,43 @@ impl Check<'_> {
             Expr::Call(call) => {
                 self.call(call, position)?;
                 let target = call.target.iter().map(|target| &**target);
-                target.chain(&call.args).try_for_each(|argument| self.expression(argument, deeper))
+                target
+                    .chain(&call.args)
+                    .try_for_each(|argument| self.expression(argument, deeper))
             }
-            Expr::List(list) => list.elements.iter().try_for_each(|element| self.expression(element, deeper)),
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .try_for_each(|element| self.expression(element, deeper)),
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
                 EntryExpr::MapEntry(entry) => {
                     self.expression(&entry.key, deeper)?;
                     self.expression(&entry.value, deeper)
                 }
-                EntryExpr::StructField(_) => Err(ExpressionError::Unsupported { position, what: "a message literal" }),
+                EntryExpr::StructField(_) => Err(ExpressionError::Unsupported {
+                    position,
+                    what: "a message literal",
+                }),
             }),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension, deeper),
-            Expr::Struct(_) => Err(ExpressionError::Unsupported { position, what: "a message literal" }),
-            Expr::Unspecified => Err(ExpressionError::Unsupported { position, what: "an empty part" }),
+            Expr::Struct(_) => Err(ExpressionError::Unsupported {
+                position,
+                what: "a message literal",
+            }),
+            Expr::Unspecified => Err(ExpressionError::Unsupported {
+                position,
+                what: "an empty part",
+            }),
         }
     }
 
     fn call(&mut self, call: &CallExpr, position: Position) -> Result<(), ExpressionError> {
         let name = call.func_name.as_str();
         if !FUNCTIONS.contains(&name) && !OPERATORS.contains(&name) {
-            return Err(ExpressionError::UnknownFunction { position, name: name.to_owned() });
+            return Err(ExpressionError::UnknownFunction {
+                position,
+                name: name.to_owned(),
+            });
         }
         if name != "matches" {
             return Ok(());
@@ -365,7 +433,11 @@ impl Check<'_> {
         self.scope.push(comprehension.accu_var.clone());
         self.scope.push(comprehension.iter_var.clone());
         self.scope.extend(comprehension.iter_var2.clone());
-        let inner = [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
+        let inner = [
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ];
         let checked = inner.into_iter().try_for_each(|part| self.expression(part, depth));
         self.scope.truncate(outer);
         checked
@@ -395,14 +467,21 @@ fn meter(expression: &mut IdedExpr) {
             let body = size(&comprehension.loop_cond) + size(&comprehension.loop_step);
             meter(&mut comprehension.iter_range);
             charge(&mut comprehension.iter_range, body);
-            for part in [&mut comprehension.loop_cond, &mut comprehension.loop_step, &mut comprehension.result] {
+            for part in [
+                &mut comprehension.loop_cond,
+                &mut comprehension.loop_step,
+                &mut comprehension.result,
+            ] {
                 meter(part);
             }
         }
         Expr::Call(call) => {
             call.target.iter_mut().for_each(|target| meter(target));
             call.args.iter_mut().for_each(meter);
-            let appends = call.args.first().is_some_and(|first| matches!(&first.expr, Expr::Ident(name) if name.starts_with('@')));
+            let appends = call
+                .args
+                .first()
+                .is_some_and(|first| matches!(&first.expr, Expr::Ident(name) if name.starts_with('@')));
             match call.func_name.as_str() {
                 // The accumulator of `map`, `filter` and `exists_one`, whose elements are charged for.
                 operators::ADD if appends => {}
@@ -432,9 +511,19 @@ fn charge(expression: &mut IdedExpr, per_item: usize) {
     let charged = std::mem::take(expression);
     let id = charged.id;
     let per_item = CelInt::from(i64::try_from(per_item).unwrap_or(i64::MAX));
-    let per_item = IdedExpr { id, expr: Expr::Literal(LiteralValue::Int(per_item)) };
-    let call = CallExpr { func_name: CHARGE.to_owned(), target: None, args: vec![charged, per_item] };
-    *expression = IdedExpr { id, expr: Expr::Call(call) };
+    let per_item = IdedExpr {
+        id,
+        expr: Expr::Literal(LiteralValue::Int(per_item)),
+    };
+    let call = CallExpr {
+        func_name: CHARGE.to_owned(),
+        target: None,
+        args: vec![charged, per_item],
+    };
+    *expression = IdedExpr {
+        id,
+        expr: Expr::Call(call),
+    };
 }
 
 /// Whether a value is small, or what it is made of has been charged for.
@@ -470,9 +559,8 @@ fn size(expression: &IdedExpr) -> usize {
     }
 }
 
-type Function = Box<
-    dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync,
->;
+type Function =
+    Box<dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync>;
 
 fn add_functions(
     context: &mut Context<'_, '_>,
@@ -481,9 +569,14 @@ fn add_functions(
 ) -> Result<(), cel::DeclarationError> {
     let spent = Arc::clone(spent);
     let charge: Function = Box::new(move |call| {
-        let per_item = call.args.pop().and_then(|cost| cost.downcast_ref::<CelInt>().map(|cost| *cost.inner()));
+        let per_item = call
+            .args
+            .pop()
+            .and_then(|cost| cost.downcast_ref::<CelInt>().map(|cost| *cost.inner()));
         let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
-        let items = value.as_sizer().map_or(0, |sizer| u64::try_from(*sizer.size().inner()).unwrap_or(0));
+        let items = value
+            .as_sizer()
+            .map_or(0, |sizer| u64::try_from(*sizer.size().inner()).unwrap_or(0));
         let per_item = u64::try_from(per_item.unwrap_or(0)).unwrap_or(0);
         let cost = weight(value.as_ref()).saturating_add(items.saturating_mul(per_item).saturating_mul(VALUE_COST));
         let before = spent.fetch_add(cost.min(MAX_COST + 1), Ordering::Relaxed);
@@ -497,12 +590,16 @@ fn add_functions(
     let matches: Function = Box::new(move |call| {
         let text = call.this.take();
         let mut arguments = std::mem::take(&mut call.args).into_iter();
-        let (text, pattern) = match (text.or_else(|| arguments.next()), arguments.next(), arguments.next()) {
-            (Some(text), Some(pattern), None) => (text, pattern),
-            _ => return Err(call.error("it takes a string and a pattern")),
+        let given = (text.or_else(|| arguments.next()), arguments.next(), arguments.next());
+        let (Some(text), Some(pattern), None) = given else {
+            return Err(call.error("it takes a string and a pattern"));
         };
-        let text = text.downcast_ref::<CelString>().ok_or_else(|| call.error("only a string can match"))?;
-        let pattern = pattern.downcast_ref::<CelString>().and_then(|pattern| patterns.get(pattern.inner()));
+        let text = text
+            .downcast_ref::<CelString>()
+            .ok_or_else(|| call.error("only a string can match"))?;
+        let pattern = pattern
+            .downcast_ref::<CelString>()
+            .and_then(|pattern| patterns.get(pattern.inner()));
         let pattern = pattern.ok_or_else(|| call.error("the pattern was not compiled"))?;
         Ok(CowVal::owned(CelBool::from(pattern.is_match(text.inner()))))
     });
@@ -517,12 +614,20 @@ fn weight(value: &dyn Val) -> u64 {
     } else if let Some(bytes) = value.downcast_ref::<CelBytes>() {
         length(bytes.inner().len())
     } else if let Some(list) = value.downcast_ref::<CelList>() {
-        list.inner().iter().map(|item| weight(item.as_ref())).fold(0, u64::saturating_add)
+        list.inner()
+            .iter()
+            .map(|item| weight(item.as_ref()))
+            .fold(0, u64::saturating_add)
     } else if let Some(map) = value.downcast_ref::<CelMap>() {
-        let entries = map.inner().iter().map(|(key, value)| weight(key.inner()).saturating_add(weight(value.as_ref())));
+        let entries = map
+            .inner()
+            .iter()
+            .map(|(key, value)| weight(key.inner()).saturating_add(weight(value.as_ref())));
         entries.fold(0, u64::saturating_add)
     } else {
-        let items = value.as_sizer().and_then(|sizer| u64::try_from(*sizer.size().inner()).ok());
+        let items = value
+            .as_sizer()
+            .and_then(|sizer| u64::try_from(*sizer.size().inner()).ok());
         items.unwrap_or(0).saturating_mul(VALUE_COST)
     };
     inner.saturating_add(VALUE_COST)

@@ -26,7 +26,13 @@ pub struct KindOfInterest {
 impl KindOfInterest {
     /// All objects of a kind.
     pub fn all(api_version: &str, kind: &str) -> Self {
-        Self { api_version: api_version.into(), kind: kind.into(), namespace: None, name: None, selector: None }
+        Self {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: None,
+            name: None,
+            selector: None,
+        }
     }
 
     /// Its API group; empty for the core group.
@@ -36,7 +42,9 @@ impl KindOfInterest {
 
     /// Its version.
     pub fn version(&self) -> &str {
-        self.api_version.split_once('/').map_or(self.api_version.as_str(), |(_, version)| version)
+        self.api_version
+            .split_once('/')
+            .map_or(self.api_version.as_str(), |(_, version)| version)
     }
 
     /// The usual plural of the kind, for messages; a CRD may choose another.
@@ -63,7 +71,9 @@ impl fmt::Display for KindOfInterest {
             (None, Some(name)) => write!(f, " {name}")?,
             (None, None) => {}
         }
-        self.selector.as_ref().map_or(Ok(()), |selector| write!(f, " ({selector})"))
+        self.selector
+            .as_ref()
+            .map_or(Ok(()), |selector| write!(f, " ({selector})"))
     }
 }
 

@@ -81,7 +81,11 @@ struct Status {
 
 impl Pool {
     fn read(object: &Value) -> Result<Self, String> {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("without a name").to_owned();
+        let name = object
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or("without a name")
+            .to_owned();
         let pool = WrittenPool::deserialize(object).map_err(|error| format!("MachineConfigPool {name}: {error}"))?;
         let selector = Selector::parse(pool.spec.node_selector.as_ref())
             .map_err(|error| format!("MachineConfigPool {name}: spec.nodeSelector: {error}"))?;
@@ -134,7 +138,10 @@ pub(super) fn pool_of(node: &DrainingNode, pools: &[Arc<Value>]) -> NodePool {
         names.sort();
         return NodePool::Undecided(PoolProblem::SeveralCustomPools(names));
     }
-    master.or_else(|| custom.pop()).or(worker).map_or(NodePool::Unmanaged, NodePool::Member)
+    master
+        .or_else(|| custom.pop())
+        .or(worker)
+        .map_or(NodePool::Unmanaged, NodePool::Member)
 }
 
 /// Whether the Machine Config Operator is draining the node, and what says so: it has been asked for a drain that is not
@@ -142,10 +149,20 @@ pub(super) fn pool_of(node: &DrainingNode, pools: &[Arc<Value>]) -> NodePool {
 /// hour of failed drain.
 pub(super) fn is_draining(node: &DrainingNode) -> (bool, String) {
     let annotation = |key: &str| node.annotations.get(key).map(String::as_str);
-    match (annotation(DESIRED_DRAIN), annotation(LAST_APPLIED_DRAIN), annotation(STATE)) {
+    match (
+        annotation(DESIRED_DRAIN),
+        annotation(LAST_APPLIED_DRAIN),
+        annotation(STATE),
+    ) {
         (Some(desired), last, _) => {
             let draining = desired.starts_with("drain-") && last != Some(desired);
-            (draining, format!("{DESIRED_DRAIN} is {desired}, lastAppliedDrain is {}", last.unwrap_or("not set")))
+            (
+                draining,
+                format!(
+                    "{DESIRED_DRAIN} is {desired}, lastAppliedDrain is {}",
+                    last.unwrap_or("not set")
+                ),
+            )
         }
         (None, _, Some(state)) => (matches!(state, "Working" | "Degraded"), format!("{STATE} is {state}")),
         (None, _, None) => (false, format!("neither {DESIRED_DRAIN} nor {STATE} is set")),

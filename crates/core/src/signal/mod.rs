@@ -142,7 +142,8 @@ impl UpgradeSignal {
     /// Whether the `openshift` signal is part of it.
     pub fn includes_openshift(&self) -> bool {
         let mut found = false;
-        self.root.for_each_leaf(&mut |leaf| found |= matches!(leaf, Compiled::OpenShift));
+        self.root
+            .for_each_leaf(&mut |leaf| found |= matches!(leaf, Compiled::OpenShift));
         found
     }
 }
@@ -150,7 +151,10 @@ impl UpgradeSignal {
 /// No signal configured means `openshift`: nothing is ever forced elsewhere by default.
 impl Default for UpgradeSignal {
     fn default() -> Self {
-        Self { spec: SignalSpec::OpenShift, root: Compiled::OpenShift }
+        Self {
+            spec: SignalSpec::OpenShift,
+            root: Compiled::OpenShift,
+        }
     }
 }
 
@@ -181,7 +185,10 @@ impl Compiled {
         }
         let all = |members: &[SignalSpec], name| match members {
             [] => Err(SignalError::Empty(name)),
-            members => members.iter().map(|member| Self::new(member, depth + 1)).collect::<Result<Vec<_>, _>>(),
+            members => members
+                .iter()
+                .map(|member| Self::new(member, depth + 1))
+                .collect::<Result<Vec<_>, _>>(),
         };
         Ok(match spec {
             SignalSpec::Always => Self::Always,

@@ -52,12 +52,22 @@ impl NodeMarkPlace {
 impl NodeMark {
     /// An annotation, whatever its value.
     pub fn annotation(key: &str) -> Self {
-        Self { place: NodeMarkPlace::Annotation, key: key.to_owned(), value: None, effect: None }
+        Self {
+            place: NodeMarkPlace::Annotation,
+            key: key.to_owned(),
+            value: None,
+            effect: None,
+        }
     }
 
     /// A taint, whatever its value.
     pub fn taint(key: &str, effect: Option<&str>) -> Self {
-        Self { place: NodeMarkPlace::Taint, key: key.to_owned(), value: None, effect: effect.map(str::to_owned) }
+        Self {
+            place: NodeMarkPlace::Taint,
+            key: key.to_owned(),
+            value: None,
+            effect: effect.map(str::to_owned),
+        }
     }
 
     /// Requires this value.
@@ -83,7 +93,11 @@ impl NodeMark {
 
     /// As a signal: an upgrade is on while the node carries the mark.
     pub(super) fn as_answer(&self, node: &DrainingNode) -> Answer {
-        if self.is_on(node) { Answer::yes(None) } else { Answer::no() }
+        if self.is_on(node) {
+            Answer::yes(None)
+        } else {
+            Answer::no()
+        }
     }
 }
 
@@ -104,7 +118,11 @@ impl Serialize for NodeMark {
         if self.value.is_none() && self.effect.is_none() {
             map.serialize_entry(self.place.as_str(), &self.key)?;
         } else {
-            let written = WrittenMark { key: self.key.clone(), value: self.value.clone(), effect: self.effect.clone() };
+            let written = WrittenMark {
+                key: self.key.clone(),
+                value: self.value.clone(),
+                effect: self.effect.clone(),
+            };
             map.serialize_entry(self.place.as_str(), &written)?;
         }
         map.end()
@@ -133,7 +151,9 @@ impl<'de> Visitor<'de> for NodeMarkVisitor {
         let mark = NodeMark::from_entry(&place, &mut map)?;
         match map.next_key::<String>()? {
             None => Ok(mark),
-            Some(second) => Err(de::Error::custom(format!("only one of annotation, label and taint: {place} and {second} are both given"))),
+            Some(second) => Err(de::Error::custom(format!(
+                "only one of annotation, label and taint: {place} and {second} are both given"
+            ))),
         }
     }
 }
@@ -149,7 +169,10 @@ impl NodeMark {
         };
         let KeyOrPair(WrittenMark { key, value, effect }) = map.next_value()?;
         if key.is_empty() || key.contains(char::is_whitespace) {
-            return Err(de::Error::custom(format!("{key:?} is not the key of {}", article(place))));
+            return Err(de::Error::custom(format!(
+                "{key:?} is not the key of {}",
+                article(place)
+            )));
         }
         if effect.is_some() && place != NodeMarkPlace::Taint {
             return Err(de::Error::custom("only a taint has an effect"));
@@ -159,7 +182,12 @@ impl NodeMark {
         {
             return Err(de::Error::unknown_variant(effect, EFFECTS));
         }
-        Ok(Self { place, key, value, effect })
+        Ok(Self {
+            place,
+            key,
+            value,
+            effect,
+        })
     }
 }
 
@@ -199,7 +227,11 @@ impl<'de> Visitor<'de> for KeyOrPairVisitor {
     }
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<KeyOrPair, E> {
-        Ok(KeyOrPair(WrittenMark { key: key.to_owned(), value: None, effect: None }))
+        Ok(KeyOrPair(WrittenMark {
+            key: key.to_owned(),
+            value: None,
+            effect: None,
+        }))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<KeyOrPair, A::Error> {

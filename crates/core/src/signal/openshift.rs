@@ -22,7 +22,10 @@ pub(super) fn kinds() -> Vec<KindOfInterest> {
 
 /// The cluster's one ClusterVersion.
 pub(super) fn cluster_version_kind() -> KindOfInterest {
-    KindOfInterest { name: Some("version".to_owned()), ..KindOfInterest::all("config.openshift.io/v1", "ClusterVersion") }
+    KindOfInterest {
+        name: Some("version".to_owned()),
+        ..KindOfInterest::all("config.openshift.io/v1", "ClusterVersion")
+    }
 }
 
 /// Whether an UpgradeConfig is upgrading and the node's own pool is not done.
@@ -42,7 +45,10 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView, details: &Draini
     // The pool has no start of its own: the upgrade's stands.
     let since = upgrade.since;
     let both = Answer::all_of([upgrade, pool]);
-    Answer { since: if both.truth == Truth::Yes { since } else { None }, ..both }
+    Answer {
+        since: if both.truth == Truth::Yes { since } else { None },
+        ..both
+    }
 }
 
 fn pool_is_updating(node: &NodeView, details: &DrainingNode, pools: &[Arc<Value>]) -> Answer {
@@ -55,7 +61,10 @@ fn pool_is_updating(node: &NodeView, details: &DrainingNode, pools: &[Arc<Value>
         },
         NodePool::Unmanaged => Answer::no().with_note(SignalNote::info(
             format!("no-pool/{}", node.name),
-            format!("No MachineConfigPool selects node {}: the upgrade does not concern it.", node.name),
+            format!(
+                "No MachineConfigPool selects node {}: the upgrade does not concern it.",
+                node.name
+            ),
         )),
         NodePool::Undecided(PoolProblem::SeveralCustomPools(names)) => Answer::unknown(SignalNote::warning(
             format!("several-pools/{}/{}", node.name, names.join(",")),
@@ -98,14 +107,19 @@ fn config_state(config: &Value) -> ConfigState {
         return malformed("spec.desired.version is not a string");
     };
     let history = match config.pointer("/status/history") {
-        None | Some(Value::Null) => return match config.get("status") {
-            None | Some(Value::Null | Value::Object(_)) => ConfigState::NotUpgrading,
-            Some(_) => malformed("status is not an object"),
-        },
+        None | Some(Value::Null) => {
+            return match config.get("status") {
+                None | Some(Value::Null | Value::Object(_)) => ConfigState::NotUpgrading,
+                Some(_) => malformed("status is not an object"),
+            };
+        }
         Some(Value::Array(history)) => history,
         Some(_) => return malformed("status.history is not a list"),
     };
-    if history.iter().any(|entry| !entry.get("version").is_some_and(Value::is_string)) {
+    if history
+        .iter()
+        .any(|entry| !entry.get("version").is_some_and(Value::is_string))
+    {
         return malformed("an entry of status.history has no version");
     }
     let Some(entry) = history.iter().find(|entry| entry["version"] == version) else {
@@ -140,7 +154,10 @@ fn progressing(version: &Value) -> Answer {
     let Some(conditions) = version.pointer("/status/conditions").and_then(Value::as_array) else {
         return malformed("status.conditions is not a list");
     };
-    let Some(condition) = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some("Progressing")) else {
+    let Some(condition) = conditions
+        .iter()
+        .find(|c| c.get("type").and_then(Value::as_str) == Some("Progressing"))
+    else {
         return malformed("status.conditions has no Progressing");
     };
     match condition.get("status").and_then(Value::as_str) {
@@ -157,37 +174,49 @@ fn progressing(version: &Value) -> Answer {
 /// The UpgradeConfig's own wait before budgets are overridden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PdbForceDrainTimeout {
-    /// There is no upgrading UpgradeConfig, or it sets none.
+    /// No UpgradeConfig is upgrading: there is nothing that could set it.
     NotSet,
     /// This long, in whole minutes; 0 is legal.
     Minutes(SignedDuration),
-    /// It sets something else; the text says what.
+    /// An UpgradeConfig is upgrading and does not set it; the text says which. The configured wait counts, and somebody
+    /// should know.
+    Missing(String),
+    /// An UpgradeConfig is upgrading and sets something else; the text says what. The configured wait counts, and
+    /// somebody should know.
     Malformed(String),
 }
 
-/// `spec.PDBForceDrainTimeout` (minutes) of the UpgradeConfig that is upgrading; of several, the longest.
+/// `spec.PDBForceDrainTimeout` (minutes) of the UpgradeConfig that is upgrading; of several, the longest. The first that
+/// cannot be read decides for all: what its upgrade was meant to wait is not known.
 pub fn pdb_force_drain_timeout(inputs: &SignalInputs) -> PdbForceDrainTimeout {
     let Ok(configs) = inputs.objects(&upgrade_config_kind()) else {
         return PdbForceDrainTimeout::NotSet;
     };
-    let mut longest = PdbForceDrainTimeout::NotSet;
-    for config in configs.iter().filter(|config| matches!(config_state(config), ConfigState::Upgrading(_))) {
-        let timeout = match config.pointer("/spec/PDBForceDrainTimeout") {
-            None | Some(Value::Null) => continue,
-            Some(value) => value.as_i64().filter(|minutes| (0..=i64::from(i32::MAX)).contains(minutes)).ok_or(value),
-        };
-        match (timeout, &longest) {
-            (Err(value), _) => {
-                let name = full_name(config);
-                return PdbForceDrainTimeout::Malformed(format!(
-                    "UpgradeConfig {name}: spec.PDBForceDrainTimeout is {value}, not a whole number of minutes"
+    let mut longest = None;
+    for config in configs
+        .iter()
+        .filter(|config| matches!(config_state(config), ConfigState::Upgrading(_)))
+    {
+        let name = full_name(config);
+        let value = match config.pointer("/spec/PDBForceDrainTimeout") {
+            None | Some(Value::Null) => {
+                return PdbForceDrainTimeout::Missing(format!(
+                    "UpgradeConfig {name}: spec.PDBForceDrainTimeout is not set"
                 ));
             }
-            (Ok(minutes), PdbForceDrainTimeout::Minutes(known)) if SignedDuration::from_mins(minutes) <= *known => {}
-            (Ok(minutes), _) => longest = PdbForceDrainTimeout::Minutes(SignedDuration::from_mins(minutes)),
-        }
+            Some(value) => value,
+        };
+        let Some(minutes) = value
+            .as_i64()
+            .filter(|minutes| (0..=i64::from(i32::MAX)).contains(minutes))
+        else {
+            return PdbForceDrainTimeout::Malformed(format!(
+                "UpgradeConfig {name}: spec.PDBForceDrainTimeout is {value}, not a whole number of minutes"
+            ));
+        };
+        longest = longest.max(Some(SignedDuration::from_mins(minutes)));
     }
-    longest
+    longest.map_or(PdbForceDrainTimeout::NotSet, PdbForceDrainTimeout::Minutes)
 }
 
 fn optional_time(value: Option<&Value>) -> Result<Option<Timestamp>, ()> {

@@ -34,8 +34,13 @@ fn plan_kind() -> KindOfInterest {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 5] =
-        [Self::Kured, Self::ClusterApi, Self::Karpenter, Self::SystemUpgradeController, Self::Talos];
+    pub const ALL: [Self; 5] = [
+        Self::Kured,
+        Self::ClusterApi,
+        Self::Karpenter,
+        Self::SystemUpgradeController,
+        Self::Talos,
+    ];
 
     /// Its name in configuration.
     pub const fn as_str(self) -> &'static str {
@@ -58,7 +63,9 @@ impl Preset {
                 "Cluster API (1.6 or later) marks outdated nodes during the rollout of a MachineDeployment, and by nothing else: \
                  control planes, MachinePools and single Machines need countsAsDrain and a signal of your own."
             }
-            Self::Karpenter => "Karpenter (0.36 or later) marks every node that it drains; nothing need be switched on.",
+            Self::Karpenter => {
+                "Karpenter (0.36 or later) marks every node that it drains; nothing need be switched on."
+            }
             Self::SystemUpgradeController => {
                 "system-upgrade-controller drains only where a Plan has spec.drain; its Plans must be readable \
                  (apiGroups: [\"upgrade.cattle.io\"], resources: [\"plans\"], verbs: [\"get\", \"list\", \"watch\"])."
@@ -86,7 +93,11 @@ impl Preset {
     }
 
     pub(super) fn kinds(self) -> Vec<KindOfInterest> {
-        if self == Self::SystemUpgradeController { vec![plan_kind()] } else { Vec::new() }
+        if self == Self::SystemUpgradeController {
+            vec![plan_kind()]
+        } else {
+            Vec::new()
+        }
     }
 
     pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
@@ -103,7 +114,10 @@ impl Preset {
         }
         let drains = |plan: &Value| plan.pointer("/spec/drain").is_some_and(Value::is_object);
         let answer = plans(inputs, node, details, drains);
-        (answer.truth == super::Truth::Yes, "a Plan with spec.drain that lists the node in status.applying".to_owned())
+        (
+            answer.truth == super::Truth::Yes,
+            "a Plan with spec.drain that lists the node in status.applying".to_owned(),
+        )
     }
 }
 
@@ -114,28 +128,38 @@ impl fmt::Display for Preset {
 }
 
 /// Whether a Plan that `concerns` us is being applied to the node.
-fn plans(
-    inputs: &SignalInputs,
-    node: &NodeView,
-    details: &DrainingNode,
-    concerns: impl Fn(&Value) -> bool,
-) -> Answer {
+fn plans(inputs: &SignalInputs, node: &NodeView, details: &DrainingNode, concerns: impl Fn(&Value) -> bool) -> Answer {
     let plans = match inputs.objects(&plan_kind()) {
         Ok(plans) => plans,
         Err(answer) => return answer,
     };
-    let hostname = details.labels.get("kubernetes.io/hostname").map_or(node.name.as_str(), String::as_str);
-    Answer::any_of(plans.iter().filter(|plan| concerns(plan)).map(|plan| is_applied_to(plan, hostname)))
+    let hostname = details
+        .labels
+        .get("kubernetes.io/hostname")
+        .map_or(node.name.as_str(), String::as_str);
+    Answer::any_of(
+        plans
+            .iter()
+            .filter(|plan| concerns(plan))
+            .map(|plan| is_applied_to(plan, hostname)),
+    )
 }
 
 fn is_applied_to(plan: &Value, hostname: &str) -> Answer {
     match plan.pointer("/status/applying") {
         None | Some(Value::Null) => Answer::no(),
         Some(Value::Array(nodes)) if nodes.iter().all(Value::is_string) => {
-            if nodes.iter().any(|node| node == hostname) { Answer::yes(None) } else { Answer::no() }
+            if nodes.iter().any(|node| node == hostname) {
+                Answer::yes(None)
+            } else {
+                Answer::no()
+            }
         }
         Some(_) => {
-            let name = plan.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("without a name");
+            let name = plan
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or("without a name");
             Answer::unknown(SignalNote::warning(
                 format!("malformed/Plan/{name}"),
                 format!("Plan {name} cannot be read: status.applying is not a list of node names."),

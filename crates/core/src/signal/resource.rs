@@ -21,10 +21,18 @@ impl ResourceSignal {
         let refuse = |problem: String| Err(SignalError::Resource(problem));
         let (group, version) = spec.api_version.split_once('/').unwrap_or(("", &spec.api_version));
         if version.is_empty() || version.contains('/') || (group.is_empty() && spec.api_version.contains('/')) {
-            return refuse(format!("apiVersion {:?} is neither group/version nor v1", spec.api_version));
+            return refuse(format!(
+                "apiVersion {:?} is neither group/version nor v1",
+                spec.api_version
+            ));
         }
-        if !spec.kind.starts_with(|c: char| c.is_ascii_uppercase()) || !spec.kind.bytes().all(|c| c.is_ascii_alphanumeric()) {
-            return refuse(format!("kind {:?} is not a kind: write it as in a manifest, such as Plan", spec.kind));
+        if !spec.kind.starts_with(|c: char| c.is_ascii_uppercase())
+            || !spec.kind.bytes().all(|c| c.is_ascii_alphanumeric())
+        {
+            return refuse(format!(
+                "kind {:?} is not a kind: write it as in a manifest, such as Plan",
+                spec.kind
+            ));
         }
         for (field, value) in [("name", &spec.name), ("namespace", &spec.namespace)] {
             if value.as_deref() == Some("") {
@@ -36,10 +44,16 @@ impl ResourceSignal {
             kind: spec.kind.clone(),
             namespace: spec.namespace.clone(),
             name: spec.name.clone(),
-            selector: spec.selector.as_ref().map(ToString::to_string).filter(|selector| !selector.is_empty()),
+            selector: spec
+                .selector
+                .as_ref()
+                .map(ToString::to_string)
+                .filter(|selector| !selector.is_empty()),
         };
-        let when = Expression::compile(&spec.when)
-            .map_err(|error| SignalError::Expression { resource: format!("{} {}", spec.api_version, spec.kind), error })?;
+        let when = Expression::compile(&spec.when).map_err(|error| SignalError::Expression {
+            resource: format!("{} {}", spec.api_version, spec.kind),
+            error,
+        })?;
         Ok(Self { kind, when })
     }
 
@@ -65,7 +79,11 @@ impl ResourceSignal {
             }
         }
         let Some((object, problem)) = failed else {
-            return Answer { truth: Truth::No, since: None, notes: Vec::new() };
+            return Answer {
+                truth: Truth::No,
+                since: None,
+                notes: Vec::new(),
+            };
         };
         Answer::unknown(SignalNote::warning(
             format!("expression/{}/{}", self.kind, self.when),

@@ -108,7 +108,12 @@ impl<'de> Visitor<'de> for SignalVisitor {
     type Value = SignalSpec;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a signal: one of {}, or one of {{{}}}", NAMES.join(", "), FIELDS.join(", "))
+        write!(
+            f,
+            "a signal: one of {}, or one of {{{}}}",
+            NAMES.join(", "),
+            FIELDS.join(", ")
+        )
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<SignalSpec, E> {
@@ -119,13 +124,20 @@ impl<'de> Visitor<'de> for SignalVisitor {
             other if Preset::ALL.iter().any(|preset| preset.as_str() == other) => {
                 Err(E::custom(format!("{other} is a preset: write {{preset: {other}}}")))
             }
-            other => Err(E::custom(format!("unknown signal {other:?}: expected {}, or a map with one of {}", NAMES.join(", "), FIELDS.join(", ")))),
+            other => Err(E::custom(format!(
+                "unknown signal {other:?}: expected {}, or a map with one of {}",
+                NAMES.join(", "),
+                FIELDS.join(", ")
+            ))),
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SignalSpec, A::Error> {
         let Some(field) = map.next_key::<String>()? else {
-            return Err(de::Error::custom(format!("an empty signal: expected one of {}", FIELDS.join(", "))));
+            return Err(de::Error::custom(format!(
+                "an empty signal: expected one of {}",
+                FIELDS.join(", ")
+            )));
         };
         let signal = match field.as_str() {
             "preset" => SignalSpec::Preset(map.next_value()?),

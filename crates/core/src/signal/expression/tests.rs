@@ -22,7 +22,9 @@ fn node() -> Json {
 }
 
 fn evaluate(source: &str) -> Result<bool, String> {
-    Expression::compile(source).unwrap_or_else(|error| panic!("{source}: {error}")).is_true(&object(), &node())
+    Expression::compile(source)
+        .unwrap_or_else(|error| panic!("{source}: {error}"))
+        .is_true(&object(), &node())
 }
 
 #[rstest]
@@ -35,17 +37,32 @@ fn evaluate(source: &str) -> Result<bool, String> {
 #[case("has(object.status.phase) && object.status.phase.startsWith('Up')", true)]
 #[case("has(object.status.missing)", false)]
 #[case("has(object.status.missing) && object.status.missing.deeper == 1", false)]
-#[case("object.status.conditions.exists(c, c.type == 'Progressing' && c.status == 'True')", true)]
+#[case(
+    "object.status.conditions.exists(c, c.type == 'Progressing' && c.status == 'True')",
+    true
+)]
 #[case("object.status.conditions.all(c, c.status == 'True')", false)]
 #[case("object.status.conditions.exists_one(c, c.status == 'True')", true)]
-#[case("object.status.conditions.filter(c, c.status == 'True').map(c, c.type) == ['Progressing']", true)]
-#[case("size(object.status.nodes) == 2 && object.status.nodes.size() < object.spec.replicas", true)]
+#[case(
+    "object.status.conditions.filter(c, c.status == 'True').map(c, c.type) == ['Progressing']",
+    true
+)]
+#[case(
+    "size(object.status.nodes) == 2 && object.status.nodes.size() < object.spec.replicas",
+    true
+)]
 #[case("object.spec.replicas + 1 == 4 && object.spec.replicas - 1 == 2", true)]
 #[case("object.spec.replicas == 3.0 && object.spec.ratio < 1", true)]
 #[case("object.spec.limit == 18446744073709551615u", true)]
 #[case("object.spec.paused ? false : object.status.nothing == null", true)]
-#[case("object.metadata.labels['app'] + '-' + node.metadata.labels['pool'] == 'demo-blue'", true)]
-#[case("object.spec.version.matches('^1[.]2[.]') && matches(object.spec.version, '3$')", true)]
+#[case(
+    "object.metadata.labels['app'] + '-' + node.metadata.labels['pool'] == 'demo-blue'",
+    true
+)]
+#[case(
+    "object.spec.version.matches('^1[.]2[.]') && matches(object.spec.version, '3$')",
+    true
+)]
 #[case("object.spec.version.matches('^2')", false)]
 #[case("type(object.spec.replicas) == int && type(object.status.phase) == string", true)]
 #[case("int('7') == 7 && string(7) == '7' && double('0.5') == object.spec.ratio", true)]
@@ -118,7 +135,10 @@ fn an_expression_has_a_greatest_length() {
     let longest = format!("object.a == '{}'", "a".repeat(MAX_SOURCE - 14));
     assert_eq!(longest.len(), MAX_SOURCE);
     assert!(Expression::compile(&longest).is_ok());
-    assert_eq!(Expression::compile(&format!("{longest} ")), Err(ExpressionError::TooLong(MAX_SOURCE + 1)));
+    assert_eq!(
+        Expression::compile(&format!("{longest} ")),
+        Err(ExpressionError::TooLong(MAX_SOURCE + 1))
+    );
 }
 
 fn nested(form: &str, depth: usize) -> String {
@@ -150,8 +170,25 @@ fn nested(form: &str, depth: usize) -> String {
 #[rstest]
 fn nesting_is_refused_or_evaluated_and_never_exhausts_the_stack(
     #[values(
-        "not", "bang", "minus", "parentheses", "list", "map", "fields", "indices", "sum", "conditional", "and", "or",
-        "function", "method", "relation", "in", "comprehension", "unclosed", "unopened"
+        "not",
+        "bang",
+        "minus",
+        "parentheses",
+        "list",
+        "map",
+        "fields",
+        "indices",
+        "sum",
+        "conditional",
+        "and",
+        "or",
+        "function",
+        "method",
+        "relation",
+        "in",
+        "comprehension",
+        "unclosed",
+        "unopened"
     )]
     form: &str,
 ) {
@@ -171,7 +208,9 @@ fn nesting_is_refused_or_evaluated_and_never_exhausts_the_stack(
 #[case("object.l.all(a, object.l.all(b, object.l.all(c, object.l.all(d, true))))")]
 #[case("object.l.map(a, object.l.map(b, object.l)) == []")]
 #[case("object.l.exists(a, a in object.l && object.l.exists(b, object.l.exists(c, c == -1)))")]
-#[case("[object.s].map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a) == []")]
+#[case(
+    "[object.s].map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a).map(a, a + a) == []"
+)]
 #[case("object.l.all(a, object.s == object.t)")]
 #[case("object.l.all(a, object.s.contains(object.t))")]
 #[case("object.l.map(a, object) == []")]
@@ -179,7 +218,10 @@ fn an_expression_that_takes_too_much_work_is_stopped(#[case] source: &str) {
     let expression = Expression::compile(source).unwrap();
     let long = "x".repeat(100_000);
     let large = json!({ "l": (0..1000).collect::<Vec<_>>(), "s": long, "t": long });
-    assert_eq!(expression.is_true(&large, &node()), Err("it takes too much work".to_owned()));
+    assert_eq!(
+        expression.is_true(&large, &node()),
+        Err("it takes too much work".to_owned())
+    );
     // The same expression over little is evaluated.
     let small = json!({ "l": [1, 2], "s": "x", "t": "x" });
     assert!(expression.is_true(&small, &node()).is_ok());
@@ -187,15 +229,20 @@ fn an_expression_that_takes_too_much_work_is_stopped(#[case] source: &str) {
 
 #[test]
 fn a_thousand_conditions_are_not_too_much_work() {
-    let conditions: Vec<Json> = (0..1000).map(|i| json!({ "type": format!("Type{i}"), "status": "True" })).collect();
+    let conditions: Vec<Json> = (0..1000)
+        .map(|i| json!({ "type": format!("Type{i}"), "status": "True" }))
+        .collect();
     let expression =
-        Expression::compile("object.c.exists(c, c.type == 'Type999' && c.status == 'True' && c.type.matches('^T'))").unwrap();
+        Expression::compile("object.c.exists(c, c.type == 'Type999' && c.status == 'True' && c.type.matches('^T'))")
+            .unwrap();
     assert_eq!(expression.is_true(&json!({ "c": conditions }), &node()), Ok(true));
 }
 
 #[test]
 fn an_error_message_has_a_greatest_length() {
-    let problem = Expression::compile("object + 1 == 2").unwrap().is_true(&json!({ "a": "ü".repeat(10_000) }), &node());
+    let problem = Expression::compile("object + 1 == 2")
+        .unwrap()
+        .is_true(&json!({ "a": "ü".repeat(10_000) }), &node());
     assert!(problem.unwrap_err().len() < 400);
 }
 
@@ -225,15 +272,38 @@ fn any_json() -> impl Strategy<Value = Json> {
 
 fn any_source() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
-        "object", "node", "object.a", "object.b.c", "node.a", "true", "false", "null", "1", "-1", "0", "1u", "1.5", "'a'", "''",
-        "b'a'", "9223372036854775807", "[]", "{}", "[1, 'a']", "{'a': 1}", "int", "x",
+        "object",
+        "node",
+        "object.a",
+        "object.b.c",
+        "node.a",
+        "true",
+        "false",
+        "null",
+        "1",
+        "-1",
+        "0",
+        "1u",
+        "1.5",
+        "'a'",
+        "''",
+        "b'a'",
+        "9223372036854775807",
+        "[]",
+        "{}",
+        "[1, 'a']",
+        "{'a': 1}",
+        "int",
+        "x",
     ])
     .prop_map(str::to_owned);
     leaf.prop_recursive(4, 24, 3, |inner| {
         let operator = prop::sample::select(vec![
             "+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "in",
         ]);
-        let function = prop::sample::select(vec!["size", "string", "int", "uint", "double", "bool", "bytes", "dyn", "type", "has"]);
+        let function = prop::sample::select(vec![
+            "size", "string", "int", "uint", "double", "bool", "bytes", "dyn", "type", "has",
+        ]);
         let method = prop::sample::select(vec!["contains", "startsWith", "endsWith", "matches"]);
         let macro_name = prop::sample::select(vec!["all", "exists", "exists_one", "map", "filter"]);
         prop_oneof![
