@@ -11,7 +11,7 @@ mod write_clock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
 use nodeward_runtime::{Clients, Leadership, Refusal, Wake};
@@ -69,7 +69,7 @@ pub enum Outcome {
     /// It was gone already.
     Gone,
     /// The server refused for a budget, and the budget is not to be overridden now.
-    RefusedByBudget(Option<Wait>),
+    RefusedByBudget(BudgetRefusal),
     /// Its namespace is being deleted, which removes it.
     NamespaceTerminating,
     /// What the action rested on has changed: plan again.
@@ -82,7 +82,21 @@ pub enum Outcome {
     DryRun,
 }
 
+/// A refusal for a budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BudgetRefusal {
+    /// How long the server asks to wait.
+    pub retry_after: Option<SignedDuration>,
+    /// What the override waits for, where one was due.
+    pub wait: Option<Wait>,
+}
+
 impl Outcome {
+    /// Whether something was done to the pod.
+    pub fn has_acted(&self) -> bool {
+        matches!(self, Self::Evicted | Self::BudgetOverridden | Self::FinalizersRemoved(_) | Self::DeletedNow)
+    }
+
     /// Its label in metrics.
     pub fn as_label(&self) -> &'static str {
         match self {
@@ -220,7 +234,7 @@ async fn act(pass: &Pass, action: &PodAction) -> Outcome {
     match action.remedy {
         Remedy::Evict => evict::evict(pass, action).await,
         Remedy::EvictOrDelete => match evict::evict(pass, action).await {
-            Outcome::RefusedByBudget(_) => override_budget::override_and_delete(pass, action).await,
+            Outcome::RefusedByBudget(refusal) => override_budget::override_and_delete(pass, action, refusal).await,
             other => other,
         },
         Remedy::RemoveFinalizers => finalizers::remove(pass, action).await,

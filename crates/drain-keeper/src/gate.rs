@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::reason::GateReason;
 use nodeward_core::node::{DrainingNode, NodeView, Taint, UNSCHEDULABLE_TAINT};
-use nodeward_core::signal::Truth;
+use nodeward_core::signal::{SignalNote, Truth};
 
 use crate::clock::Cordon;
 use crate::policy::Policy;
@@ -20,6 +20,8 @@ pub struct Gates {
     pub cordon: Option<Cordon>,
     /// When the upgrade began, where its signal knows.
     pub upgrade_since: Option<Timestamp>,
+    /// What a person should know about the signal's answer.
+    pub notes: Vec<SignalNote>,
 }
 
 impl Gates {
@@ -33,8 +35,13 @@ impl Gates {
 pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy: &Policy) -> Gates {
     let cordon_taint = cordon_taint(details, policy);
     let cordon = cordon_taint.map(|taint| Cordon { time_added: taint.time_added });
-    let closed =
-        |reason, detail: String, upgrade_since| Gates { reason, detail, cordon, upgrade_since };
+    let closed = |reason, detail: String, upgrade_since| Gates {
+        reason,
+        detail,
+        cordon,
+        upgrade_since,
+        notes: Vec::new(),
+    };
     if details.is_control_plane() {
         return closed(GateReason::ControlPlane, String::new(), None);
     }
@@ -48,7 +55,7 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
     }
     let answer = policy.signal.evaluate(&snapshot.signals, node, details);
     let detail = answer.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ");
-    match answer.truth {
+    let gates = match answer.truth {
         Truth::No => closed(GateReason::NotUpgrading, detail, None),
         Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
         Truth::Yes => {
@@ -59,7 +66,8 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
                 closed(GateReason::NotDraining, mark.because, answer.since)
             }
         }
-    }
+    };
+    Gates { notes: answer.notes, ..gates }
 }
 
 /// The taint that makes the node cordoned: `spec.unschedulable` together with the taint that follows from it, or the

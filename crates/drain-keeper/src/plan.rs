@@ -16,7 +16,7 @@ use nodeward_core::deadline::NextWake;
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{DrainingNode, NodeView, Taint};
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{PdbForceDrainTimeout, pdb_force_drain_timeout};
+use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_timeout};
 use nodeward_core::strategy::{Remedy, StrategyName};
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
@@ -91,10 +91,20 @@ pub struct PodAction {
 /// Something in the cluster that could not be read as it is meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Oddity {
-    /// The object that it is on.
-    pub about: String,
+    /// Stays the same while the oddity does: one that has been reported need not be reported again.
+    pub key: String,
     /// What is wrong, and what to do.
     pub text: String,
+    /// The node whose drain it concerns.
+    pub node: NodeName,
+    /// UID of that node.
+    pub node_uid: NodeUid,
+}
+
+impl Oddity {
+    fn new(node: &NodeView, key: String, text: String) -> Self {
+        Self { key, text, node: node.name.clone(), node_uid: node.uid.clone() }
+    }
 }
 
 /// Decides.
@@ -129,13 +139,6 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
     for (node, details, standing) in nodes {
         conclude(node, details, standing, snapshot, policy, now, &mut plan, &mut wake);
     }
-    match pdb_force_drain_timeout(&snapshot.signals) {
-        PdbForceDrainTimeout::Malformed(text) => {
-            let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
-            plan.oddities.insert(Oddity { about: "UpgradeConfig".to_owned(), text });
-        }
-        PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Minutes(_) => {}
-    }
     if let Some(at) = snapshot.memory.next_act_at {
         wake.note(at);
     }
@@ -164,8 +167,17 @@ fn stand<'a>(
     wake: &mut NextWake,
 ) -> NodeStanding<'a> {
     let gates = gate::look(node, details, snapshot, policy);
+    for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
+        plan.oddities.insert(Oddity::new(node, note.key.clone(), note.message.clone()));
+    }
     if gates.are_open() {
         plan.watch_pods.insert(node.name.clone());
+        if let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) =
+            pdb_force_drain_timeout(&snapshot.signals)
+        {
+            let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
+            plan.oddities.insert(Oddity::new(node, "PDBForceDrainTimeout".to_owned(), text));
+        }
     }
     let recorded = recorded_clock(node, details, plan);
     let sight = Sight {
@@ -223,7 +235,7 @@ fn recorded_clock(node: &NodeView, details: &DrainingNode, plan: &mut Plan) -> O
         Ok(clock) => Some(clock),
         Err(error) => {
             let text = format!("annotation {} is not readable and is written anew: {error}", annotation::DRAIN_CLOCK);
-            plan.oddities.insert(Oddity { about: node.name.to_string(), text });
+            plan.oddities.insert(Oddity::new(node, format!("drain-clock/{}", node.name), text));
             None
         }
     }

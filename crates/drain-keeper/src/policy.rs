@@ -143,7 +143,7 @@ impl Policy {
         let drain = self.drain_for(node);
         let budget_force = match pdb_force_drain_timeout(signals) {
             PdbForceDrainTimeout::Minutes(minutes) => minutes,
-            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Malformed(_) => self.budget_force,
+            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Missing(_) | PdbForceDrainTimeout::Malformed(_) => self.budget_force,
         };
         Waits {
             time_out: drain.time_out,

@@ -7,7 +7,7 @@ use nodeward_runtime::Refusal;
 
 use crate::plan::PodAction;
 
-use super::{Outcome, Pass};
+use super::{BudgetRefusal, Outcome, Pass};
 
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
 pub(super) async fn evict(pass: &Pass, action: &PodAction) -> Outcome {
@@ -23,10 +23,12 @@ pub(super) async fn evict(pass: &Pass, action: &PodAction) -> Outcome {
         return Outcome::Evicted;
     };
     match Refusal::from(&error) {
-        Refusal::RefusedByBudget { .. } => Outcome::RefusedByBudget(None),
+        Refusal::RefusedByBudget { retry_after } => {
+            Outcome::RefusedByBudget(BudgetRefusal { retry_after, wait: None })
+        }
         // The API answers 500 to every eviction of a pod that several budgets select.
         Refusal::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
-            Outcome::RefusedByBudget(None)
+            Outcome::RefusedByBudget(BudgetRefusal::default())
         }
         Refusal::NamespaceTerminating => Outcome::NamespaceTerminating,
         Refusal::Gone => Outcome::Gone,

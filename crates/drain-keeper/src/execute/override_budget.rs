@@ -19,10 +19,10 @@ use crate::plan::PodAction;
 use crate::plan::turn::{evidence_of, may_override};
 
 use super::recheck::Doubt;
-use super::{Outcome, Pass, remove};
+use super::{BudgetRefusal, Outcome, Pass, remove};
 
 /// Overrides all budgets that select the pod, if node and budgets, read anew, still allow it, and deletes the pod.
-pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction) -> Outcome {
+pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal: BudgetRefusal) -> Outcome {
     if let Err(doubt) = pass.recheck.node_still_drains(action, &pass.policy).await {
         return doubt.into();
     }
@@ -40,7 +40,7 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction) -> Outc
         }
         let evidence = evidence_of(budget, &pass.snapshot);
         if let Err(wait) = may_override(budget, &action.pod.uid, &evidence, pass.policy.override_spacing, now) {
-            return Outcome::RefusedByBudget(Some(wait));
+            return Outcome::RefusedByBudget(BudgetRefusal { wait: Some(wait), ..refusal });
         }
     }
     for budget in &budgets {

@@ -1,0 +1,181 @@
+//! The loop: observe, plan, execute, report, and sleep until something changes or falls due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nodeward_runtime::{ConfigError, ConfigMapText, LeaderState, OperatorContext, sleep_until};
+
+use crate::execute::{Completion, Executor};
+use crate::observe::Observer;
+use crate::plan::plan;
+use crate::policy::Policy;
+use crate::remember::Remember;
+use crate::report::Reporter;
+use crate::settings::Settings;
+
+/// A pass that takes longer than this means that the process is stuck.
+const PASS_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs until shutdown.
+///
+/// # Errors
+/// None of its own: what goes wrong with one object is reported and tried again.
+pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
+    let progress = context.liveness.watch("main loop", PASS_LIMIT);
+    let mut keeper = Keeper::new(context.clone());
+    loop {
+        let next = {
+            let _pass = progress.begin_pass();
+            keeper.pass(Timestamp::now())
+        };
+        tokio::select! {
+            () = context.shutdown.cancelled() => break,
+            () = context.wake.woken() => {}
+            () = sleep_until(next) => {}
+        }
+    }
+    keeper.finish().await;
+    Ok(())
+}
+
+/// Everything that lives as long as the process.
+struct Keeper {
+    context: OperatorContext<Settings>,
+    observer: Observer,
+    remember: Remember,
+    executor: Executor,
+    reporter: Reporter,
+    policy: PolicyInForce,
+    led: bool,
+}
+
+impl Keeper {
+    fn new(context: OperatorContext<Settings>) -> Self {
+        let policy = PolicyInForce::new(&context);
+        Self {
+            observer: Observer::open(&context),
+            remember: policy.remember_nothing(&context),
+            executor: Executor::new(
+                context.clients.clone(),
+                context.leadership.clone(),
+                context.wake.clone(),
+                context.args.dry_run,
+            ),
+            reporter: Reporter::new(&context),
+            policy,
+            led: false,
+            context,
+        }
+    }
+
+    /// One pass. Returns when the next is due at the latest.
+    fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
+        self.take_completed(now);
+        let policy = self.policy.current(&self.context, &mut self.observer);
+        self.observer.follow_signal(&policy.signal);
+        if !matches!(self.context.leadership.state(), LeaderState::Leading { .. }) {
+            self.stand_down();
+            return None;
+        }
+        self.led = true;
+        let mut snapshot = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now))?;
+        self.remember.compare(&mut snapshot);
+        let snapshot = Arc::new(snapshot);
+        let mut plan = plan(&snapshot, &policy, now);
+        self.observer.follow_pods_of(&plan.watch_pods);
+        self.remember.planned(&plan);
+        for started in self.executor.start(std::mem::take(&mut plan.actions), &snapshot, &policy) {
+            self.remember.started(&started, now);
+        }
+        let next_report = self.reporter.report(&snapshot, &plan, now);
+        [plan.requeue_at, next_report].into_iter().flatten().min()
+    }
+
+    fn take_completed(&mut self, now: Timestamp) {
+        for completion in self.executor.completed() {
+            self.settle(&completion, now);
+        }
+    }
+
+    fn settle(&mut self, completion: &Completion, now: Timestamp) {
+        if let Completion::Pod(done) = completion {
+            let is_first_attempt = self.remember.failures(&done.action.pod.uid) == 0;
+            self.reporter.acted(done, is_first_attempt);
+        }
+        self.remember.completed(completion, now);
+    }
+
+    /// Only the leader acts and speaks. What was remembered is too old by the time this process leads again.
+    fn stand_down(&mut self) {
+        if std::mem::take(&mut self.led) {
+            self.observer.follow_pods_of(&std::collections::BTreeSet::new());
+            self.remember = self.policy.remember_nothing(&self.context);
+            self.reporter.stand_down();
+        }
+    }
+
+    /// Lets what is under way come to its end.
+    async fn finish(mut self) {
+        for completion in self.executor.finish().await {
+            self.settle(&completion, Timestamp::now());
+        }
+        self.reporter.finish().await;
+    }
+}
+
+/// The policy in force: the file's, or with managed-upgrade-operator's `nodeDrain` where that is read and good.
+struct PolicyInForce {
+    settings: Arc<Settings>,
+    theirs: Option<Arc<str>>,
+    policy: Arc<Policy>,
+    rejection_told: Option<String>,
+}
+
+impl PolicyInForce {
+    fn new(context: &OperatorContext<Settings>) -> Self {
+        let settings = context.config.current();
+        let policy = Arc::new(settings.policy.clone());
+        Self { settings, theirs: None, policy, rejection_told: None }
+    }
+
+    fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {
+        Remember::nothing(self.policy.forced_per_minute, context.args.dry_run, Timestamp::now())
+    }
+
+    fn current(&mut self, context: &OperatorContext<Settings>, observer: &mut Observer) -> Arc<Policy> {
+        let settings = context.config.current();
+        observer.follow_config_map(settings.policy.managed_upgrade_config_map.as_ref());
+        let theirs = match observer.managed_upgrade_config() {
+            Some(ConfigMapText::Text(text)) => Some(text),
+            // Missing, unreadable, or not listed yet: what was last good stays in force.
+            Some(_) => self.theirs.clone(),
+            None => None,
+        };
+        if Arc::ptr_eq(&settings, &self.settings) && theirs == self.theirs {
+            return Arc::clone(&self.policy);
+        }
+        let merged = match &theirs {
+            Some(text) => settings.with_managed_upgrade_config(text),
+            None => Ok(settings.policy.clone()),
+        };
+        match merged {
+            Ok(policy) => {
+                self.policy = Arc::new(policy);
+                self.rejection_told = None;
+            }
+            Err(error) => self.reject(&error),
+        }
+        self.settings = settings;
+        self.theirs = theirs;
+        Arc::clone(&self.policy)
+    }
+
+    fn reject(&mut self, error: &ConfigError) {
+        let text = error.to_string();
+        if self.rejection_told.as_ref() != Some(&text) {
+            tracing::error!(error = %text, "managed-upgrade-operator's ConfigMap is not used; the last good policy stays in force");
+            self.rejection_told = Some(text);
+        }
+    }
+}

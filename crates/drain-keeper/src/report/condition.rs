@@ -1,0 +1,205 @@
+//! The Node condition `nodeward.dev/DrainBlocked`: there, and `True`, while pods keep the drain from ending; absent
+//! otherwise. Which changes are to be written, and when; pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_core::deadline::{NextWake, later};
+use nodeward_core::id::{NodeName, NodeUid, PodUid};
+use nodeward_core::node::{ConditionView, NodeView};
+use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
+
+use crate::plan::Plan;
+use crate::snapshot::Snapshot;
+
+/// How long pods must have blocked the drain before it is said: most obstacles of an ordinary drain are gone by then.
+const SETTLE: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a message stands at least, unless its reason changes.
+const MESSAGE_STANDS: SignedDuration = SignedDuration::from_secs(15);
+
+/// How many blockers a message names.
+const NAMED: usize = 10;
+
+/// A change of the condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The node.
+    pub node: NodeName,
+    /// Its UID.
+    pub uid: NodeUid,
+    /// The condition; `None` removes it.
+    pub condition: Option<DrainBlocked>,
+    /// Blockers that were not named before.
+    pub news: Vec<Blocker>,
+    /// The drain has failed, and had not when this was last written.
+    pub has_failed: bool,
+}
+
+/// The condition, which is `True` when it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainBlocked {
+    /// The reason of the blocker that matters most.
+    pub reason: BlockerReason,
+    /// Who blocks, and what happens next.
+    pub message: String,
+    /// When the drain was first blocked.
+    pub since: Timestamp,
+}
+
+/// Conditions of all nodes.
+#[derive(Debug, Default)]
+pub struct Conditions {
+    nodes: BTreeMap<NodeUid, Told>,
+}
+
+/// What has been told of one node.
+#[derive(Debug, Default)]
+struct Told {
+    blocked_since: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+    writing: bool,
+    named: BTreeSet<(PodUid, BlockerReason)>,
+    failure_told: bool,
+}
+
+impl Conditions {
+    /// What is to be written now, and when to look again.
+    pub fn changes(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> (Vec<Change>, Option<Timestamp>) {
+        let verdicts: BTreeMap<&NodeName, &NodeVerdict> =
+            plan.verdicts.iter().map(|verdict| (&verdict.node, verdict)).collect();
+        let present: BTreeSet<&NodeUid> = snapshot.nodes.iter().map(|node| &node.uid).collect();
+        self.nodes.retain(|uid, _| present.contains(uid));
+        let mut wake = NextWake::after(now);
+        let changes = snapshot
+            .nodes
+            .iter()
+            .filter_map(|node| {
+                let told = self.nodes.entry(node.uid.clone()).or_default();
+                told.change(node, verdicts.get(&node.name).copied(), now, &mut wake)
+            })
+            .collect();
+        (changes, wake.at())
+    }
+
+    /// Writes that have come to their end: a failed one is tried again after a while.
+    pub fn written(&mut self, written: Vec<(NodeUid, bool)>, now: Timestamp) {
+        for (uid, succeeded) in written {
+            if let Some(told) = self.nodes.get_mut(&uid) {
+                told.writing = false;
+                if !succeeded {
+                    told.not_before = Some(later(now, SETTLE));
+                }
+            }
+        }
+    }
+}
+
+impl Told {
+    fn change(
+        &mut self,
+        node: &NodeView,
+        verdict: Option<&NodeVerdict>,
+        now: Timestamp,
+        wake: &mut NextWake,
+    ) -> Option<Change> {
+        let standing = node.drain.as_deref().and_then(|details| details.drain_blocked.as_ref());
+        // While pods are still being listed nothing is known, and what stands stays.
+        if verdict.is_some_and(|verdict| matches!(verdict.gate, GateReason::PodsSyncing | GateReason::ClockStarting)) {
+            return None;
+        }
+        let blocked = verdict.filter(|verdict| is_blocked(verdict));
+        let Some(verdict) = blocked else {
+            self.blocked_since = None;
+            self.named.clear();
+            self.failure_told = false;
+            let may_write = !self.writing && self.not_before.is_none_or(|at| at <= now || standing.is_some());
+            return (standing.is_some() && may_write).then(|| self.take(node, None, Vec::new(), false, now));
+        };
+        let since = *self.blocked_since.get_or_insert_with(|| first_seen(standing, now));
+        let wanted = DrainBlocked { reason: chief_reason(verdict), message: message(verdict), since };
+        let is_told = standing.is_some_and(|standing| {
+            standing.status == "True" && standing.reason == wanted.reason.as_str() && standing.message == wanted.message
+        });
+        if is_told || self.writing {
+            return None;
+        }
+        let same_reason = standing.is_some_and(|standing| standing.reason == wanted.reason.as_str());
+        let mut earliest = later(since, SETTLE);
+        if let Some(not_before) = self.not_before.filter(|_| same_reason) {
+            earliest = earliest.max(not_before);
+        }
+        if now < earliest {
+            wake.note(earliest);
+            return None;
+        }
+        let news: Vec<Blocker> = verdict
+            .blockers
+            .iter()
+            .filter(|blocker| is_obstacle(blocker) && self.named.insert((blocker.uid.clone(), blocker.reason)))
+            .cloned()
+            .collect();
+        let has_failed = verdict.drain_failed && !std::mem::replace(&mut self.failure_told, verdict.drain_failed);
+        Some(self.take(node, Some(wanted), news, has_failed, now))
+    }
+
+    fn take(
+        &mut self,
+        node: &NodeView,
+        condition: Option<DrainBlocked>,
+        news: Vec<Blocker>,
+        has_failed: bool,
+        now: Timestamp,
+    ) -> Change {
+        self.writing = true;
+        self.not_before = Some(later(now, MESSAGE_STANDS));
+        Change { node: node.name.clone(), uid: node.uid.clone(), condition, news, has_failed }
+    }
+}
+
+fn first_seen(standing: Option<&ConditionView>, now: Timestamp) -> Timestamp {
+    standing.filter(|standing| standing.status == "True").and_then(|standing| standing.last_transition).unwrap_or(now)
+}
+
+/// Whether something other than the drainer's own pace keeps the drain from ending.
+pub fn is_blocked(verdict: &NodeVerdict) -> bool {
+    verdict.drain_failed || verdict.blockers.iter().any(is_obstacle)
+}
+
+fn is_obstacle(blocker: &Blocker) -> bool {
+    let goes_by_itself = matches!(blocker.reason, BlockerReason::AwaitingEviction | BlockerReason::Terminating);
+    !goes_by_itself || matches!(blocker.next, Next::HeldBack { .. })
+}
+
+/// The reason to name first: of a pod that somebody has to look at, else of one that is dealt with in time.
+fn chief_reason(verdict: &NodeVerdict) -> BlockerReason {
+    let weight = |blocker: &&Blocker| match (is_obstacle(blocker), blocker.next) {
+        (true, Next::Nothing) => 0,
+        (true, Next::HeldBack { .. }) => 1,
+        (true, _) => 2,
+        (false, _) => 3,
+    };
+    verdict.blockers.iter().min_by_key(weight).map_or(BlockerReason::AwaitingEviction, |blocker| blocker.reason)
+}
+
+fn message(verdict: &NodeVerdict) -> String {
+    let count = verdict.blockers.len();
+    let mut text = String::new();
+    if verdict.drain_failed {
+        text.push_str("The drain has failed: everything that may be done has been. ");
+    }
+    let _ = write!(text, "{count} {} the drain from ending: ", if count == 1 { "pod keeps" } else { "pods keep" });
+    let mut blockers: Vec<&Blocker> = verdict.blockers.iter().collect();
+    blockers.sort_by_key(|blocker| !is_obstacle(blocker));
+    let named: Vec<String> = blockers.iter().take(NAMED).map(|blocker| blocker.to_string()).collect();
+    text.push_str(&named.join(" | "));
+    if count > NAMED {
+        let _ = write!(text, " | and {} more", count - NAMED);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

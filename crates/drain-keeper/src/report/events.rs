@@ -1,0 +1,117 @@
+//! Events: on the node, who blocks its drain; on the pod, what was done to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
+use nodeward_core::verdict::Blocker;
+use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+
+use crate::execute::{Outcome, PodCompletion};
+use crate::plan::{Oddity, PodAction};
+
+use super::condition::Change;
+
+/// How many pods one Event names.
+const NAMED: usize = 5;
+
+/// What drain-keeper does, as the Events' `action`.
+const ACTION: &str = "Drain";
+
+/// Emits Events.
+pub struct Announcer {
+    sink: EventSink,
+    oddities_told: BTreeSet<String>,
+}
+
+impl Announcer {
+    /// Nothing said yet.
+    pub fn new(sink: EventSink) -> Self {
+        Self { sink, oddities_told: BTreeSet::new() }
+    }
+
+    /// Who newly blocks a node's drain, an Event a reason, and whether the drain has failed.
+    pub fn announce(&self, change: &Change) {
+        let node = || events::node_reference(change.node.as_str(), change.uid.as_str());
+        let mut by_reason: BTreeMap<BlockerReason, Vec<&Blocker>> = BTreeMap::new();
+        for blocker in &change.news {
+            by_reason.entry(blocker.reason).or_default().push(blocker);
+        }
+        for (reason, blockers) in by_reason {
+            let mut note = blockers.iter().take(NAMED).map(|b| b.to_string()).collect::<Vec<_>>().join(" | ");
+            if blockers.len() > NAMED {
+                note.push_str(&format!(" | and {} more", blockers.len() - NAMED));
+            }
+            self.emit(node(), None, reason.as_str(), note);
+        }
+        if let Some(condition) = change.condition.as_ref().filter(|_| change.has_failed) {
+            self.emit(node(), None, DrainReason::DrainFailed.as_str(), condition.message.clone());
+        }
+    }
+
+    /// What was done to a pod.
+    pub fn acted(&self, done: &PodCompletion) {
+        let PodCompletion { action, outcome, .. } = done;
+        let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy);
+        let budgets = |text: &str| format!("{text}{}", data_is_gone(action));
+        let (reason, note) = match outcome {
+            Outcome::Evicted => (ActReason::Evicted, budgets("evicted, within its budgets, to let the node drain")),
+            Outcome::BudgetOverridden => {
+                (ActReason::BudgetOverridden, budgets("deleted with its own grace although its budget refused its eviction"))
+            }
+            Outcome::FinalizersRemoved(removed) => {
+                (ActReason::FinalizersRemoved, format!("removed finalizers {}", removed.join(", ")))
+            }
+            Outcome::DeletedNow => {
+                (ActReason::DeletedWithoutGrace, budgets("deleted without grace: it was stuck terminating"))
+            }
+            other => {
+                tracing::info!(%pod, %node, %strategy, outcome = other.as_label(), detail = ?other, "not done");
+                return;
+            }
+        };
+        tracing::info!(%pod, %node, %strategy, reason = reason.as_str(), due = %action.due, "{note}");
+        let note = format!("{strategy}: {note} (node {node})");
+        let severity = if *outcome == Outcome::Evicted { Severity::Normal } else { Severity::Warning };
+        self.sink.emit(EventSpec {
+            regarding: pod_reference(action),
+            related: Some(events::node_reference(action.node.as_str(), action.node_uid.as_str())),
+            severity,
+            reason: reason.as_str(),
+            action: ACTION,
+            note,
+        });
+    }
+
+    /// What could not be read as it is meant, each once.
+    pub fn oddities(&mut self, oddities: &BTreeSet<Oddity>) {
+        self.oddities_told.retain(|key| oddities.iter().any(|oddity| oddity.key == *key));
+        for oddity in oddities {
+            if self.oddities_told.insert(oddity.key.clone()) {
+                tracing::warn!(node = %oddity.node, "{}", oddity.text);
+                let node = events::node_reference(oddity.node.as_str(), oddity.node_uid.as_str());
+                self.emit(node, None, DrainReason::Unreadable.as_str(), oddity.text.clone());
+            }
+        }
+    }
+
+    fn emit(&self, regarding: ObjectReference, related: Option<ObjectReference>, reason: &'static str, note: String) {
+        self.sink.emit(EventSpec { regarding, related, severity: Severity::Warning, reason, action: ACTION, note });
+    }
+}
+
+/// emptyDir spares no pod; whoever looks for its data is told where it went.
+fn data_is_gone(action: &PodAction) -> &'static str {
+    if action.pod.has_empty_dir { "; the data of its emptyDir volumes is gone" } else { "" }
+}
+
+fn pod_reference(action: &PodAction) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(action.pod.key.namespace.to_string()),
+        name: Some(action.pod.key.name.to_string()),
+        uid: Some(action.pod.uid.as_str().to_owned()),
+        ..ObjectReference::default()
+    }
+}
