@@ -64,8 +64,11 @@ The values of drain-keeper as its templates use them: where readManagedUpgradeCo
 {{- define "nodeward.drainKeeper" -}}
 {{- $values := deepCopy .Values.drainKeeper -}}
 {{- if $values.readManagedUpgradeConfigMap.enabled -}}
-{{- $reference := dict "managedUpgradeConfigMap" (dict "namespace" $values.readManagedUpgradeConfigMap.namespace) -}}
-{{- $values = set $values "config" (mergeOverwrite $reference $values.config) -}}
+{{- if hasKey $values.config "managedUpgradeConfigMap" -}}
+{{- fail "drainKeeper.config.managedUpgradeConfigMap and drainKeeper.readManagedUpgradeConfigMap say the same: set the second only, which also grants the right to read it" -}}
+{{- end -}}
+{{- $reference := pick $values.readManagedUpgradeConfigMap "namespace" "name" -}}
+{{- $values = set $values "config" (set $values.config "managedUpgradeConfigMap" $reference) -}}
 {{- end -}}
 {{- toJson (dict "component" "drain-keeper" "values" $values) -}}
 {{- end -}}
