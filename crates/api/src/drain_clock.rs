@@ -86,3 +86,55 @@ impl fmt::Display for LastOverride {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[rstest]
+    #[case(
+        DrainClock { start: at("2026-01-01T00:00:00Z"), from: ClockSource::Taint, boot_id: "b".to_owned(), cordoned_at: None, uncordoned_at: None, ended: false },
+        r#"{"start":"2026-01-01T00:00:00Z","from":"Taint","bootID":"b"}"#
+    )]
+    #[case(
+        DrainClock {
+            start: at("2026-01-01T00:00:00Z"), from: ClockSource::Reboot, boot_id: String::new(),
+            cordoned_at: Some(at("2026-01-01T00:30:00Z")), uncordoned_at: Some(at("2026-01-01T01:00:00Z")), ended: true,
+        },
+        r#"{"start":"2026-01-01T00:00:00Z","from":"Reboot","bootID":"","cordonedAt":"2026-01-01T00:30:00Z","uncordonedAt":"2026-01-01T01:00:00Z","ended":true}"#
+    )]
+    fn a_drain_clock_is_the_json_that_other_versions_read(#[case] clock: DrainClock, #[case] text: &str) {
+        assert_eq!(clock.to_string(), text);
+        assert_eq!(DrainClock::parse(text).unwrap(), clock);
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("{}")]
+    #[case(r#"{"start":"yesterday","from":"Taint","bootID":"b"}"#)]
+    #[case(r#"{"start":"2026-01-01T00:00:00Z","from":"Guess","bootID":"b"}"#)]
+    #[case(r#"{"start":1,"from":"Taint","bootID":"b"}"#)]
+    #[case("null")]
+    fn nonsense_in_the_annotation_is_an_error(#[case] text: &str) {
+        assert!(DrainClock::parse(text).is_err());
+        assert!(LastOverride::parse(text).is_err());
+    }
+
+    #[test]
+    fn the_last_override_is_the_json_that_other_versions_read() {
+        let last = LastOverride {
+            at: at("2026-01-01T00:00:00Z"),
+            pod: "web-0".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let text = r#"{"at":"2026-01-01T00:00:00Z","pod":"web-0","uid":"u"}"#;
+        assert_eq!(last.to_string(), text);
+        assert_eq!(LastOverride::parse(text).unwrap(), last);
+    }
+}

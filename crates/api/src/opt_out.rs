@@ -21,3 +21,20 @@ impl OptOut {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("skip", OptOut::Skip)]
+    #[case("wait-completed", OptOut::WaitCompleted)]
+    #[case("Skip", OptOut::Unknown)]
+    #[case("", OptOut::Unknown)]
+    #[case("true", OptOut::Unknown)]
+    fn any_other_value_is_unknown(#[case] value: &str, #[case] opt_out: OptOut) {
+        assert_eq!(OptOut::parse(value), opt_out);
+    }
+}

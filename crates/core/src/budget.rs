@@ -302,8 +302,14 @@ mod tests {
             }),
         );
         assert_eq!(budget.key, BudgetKey::new("shop", "web"));
-        assert_eq!((&*budget.uid, budget.resource_version.as_str(), budget.generation), ("u1", "7", 3));
-        assert_eq!((budget.never_forced, budget.ceph, budget.last_override.clone()), (false, false, None));
+        assert_eq!(
+            (&*budget.uid, budget.resource_version.as_str(), budget.generation),
+            ("u1", "7", 3)
+        );
+        assert_eq!(
+            (budget.never_forced, budget.ceph, budget.last_override.clone()),
+            (false, false, None)
+        );
         assert_eq!(budget.unhealthy_policy, UnhealthyPolicy::IfHealthyBudget);
         let disrupted = [("web-1".to_owned(), "2026-01-02T03:04:05Z".parse().unwrap())];
         assert_eq!(
@@ -396,7 +402,10 @@ mod tests {
     ) {
         let mut status = status(1, 3, 2);
         status["observedGeneration"] = observed.into();
-        assert_eq!(project(json!({ "generation": generation }), json!({ "selector": {} }), status).room(&pod), room);
+        assert_eq!(
+            project(json!({ "generation": generation }), json!({ "selector": {} }), status).room(&pod),
+            room
+        );
     }
 
     #[rstest]
@@ -441,9 +450,18 @@ mod tests {
 
     #[test]
     fn the_last_override_is_read_from_the_annotation_and_nonsense_is_none() {
-        let last = LastOverride { at: Timestamp::UNIX_EPOCH, pod: "web-0".to_owned(), uid: "u".to_owned() };
+        let last = LastOverride {
+            at: Timestamp::UNIX_EPOCH,
+            pod: "web-0".to_owned(),
+            uid: "u".to_owned(),
+        };
         let read = |value: String| {
-            project(json!({ "annotations": { annotation::LAST_OVERRIDE: value } }), json!({}), json!({})).last_override
+            project(
+                json!({ "annotations": { annotation::LAST_OVERRIDE: value } }),
+                json!({}),
+                json!({}),
+            )
+            .last_override
         };
         assert_eq!(read(last.to_string()), Some(last));
         assert_eq!(read("yesterday".to_owned()), None);
@@ -452,7 +470,11 @@ mod tests {
     #[test]
     fn the_index_finds_every_budget_of_the_pods_namespace_that_selects_it() {
         let budget = |namespace: &str, name: &str, selector: Value| {
-            Arc::new(project(json!({ "namespace": namespace, "name": name }), json!({ "selector": selector }), json!({})))
+            Arc::new(project(
+                json!({ "namespace": namespace, "name": name }),
+                json!({ "selector": selector }),
+                json!({}),
+            ))
         };
         let budgets = Budgets::new([
             budget("shop", "z-all", json!({})),
@@ -462,7 +484,10 @@ mod tests {
         ]);
         let names = |found: Vec<&Arc<BudgetView>>| found.iter().map(|b| b.key.to_string()).collect::<Vec<_>>();
         assert_eq!(names(budgets.matching(&pod(json!({})))), ["shop/web", "shop/z-all"]);
-        assert_eq!(names(budgets.in_namespace("shop").iter().collect()), ["shop/db", "shop/web", "shop/z-all"]);
+        assert_eq!(
+            names(budgets.in_namespace("shop").iter().collect()),
+            ["shop/db", "shop/web", "shop/z-all"]
+        );
         assert!(budgets.in_namespace("none").is_empty());
         assert!(budgets.get(&BudgetKey::new("shop", "db")).is_some());
         assert!(budgets.get(&BudgetKey::new("other", "db")).is_none());

@@ -31,3 +31,33 @@ impl Hold {
         in_force && !matches!(&self.holder, Holder::Node(own) if own == node)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[rstest]
+    #[case::another_node(Holder::Node("n2".into()), None, true)]
+    #[case::its_own_node(Holder::Node("n1".into()), None, false)]
+    #[case::an_owner(Holder::Owner("migration".to_owned()), None, true)]
+    #[case::still_held(Holder::Owner(String::new()), Some(1), true)]
+    #[case::ends_now(Holder::Owner(String::new()), Some(0), false)]
+    #[case::ended(Holder::Node("n2".into()), Some(-1), false)]
+    fn a_hold_stands_against_all_but_its_own_node_until_it_ends(
+        #[case] holder: Holder,
+        #[case] seconds_left: Option<i64>,
+        #[case] stands: bool,
+    ) {
+        let until = seconds_left.map(|seconds| Timestamp::from_second(seconds).unwrap());
+        let hold = Hold {
+            budget: BudgetKey::new("shop", "web"),
+            holder,
+            until,
+        };
+        assert_eq!(hold.stands_against(&"n1".into(), NOW), stands);
+    }
+}

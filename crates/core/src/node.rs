@@ -195,3 +195,130 @@ pub struct NodeIdentity {
     /// Resource version, where the write carries one.
     pub resource_version: Option<ResourceVersion>,
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn project(mut node: Value) -> NodeView {
+        node["metadata"]["name"] = "n1".into();
+        NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
+    }
+
+    fn details(node: Value) -> DrainingNode {
+        let mut node = node;
+        node["spec"]["unschedulable"] = true.into();
+        *project(node).drain.unwrap()
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_none() {
+        assert_eq!(NodeView::project(&Node::default()), None);
+    }
+
+    #[rstest]
+    #[case(json!({ "metadata": {} }), false)]
+    #[case(json!({ "metadata": {}, "spec": { "unschedulable": false } }), false)]
+    #[case(json!({ "metadata": {}, "spec": { "unschedulable": true } }), true)]
+    #[case(json!({ "metadata": {}, "spec": { "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } }), true)]
+    #[case(json!({ "metadata": {}, "spec": { "taints": [{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }] } }), true)]
+    #[case(json!({ "metadata": {}, "spec": { "taints": [{ "key": "dedicated", "effect": "NoSchedule" }] } }), false)]
+    #[case(json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": "{}" } } }), true)]
+    #[case(json!({ "metadata": { "annotations": { "other": "{}" } } }), false)]
+    #[case(json!({ "metadata": {}, "status": { "conditions": [{ "type": "nodeward.dev/DrainBlocked", "status": "False" }] } }), true)]
+    #[case(json!({ "metadata": {}, "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false)]
+    fn details_are_kept_only_of_nodes_that_a_drain_can_concern(#[case] node: Value, #[case] kept: bool) {
+        assert_eq!(project(node).drain.is_some(), kept);
+    }
+
+    #[test]
+    fn a_draining_node_is_projected_to_what_decisions_read() {
+        let node = details(json!({
+            "metadata": { "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } },
+            "spec": { "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z" }] },
+            "status": {
+                "nodeInfo": {
+                    "bootID": "boot", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
+                },
+                "conditions": [
+                    { "type": "Ready", "status": "True" },
+                    { "type": "nodeward.dev/DrainBlocked", "status": "True", "reason": "R", "message": "M", "lastTransitionTime": "2026-01-01T00:00:01Z" },
+                ],
+            },
+        }));
+        assert_eq!(node.labels["pool"], "blue");
+        assert_eq!(node.annotations["a"], "b");
+        assert_eq!(
+            (node.unschedulable, node.ready, node.boot_id.as_str()),
+            (true, true, "boot")
+        );
+        let taint = node.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule")).unwrap();
+        assert_eq!(taint.time_added, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(node.taint(UNSCHEDULABLE_TAINT, Some("NoExecute")), None);
+        let condition = node.drain_blocked.unwrap();
+        assert_eq!(
+            (
+                condition.status.as_str(),
+                condition.reason.as_str(),
+                condition.message.as_str()
+            ),
+            ("True", "R", "M")
+        );
+        assert_eq!(condition.last_transition, Some("2026-01-01T00:00:01Z".parse().unwrap()));
+    }
+
+    #[rstest]
+    #[case("True", true)]
+    #[case("False", false)]
+    #[case("Unknown", false)]
+    fn only_a_ready_condition_that_is_true_makes_a_node_ready(#[case] status: &str, #[case] ready: bool) {
+        let conditions = json!([{ "type": "Ready", "status": status }]);
+        assert_eq!(
+            details(json!({ "metadata": {}, "status": { "conditions": conditions } })).ready,
+            ready
+        );
+        assert!(!details(json!({ "metadata": {} })).ready);
+    }
+
+    #[rstest]
+    #[case(json!({ "node-role.kubernetes.io/control-plane": "" }), true)]
+    #[case(json!({ "node-role.kubernetes.io/master": "" }), true)]
+    #[case(json!({ "node-role.kubernetes.io/master": "", "node-role.kubernetes.io/worker": "" }), true)]
+    #[case(json!({ "node-role.kubernetes.io/worker": "" }), false)]
+    #[case(json!({ "role": "master" }), false)]
+    fn either_role_label_makes_a_control_plane_node(#[case] labels: Value, #[case] control_plane: bool) {
+        assert_eq!(
+            details(json!({ "metadata": { "labels": labels } })).is_control_plane(),
+            control_plane
+        );
+    }
+
+    #[test]
+    fn a_node_declared_shut_down_is_out_of_service() {
+        let taints =
+            json!([{ "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" }]);
+        assert!(details(json!({ "metadata": {}, "spec": { "taints": taints } })).is_out_of_service());
+        assert!(!details(json!({ "metadata": {} })).is_out_of_service());
+    }
+
+    #[test]
+    fn an_expression_sees_the_node_in_the_apis_shape() {
+        let node = project(json!({
+            "metadata": { "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } },
+            "spec": { "unschedulable": true, "taints": [{ "key": "k", "value": "v", "effect": "NoExecute" }] },
+        }));
+        let seen = node.to_expression_value(node.drain.as_ref().unwrap());
+        assert_eq!(
+            seen["metadata"],
+            json!({ "name": "n1", "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } })
+        );
+        assert_eq!(seen["spec"]["unschedulable"], json!(true));
+        assert_eq!(
+            seen["spec"]["taints"],
+            json!([{ "key": "k", "value": "v", "effect": "NoExecute" }])
+        );
+    }
+}

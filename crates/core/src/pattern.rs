@@ -145,9 +145,15 @@ mod tests {
         #[case] says: &str,
     ) {
         let error = compile(patterns).unwrap_err();
-        assert_eq!((error.index, error.column, error.pattern.as_str()), (index, column, patterns[index]));
+        assert_eq!(
+            (error.index, error.column, error.pattern.as_str()),
+            (index, column, patterns[index])
+        );
         let text = error.to_string();
-        assert!(text.contains(says) && text.starts_with(&format!("pattern {index} (")), "{text}");
+        assert!(
+            text.contains(says) && text.starts_with(&format!("pattern {index} (")),
+            "{text}"
+        );
         assert_eq!(text.contains("at character"), column.is_some(), "{text}");
     }
 }

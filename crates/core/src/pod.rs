@@ -196,3 +196,172 @@ fn owner(pod: &Pod) -> Owner {
         _ => Owner::Foreign,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn project(pod: Value) -> PodView {
+        PodView::project(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn with_metadata(mut metadata: Value) -> PodView {
+        metadata["namespace"] = "shop".into();
+        metadata["name"] = "web-0".into();
+        project(json!({ "metadata": metadata }))
+    }
+
+    #[test]
+    fn a_pod_is_projected_to_what_decisions_read() {
+        let pod = project(json!({
+            "metadata": {
+                "namespace": "shop", "name": "web-0", "uid": "u1", "resourceVersion": "7",
+                "labels": { "app": "web" }, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 30,
+                "finalizers": ["example.com/a"],
+            },
+            "spec": { "nodeName": "n1", "containers": [] },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+        }));
+        assert_eq!(pod.key, PodKey::new("shop", "web-0"));
+        assert_eq!((pod.uid.as_str(), pod.resource_version.as_str()), ("u1", "7"));
+        assert_eq!(pod.node, Some("n1".into()));
+        assert_eq!(pod.labels, [("app".to_owned(), "web".to_owned())].into());
+        assert_eq!(pod.created, "2026-01-01T00:00:00Z".parse().unwrap());
+        assert_eq!(pod.finalizers, ["example.com/a"]);
+        assert!(pod.ready && !pod.mirror && pod.phase == Phase::Running);
+        let deletion = pod.deletion.unwrap();
+        assert_eq!(deletion.deadline, "2026-01-01T01:00:30Z".parse().unwrap());
+        assert_eq!(deletion.requested_at(), "2026-01-01T01:00:00Z".parse().unwrap());
+    }
+
+    #[rstest]
+    #[case(json!({ "metadata": { "name": "web-0" } }))]
+    #[case(json!({ "metadata": { "namespace": "shop" } }))]
+    fn a_pod_without_namespace_or_name_is_none(#[case] pod: Value) {
+        assert_eq!(PodView::project(&serde_json::from_value(pod).unwrap()), None);
+    }
+
+    /// The server has already added the grace to `deletionTimestamp`.
+    #[rstest]
+    #[case("2026-01-01T00:59:59Z", false)]
+    #[case("2026-01-01T01:00:00Z", true)]
+    #[case("2026-01-01T01:00:01Z", true)]
+    fn beyond_its_grace_means_that_the_deletion_timestamp_has_come(#[case] now: &str, #[case] beyond: bool) {
+        let deletion = Deletion {
+            deadline: "2026-01-01T01:00:00Z".parse().unwrap(),
+            grace: SignedDuration::from_secs(30),
+        };
+        assert_eq!(deletion.is_beyond_grace(now.parse().unwrap()), beyond);
+    }
+
+    #[rstest]
+    #[case(json!([]), Owner::Unmanaged)]
+    #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u" }]), Owner::Unmanaged)]
+    #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": false }]), Owner::Unmanaged)]
+    #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true }]), Owner::Stateless)]
+    #[case(json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true }]), Owner::Stateless)]
+    #[case(json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::StatefulSet)]
+    #[case(json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::DaemonSet)]
+    #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::Foreign)]
+    #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::Foreign)]
+    // A ReplicationController is of the core group.
+    #[case(json!([{ "apiVersion": "v1", "kind": "ReplicationController", "name": "r", "uid": "u", "controller": true }]), Owner::Foreign)]
+    #[case(json!([
+        { "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" },
+        { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true },
+    ]), Owner::DaemonSet)]
+    fn only_the_controller_is_an_owner_and_its_group_counts(#[case] references: Value, #[case] owner: Owner) {
+        assert_eq!(with_metadata(json!({ "ownerReferences": references })).owner, owner);
+    }
+
+    #[rstest]
+    #[case(json!({}), None)]
+    #[case(json!({ "labels": { "nodeward.dev/drain": "skip" } }), Some(OptOut::Skip))]
+    #[case(json!({ "annotations": { "nodeward.dev/drain": "skip" } }), Some(OptOut::Skip))]
+    #[case(json!({ "annotations": { "nodeward.dev/drain": "wait-completed" } }), Some(OptOut::WaitCompleted))]
+    #[case(
+        json!({ "labels": { "nodeward.dev/drain": "wait-completed" }, "annotations": { "nodeward.dev/drain": "skip" } }),
+        Some(OptOut::WaitCompleted)
+    )]
+    // A label that is not understood does not let the annotation through.
+    #[case(
+        json!({ "labels": { "nodeward.dev/drain": "never" }, "annotations": { "nodeward.dev/drain": "skip" } }),
+        Some(OptOut::Unknown)
+    )]
+    #[case(json!({ "labels": { "nodeward.dev/drain": "" } }), Some(OptOut::Unknown))]
+    fn the_opt_outs_label_comes_before_its_annotation(#[case] metadata: Value, #[case] opt_out: Option<OptOut>) {
+        assert_eq!(with_metadata(metadata).opt_out, opt_out);
+    }
+
+    #[test]
+    fn the_kubelets_copy_of_a_static_pod_is_a_mirror() {
+        assert!(with_metadata(json!({ "annotations": { "kubernetes.io/config.mirror": "hash" } })).mirror);
+        assert!(!with_metadata(json!({ "labels": { "kubernetes.io/config.mirror": "hash" } })).mirror);
+    }
+
+    #[rstest]
+    #[case("Pending", Phase::Pending, false, true)]
+    #[case("Running", Phase::Running, false, false)]
+    #[case("Succeeded", Phase::Succeeded, true, true)]
+    #[case("Failed", Phase::Failed, true, true)]
+    #[case("Unknown", Phase::Unknown, false, false)]
+    #[case("New", Phase::Unknown, false, false)]
+    fn a_phase_tells_whether_the_pod_is_finished_and_whether_budgets_are_asked(
+        #[case] text: &str,
+        #[case] phase: Phase,
+        #[case] finished: bool,
+        #[case] skips: bool,
+    ) {
+        let pod = project(json!({ "metadata": { "namespace": "shop", "name": "p" }, "status": { "phase": text } }));
+        assert_eq!(
+            (pod.phase, pod.is_finished(), pod.skips_budgets()),
+            (phase, finished, skips)
+        );
+    }
+
+    #[test]
+    fn a_terminating_pod_skips_budgets() {
+        assert!(with_metadata(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" })).skips_budgets());
+    }
+
+    #[rstest]
+    #[case(json!([]), false, false)]
+    #[case(json!([{ "name": "a", "persistentVolumeClaim": { "claimName": "c" } }]), true, false)]
+    #[case(json!([{ "name": "a", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } }]), true, false)]
+    #[case(json!([{ "name": "a", "emptyDir": {} }, { "name": "b", "configMap": { "name": "c" } }]), false, true)]
+    fn volumes_that_hold_data_are_seen(#[case] volumes: Value, #[case] persistent: bool, #[case] empty_dir: bool) {
+        let pod = project(json!({
+            "metadata": { "namespace": "shop", "name": "p" }, "spec": { "containers": [], "volumes": volumes },
+        }));
+        assert_eq!((pod.has_persistent_volume, pod.has_empty_dir), (persistent, empty_dir));
+    }
+
+    #[rstest]
+    #[case::none(json!([]), false)]
+    #[case::all(json!([{ "operator": "Exists" }]), true)]
+    #[case::key_exists(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists" }]), true)]
+    #[case::key_and_effect(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" }]), true)]
+    #[case::another_effect(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute" }]), false)]
+    #[case::another_key(json!([{ "key": "node.kubernetes.io/not-ready", "operator": "Exists" }]), false)]
+    #[case::equal_is_the_default(json!([{ "key": "node.kubernetes.io/unschedulable", "value": "" }]), true)]
+    #[case::equal_without_value(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Equal" }]), true)]
+    #[case::another_value(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Equal", "value": "x" }]), false)]
+    #[case::unknown_operator(json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Gt", "value": "1" }]), false)]
+    #[case::the_second_of_two(json!([{ "key": "a", "operator": "Exists" }, { "operator": "Exists", "effect": "NoSchedule" }]), true)]
+    fn a_toleration_matches_as_the_scheduler_matches_it(#[case] tolerations: Value, #[case] tolerates: bool) {
+        let pod = project(json!({
+            "metadata": { "namespace": "shop", "name": "p" }, "spec": { "containers": [], "tolerations": tolerations },
+        }));
+        let taint = Taint {
+            key: crate::node::UNSCHEDULABLE_TAINT.to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        assert_eq!(pod.tolerates(&taint), tolerates);
+    }
+}

@@ -331,7 +331,10 @@ mod tests {
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -378,7 +381,9 @@ mod tests {
     #[case(json!([{ "key": "a", "operator": "In", "values": ["b c"] }]), "\"b c\" is not a value")]
     #[case(json!([{ "key": "a", "operator": "In", "values": ["b-"] }]), "is not a value")]
     fn what_the_api_server_cannot_parse_is_an_error(#[case] expressions: Value, #[case] says: &str) {
-        let error = parse(&json!({ "matchExpressions": expressions })).unwrap_err().to_string();
+        let error = parse(&json!({ "matchExpressions": expressions }))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(says), "{error}");
     }
 
@@ -444,13 +449,24 @@ mod tests {
     }
 
     fn any_selector() -> impl Strategy<Value = LabelSelector> {
-        let requirement = ("[ab]", 0..4_usize, prop::collection::vec("[xyz]", 1..3)).prop_map(|(key, operator, values)| {
-            let operator = ["In", "NotIn", "Exists", "DoesNotExist"][operator];
-            let values = operator.ends_with("In").then_some(values);
-            LabelSelectorRequirement { key, operator: operator.to_owned(), values }
-        });
-        (prop::option::of(prop::collection::btree_map("[ab]", "[xyz]", 0..2)), prop::option::of(prop::collection::vec(requirement, 0..3)))
-            .prop_map(|(match_labels, match_expressions)| LabelSelector { match_labels, match_expressions })
+        let requirement =
+            ("[ab]", 0..4_usize, prop::collection::vec("[xyz]", 1..3)).prop_map(|(key, operator, values)| {
+                let operator = ["In", "NotIn", "Exists", "DoesNotExist"][operator];
+                let values = operator.ends_with("In").then_some(values);
+                LabelSelectorRequirement {
+                    key,
+                    operator: operator.to_owned(),
+                    values,
+                }
+            });
+        (
+            prop::option::of(prop::collection::btree_map("[ab]", "[xyz]", 0..2)),
+            prop::option::of(prop::collection::vec(requirement, 0..3)),
+        )
+            .prop_map(|(match_labels, match_expressions)| LabelSelector {
+                match_labels,
+                match_expressions,
+            })
     }
 
     proptest! {
