@@ -80,7 +80,11 @@ fn router(probes: Probes) -> Router {
 async fn show_metrics(State(probes): State<Probes>) -> Response {
     match probes.metrics.encode() {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be written: {error}\n")).into_response(),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("metrics cannot be written: {error}\n"),
+        )
+            .into_response(),
     }
 }
 
@@ -90,7 +94,12 @@ async fn show_liveness(State(probes): State<Probes>) -> (StatusCode, String) {
         let _ = writeln!(problems, "{fatality}");
     }
     for stalled in probes.liveness.stalled(Instant::now()) {
-        let _ = writeln!(problems, "{}: no progress for {} s", stalled.name, stalled.since.as_secs());
+        let _ = writeln!(
+            problems,
+            "{}: no progress for {} s",
+            stalled.name,
+            stalled.since.as_secs()
+        );
     }
     verdict(problems)
 }
@@ -104,7 +113,11 @@ async fn show_readiness(State(probes): State<Probes>) -> (StatusCode, String) {
 }
 
 fn verdict(problems: String) -> (StatusCode, String) {
-    if problems.is_empty() { (StatusCode::OK, "ok\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, problems) }
+    if problems.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, problems)
+    }
 }
 
 #[cfg(test)]
@@ -154,7 +167,10 @@ mod tests {
         let probes = probes();
         probes.supervisor.spawn("watch", async { panic!("boom") });
         probes.supervisor.fatality().await;
-        let expected = (StatusCode::SERVICE_UNAVAILABLE, "task \"watch\" panicked: boom\n".to_owned());
+        let expected = (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "task \"watch\" panicked: boom\n".to_owned(),
+        );
         assert_eq!(get(&probes, "/livez").await, expected);
     }
 
@@ -169,6 +185,9 @@ mod tests {
     async fn an_address_that_is_taken_is_named_with_the_flag_to_change() {
         let first = AdminServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let refusal = AdminServer::bind(first.address()).await.unwrap_err().to_string();
-        assert!(refusal.contains(&first.address().to_string()) && refusal.contains("--admin-bind"), "{refusal}");
+        assert!(
+            refusal.contains(&first.address().to_string()) && refusal.contains("--admin-bind"),
+            "{refusal}"
+        );
     }
 }

@@ -14,7 +14,12 @@ pub struct OperatorArgs {
     pub config: Option<PathBuf>,
 
     /// Address that serves /metrics, /livez and /readyz.
-    #[arg(long, env = "NODEWARD_ADMIN_BIND", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(
+        long,
+        env = "NODEWARD_ADMIN_BIND",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8080"
+    )]
     pub admin_bind: SocketAddr,
 
     /// Take part in leader election. With `false` this process always acts.

@@ -15,7 +15,10 @@ pub struct BackoffPolicy {
 
 impl Default for BackoffPolicy {
     fn default() -> Self {
-        Self { first: SignedDuration::from_secs(1), limit: SignedDuration::from_mins(5) }
+        Self {
+            first: SignedDuration::from_secs(1),
+            limit: SignedDuration::from_mins(5),
+        }
     }
 }
 
@@ -37,12 +40,19 @@ struct Waiting {
 impl<K: Ord> Backoffs<K> {
     /// Nothing waits.
     pub fn new(policy: BackoffPolicy) -> Self {
-        Self { policy, waiting: BTreeMap::new(), random: fastrand::Rng::new() }
+        Self {
+            policy,
+            waiting: BTreeMap::new(),
+            random: fastrand::Rng::new(),
+        }
     }
 
     /// As [`Backoffs::new`], with jitter that repeats.
     pub fn with_seed(policy: BackoffPolicy, seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), ..Self::new(policy) }
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            ..Self::new(policy)
+        }
     }
 
     /// Notes a failure and tells when to try again: the doubled wait less up to half of it, yet never before the
@@ -74,7 +84,11 @@ impl<K: Ord> Backoffs<K> {
 
     /// The next moment at which a key that waits now becomes due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.waiting.values().map(|waiting| waiting.not_before).filter(|at| *at > now).min()
+        self.waiting
+            .values()
+            .map(|waiting| waiting.not_before)
+            .filter(|at| *at > now)
+            .min()
     }
 
     /// How often the key has failed since it last succeeded.
@@ -89,7 +103,10 @@ impl<K: Ord> Backoffs<K> {
 }
 
 fn doubled(first: SignedDuration, times: u32) -> SignedDuration {
-    2_i32.checked_pow(times).and_then(|factor| first.checked_mul(factor)).unwrap_or(SignedDuration::MAX)
+    2_i32
+        .checked_pow(times)
+        .and_then(|factor| first.checked_mul(factor))
+        .unwrap_or(SignedDuration::MAX)
 }
 
 #[cfg(test)]
@@ -99,8 +116,10 @@ mod tests {
 
     use super::{BackoffPolicy, Backoffs};
 
-    const POLICY: BackoffPolicy =
-        BackoffPolicy { first: SignedDuration::from_secs(1), limit: SignedDuration::from_secs(60) };
+    const POLICY: BackoffPolicy = BackoffPolicy {
+        first: SignedDuration::from_secs(1),
+        limit: SignedDuration::from_secs(60),
+    };
 
     fn now() -> Timestamp {
         "2026-01-01T00:00:00Z".parse().unwrap()

@@ -28,7 +28,7 @@ use watches::WatchMetrics;
 /// A view of the cluster that one watch keeps current. Clones share it; dropping the last one closes the watch.
 pub struct Cache<V> {
     shared: Arc<Shared<V>>,
-    _task: SharedTask,
+    task: SharedTask,
 }
 
 /// How far a cache can be trusted.
@@ -140,7 +140,11 @@ impl<V> Cache<V> {
 
     /// How the watch fares.
     pub fn health(&self) -> WatchHealth {
-        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn status_view(&self) -> Arc<Status> {
@@ -150,13 +154,20 @@ impl<V> Cache<V> {
 
 impl<V> Clone for Cache<V> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), _task: Arc::clone(&self._task) }
+        Self {
+            shared: Arc::clone(&self.shared),
+            task: Arc::clone(&self.task),
+        }
     }
 }
 
 impl<V> fmt::Debug for Cache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("name", &self.name()).field("state", &self.state()).field("len", &self.len()).finish()
+        f.debug_struct("Cache")
+            .field("name", &self.name())
+            .field("state", &self.state())
+            .field("len", &self.len())
+            .finish()
     }
 }
 

@@ -48,12 +48,18 @@ impl Clients {
         let watches = without_retries(config, component);
         let mut requests = watches.clone();
         requests.read_timeout = Some(REQUEST_READ_TIMEOUT);
-        Ok(Self { watches: Client::try_from(watches)?, requests: Client::try_from(requests)? })
+        Ok(Self {
+            watches: Client::try_from(watches)?,
+            requests: Client::try_from(requests)?,
+        })
     }
 
     /// The same client for both uses, for tests that bring their own.
     pub fn single(client: Client) -> Self {
-        Self { watches: client.clone(), requests: client }
+        Self {
+            watches: client.clone(),
+            requests: client,
+        }
     }
 }
 
@@ -62,7 +68,9 @@ fn without_retries(mut config: Config, component: Component) -> Config {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     if let Ok(agent) = HeaderValue::from_str(&component.user_agent()) {
-        config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != USER_AGENT);
+        config
+            .headers
+            .retain(|(name, _): &(HeaderName, HeaderValue)| name != USER_AGENT);
         config.headers.push((USER_AGENT, agent));
     }
     config
@@ -84,7 +92,10 @@ mod tests {
     #[test]
     fn nothing_is_retried_behind_our_back_and_watches_may_be_quiet() {
         let given = Config::new("https://127.0.0.1:1".parse().unwrap());
-        assert!(given.default_retry, "kube retries by default; if it no longer does, this module can shrink");
+        assert!(
+            given.default_retry,
+            "kube retries by default; if it no longer does, this module can shrink"
+        );
         let ours = without_retries(given, Component::new("drain-keeper", "0"));
         assert!(!ours.default_retry);
         assert_eq!(ours.read_timeout, None);

@@ -40,7 +40,11 @@ impl Component {
 
     /// The name of the lease. A dry run takes one of its own, so that it can run beside the real operator.
     pub fn lease_name(&self, dry_run: bool) -> String {
-        if dry_run { format!("{}-dry-run", self.name) } else { self.name.to_owned() }
+        if dry_run {
+            format!("{}-dry-run", self.name)
+        } else {
+            self.name.to_owned()
+        }
     }
 }
 

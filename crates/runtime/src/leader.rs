@@ -54,9 +54,18 @@ pub struct Leadership {
 impl Leadership {
     /// A leadership that never changes: for operators without election, and for tests.
     pub fn fixed(leading: bool) -> Self {
-        let state = if leading { LeaderState::Leading { since: Timestamp::now() } } else { LeaderState::Following };
+        let state = if leading {
+            LeaderState::Leading {
+                since: Timestamp::now(),
+            }
+        } else {
+            LeaderState::Following
+        };
         let deadline = if leading { Deadline::never() } else { Deadline::passed() };
-        Self { state: watch::channel(state).1, deadline: Arc::new(deadline) }
+        Self {
+            state: watch::channel(state).1,
+            deadline: Arc::new(deadline),
+        }
     }
 
     /// Whether we lead at this very moment, by the local deadline. Ask right before each write.

@@ -18,7 +18,11 @@ const MINUTE_NANOS: f64 = 60e9;
 impl TokenBucket {
     /// A full bucket of `rate` tokens, refilled at `rate` a minute.
     pub fn per_minute(rate: NonZeroU32, now: Timestamp) -> Self {
-        Self { rate, tokens: f64::from(rate.get()), filled_at: now }
+        Self {
+            rate,
+            tokens: f64::from(rate.get()),
+            filled_at: now,
+        }
     }
 
     /// Changes the rate; tokens above the new rate are lost.
@@ -35,7 +39,9 @@ impl TokenBucket {
             self.tokens -= 1.0;
             return Ok(());
         }
-        Err(now.checked_add(self.time_for(1.0 - self.tokens)).unwrap_or(Timestamp::MAX))
+        Err(now
+            .checked_add(self.time_for(1.0 - self.tokens))
+            .unwrap_or(Timestamp::MAX))
     }
 
     /// Gives a token back that was taken for something that then did not happen.
@@ -101,7 +107,9 @@ mod tests {
     #[test]
     fn no_more_than_a_burst_and_the_rate_in_any_time() {
         let (mut bucket, start) = per_minute(30);
-        let taken = (0..600).filter(|s| bucket.try_take(start + seconds(*s)).is_ok()).count();
+        let taken = (0..600)
+            .filter(|s| bucket.try_take(start + seconds(*s)).is_ok())
+            .count();
         assert_eq!(taken, 30 + 299);
     }
 

@@ -31,7 +31,11 @@ impl Liveness {
     /// Watches a loop: a pass that takes longer than `limit` means that it hangs. Between passes it may rest for ever,
     /// for a loop with nothing to do is not dead. Dropping the handle ends the watch.
     pub fn watch(&self, name: &'static str, limit: Duration) -> Progress {
-        let watched = Arc::new(Loop { name, limit, pass_began: Mutex::new(None) });
+        let watched = Arc::new(Loop {
+            name,
+            limit,
+            pass_began: Mutex::new(None),
+        });
         let mut loops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loops.retain(|known| known.strong_count() > 0);
         loops.push(Arc::downgrade(&watched));
@@ -41,7 +45,11 @@ impl Liveness {
     /// The loops that hang at `now`.
     pub fn stalled(&self, now: Instant) -> Vec<Stalled> {
         let loops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loops.iter().filter_map(Weak::upgrade).filter_map(|watched| watched.stalled(now)).collect()
+        loops
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|watched| watched.stalled(now))
+            .collect()
     }
 }
 
@@ -93,7 +101,10 @@ mod tests {
         let pass = progress.begin_pass();
         assert_eq!(liveness.stalled(Instant::now()), []);
         let stalled = liveness.stalled(Instant::now() + LIMIT * 2);
-        assert_eq!(stalled.iter().map(|stalled| stalled.name).collect::<Vec<_>>(), ["main loop"]);
+        assert_eq!(
+            stalled.iter().map(|stalled| stalled.name).collect::<Vec<_>>(),
+            ["main loop"]
+        );
         drop(pass);
         assert_eq!(liveness.stalled(Instant::now() + LIMIT * 2), []);
     }

@@ -22,7 +22,10 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 impl Metrics {
     /// A registry that holds `nodeward_<component>_build_info`.
     pub fn new(component: Component) -> Self {
-        let metrics = Self { registry: Arc::default(), prefix: component.metric_prefix() };
+        let metrics = Self {
+            registry: Arc::default(),
+            prefix: component.metric_prefix(),
+        };
         metrics.own(|registry| {
             let build = Info::new([("version", component.version())]);
             registry.register("build", "The version that runs", build);
@@ -73,7 +76,10 @@ mod tests {
         });
         assert!(text.contains("\nnodeward_drain_keeper_nodes_draining 0\n"), "{text}");
         assert!(text.contains("\nnodeward_drain_keeper_actions_total 0\n"), "{text}");
-        assert!(text.contains("nodeward_drain_keeper_build_info{version=\"1.2.3\"} 1\n"), "{text}");
+        assert!(
+            text.contains("nodeward_drain_keeper_build_info{version=\"1.2.3\"} 1\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -32,7 +32,10 @@ impl Readiness {
 
     /// Adds a gate. The check is run for every probe, so it must be cheap and must not block.
     pub fn require(&self, name: impl Into<String>, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
-        let gate = Gate { name: name.into(), check: Box::new(check) };
+        let gate = Gate {
+            name: name.into(),
+            check: Box::new(check),
+        };
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(gate);
     }
 
@@ -56,7 +59,12 @@ impl Readiness {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         gates
             .iter()
-            .filter_map(|gate| (gate.check)().err().map(|reason| NotReady { gate: gate.name.clone(), reason }))
+            .filter_map(|gate| {
+                (gate.check)().err().map(|reason| NotReady {
+                    gate: gate.name.clone(),
+                    reason,
+                })
+            })
             .collect()
     }
 }
@@ -74,10 +82,17 @@ mod tests {
         let synced = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&synced);
         readiness.require("nodes cache", move || {
-            if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".to_owned()) }
+            if seen.load(Ordering::SeqCst) {
+                Ok(())
+            } else {
+                Err("not synced".to_owned())
+            }
         });
         readiness.require("config", || Ok(()));
-        let closed = NotReady { gate: "nodes cache".to_owned(), reason: "not synced".to_owned() };
+        let closed = NotReady {
+            gate: "nodes cache".to_owned(),
+            reason: "not synced".to_owned(),
+        };
         assert_eq!(readiness.closed_gates(), [closed]);
         synced.store(true, Ordering::SeqCst);
         assert_eq!(readiness.closed_gates(), []);

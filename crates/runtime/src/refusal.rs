@@ -109,7 +109,11 @@ impl Refusal {
 
     fn from_status(status: &Status) -> Self {
         let has_cause = |reason: &str| {
-            status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+            status
+                .details
+                .iter()
+                .flat_map(|details| &details.causes)
+                .any(|cause| cause.reason == reason)
         };
         let retry_after = status
             .details
@@ -127,7 +131,11 @@ impl Refusal {
             409 => Self::Conflict,
             code @ 400..=499 if code != 408 => Self::Invalid { message: message() },
             408 | 504 => Self::Timeout,
-            code => Self::Server { code, message: message(), retry_after },
+            code => Self::Server {
+                code,
+                message: message(),
+                retry_after,
+            },
         }
     }
 }
@@ -136,9 +144,13 @@ impl From<&kube::Error> for Refusal {
     fn from(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from_status(status),
-            kube::Error::BuildRequest(problem) => Self::Invalid { message: problem.to_string() },
+            kube::Error::BuildRequest(problem) => Self::Invalid {
+                message: problem.to_string(),
+            },
             other if is_timeout(other) => Self::Timeout,
-            other => Self::Transport { message: with_sources(other) },
+            other => Self::Transport {
+                message: with_sources(other),
+            },
         }
     }
 }
@@ -149,9 +161,12 @@ impl From<kube::Error> for Refusal {
     }
 }
 
-fn is_timeout(error: &dyn std::error::Error) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| error.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut))
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    })
 }
 
 /// kube's own text for a transport error says only which layer failed; the cause stands in the sources.
@@ -219,7 +234,10 @@ mod tests {
     #[test]
     fn a_timeout_is_found_below_any_number_of_wrappers() {
         let io = std::io::Error::from(std::io::ErrorKind::TimedOut);
-        assert_eq!(Refusal::from(kube::Error::Service(Box::new(kube::Error::ReadEvents(io)))), Refusal::Timeout);
+        assert_eq!(
+            Refusal::from(kube::Error::Service(Box::new(kube::Error::ReadEvents(io)))),
+            Refusal::Timeout
+        );
     }
 
     #[test]

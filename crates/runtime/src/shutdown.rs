@@ -13,7 +13,10 @@ pub struct StopSignals {
 impl StopSignals {
     /// Registers the handlers; from here on neither signal kills the process by itself.
     pub fn register() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Cancels `shutdown` at the first signal; at the second the process ends at once, work in flight or not.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 const FIRST_RESTART: Duration = Duration::from_secs(1);
-const LAST_RESTART: Duration = Duration::from_secs(60);
+const LAST_RESTART: Duration = Duration::from_mins(1);
 
 /// Why the process has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,11 @@ pub struct Supervisor {
 impl Supervisor {
     /// Tasks may end once `shutdown` is cancelled, and not before.
     pub fn new(shutdown: CancellationToken) -> Self {
-        Self { shutdown, tracker: TaskTracker::new(), fatality: watch::Sender::new(None) }
+        Self {
+            shutdown,
+            tracker: TaskTracker::new(),
+            fatality: watch::Sender::new(None),
+        }
     }
 
     /// Runs a task that ends only after shutdown has begun; [`Supervisor::finished`] waits for it.
@@ -197,7 +201,13 @@ mod tests {
         let count = Arc::clone(&starts);
         supervisor.spawn_restarting("flaky", move || {
             let start = count.fetch_add(1, Ordering::SeqCst);
-            async move { if start < 3 { Err("not yet") } else { std::future::pending().await } }
+            async move {
+                if start < 3 {
+                    Err("not yet")
+                } else {
+                    std::future::pending().await
+                }
+            }
         });
         while starts.load(Ordering::SeqCst) < 4 {
             tokio::time::advance(std::time::Duration::from_secs(1)).await;

@@ -21,7 +21,9 @@ pub struct LogLevelError {
 /// A second call in one process keeps the first subscriber.
 pub fn install(format: LogFormat, level: &str) -> Result<(), LogLevelError> {
     let filter = parse_filter(level)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let installed = match format {
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
@@ -34,9 +36,14 @@ pub fn install(format: LogFormat, level: &str) -> Result<(), LogLevelError> {
 
 /// A lone word must be a level: `EnvFilter` would read `inof` as the name of a module and silence everything else.
 fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
-    let refused = |problem: String| LogLevelError { given: level.to_owned(), problem };
+    let refused = |problem: String| LogLevelError {
+        given: level.to_owned(),
+        problem,
+    };
     if level.contains(['=', ',']) {
-        return EnvFilter::builder().parse(level).map_err(|error| refused(error.to_string()));
+        return EnvFilter::builder()
+            .parse(level)
+            .map_err(|error| refused(error.to_string()));
     }
     let level: LevelFilter = level.trim().parse().map_err(|_| refused("not a level".to_owned()))?;
     Ok(EnvFilter::default().add_directive(level.into()))

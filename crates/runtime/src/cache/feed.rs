@@ -135,7 +135,9 @@ where
     if listing {
         sink.step(Step::ListBegan);
     }
-    let opened = timeout(OPEN_TIMEOUT, api.watch(&params, &version)).await.map_err(|_| Ending::Failed(no_answer()))?;
+    let opened = timeout(OPEN_TIMEOUT, api.watch(&params, &version))
+        .await
+        .map_err(|_| Ending::Failed(no_answer()))?;
     let mut events = pin!(opened.map_err(Ending::Failed)?);
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
@@ -149,9 +151,8 @@ where
         };
         let event = match timeout(silence, events.next()).await {
             Ok(Some(event)) => event,
-            Ok(None) => return Err(Ending::Closed),
             Err(_) if listing => return Err(Ending::NoStreaming),
-            Err(_) => return Err(Ending::Closed),
+            Ok(None) | Err(_) => return Err(Ending::Closed),
         };
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
@@ -203,7 +204,9 @@ where
     let mut continue_token = None;
     loop {
         let page = selection.page(continue_token);
-        let page = timeout(OPEN_TIMEOUT, api.list(&page)).await.map_err(|_| Ending::Failed(no_answer()))?;
+        let page = timeout(OPEN_TIMEOUT, api.list(&page))
+            .await
+            .map_err(|_| Ending::Failed(no_answer()))?;
         let page = page.map_err(|error| ending_of(error, false))?;
         sink.contact();
         for object in page.items {
@@ -234,7 +237,10 @@ fn advance<K: Resource>(position: &mut Position, object: &K) {
 }
 
 fn no_answer() -> kube::Error {
-    kube::Error::Service(Box::new(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer from the API server")))
+    kube::Error::Service(Box::new(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        "no answer from the API server",
+    )))
 }
 
 fn no_version() -> kube::Error {

@@ -15,18 +15,27 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The key of a cluster-scoped object.
     pub fn cluster(name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: None, name: name.into() }
+        Self {
+            namespace: None,
+            name: name.into(),
+        }
     }
 
     /// The key of a namespaced object.
     pub fn namespaced(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: Some(namespace.into()), name: name.into() }
+        Self {
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }
     }
 
     /// The key in an object's own metadata; `None` for an object without a name, which the API server never sends.
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let name = meta.name.as_deref().filter(|name| !name.is_empty())?;
-        Some(Self { namespace: meta.namespace.as_deref().map(Arc::from), name: Arc::from(name) })
+        Some(Self {
+            namespace: meta.namespace.as_deref().map(Arc::from),
+            name: Arc::from(name),
+        })
     }
 
     /// The namespace, if the object has one.

@@ -33,7 +33,11 @@ pub struct Store<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self { content: Arc::default(), list: None, synced: false }
+        Self {
+            content: Arc::default(),
+            list: None,
+            synced: false,
+        }
     }
 }
 
@@ -51,6 +55,11 @@ impl<V> Store<V> {
     /// How many objects are visible.
     pub fn len(&self) -> usize {
         self.content.len()
+    }
+
+    /// Whether no object is visible.
+    pub fn is_empty(&self) -> bool {
+        self.content.is_empty()
     }
 
     /// Whether a list has been complete once.
@@ -146,11 +155,18 @@ mod tests {
     }
 
     fn visible(store: &Store<i32>) -> Vec<(String, i32)> {
-        store.content().iter().map(|(key, value)| (key.to_string(), **value)).collect()
+        store
+            .content()
+            .iter()
+            .map(|(key, value)| (key.to_string(), **value))
+            .collect()
     }
 
     fn pairs(objects: &[(&str, i32)]) -> Vec<(String, i32)> {
-        objects.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+        objects
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect()
     }
 
     #[rstest]
@@ -207,7 +223,9 @@ mod tests {
     #[case::unknown_left_out(&[Change::Applied(key("b"), None)], false)]
     fn only_a_change_of_the_projected_value_counts(#[case] changes: &[Change<i32>], #[case] expected: bool) {
         let mut store = synced_with(&[("a", 1)]);
-        let changed = changes.iter().fold(false, |changed, change| store.apply(change.clone()) | changed);
+        let changed = changes
+            .iter()
+            .fold(false, |changed, change| store.apply(change.clone()) | changed);
         assert_eq!(changed, expected);
     }
 

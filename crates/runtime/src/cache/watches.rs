@@ -32,7 +32,11 @@ impl Watches {
     pub fn new(wake: Wake, supervisor: Supervisor, metrics: &Metrics) -> Self {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(metrics);
-        Self { wake, supervisor, metrics: watch_metrics }
+        Self {
+            wake,
+            supervisor,
+            metrics: watch_metrics,
+        }
     }
 
     /// Caches outside of an operator, for tools and tests.
@@ -81,9 +85,18 @@ impl Watches {
             status: Arc::new(Status::new()),
             metrics: self.metrics.clone(),
         });
-        let mut inlet = Inlet { shared: Arc::clone(&shared), wake: self.wake.clone(), project };
-        let task = self.supervisor.spawn_guarded(name, async move { feed::run(api, selection, &mut inlet).await });
-        Cache { shared, _task: Arc::new(task) }
+        let mut inlet = Inlet {
+            shared: Arc::clone(&shared),
+            wake: self.wake.clone(),
+            project,
+        };
+        let task = self
+            .supervisor
+            .spawn_guarded(name, async move { feed::run(api, selection, &mut inlet).await });
+        Cache {
+            shared,
+            task: Arc::new(task),
+        }
     }
 }
 
@@ -122,7 +135,11 @@ where
     }
 
     fn contact(&mut self) {
-        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).last_contact = Some(Instant::now());
+        self.shared
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last_contact = Some(Instant::now());
         // The server lets us read again.
         if self.shared.status.is_synced() && self.shared.status.enter(CacheState::Synced) {
             self.ring();
@@ -135,7 +152,11 @@ where
         self.shared.note_failure(&text);
         match error {
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
-                if self.shared.status.enter(CacheState::Forbidden(status.message.as_str().into())) {
+                if self
+                    .shared
+                    .status
+                    .enter(CacheState::Forbidden(status.message.as_str().into()))
+                {
                     tracing::warn!(cache = name, "cannot be read, tried again: {}", status.message);
                     self.ring();
                 }
@@ -173,7 +194,9 @@ impl<V: PartialEq> Shared<V> {
         };
         self.metrics.objects_changed(self.name, before, after);
         if synced {
-            self.status.synced.send_if_modified(|known| !std::mem::replace(known, true));
+            self.status
+                .synced
+                .send_if_modified(|known| !std::mem::replace(known, true));
         }
         changed
     }
@@ -186,7 +209,10 @@ impl<V> Shared<V> {
     }
 
     fn note_failure(&self, text: &Arc<str>) {
-        self.metrics.failures.get_or_create(&CacheLabel { cache: self.name }).inc();
+        self.metrics
+            .failures
+            .get_or_create(&CacheLabel { cache: self.name })
+            .inc();
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         health.failures += 1;
         health.last_error = Some(Arc::clone(text));
@@ -216,9 +242,17 @@ pub(super) struct WatchMetrics {
 impl WatchMetrics {
     fn register(&self, metrics: &Metrics) {
         metrics.own(|registry| {
-            registry.register("cache_objects", "Objects held in memory, by cache", self.objects.clone());
+            registry.register(
+                "cache_objects",
+                "Objects held in memory, by cache",
+                self.objects.clone(),
+            );
             registry.register("cache_lists", "Complete lists taken, by cache", self.lists.clone());
-            registry.register("watch_failures", "Failed list and watch requests, by cache", self.failures.clone());
+            registry.register(
+                "watch_failures",
+                "Failed list and watch requests, by cache",
+                self.failures.clone(),
+            );
         });
     }
 

@@ -30,7 +30,7 @@ pub enum KindState {
 /// Clones share it; dropping the last one closes the watch.
 pub struct DynamicCache<V> {
     shared: Arc<Shared<V>>,
-    _task: SharedTask,
+    task: SharedTask,
 }
 
 struct Shared<V> {
@@ -54,7 +54,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(15);
 const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where definitions cannot be watched, there is no other way than to look again now and then.
-const LOOK_WITHOUT_A_WATCH: Duration = Duration::from_secs(300);
+const LOOK_WITHOUT_A_WATCH: Duration = Duration::from_mins(5);
 
 impl Watches {
     /// Opens a cache of a kind that may be absent. `project` works as in [`Watches::cache`].
@@ -68,7 +68,10 @@ impl Watches {
     where
         V: PartialEq + Send + Sync + 'static,
     {
-        let shared = Arc::new(Shared { name, slot: RwLock::new(Slot::Unknown) });
+        let shared = Arc::new(Shared {
+            name,
+            slot: RwLock::new(Slot::Unknown),
+        });
         let follower = Follower {
             shared: Arc::clone(&shared),
             watches: self.clone(),
@@ -77,7 +80,10 @@ impl Watches {
             project: Arc::new(project),
         };
         let task = self.supervisor().spawn_guarded(name, follower.run());
-        DynamicCache { shared, _task: Arc::new(task) }
+        DynamicCache {
+            shared,
+            task: Arc::new(task),
+        }
     }
 }
 
@@ -128,13 +134,19 @@ impl<V> DynamicCache<V> {
 
 impl<V> Clone for DynamicCache<V> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), _task: Arc::clone(&self._task) }
+        Self {
+            shared: Arc::clone(&self.shared),
+            task: Arc::clone(&self.task),
+        }
     }
 }
 
 impl<V> fmt::Debug for DynamicCache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamicCache").field("name", &self.name()).field("state", &self.state()).finish()
+        f.debug_struct("DynamicCache")
+            .field("name", &self.name())
+            .field("state", &self.state())
+            .finish()
     }
 }
 
@@ -227,8 +239,8 @@ where
         loop {
             let blind = !self.kinds.is_synced();
             tokio::select! {
-                changed = changes.changed() => {
-                    if changed.is_err() {
+                outcome = changes.changed() => {
+                    if outcome.is_err() {
                         return std::future::pending().await;
                     }
                 }
@@ -247,7 +259,11 @@ where
         let resource = &wanted.served.resource;
         let api = self.target.api(self.kinds.client(), resource, wanted.served.namespaced);
         let project = Arc::clone(&self.project);
-        let cache = self.watches.cache(self.shared.name, api, self.target.selection(), move |object| project(object));
+        let cache = self
+            .watches
+            .cache(self.shared.name, api, self.target.selection(), move |object| {
+                project(object)
+            });
         tracing::info!(cache = self.shared.name, kind = %resource.kind, api_version = %resource.api_version, "the kind is served: watching it");
         self.shared.put(Slot::Open(cache));
         self.watches.wake().wake();
@@ -256,7 +272,10 @@ where
 
     fn close(&self, open: &mut Option<Opened>) {
         if open.take().is_some() {
-            tracing::info!(cache = self.shared.name, "the kind is no longer served: its watch is closed");
+            tracing::info!(
+                cache = self.shared.name,
+                "the kind is no longer served: its watch is closed"
+            );
             self.shared.put(Slot::Absent);
             self.watches.wake().wake();
         } else {

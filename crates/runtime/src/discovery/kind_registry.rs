@@ -84,9 +84,10 @@ impl KindRegistry {
     /// Asks the server once. `Ok(None)`: it answered, and does not serve the kind.
     pub(super) async fn resolve(&self, kind: &GroupVersionKind) -> kube::Result<Option<ServedKind>> {
         match pinned_kind(&self.client, kind).await {
-            Ok((resource, capabilities)) => {
-                Ok(Some(ServedKind { resource, namespaced: capabilities.scope == Scope::Namespaced }))
-            }
+            Ok((resource, capabilities)) => Ok(Some(ServedKind {
+                resource,
+                namespaced: capabilities.scope == Scope::Namespaced,
+            })),
             Err(kube::Error::Discovery(_)) => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(error),

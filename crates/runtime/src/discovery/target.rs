@@ -30,7 +30,12 @@ impl DynamicTarget {
         if has_empty_part || kind.is_empty() {
             return Err(invalid());
         }
-        Ok(Self { kind: version.with_kind(kind), namespace: None, name: None, labels: None })
+        Ok(Self {
+            kind: version.with_kind(kind),
+            namespace: None,
+            name: None,
+            labels: None,
+        })
     }
 
     /// Only those in a namespace.
@@ -92,7 +97,10 @@ mod tests {
     fn an_api_version_is_read_as_in_a_manifest(#[case] given: &str, #[case] group: &str, #[case] version: &str) {
         let target = DynamicTarget::kind(given, "Thing").unwrap();
         let kind = target.group_version_kind();
-        assert_eq!((kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()), (group, version, "Thing"));
+        assert_eq!(
+            (kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()),
+            (group, version, "Thing")
+        );
     }
 
     #[rstest]
@@ -108,6 +116,9 @@ mod tests {
     #[test]
     fn name_and_labels_are_left_to_the_server() {
         let target = DynamicTarget::kind("v1", "ConfigMap").unwrap().name("a").labels("b=c");
-        assert_eq!(target.selection(), Selection::all().fields("metadata.name=a").labels("b=c"));
+        assert_eq!(
+            target.selection(),
+            Selection::all().fields("metadata.name=a").labels("b=c")
+        );
     }
 }

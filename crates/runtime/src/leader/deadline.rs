@@ -26,7 +26,10 @@ impl Deadline {
 
     /// Moves the deadline to `term` after `from`, a moment at which nothing had been asked of the server yet.
     pub(super) fn extend(&self, from: Moment, term: Duration) {
-        self.set(Until::Moment { monotonic: from.monotonic + term, wall: from.wall + term });
+        self.set(Until::Moment {
+            monotonic: from.monotonic + term,
+            wall: from.wall + term,
+        });
     }
 
     pub(super) fn expire(&self) {
@@ -70,7 +73,10 @@ pub(super) struct Moment {
 
 impl Moment {
     pub(super) fn now() -> Self {
-        Self { monotonic: Instant::now(), wall: SystemTime::now() }
+        Self {
+            monotonic: Instant::now(),
+            wall: SystemTime::now(),
+        }
     }
 }
 
@@ -96,7 +102,10 @@ mod tests {
         let deadline = Deadline::passed();
         let asked = Moment::now();
         deadline.extend(asked, TERM);
-        assert!(!deadline.is_ahead_of(Moment { monotonic: asked.monotonic + TERM, ..asked }));
+        assert!(!deadline.is_ahead_of(Moment {
+            monotonic: asked.monotonic + TERM,
+            ..asked
+        }));
     }
 
     #[test]
@@ -104,7 +113,10 @@ mod tests {
         let deadline = Deadline::passed();
         let asked = Moment::now();
         deadline.extend(asked, TERM);
-        assert!(!deadline.is_ahead_of(Moment { wall: asked.wall + TERM, ..asked }));
+        assert!(!deadline.is_ahead_of(Moment {
+            wall: asked.wall + TERM,
+            ..asked
+        }));
     }
 
     #[test]

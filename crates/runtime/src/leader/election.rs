@@ -86,8 +86,11 @@ impl Election {
         wake: Wake,
         metrics: &Metrics,
     ) -> Self {
-        let params =
-            LeaseLockParams { lease_name: name.clone(), holder_id: identity.clone(), lease_ttl: times.lease };
+        let params = LeaseLockParams {
+            lease_name: name.clone(),
+            holder_id: identity.clone(),
+            lease_ttl: times.lease,
+        };
         let leading = Gauge::default();
         metrics.own(|registry| registry.register("leading", "1 while this process leads", leading.clone()));
         Self {
@@ -107,7 +110,10 @@ impl Election {
 
     /// What the operator asks before it writes.
     pub fn leadership(&self) -> Leadership {
-        Leadership { state: self.state.subscribe(), deadline: Arc::clone(&self.deadline) }
+        Leadership {
+            state: self.state.subscribe(),
+            deadline: Arc::clone(&self.deadline),
+        }
     }
 
     /// Takes part until `stop` is cancelled, then gives the lease back.
@@ -135,12 +141,19 @@ impl Election {
             None => attempt.await,
         };
         if let Err(setback) = outcome {
-            tracing::warn!(lease = self.name, "the lease could not be looked at or renewed: {setback}");
+            tracing::warn!(
+                lease = self.name,
+                "the lease could not be looked at or renewed: {setback}"
+            );
         }
         if self.term.is_some() && !self.deadline.is_ahead() {
             self.follow("the lease could not be renewed in time");
         }
-        let interval = if self.term.is_some() { self.times.renew } else { self.times.look };
+        let interval = if self.term.is_some() {
+            self.times.renew
+        } else {
+            self.times.look
+        };
         let next = began + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
         // Never sleep through the deadline: at that moment we must be seen to follow.
         let next = self.deadline.at().map_or(next, |at| next.min(Instant::from_std(at)));
@@ -172,7 +185,13 @@ impl Election {
     /// Begins a term on a free lease; false if another candidate was faster.
     async fn claim(&self, free: &Lease) -> Result<bool, Setback> {
         let patch = term::claim(free, &self.identity, self.times.lease.as_secs(), Timestamp::now());
-        match self.answered(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        match self
+            .answered(
+                self.api
+                    .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)),
+            )
+            .await
+        {
             Ok(_) => Ok(true),
             Err(Setback::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(false),
             Err(setback) => Err(setback),
@@ -205,7 +224,12 @@ impl Election {
         }
         self.follow("a new term begins");
         let again = self.answered(self.api.get_opt(&self.name)).await?;
-        if again.as_ref().and_then(|lease| Term::of(lease, &self.identity)).as_ref() == Some(&term) {
+        if again
+            .as_ref()
+            .and_then(|lease| Term::of(lease, &self.identity))
+            .as_ref()
+            == Some(&term)
+        {
             self.lead(term, asked);
         }
         Ok(())
@@ -218,7 +242,9 @@ impl Election {
         }
         self.term = Some(term);
         self.leading.set(1);
-        self.state.send_replace(LeaderState::Leading { since: Timestamp::now() });
+        self.state.send_replace(LeaderState::Leading {
+            since: Timestamp::now(),
+        });
         tracing::info!(lease = self.name, identity = self.identity, "leading");
         self.wake.wake();
     }
@@ -252,6 +278,8 @@ impl Election {
     where
         Setback: From<E>,
     {
-        Ok(timeout(self.times.answer, request).await.map_err(|_| Setback::NoAnswer(self.times.answer))??)
+        Ok(timeout(self.times.answer, request)
+            .await
+            .map_err(|_| Setback::NoAnswer(self.times.answer))??)
     }
 }

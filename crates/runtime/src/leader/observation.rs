@@ -15,7 +15,10 @@ impl Observation {
     /// Notes what the lease looks like at `now`, and tells whether it may be taken.
     pub(super) fn is_free(&mut self, lease: &Lease, now: Instant) -> bool {
         let Some(spec) = lease.spec.clone() else { return true };
-        let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
+        let duration = spec
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .unwrap_or_default();
         let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty()) && duration > 0;
         let since = match &self.last {
             Some((known, since)) if *known == spec => *since,
@@ -36,12 +39,12 @@ mod tests {
 
     use super::Observation;
 
-    fn lease(spec: serde_json::Value) -> Lease {
+    fn lease(spec: &serde_json::Value) -> Lease {
         serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": spec})).unwrap()
     }
 
     fn held(renewed: &str) -> Lease {
-        lease(json!({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed}))
+        lease(&json!({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed}))
     }
 
     const LONG_AGO: &str = "2001-01-01T00:00:00.000000Z";
@@ -76,6 +79,6 @@ mod tests {
     #[case::empty(json!({}))]
     #[case::absent(json!(null))]
     fn a_lease_that_nobody_holds_is_free_at_once(#[case] spec: serde_json::Value) {
-        assert!(Observation::default().is_free(&lease(spec), Instant::now()));
+        assert!(Observation::default().is_free(&lease(&spec), Instant::now()));
     }
 }

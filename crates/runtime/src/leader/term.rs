@@ -25,7 +25,11 @@ impl Term {
 /// A merge patch that begins a term for `identity`. It carries the resourceVersion of the lease that was found free, so
 /// of several candidates the server accepts one; and it sets every field, so a malformed lease is mended by it.
 pub(super) fn claim(free: &Lease, identity: &str, duration_seconds: u64, now: Timestamp) -> Value {
-    let transitions = free.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    let transitions = free
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.lease_transitions)
+        .unwrap_or_default();
     let now = format!("{now:.6}");
     json!({
         "metadata": { "resourceVersion": free.metadata.resource_version },
@@ -47,35 +51,38 @@ mod tests {
 
     use super::{Term, claim};
 
-    fn lease(spec: serde_json::Value) -> Lease {
+    fn lease(spec: &serde_json::Value) -> Lease {
         serde_json::from_value(json!({"metadata": {"name": "l", "resourceVersion": "7"}, "spec": spec})).unwrap()
     }
 
     #[test]
     fn a_term_is_ours_only_while_the_lease_names_us() {
-        let held = lease(json!({"holderIdentity": "us", "leaseTransitions": 3}));
+        let held = lease(&json!({"holderIdentity": "us", "leaseTransitions": 3}));
         assert!(Term::of(&held, "us").is_some());
         assert_eq!(Term::of(&held, "other"), None);
-        assert_eq!(Term::of(&lease(json!(null)), "us"), None);
+        assert_eq!(Term::of(&lease(&json!(null)), "us"), None);
     }
 
     #[rstest]
     #[case::renewed(json!({"holderIdentity": "us", "leaseTransitions": 3, "renewTime": "2026-01-01T00:00:05.000000Z"}), true)]
     #[case::taken_and_taken_back(json!({"holderIdentity": "us", "leaseTransitions": 5}), false)]
     fn a_renewal_continues_a_term_and_nothing_else_does(#[case] spec: serde_json::Value, #[case] same: bool) {
-        let first = Term::of(&lease(json!({"holderIdentity": "us", "leaseTransitions": 3})), "us");
-        assert_eq!(Term::of(&lease(spec), "us") == first, same);
+        let first = Term::of(&lease(&json!({"holderIdentity": "us", "leaseTransitions": 3})), "us");
+        assert_eq!(Term::of(&lease(&spec), "us") == first, same);
     }
 
     #[rstest]
     #[case::held_before(json!({"holderIdentity": "other", "leaseTransitions": 3}), 4)]
     #[case::malformed(json!(null), 1)]
     fn a_claim_names_the_version_that_it_rests_on(#[case] spec: serde_json::Value, #[case] transitions: i32) {
-        let patch = claim(&lease(spec), "us", 15, "2026-01-01T00:00:00Z".parse().unwrap());
+        let patch = claim(&lease(&spec), "us", 15, "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         let claimed: Lease = serde_json::from_value(patch).unwrap();
         let spec = claimed.spec.clone().unwrap();
-        assert_eq!((spec.lease_transitions, spec.lease_duration_seconds), (Some(transitions), Some(15)));
+        assert_eq!(
+            (spec.lease_transitions, spec.lease_duration_seconds),
+            (Some(transitions), Some(15))
+        );
         assert!(Term::of(&claimed, "us").is_some());
     }
 }

@@ -1,0 +1,245 @@
+//! The configuration file, followed through every way in which files get replaced.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{ConfigError, ConfigHandle};
+
+/// A kubelet swaps a link, an editor renames or writes in several steps: wait until it is quiet.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// A look without any sign of change: some file systems (network mounts, overlays) tell nothing.
+const LOOK_ANYWAY: Duration = Duration::from_secs(30);
+
+/// The longest text that is taken for a configuration, in bytes: a ConfigMap can hold no more.
+const LONGEST: u64 = 1024 * 1024;
+
+/// A configuration file and what watches over it.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    changes: mpsc::Receiver<()>,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+/// Reads a configuration file.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
+    let failed = |problem: String| ConfigError::new(problem).in_origin(path.display().to_string());
+    let size = std::fs::metadata(path)
+        .map_err(|error| failed(format!("cannot be read: {error}")))?
+        .len();
+    if size > LONGEST {
+        return Err(failed(format!(
+            "is {size} bytes long, and {LONGEST} are the most that a configuration can be"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| failed(format!("is not UTF-8 text: {error}")))
+}
+
+impl ConfigFile {
+    /// Watches the file's directory rather than the file: a ConfigMap volume replaces the link `..data`, and editors put a
+    /// new file in the old one's place; either way a watch on the file itself would go on looking at what is gone.
+    pub fn watch(path: &Path) -> Self {
+        let (sender, changes) = mpsc::channel(1);
+        let watcher = Self::watcher(path, sender).map_err(|error| {
+            tracing::warn!(
+                "{}: changes are not announced ({error}); looking every {LOOK_ANYWAY:?}",
+                path.display()
+            );
+        });
+        Self {
+            path: path.to_owned(),
+            changes,
+            _watcher: watcher.ok(),
+        }
+    }
+
+    fn watcher(path: &Path, changed: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Our own reading is an access too, and would keep us reading for ever.
+            if event.is_ok_and(|event| !event.kind.is_access()) {
+                let _ = changed.try_send(());
+            }
+        })?;
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    }
+
+    /// Offers each new content to the handle, until `stop` is cancelled.
+    pub async fn follow<T>(mut self, handle: ConfigHandle<T>, stop: CancellationToken) {
+        let origin = self.path.display().to_string();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.changed() => {}
+                () = tokio::time::sleep(LOOK_ANYWAY) => {}
+            }
+            match read(&self.path) {
+                Ok(text) => handle.offer(&text, &origin),
+                Err(error) => handle.reject(error),
+            };
+        }
+    }
+
+    /// Returns when something has changed and then been quiet for a moment.
+    async fn changed(&mut self) {
+        if self.changes.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        while tokio::time::timeout(QUIET, self.changes.recv())
+            .await
+            .is_ok_and(|change| change.is_some())
+        {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use rstest::rstest;
+    use tokio::time::timeout;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::{ConfigFile, LONGEST, read};
+    use crate::component::Component;
+    use crate::config::{ConfigError, ConfigHandle, from_yaml};
+    use crate::metrics::Metrics;
+    use crate::wake::Wake;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn parse(text: &str) -> Result<u32, ConfigError> {
+        from_yaml(text)
+    }
+
+    struct Followed {
+        handle: ConfigHandle<u32>,
+        wake: Wake,
+        _task: AbortOnDropHandle<()>,
+    }
+
+    impl Followed {
+        fn start(path: &Path) -> Self {
+            let wake = Wake::new();
+            let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
+            let text = read(path).unwrap();
+            let handle = ConfigHandle::first(parse, text, "f.yaml", wake.clone(), &metrics).unwrap();
+            let follow = ConfigFile::watch(path).follow(handle.clone(), CancellationToken::new());
+            Self {
+                handle,
+                wake,
+                _task: AbortOnDropHandle::new(tokio::spawn(follow)),
+            }
+        }
+
+        async fn until(&self, reached: impl Fn(&ConfigHandle<u32>) -> bool) {
+            let waiting = async {
+                while !reached(&self.handle) {
+                    self.wake.woken().await;
+                }
+            };
+            timeout(PATIENCE, waiting).await.expect("the change is not noticed");
+        }
+    }
+
+    fn write_in_place(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+    }
+
+    fn replace_as_an_editor_does(path: &Path, text: &str) {
+        let new = path.with_extension("swp");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, path).unwrap();
+    }
+
+    fn remove_and_create(path: &Path, text: &str) {
+        fs::remove_file(path).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[rstest]
+    #[case::in_place(write_in_place)]
+    #[case::renamed_over(replace_as_an_editor_does)]
+    #[case::removed_and_created(remove_and_create)]
+    #[tokio::test]
+    async fn every_way_of_changing_a_file_is_noticed(#[case] change: fn(&Path, &str)) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.yaml");
+        fs::write(&path, "1").unwrap();
+        let followed = Followed::start(&path);
+        change(&path, "2");
+        followed.until(|handle| *handle.current() == 2).await;
+        change(&path, "broken");
+        followed.until(|handle| handle.rejection().is_some()).await;
+        assert_eq!(*followed.handle.current(), 2, "the last good one stays");
+        change(&path, "3");
+        followed
+            .until(|handle| *handle.current() == 3 && handle.rejection().is_none())
+            .await;
+    }
+
+    #[tokio::test]
+    async fn a_config_map_volume_that_swaps_its_link_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = directory.path();
+        let put = |generation: &str, text: &str| {
+            fs::create_dir(volume.join(generation)).unwrap();
+            fs::write(volume.join(generation).join("f.yaml"), text).unwrap();
+            symlink(generation, volume.join("..data_tmp")).unwrap();
+            fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+        };
+        put("..2026_01_01", "1");
+        symlink("..data/f.yaml", volume.join("f.yaml")).unwrap();
+        let followed = Followed::start(&volume.join("f.yaml"));
+        put("..2026_01_02", "2");
+        fs::remove_dir_all(volume.join("..2026_01_01")).unwrap();
+        followed.until(|handle| *handle.current() == 2).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_vanishes_keeps_the_last_good_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.yaml");
+        fs::write(&path, "1").unwrap();
+        let followed = Followed::start(&path);
+        fs::remove_file(&path).unwrap();
+        followed.until(|handle| handle.rejection().is_some()).await;
+        assert_eq!(*followed.handle.current(), 1);
+        fs::write(&path, "1").unwrap();
+        followed.until(|handle| handle.rejection().is_none()).await;
+    }
+
+    #[test]
+    fn what_cannot_be_a_configuration_is_refused_with_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.yaml");
+        let refusal = |path: &Path| read(path).unwrap_err().to_string();
+        assert!(
+            refusal(&path).contains("f.yaml: cannot be read: No such file"),
+            "{}",
+            refusal(&path)
+        );
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(refusal(&path).contains("not UTF-8"), "{}", refusal(&path));
+        fs::File::create(&path).unwrap().set_len(LONGEST + 1).unwrap();
+        assert!(
+            refusal(&path).contains("the most that a configuration can be"),
+            "{}",
+            refusal(&path)
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! The configuration in force, and what is wrong with the one that is not.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::ConfigError;
+use crate::metrics::Metrics;
+use crate::wake::Wake;
+
+/// Turns a text into a configuration, or says what is wrong with it. `""` is the text of no file at all.
+pub type Parse<T> = fn(&str) -> Result<T, ConfigError>;
+
+/// The configuration in force. Clones share it; a change rings the operator's bell.
+pub struct ConfigHandle<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    parse: Parse<T>,
+    standing: RwLock<Standing<T>>,
+    wake: Wake,
+    rejected: Gauge,
+    reloads: Counter,
+}
+
+struct Standing<T> {
+    current: Arc<T>,
+    text: String,
+    rejection: Option<Arc<ConfigError>>,
+}
+
+/// What came of a text that was offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// It is the text in force already.
+    Unchanged,
+    /// It is in force now.
+    Applied,
+    /// It is broken; what was in force stays in force.
+    Rejected(Arc<ConfigError>),
+}
+
+impl<T> ConfigHandle<T> {
+    /// The first configuration: without one there is nothing to fall back to, so an error here ends the process.
+    pub fn first(
+        parse: Parse<T>,
+        text: String,
+        origin: &str,
+        wake: Wake,
+        metrics: &Metrics,
+    ) -> Result<Self, ConfigError> {
+        let current = Arc::new(parsed(parse, &text, origin)?);
+        let standing = RwLock::new(Standing {
+            current,
+            text,
+            rejection: None,
+        });
+        let shared = Shared {
+            parse,
+            standing,
+            wake,
+            rejected: Gauge::default(),
+            reloads: Counter::default(),
+        };
+        metrics.own(|registry| {
+            let help = "1 while the configuration is broken and the last good one is in force";
+            registry.register("config_rejected", help, shared.rejected.clone());
+            registry.register(
+                "config_reloads",
+                "Configurations taken over since the start",
+                shared.reloads.clone(),
+            );
+        });
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The configuration in force.
+    pub fn current(&self) -> Arc<T> {
+        Arc::clone(&self.read().current)
+    }
+
+    /// What is wrong with the latest text, while it is not in force.
+    pub fn rejection(&self) -> Option<Arc<ConfigError>> {
+        self.read().rejection.clone()
+    }
+
+    /// Offers a new text.
+    pub fn offer(&self, text: &str, origin: &str) -> Loaded {
+        if self.is_in_force(text) {
+            return self.settle(None, Loaded::Unchanged);
+        }
+        match parsed(self.shared.parse, text, origin) {
+            Ok(config) => {
+                self.write().take_over(config, text);
+                self.shared.reloads.inc();
+                self.settle(None, Loaded::Applied)
+            }
+            Err(error) => self.reject(error),
+        }
+    }
+
+    /// Notes that there is no text that could be offered.
+    pub fn reject(&self, error: ConfigError) -> Loaded {
+        let error = Arc::new(error);
+        self.settle(Some(&error), Loaded::Rejected(Arc::clone(&error)))
+    }
+
+    fn is_in_force(&self, text: &str) -> bool {
+        self.read().text == text
+    }
+
+    fn settle(&self, rejection: Option<&Arc<ConfigError>>, loaded: Loaded) -> Loaded {
+        self.shared.rejected.set(i64::from(rejection.is_some()));
+        let was = std::mem::replace(&mut self.write().rejection, rejection.cloned());
+        match rejection {
+            Some(error) if was.as_ref() != Some(error) => {
+                tracing::error!("the configuration is broken, the last good one stays in force: {error}");
+            }
+            None if was.is_some() => tracing::info!("the configuration is in order again"),
+            _ => {}
+        }
+        if loaded == Loaded::Applied {
+            tracing::info!("a new configuration is in force");
+        }
+        if loaded == Loaded::Applied || was.as_ref() != rejection {
+            self.shared.wake.wake();
+        }
+        loaded
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Standing<T>> {
+        self.shared.standing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Standing<T>> {
+        self.shared.standing.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Standing<T> {
+    fn take_over(&mut self, config: T, text: &str) {
+        self.current = Arc::new(config);
+        text.clone_into(&mut self.text);
+    }
+}
+
+impl<T> Clone for ConfigHandle<T> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+fn parsed<T>(parse: Parse<T>, text: &str, origin: &str) -> Result<T, ConfigError> {
+    parse(text).map_err(|error| error.located_in(text).in_origin(origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::FutureExt;
+
+    use super::{ConfigHandle, Loaded};
+    use crate::component::Component;
+    use crate::config::{ConfigError, from_yaml};
+    use crate::metrics::Metrics;
+    use crate::wake::Wake;
+
+    fn parse(text: &str) -> Result<u32, ConfigError> {
+        match from_yaml(text)? {
+            0 => Err(ConfigError::new("must be positive")),
+            number => Ok(number),
+        }
+    }
+
+    struct Fixture {
+        handle: ConfigHandle<u32>,
+        wake: Wake,
+        metrics: Metrics,
+    }
+
+    fn fixture() -> Fixture {
+        let (wake, metrics) = (Wake::new(), Metrics::new(Component::new("drain-keeper", "1.2.3")));
+        let handle = ConfigHandle::first(parse, "1".to_owned(), "f.yaml", wake.clone(), &metrics).unwrap();
+        Fixture { handle, wake, metrics }
+    }
+
+    impl Fixture {
+        fn rang(&self) -> bool {
+            self.wake.woken().now_or_never().is_some()
+        }
+
+        fn shows_rejected(&self, value: u32) -> bool {
+            let text = self.metrics.encode().unwrap();
+            text.contains(&format!("\nnodeward_drain_keeper_config_rejected {value}\n"))
+        }
+    }
+
+    #[test]
+    fn a_broken_first_configuration_is_an_error_that_names_its_origin() {
+        let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
+        let error = ConfigHandle::first(parse, "0".to_owned(), "f.yaml", Wake::new(), &metrics)
+            .err()
+            .unwrap();
+        assert_eq!(error.to_string(), "f.yaml: must be positive");
+    }
+
+    #[test]
+    fn a_change_comes_into_force_and_rings() {
+        let fixture = fixture();
+        assert_eq!(fixture.handle.offer("2", "f.yaml"), Loaded::Applied);
+        assert_eq!(*fixture.handle.current(), 2);
+        assert!(fixture.rang());
+    }
+
+    #[test]
+    fn the_same_text_again_changes_nothing() {
+        let fixture = fixture();
+        assert_eq!(fixture.handle.offer("1", "f.yaml"), Loaded::Unchanged);
+        assert!(!fixture.rang());
+    }
+
+    #[test]
+    fn a_broken_change_keeps_the_last_good_one_and_is_shown_until_mended() {
+        let fixture = fixture();
+        assert!(matches!(fixture.handle.offer("0", "f.yaml"), Loaded::Rejected(_)));
+        assert_eq!(*fixture.handle.current(), 1);
+        assert!(fixture.rang() && fixture.shows_rejected(1));
+        assert_eq!(
+            fixture.handle.rejection().unwrap().to_string(),
+            "f.yaml: must be positive"
+        );
+        assert!(matches!(fixture.handle.offer("0", "f.yaml"), Loaded::Rejected(_)));
+        assert!(!fixture.rang(), "the same fault again is no news");
+
+        assert_eq!(fixture.handle.offer("3", "f.yaml"), Loaded::Applied);
+        assert_eq!(fixture.handle.rejection(), None);
+        assert!(fixture.rang() && fixture.shows_rejected(0));
+    }
+
+    #[test]
+    fn going_back_to_the_good_text_mends_too() {
+        let fixture = fixture();
+        fixture.handle.offer("0", "f.yaml");
+        assert!(fixture.rang());
+        assert_eq!(fixture.handle.offer("1", "f.yaml"), Loaded::Unchanged);
+        assert_eq!(fixture.handle.rejection(), None);
+        assert!(fixture.rang() && fixture.shows_rejected(0));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_keeps_the_last_good_one() {
+        let fixture = fixture();
+        fixture.handle.reject(ConfigError::new("cannot be read"));
+        assert_eq!(fixture.handle.current(), Arc::new(1));
+        assert!(fixture.shows_rejected(1));
+    }
+}

@@ -1,0 +1,59 @@
+//! Kubernetes Events: sent by a task of their own, so that telling never holds up doing.
+
+mod echo;
+mod note;
+mod queue;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+
+pub use queue::{EventQueue, EventSink};
+
+/// One Event. `reason`, `action` and the objects tell one kind of event from another: the server keeps the first note of
+/// a series, so whatever changes from one occurrence to the next belongs into `related` or into another reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventSpec {
+    /// The object that it is about; the Event lands in its namespace, or in `default` for cluster-scoped objects.
+    pub regarding: ObjectReference,
+    /// A second object that it involves.
+    pub related: Option<ObjectReference>,
+    /// Whether somebody should look.
+    pub severity: Severity,
+    /// Why, in CamelCase.
+    pub reason: &'static str,
+    /// What was done, in CamelCase.
+    pub action: &'static str,
+    /// For people. Cut at 1,024 bytes, the most that the server takes.
+    pub note: String,
+}
+
+/// Whether somebody should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// A reference to a Node.
+pub fn node_reference(name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A reference to a Pod.
+pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,249 @@
+//! The queue between whoever tells and the task that sends.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::echo::Echoes;
+use super::note::shortened;
+use super::{EventSpec, Severity};
+use crate::component::Component;
+use crate::metrics::Metrics;
+use crate::refusal::with_sources;
+
+/// More than a pass over a large fleet tells at once; beyond it Events are dropped and counted, for they are hints.
+const CAPACITY: usize = 512;
+
+/// An answer slower than this costs the Event, not the queue.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Where an operator tells. Clones share one queue.
+#[derive(Clone)]
+pub struct EventSink {
+    queue: Option<mpsc::Sender<EventSpec>>,
+    counters: Counters,
+}
+
+/// The receiving end, to be run as a task.
+pub struct EventQueue {
+    incoming: mpsc::Receiver<EventSpec>,
+    recorder: Recorder,
+    echoes: Echoes,
+    counters: Counters,
+}
+
+impl EventSink {
+    /// A sink and the queue behind it. One recorder serves all Events, for it remembers the series.
+    pub fn new(client: Client, component: Component, identity: &str, metrics: &Metrics) -> (Self, EventQueue) {
+        let (queue, incoming) = mpsc::channel(CAPACITY);
+        let counters = Counters::registered(metrics);
+        let reporter = Reporter {
+            controller: format!("nodeward.dev/{}", component.name()),
+            instance: Some(identity.chars().take(128).collect()),
+        };
+        let recorder = Recorder::new(client, reporter);
+        let sink = Self {
+            queue: Some(queue),
+            counters: counters.clone(),
+        };
+        (
+            sink,
+            EventQueue {
+                incoming,
+                recorder,
+                echoes: Echoes::default(),
+                counters,
+            },
+        )
+    }
+
+    /// A sink that only logs, for a dry run.
+    pub fn silent(metrics: &Metrics) -> Self {
+        Self {
+            queue: None,
+            counters: Counters::registered(metrics),
+        }
+    }
+
+    /// Tells. Never blocks and never fails: an Event that finds the queue full is dropped and counted.
+    pub fn emit(&self, event: EventSpec) {
+        let object = event.regarding.name.as_deref().unwrap_or_default();
+        tracing::info!(reason = event.reason, object, "{}", event.note);
+        let Some(queue) = &self.queue else { return };
+        if queue.try_send(event).is_err() {
+            self.counters.count(Fate::Dropped);
+        }
+    }
+}
+
+impl EventQueue {
+    /// Sends until every sink is gone and the queue is empty.
+    pub async fn run(mut self) {
+        while let Some(event) = self.incoming.recv().await {
+            let fate = self.send(event).await;
+            self.counters.count(fate);
+        }
+    }
+
+    async fn send(&mut self, mut event: EventSpec) -> Fate {
+        event.note = shortened(event.note);
+        if self.echoes.is_echo(&event, Timestamp::now()) {
+            return Fate::Repeated;
+        }
+        let reason = event.reason;
+        let regarding = event.regarding;
+        let event = Event {
+            type_: match event.severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.to_owned(),
+            note: Some(event.note),
+            action: event.action.to_owned(),
+            secondary: event.related,
+        };
+        match timeout(ANSWER, self.recorder.publish(&event, &regarding)).await {
+            Ok(Ok(())) => Fate::Sent,
+            Ok(Err(error)) => {
+                tracing::debug!(reason, "an Event could not be sent: {}", with_sources(&error));
+                Fate::Failed
+            }
+            Err(_) => Fate::Failed,
+        }
+    }
+}
+
+/// What became of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Sent,
+    Repeated,
+    Dropped,
+    Failed,
+}
+
+impl Fate {
+    fn as_label(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Repeated => "repeated",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FateLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Default)]
+struct Counters(Family<FateLabel, Counter>);
+
+impl Counters {
+    fn registered(metrics: &Metrics) -> Self {
+        let counters = Self::default();
+        let family = counters.0.clone();
+        metrics.own(|registry| registry.register("events", "Kubernetes Events, by what became of them", family));
+        counters
+    }
+
+    fn count(&self, fate: Fate) {
+        self.0
+            .get_or_create(&FateLabel {
+                outcome: fate.as_label(),
+            })
+            .inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::{CAPACITY, EventSink};
+    use crate::component::Component;
+    use crate::events::{EventSpec, Severity, node_reference};
+    use crate::metrics::Metrics;
+
+    const COMPONENT: Component = Component::new("drain-keeper", "1.2.3");
+
+    fn event(note: &str) -> EventSpec {
+        EventSpec {
+            regarding: node_reference("worker-1", "u1"),
+            related: None,
+            severity: Severity::Warning,
+            reason: "DrainBlocked",
+            action: "Waiting",
+            note: note.to_owned(),
+        }
+    }
+
+    /// A server that takes every Event and remembers how it was asked.
+    fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            log.lock()
+                .unwrap()
+                .push(format!("{} {}", request.method(), request.uri().path()));
+            async move {
+                let bytes = http_body_util::BodyExt::collect(request.into_body())
+                    .await
+                    .unwrap()
+                    .to_bytes();
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(bytes.to_vec())))
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_repeated_event_is_sent_once_and_counted() {
+        let (client, asked) = server();
+        let metrics = Metrics::new(COMPONENT);
+        let (sink, queue) = EventSink::new(client, COMPONENT, "one", &metrics);
+        sink.emit(event("blocked"));
+        sink.emit(event("blocked"));
+        drop(sink);
+        queue.run().await;
+        assert_eq!(
+            *asked.lock().unwrap(),
+            ["POST /apis/events.k8s.io/v1/namespaces/default/events"]
+        );
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("events_total{outcome=\"sent\"} 1"), "{text}");
+        assert!(text.contains("events_total{outcome=\"repeated\"} 1"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_drops_and_counts_and_never_blocks() {
+        let (client, _) = server();
+        let metrics = Metrics::new(COMPONENT);
+        let (sink, _queue) = EventSink::new(client, COMPONENT, "one", &metrics);
+        for number in 0..CAPACITY + 3 {
+            sink.emit(event(&number.to_string()));
+        }
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("events_total{outcome=\"dropped\"} 3"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_dry_run_sends_nothing() {
+        let metrics = Metrics::new(COMPONENT);
+        EventSink::silent(&metrics).emit(event("blocked"));
+        assert!(!metrics.encode().unwrap().contains("events_total{"));
+    }
+}

@@ -1,0 +1,282 @@
+//! What every operator's `main` calls: everything around the operator's own loop.
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{AdminServer, Probes};
+use crate::args::OperatorArgs;
+use crate::cache::Watches;
+use crate::client::Clients;
+use crate::component::Component;
+use crate::config::{self, ConfigError, ConfigFile, ConfigHandle, Parse};
+use crate::events::{EventQueue, EventSink};
+use crate::leader::{Election, ElectionTimes, Leadership};
+use crate::liveness::Liveness;
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
+use crate::shutdown::StopSignals;
+use crate::supervise::Supervisor;
+use crate::telemetry;
+use crate::wake::Wake;
+
+/// Bad arguments or a bad configuration: starting again cannot help.
+const EXIT_BAD_INPUT: u8 = 2;
+
+/// How long work in flight may take after a signal. With the two below it stays within the 30 s that a pod is given.
+const FINISH: Duration = Duration::from_secs(18);
+
+/// How long giving the lease back may take.
+const RELEASE: Duration = Duration::from_secs(6);
+
+/// How long the last Events may take.
+const LAST_EVENTS: Duration = Duration::from_secs(3);
+
+/// Two threads, so that a long pass of the operator's loop never delays the renewal of the lease.
+const THREADS: usize = 2;
+
+/// What an operator's own loop works with.
+pub struct OperatorContext<T> {
+    /// Which operator this is.
+    pub component: Component,
+    /// The flags.
+    pub args: OperatorArgs,
+    /// For requests of the operator's own.
+    pub clients: Clients,
+    /// Opens caches that ring `wake`.
+    pub watches: Watches,
+    /// Rings when a cache, the configuration or leadership changed. One loop waits on it.
+    pub wake: Wake,
+    /// Add a gate for each cache that decisions rest on.
+    pub readiness: Readiness,
+    /// Have the main loop watched.
+    pub liveness: Liveness,
+    /// Register metrics.
+    pub metrics: Metrics,
+    /// Ask before each write.
+    pub leadership: Leadership,
+    /// Tell people.
+    pub events: EventSink,
+    /// Start further tasks.
+    pub supervisor: Supervisor,
+    /// Cancelled when it is time to finish what is in flight and return.
+    pub shutdown: CancellationToken,
+    /// The configuration in force.
+    pub config: ConfigHandle<T>,
+}
+
+/// Runs an operator until it is told to stop. `parse` gets the text of `--config`, or `""` without one.
+///
+/// Exit codes: 0 when stopped by a signal and everything was finished, 2 for bad arguments or a bad configuration,
+/// 1 otherwise.
+pub fn run<T, F>(
+    component: Component,
+    args: OperatorArgs,
+    parse: Parse<T>,
+    operate: impl FnOnce(OperatorContext<T>) -> F + Send + 'static,
+) -> ExitCode
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    if let Err(error) = telemetry::install(args.log_format, &args.log_level) {
+        return bad_input(component, &error);
+    }
+    let (wake, metrics) = (Wake::new(), Metrics::new(component));
+    let config = match first_config(&args, parse, wake.clone(), &metrics) {
+        Ok(config) => config,
+        Err(error) => return bad_input(component, &error),
+    };
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(operate_until_told(component, args, config, wake, metrics, operate));
+            runtime.shutdown_background();
+            outcome
+        });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Plain on standard error, whatever the log's format: a person is about to read it.
+#[allow(clippy::print_stderr)]
+fn bad_input(component: Component, error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{}: {error}", component.name());
+    ExitCode::from(EXIT_BAD_INPUT)
+}
+
+fn first_config<T>(
+    args: &OperatorArgs,
+    parse: Parse<T>,
+    wake: Wake,
+    metrics: &Metrics,
+) -> Result<ConfigHandle<T>, ConfigError> {
+    let (text, origin) = match &args.config {
+        Some(path) => (config::read(path)?, path.display().to_string()),
+        None => (String::new(), "config".to_owned()),
+    };
+    ConfigHandle::first(parse, text, &origin, wake, metrics)
+}
+
+async fn operate_until_told<T, F>(
+    component: Component,
+    args: OperatorArgs,
+    config: ConfigHandle<T>,
+    wake: Wake,
+    metrics: Metrics,
+    operate: impl FnOnce(OperatorContext<T>) -> F + Send,
+) -> anyhow::Result<()>
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let shutdown = CancellationToken::new();
+    let signals = StopSignals::register()?;
+    let supervisor = Supervisor::new(shutdown.clone());
+    let (readiness, liveness) = (Readiness::new(), Liveness::new());
+
+    let admin = AdminServer::bind(args.admin_bind).await?;
+    tracing::info!(
+        component = component.name(),
+        version = component.version(),
+        identity = args.identity,
+        admin = %admin.address(),
+        dry_run = args.dry_run,
+        "starting"
+    );
+    // The probes answer until the very end, and signals are heard from the very start.
+    let end = CancellationToken::new();
+    let probes = Probes {
+        readiness: readiness.clone(),
+        liveness: liveness.clone(),
+        supervisor: supervisor.clone(),
+        metrics: metrics.clone(),
+    };
+    tokio::spawn(admin.serve(probes, end.clone()));
+    tokio::spawn(signals.cancel(shutdown.clone()));
+
+    let clients = Clients::infer(component).await?;
+    if let Some(path) = &args.config {
+        supervisor.spawn(
+            "config",
+            ConfigFile::watch(path).follow(config.clone(), shutdown.clone()),
+        );
+    }
+    let campaign = Campaign::start(component, &args, &clients, &wake, &metrics);
+    let (events, last_events) = start_events(component, &args, &clients, &metrics);
+
+    let context = OperatorContext {
+        component,
+        clients,
+        watches: Watches::new(wake.clone(), supervisor.clone(), &metrics),
+        wake,
+        readiness,
+        liveness,
+        metrics,
+        leadership: campaign.leadership.clone(),
+        events,
+        supervisor: supervisor.clone(),
+        shutdown: shutdown.clone(),
+        config,
+        args,
+    };
+    let outcome = finish(tokio::spawn(operate(context)), &supervisor, &shutdown).await;
+
+    shutdown.cancel();
+    if timeout(RELEASE, supervisor.finished()).await.is_err() {
+        tracing::warn!("some tasks did not finish in time");
+    }
+    campaign.release().await;
+    if let Some(queue) = last_events {
+        let _ = timeout(LAST_EVENTS, queue).await;
+    }
+    end.cancel();
+    tracing::info!("stopped");
+    outcome
+}
+
+/// Waits for the operator's own loop: as long as it likes, until it is time to stop.
+async fn finish(
+    mut operator: JoinHandle<anyhow::Result<()>>,
+    supervisor: &Supervisor,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    let fatality = tokio::select! {
+        ended = &mut operator => return ended?,
+        fatality = supervisor.fatality() => Some(fatality),
+        () = shutdown.cancelled() => None,
+    };
+    shutdown.cancel();
+    let ended = timeout(FINISH, &mut operator).await;
+    operator.abort();
+    match (fatality, ended) {
+        (Some(fatality), _) => Err(fatality.into()),
+        (None, Ok(ended)) => ended?,
+        (None, Err(_)) => Err(anyhow::anyhow!("work in flight did not finish within {FINISH:?}")),
+    }
+}
+
+/// The election of this process, if it takes part in one.
+struct Campaign {
+    leadership: Leadership,
+    stop: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Campaign {
+    fn start(component: Component, args: &OperatorArgs, clients: &Clients, wake: &Wake, metrics: &Metrics) -> Self {
+        let stop = CancellationToken::new();
+        if !args.leader_elect {
+            return Self {
+                leadership: Leadership::fixed(true),
+                stop,
+                task: None,
+            };
+        }
+        let election = Election::new(
+            clients.requests.clone(),
+            &args.namespace,
+            component.lease_name(args.dry_run),
+            args.identity.clone(),
+            ElectionTimes::default(),
+            wake.clone(),
+            metrics,
+        );
+        let leadership = election.leadership();
+        let task = Some(tokio::spawn(election.run(stop.clone())));
+        Self { leadership, stop, task }
+    }
+
+    /// After the last write, so that a successor never meets one of ours.
+    async fn release(self) {
+        self.stop.cancel();
+        if let Some(task) = self.task {
+            let _ = timeout(RELEASE, task).await;
+        }
+    }
+}
+
+fn start_events(
+    component: Component,
+    args: &OperatorArgs,
+    clients: &Clients,
+    metrics: &Metrics,
+) -> (EventSink, Option<JoinHandle<()>>) {
+    if args.dry_run {
+        return (EventSink::silent(metrics), None);
+    }
+    let (sink, queue) = EventSink::new(clients.requests.clone(), component, &args.identity, metrics);
+    (sink, Some(tokio::spawn(EventQueue::run(queue))))
+}
