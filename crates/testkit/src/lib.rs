@@ -5,9 +5,12 @@
 //! processes on loopback ([`control_plane`]). Whatever ends the process that started them, a SIGKILL included, ends
 //! them too ([`process`]).
 
+pub mod audit;
+pub mod binaries;
 pub mod bulk;
 pub mod control_plane;
 pub mod fleet;
+pub mod names;
 mod pki;
 pub mod ports;
 pub mod process;

@@ -62,6 +62,12 @@ impl Authority {
     }
 }
 
+/// A private and a public key, PEM: what ServiceAccount tokens are signed with and checked against.
+pub fn key_pair() -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    Ok((key.serialize_pem(), key.public_key_pem()))
+}
+
 /// Writes a private file and gives its path.
 pub fn write(dir: &Path, name: &str, content: &str) -> Result<PathBuf> {
     use std::io::Write;

@@ -47,7 +47,7 @@ fn apiserver(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Pr
         .args(["--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"])
         .args([flag("tls-cert-file", pki("apiserver.crt")), flag("tls-private-key-file", pki("apiserver.key"))])
         .args([flag("client-ca-file", pki("ca.crt")), "--authorization-mode=Node,RBAC".into()])
-        .args([flag("service-account-key-file", pki("service-account.key")), flag("service-account-signing-key-file", pki("service-account.key"))])
+        .args([flag("service-account-key-file", pki("service-account.pub")), flag("service-account-signing-key-file", pki("service-account.key"))])
         .args(["--service-account-issuer=https://kubernetes.default.svc", "--profiling=false", "--v=1"])
         .args([flag("max-requests-inflight", reads), flag("max-mutating-requests-inflight", writes)])
         .args(&options.apiserver_flags);
@@ -68,9 +68,8 @@ fn audit_policy(scope: AuditScope) -> Option<String> {
         AuditScope::ServiceAccounts => "- { level: Metadata, userGroups: ['system:serviceaccounts'] }",
         AuditScope::Everything => "- level: Metadata",
     };
-    let marks = super::MARK_PATH;
     Some(format!(
-        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- {{ level: Metadata, nonResourceURLs: ['{marks}*'] }}\n{rules}\n"
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n{rules}\n"
     ))
 }
 

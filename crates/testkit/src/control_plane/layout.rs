@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use k8s_openapi::ByteString;
 use serde_json::json;
 
 use crate::pki::{self, Authority, Identity};
@@ -32,7 +33,9 @@ impl Layout {
         let serving = authority.serving("kube-apiserver")?;
         pki::write(&dir, "apiserver.crt", &serving.cert)?;
         pki::write(&dir, "apiserver.key", &serving.key)?;
-        pki::write(&dir, "service-account.key", &authority.client("service-accounts", "none")?.key)?;
+        let (private, public) = pki::key_pair()?;
+        pki::write(&dir, "service-account.key", &private)?;
+        pki::write(&dir, "service-account.pub", &public)?;
         for user in ["admin", "kube-controller-manager", "kube-scheduler", "kwok"] {
             // One group for all: whose rights are under test are the operators', and they come from the chart.
             self.write_kubeconfig(user, authority, &authority.client(user, "system:masters")?)?;
@@ -48,11 +51,11 @@ impl Layout {
             "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
             "clusters": [{"name": "testbed", "cluster": {
                 "server": self.apiserver_url(),
-                "certificate-authority-data": crate::base64::encode(authority.cert().as_bytes()),
+                "certificate-authority-data": ByteString(authority.cert().as_bytes().to_vec()),
             }}],
             "users": [{"name": user, "user": {
-                "client-certificate-data": crate::base64::encode(identity.cert.as_bytes()),
-                "client-key-data": crate::base64::encode(identity.key.as_bytes()),
+                "client-certificate-data": ByteString(identity.cert.clone().into_bytes()),
+                "client-key-data": ByteString(identity.key.clone().into_bytes()),
             }}],
         });
         pki::write(&self.dir.join("kubeconfig"), user, &serde_yaml::to_string(&content)?)?;

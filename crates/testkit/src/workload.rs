@@ -1,0 +1,392 @@
+//! Workloads: pods, what owns them, and their budgets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::wait;
+
+/// How a pod starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Ready at once, or after the given time (it stays Pending until then).
+    Ready(Duration),
+    /// Running at once, Ready after the given time.
+    SlowReady(Duration),
+    /// Running, never Ready.
+    NeverReady,
+    /// Waiting in `CrashLoopBackOff`.
+    CrashLoop,
+    /// Bound to its node and never started.
+    NeverStarted,
+    /// Succeeded at once.
+    Finished,
+    /// Failed at once.
+    Failed,
+    /// Ready at once, Succeeded after the given time.
+    FinishesAfter(Duration),
+}
+
+/// How a deleted pod ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At once.
+    Prompt,
+    /// So many seconds after its `deletionTimestamp`, into which the server has already put the grace: with 0, it
+    /// uses its whole grace.
+    Slow(u32),
+    /// Never: it stays until somebody deletes it with grace 0.
+    Stuck,
+}
+
+/// A pod, or the pods of a workload.
+#[derive(Clone, Debug)]
+pub struct PodTemplate {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    finalizers: Vec<String>,
+    owner: Option<Value>,
+    spec: Value,
+}
+
+impl PodTemplate {
+    /// One container; no grace to speak of is used unless [`PodTemplate::end`] says so. The label `app` is its
+    /// workload's (or its own) name.
+    pub fn new() -> Self {
+        let spec = json!({
+            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+            "automountServiceAccountToken": false,
+        });
+        Self { labels: BTreeMap::new(), annotations: BTreeMap::new(), finalizers: Vec::new(), owner: None, spec }
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Adds an annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Adds a finalizer.
+    #[must_use]
+    pub fn finalizer(mut self, finalizer: &str) -> Self {
+        self.finalizers.push(finalizer.to_owned());
+        self
+    }
+
+    /// How it starts.
+    #[must_use]
+    pub fn start(self, start: Start) -> Self {
+        let seconds = |duration: Duration| format!("{}ms", duration.as_millis());
+        let key = "testbed.nodeward.dev/start";
+        match start {
+            Start::Ready(after) if after.is_zero() => self,
+            Start::Ready(after) => self.annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
+            Start::SlowReady(after) => self.annotation(key, "slow-ready").annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
+            Start::NeverReady => self.annotation(key, "never-ready"),
+            Start::CrashLoop => self.annotation(key, "crash-loop"),
+            Start::NeverStarted => self.annotation(key, "never-started"),
+            Start::Finished => self.annotation(key, "finished"),
+            Start::Failed => self.annotation(key, "failed"),
+            Start::FinishesAfter(after) => self.annotation("testbed.nodeward.dev/finish-after", &seconds(after)),
+        }
+    }
+
+    /// How it ends.
+    #[must_use]
+    pub fn end(self, end: End) -> Self {
+        let key = "testbed.nodeward.dev/end";
+        match end {
+            End::Prompt => self,
+            End::Slow(after) => self.annotation(key, "slow").annotation("testbed.nodeward.dev/end-after", &after.to_string()),
+            End::Stuck => self.annotation(key, "stuck"),
+        }
+    }
+
+    /// `terminationGracePeriodSeconds`.
+    #[must_use]
+    pub fn grace(self, seconds: i64) -> Self {
+        self.spec("terminationGracePeriodSeconds", json!(seconds))
+    }
+
+    /// Bound to this node without the scheduler.
+    #[must_use]
+    pub fn on(self, node: &str) -> Self {
+        self.spec("nodeName", json!(node))
+    }
+
+    /// Only on nodes with this label.
+    #[must_use]
+    pub fn node_selector(self, key: &str, value: &str) -> Self {
+        self.spec("nodeSelector", json!({key: value}))
+    }
+
+    /// Tolerates every taint.
+    #[must_use]
+    pub fn tolerates_all(self) -> Self {
+        self.spec("tolerations", json!([{"operator": "Exists"}]))
+    }
+
+    /// Tolerates a cordon.
+    #[must_use]
+    pub fn tolerates_cordon(self) -> Self {
+        self.spec("tolerations", json!([{"key": crate::fleet::CORDON_TAINT, "operator": "Exists"}]))
+    }
+
+    /// With an emptyDir volume.
+    #[must_use]
+    pub fn empty_dir(self) -> Self {
+        self.spec("volumes", json!([{"name": "scratch", "emptyDir": {}}]))
+    }
+
+    /// With a volume of this PersistentVolumeClaim (bind the pod by name: nothing provisions volumes here).
+    #[must_use]
+    pub fn claim(self, claim: &str) -> Self {
+        self.spec("volumes", json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]))
+    }
+
+    /// A mirror pod, as the kubelet makes for a static one.
+    #[must_use]
+    pub fn mirror(self) -> Self {
+        self.annotation("kubernetes.io/config.mirror", "0123456789abcdef")
+    }
+
+    /// Owned by an object that need not exist: a controller whose kind no API server has to serve. The garbage
+    /// collector removes pods whose owner's kind it knows and does not find, so give an unknown kind or a real `uid`.
+    #[must_use]
+    pub fn owned_by(mut self, api_version: &str, kind: &str, name: &str, uid: &str) -> Self {
+        self.owner = Some(json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}));
+        self
+    }
+
+    /// Sets any field of the pod's spec.
+    #[must_use]
+    pub fn spec(mut self, field: &str, value: Value) -> Self {
+        self.spec[field] = value;
+        self
+    }
+
+    /// A pod of its own.
+    ///
+    /// # Errors
+    /// When a field given to [`PodTemplate::spec`] has no place in a pod.
+    pub fn pod(&self, namespace: &str, name: &str) -> Result<Pod> {
+        let mut template = self.template(name);
+        template["metadata"]["namespace"] = json!(namespace);
+        template["metadata"]["name"] = json!(name);
+        if let Some(owner) = &self.owner {
+            template["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        Ok(serde_json::from_value(template)?)
+    }
+
+    /// A Deployment of such pods.
+    ///
+    /// # Errors
+    /// As [`PodTemplate::pod`].
+    pub fn deployment(&self, namespace: &str, name: &str, replicas: u32) -> Result<Deployment> {
+        self.workload(namespace, name, json!({"replicas": replicas}))
+    }
+
+    /// A StatefulSet of such pods, all started at once.
+    ///
+    /// # Errors
+    /// As [`PodTemplate::pod`].
+    pub fn stateful_set(&self, namespace: &str, name: &str, replicas: u32) -> Result<StatefulSet> {
+        self.workload(namespace, name, json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}))
+    }
+
+    /// A DaemonSet of such pods.
+    ///
+    /// # Errors
+    /// As [`PodTemplate::pod`].
+    pub fn daemon_set(&self, namespace: &str, name: &str) -> Result<DaemonSet> {
+        self.workload(namespace, name, json!({}))
+    }
+
+    /// A Job of one such pod; give it [`Start::FinishesAfter`].
+    ///
+    /// # Errors
+    /// As [`PodTemplate::pod`].
+    pub fn job(&self, namespace: &str, name: &str) -> Result<Job> {
+        let mut template = self.template(name);
+        template["spec"]["restartPolicy"] = json!("Never");
+        let job = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"template": template, "backoffLimit": 0}});
+        Ok(serde_json::from_value(job)?)
+    }
+
+    fn workload<K: serde::de::DeserializeOwned>(&self, namespace: &str, name: &str, mut spec: Value) -> Result<K> {
+        spec["selector"] = json!({"matchLabels": {"app": name}});
+        spec["template"] = self.template(name);
+        Ok(serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}))?)
+    }
+
+    fn template(&self, app: &str) -> Value {
+        let mut labels = self.labels.clone();
+        labels.entry("app".to_owned()).or_insert_with(|| app.to_owned());
+        json!({
+            "metadata": {"labels": labels, "annotations": self.annotations, "finalizers": self.finalizers},
+            "spec": self.spec,
+        })
+    }
+}
+
+impl Default for PodTemplate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A PodDisruptionBudget to be created.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    name: String,
+    namespace: String,
+    labels: BTreeMap<String, String>,
+    spec: Value,
+}
+
+impl Budget {
+    fn new(namespace: &str, name: &str, field: &str, value: Value) -> Self {
+        // Not setting the selector means a null one, which selects nothing.
+        Self { name: name.to_owned(), namespace: namespace.to_owned(), labels: BTreeMap::new(), spec: json!({field: value}) }
+    }
+
+    /// `minAvailable`, a number or a percentage (`"50%"`).
+    pub fn min_available(namespace: &str, name: &str, value: impl Into<Value>) -> Self {
+        Self::new(namespace, name, "minAvailable", value.into())
+    }
+
+    /// `maxUnavailable`, a number or a percentage.
+    pub fn max_unavailable(namespace: &str, name: &str, value: impl Into<Value>) -> Self {
+        Self::new(namespace, name, "maxUnavailable", value.into())
+    }
+
+    /// Selects the pods of the workload `app`.
+    #[must_use]
+    pub fn of(self, app: &str) -> Self {
+        self.selector(json!({"matchLabels": {"app": app}}))
+    }
+
+    /// Selects by any label selector, in the API's form; `{}` selects all.
+    #[must_use]
+    pub fn selector(mut self, selector: Value) -> Self {
+        self.spec["selector"] = selector;
+        self
+    }
+
+    /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
+    #[must_use]
+    pub fn always_allow_unhealthy(mut self) -> Self {
+        self.spec["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
+        self
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The API object.
+    ///
+    /// # Errors
+    /// When the selector is not one.
+    pub fn build(&self) -> Result<PodDisruptionBudget> {
+        let Self { name, namespace, labels, spec } = self;
+        Ok(serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}))?)
+    }
+}
+
+/// Waits until the workload `app` has `count` Ready pods, and gives them.
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn ready_pods(client: &Client, namespace: &str, app: &str, count: usize, deadline: Duration) -> Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    wait::until(format!("{count} Ready pods of {namespace}/{app}"), deadline, || async {
+        let all = pods.list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
+        let ready: Vec<Pod> = all.iter().filter(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none()).cloned().collect();
+        ensure!(ready.len() == count, "{} Ready of {}", ready.len(), all.len());
+        Ok(ready)
+    })
+    .await
+}
+
+/// Waits until the controller has counted the budget's pods: `observedGeneration` is current and `expectedPods` is
+/// `expected`. Gives the budget.
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn counted_budget(client: &Client, namespace: &str, name: &str, expected: i32, deadline: Duration) -> Result<PodDisruptionBudget> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    wait::until(format!("budget {namespace}/{name} to be counted"), deadline, || async {
+        let budget = budgets.get(name).await?;
+        let status = budget.status.clone().context("no status")?;
+        ensure!(status.observed_generation == budget.metadata.generation && status.expected_pods == expected, "{status:?}");
+        Ok(budget)
+    })
+    .await
+}
+
+/// Whether the pod's Ready condition is True.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The pod's phase; empty before it has one.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Waits until no object with this pod's UID exists any more (a StatefulSet makes another of the same name).
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn gone(client: &Client, pod: &Pod, deadline: Duration) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let (name, uid) = (pod.name_any(), pod.uid());
+    wait::until(format!("pod {name} to be gone"), deadline, || async {
+        let now = pods.get_opt(&name).await?.filter(|now| now.uid() == uid);
+        ensure!(now.is_none(), "deletionTimestamp {:?}, finalizers {:?}", now.as_ref().and_then(|now| now.metadata.deletion_timestamp.clone()), now.as_ref().map(|now| now.finalizers().to_vec()));
+        Ok(())
+    })
+    .await
+}
+
+/// Deletes with the pod's own grace, and does not wait.
+///
+/// # Errors
+/// When the server refuses.
+pub async fn delete(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.delete(name, &DeleteParams::default()).await.with_context(|| format!("delete pod {namespace}/{name}"))?;
+    Ok(())
+}
+
+/// Patches pod metadata: finalizers, labels or annotations.
+///
+/// # Errors
+/// When the server refuses.
+pub async fn patch_metadata(client: &Client, namespace: &str, name: &str, metadata: Value) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await.with_context(|| format!("patch pod {namespace}/{name}"))?;
+    Ok(())
+}
