@@ -4,14 +4,12 @@
 //! that the binary is linked to: what the public base image holds, from this machine.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::binaries;
 use serde_json::Value;
-use tokio::process::Command;
 
 /// The name that the Dockerfile's `RUNTIME` argument gets here.
 const BASE: &str = "localhost/nodeward-runtime";
@@ -20,19 +18,19 @@ const BASE: &str = "localhost/nodeward-runtime";
 const USER: &str = "65532:65532";
 
 /// What to build, and how large it may be.
-#[derive(Args, Clone, Debug)]
-pub struct ImageArgs {
+#[derive(clap::Args)]
+pub struct Args {
     /// The component: crate, binary and image have one name.
     #[arg(long, default_value = "drain-keeper", value_name = "NAME")]
-    pub component: String,
+    component: String,
 
     /// Fail when the image, unpacked, is larger than this.
     #[arg(long, default_value_t = 32, value_name = "MIB")]
-    pub max_mib: u64,
+    max_mib: u64,
 
     /// Fail, rather than skip, where images cannot be built.
     #[arg(long)]
-    pub require: bool,
+    require: bool,
 }
 
 /// Builds the image of a component, runs `--version` in it, and checks its size and its user.
@@ -40,46 +38,50 @@ pub struct ImageArgs {
 /// # Errors
 /// When it cannot be built, does not run, runs as root or is too large. Where images cannot be built at all, it says why
 /// and succeeds, unless `require` is set.
-pub async fn run(args: ImageArgs) -> Result<()> {
-    if let Err(reason) = provide_buildah().await {
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Err(reason) = provide_buildah() {
         ensure!(!args.require, "images cannot be built here: {reason:#}");
         println!("image: skipped: {reason:#}");
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let component = args.component.as_str();
-    let binary = built_binary(component).await?;
+    let binary = binaries::operator(component)?;
 
     let scratch = tempfile::Builder::new().prefix("nodeward-image-").tempdir()?;
-    let buildah = Buildah { store: scratch.path().join("store"), run: scratch.path().join("run") };
-    let libraries = linked_libraries(&binary).await?;
-    base_of(&buildah, &libraries, &scratch.path().join("rootfs")).await?;
+    let buildah = Buildah {
+        store: scratch.path().join("store"),
+        run: scratch.path().join("run"),
+    };
+    let libraries = linked_libraries(&binary)?;
+    base_of(&buildah, &libraries, &scratch.path().join("rootfs"))?;
 
     let context = scratch.path().join("context");
     std::fs::create_dir(&context)?;
     std::fs::copy(&binary, context.join(component))?;
     let image = format!("localhost/{component}");
-    buildah
-        .stdout(&[
-            "build",
-            "--isolation=chroot",
-            "--pull-never",
-            &format!("--build-arg=RUNTIME={BASE}"),
-            "--build-arg=BINARY_FROM=prebuilt",
-            &format!("--build-arg=COMPONENT={component}"),
-            &format!("--file={}", workspace().join("Dockerfile").display()),
-            &format!("--tag={image}"),
-            path(&context)?,
-        ])
-        .await?;
+    buildah.stdout(&[
+        "build",
+        "--isolation=chroot",
+        "--pull-never",
+        &format!("--build-arg=RUNTIME={BASE}"),
+        "--build-arg=BINARY_FROM=prebuilt",
+        &format!("--build-arg=COMPONENT={component}"),
+        &format!("--file={}", workspace().join("Dockerfile").display()),
+        &format!("--tag={image}"),
+        path(&context)?,
+    ])?;
 
-    expect_unprivileged(&buildah, &image).await?;
-    let container = buildah.stdout(&["from", "--pull-never", &image]).await?;
-    let version = buildah.stdout(&["run", "--isolation=chroot", &container, "--", "/operator", "--version"]).await?;
+    expect_unprivileged(&buildah, &image)?;
+    let container = buildah.stdout(&["from", "--pull-never", &image])?;
+    let version = buildah.stdout(&["run", "--isolation=chroot", &container, "--", "/operator", "--version"])?;
     let expected = format!("{component} {}", env!("CARGO_PKG_VERSION"));
-    ensure!(version == expected, "the image's --version says {version:?}, not {expected:?}");
+    ensure!(
+        version == expected,
+        "the image's --version says {version:?}, not {expected:?}"
+    );
 
     let archive = scratch.path().join("image.tar");
-    buildah.stdout(&["push", "--quiet", &image, &format!("oci-archive:{}", archive.display())]).await?;
+    buildah.stdout(&["push", "--quiet", &image, &format!("oci-archive:{}", archive.display())])?;
     let binary_size = size(&binary)?;
     let unpacked = libraries.iter().map(|library| size(library)).sum::<Result<u64>>()? + binary_size;
     println!(
@@ -89,8 +91,12 @@ pub async fn run(args: ImageArgs) -> Result<()> {
         mib(size(&archive)?),
         args.max_mib
     );
-    ensure!(unpacked <= args.max_mib << 20, "the image is larger than its limit of {} MiB", args.max_mib);
-    Ok(())
+    ensure!(
+        unpacked <= args.max_mib << 20,
+        "the image is larger than its limit of {} MiB",
+        args.max_mib
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A buildah with a store of its own, which goes with the directory that it is in.
@@ -101,99 +107,96 @@ struct Buildah {
 
 impl Buildah {
     /// Runs buildah to its end; gives its standard output, trimmed.
-    async fn stdout(&self, args: &[&str]) -> Result<String> {
+    fn stdout(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new("buildah");
-        command.arg("--root").arg(&self.store).arg("--runroot").arg(&self.run).args(["--storage-driver", "vfs"]).args(args);
-        stdout(command).await.with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
+        command
+            .arg("--root")
+            .arg(&self.store)
+            .arg("--runroot")
+            .arg(&self.run)
+            .args(["--storage-driver", "vfs"])
+            .args(args);
+        stdout(command).with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
     }
 }
 
 /// Makes sure that buildah is there; the error says what to do where it cannot be had.
-async fn provide_buildah() -> Result<()> {
-    let root = stdout_of("id", &["-u"]).await? == "0";
-    ensure!(root, "building an image without an engine needs root (a chroot); run it as root, or build the Dockerfile with yours");
-    if stdout_of("buildah", &["--version"]).await.is_ok() {
+fn provide_buildah() -> Result<()> {
+    let root = stdout_of("id", &["-u"])? == "0";
+    ensure!(
+        root,
+        "building an image without an engine needs root (a chroot); run it as root, or build the Dockerfile with yours"
+    );
+    if stdout_of("buildah", &["--version"]).is_ok() {
         return Ok(());
     }
-    ensure!(Path::new("/etc/debian_version").exists(), "buildah is missing; install it with this system's package manager");
+    ensure!(
+        Path::new("/etc/debian_version").exists(),
+        "buildah is missing; install it with this system's package manager"
+    );
     println!("image: installing Debian's buildah");
     let mut install = Command::new("sh");
-    install.args(["-c", "apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah"]);
+    install.args([
+        "-c",
+        "apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah",
+    ]);
     install.env("DEBIAN_FRONTEND", "noninteractive");
-    stdout(install).await.context("install buildah")?;
+    stdout(install).context("install buildah")?;
     Ok(())
 }
 
-/// The component's release binary, built if it is not up to date.
-async fn built_binary(component: &str) -> Result<PathBuf> {
-    println!("image: building {component} (release)");
-    let component = component.to_owned();
-    tokio::task::spawn_blocking(move || {
-        let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--release", "--locked", "--package", &component, "--bin", &component])
-            .arg("--message-format=json-render-diagnostics")
-            .current_dir(workspace())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let messages = cargo.stdout.take().context("cargo's output")?;
-        let mut binary = None;
-        for line in BufReader::new(messages).lines() {
-            let message: Value = serde_json::from_str(&line?)?;
-            if let Some(executable) = message["executable"].as_str() {
-                binary = Some(PathBuf::from(executable));
-            }
-        }
-        ensure!(cargo.wait()?.success(), "{component} does not build");
-        binary.with_context(|| format!("cargo named no binary of {component}"))
-    })
-    .await?
-}
-
 /// The shared libraries that the binary is linked to, the loader among them.
-async fn linked_libraries(binary: &Path) -> Result<BTreeSet<PathBuf>> {
-    let libraries = paths_in_ldd(&stdout_of("ldd", &[path(binary)?]).await?);
+fn linked_libraries(binary: &Path) -> Result<BTreeSet<PathBuf>> {
+    let libraries = paths_in_ldd(&stdout_of("ldd", &[path(binary)?])?);
     ensure!(!libraries.is_empty(), "ldd names no library of {}", binary.display());
     Ok(libraries)
 }
 
 /// The files that ldd's output names.
 fn paths_in_ldd(output: &str) -> BTreeSet<PathBuf> {
-    output.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
+    output
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// Makes the image [`BASE`] of these files alone.
-async fn base_of(buildah: &Buildah, files: &BTreeSet<PathBuf>, rootfs: &Path) -> Result<()> {
+fn base_of(buildah: &Buildah, files: &BTreeSet<PathBuf>, rootfs: &Path) -> Result<()> {
     for file in files {
         let copy = rootfs.join(file.strip_prefix("/")?);
         std::fs::create_dir_all(copy.parent().context("a file stands in a directory")?)?;
         std::fs::copy(file, copy)?;
     }
-    let container = buildah.stdout(&["from", "scratch"]).await?;
-    buildah.stdout(&["copy", &container, path(rootfs)?, "/"]).await?;
-    buildah.stdout(&["commit", "--quiet", "--rm", &container, BASE]).await?;
+    let container = buildah.stdout(&["from", "scratch"])?;
+    buildah.stdout(&["copy", &container, path(rootfs)?, "/"])?;
+    buildah.stdout(&["commit", "--quiet", "--rm", &container, BASE])?;
     Ok(())
 }
 
 /// Fails unless the image runs as [`USER`].
-async fn expect_unprivileged(buildah: &Buildah, image: &str) -> Result<()> {
-    let inspected: Value = serde_json::from_str(&buildah.stdout(&["inspect", "--type=image", image]).await?)?;
+fn expect_unprivileged(buildah: &Buildah, image: &str) -> Result<()> {
+    let inspected: Value = serde_json::from_str(&buildah.stdout(&["inspect", "--type=image", image])?)?;
     let user = inspected["OCIv1"]["config"]["User"].as_str();
     ensure!(user == Some(USER), "the image runs as {user:?}, not as {USER}");
     Ok(())
 }
 
-async fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
+fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(args);
-    stdout(command).await.with_context(|| program.to_owned())
+    stdout(command).with_context(|| program.to_owned())
 }
 
 /// Runs a command to its end; gives its standard output, trimmed. The error holds what it wrote to standard error.
-async fn stdout(mut command: Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await?;
-    if !output.status.success() {
-        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
+fn stdout(mut command: Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
@@ -202,11 +205,14 @@ fn workspace() -> PathBuf {
 }
 
 fn path(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 fn size(file: &Path) -> Result<u64> {
-    Ok(std::fs::metadata(file).with_context(|| file.display().to_string())?.len())
+    Ok(std::fs::metadata(file)
+        .with_context(|| file.display().to_string())?
+        .len())
 }
 
 /// Bytes as MiB with one decimal.
