@@ -107,3 +107,66 @@ reasons! {
         Open => "is being drained",
     }
 }
+
+reasons! {
+    /// What was done to a pod.
+    ActReason {
+        /// The eviction API accepted its eviction.
+        Evicted => "was evicted",
+        /// Its budget refused, and it was deleted with its own grace.
+        BudgetOverridden => "was deleted over its budget's refusal",
+        /// Its finalizers were removed.
+        FinalizersRemoved => "lost its finalizers",
+        /// It was deleted without grace.
+        DeletedWithoutGrace => "was deleted without grace",
+    }
+}
+
+reasons! {
+    /// What became of a drain.
+    DrainReason {
+        /// Everything that may be done has been, and pods still block it.
+        DrainFailed => "has failed to drain",
+        /// Something that the drain depends on could not be read as it is meant.
+        Unreadable => "depends on something that cannot be read",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Event and condition reasons are CamelCase of at most 128 characters, and label values of a metric must differ.
+    #[test]
+    fn every_reason_has_one_spelling_that_the_api_accepts_and_an_explanation() {
+        macro_rules! all {
+            ($($name:ident),+) => {
+                [$($name::ALL.iter().map(|r| (r.as_str(), r.explanation(), r.to_string())).collect::<Vec<_>>()),+].concat()
+            };
+        }
+        let reasons = all!(BlockerReason, GateReason, ActReason, DrainReason);
+        for (text, explanation, shown) in &reasons {
+            assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
+            assert!(
+                text.bytes().all(|c| c.is_ascii_alphanumeric()) && text.len() <= 128,
+                "{text}"
+            );
+            assert!(
+                !explanation.is_empty() && !explanation.ends_with('.'),
+                "{text}: {explanation}"
+            );
+            assert_eq!(shown, text);
+        }
+        let spellings: BTreeSet<_> = reasons.iter().map(|(text, ..)| text).collect();
+        assert_eq!(spellings.len(), reasons.len());
+    }
+
+    #[test]
+    fn a_reason_is_stored_as_it_is_spelled() {
+        for reason in BlockerReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+    }
+}

@@ -1,6 +1,14 @@
 //! The pure decisions of Nodeward. No I/O, no clock, no async runtime, no Kubernetes client: `now` is a parameter, and
 //! what was observed comes in as plain values.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "a table's rows are written where they are used"
+    )
+)]
+
 pub mod budget;
 pub mod deadline;
 pub mod duration;

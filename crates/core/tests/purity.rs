@@ -1,0 +1,88 @@
+//! The decisions stay pure: whoever reads, tests or reuses them needs no cluster, no async runtime and no clock.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use rstest::rstest;
+
+/// Crates by which I/O or an async runtime would come in.
+const IMPURE: [&str; 8] = [
+    "kube",
+    "kube-client",
+    "kube-runtime",
+    "tokio",
+    "hyper",
+    "reqwest",
+    "axum",
+    "nodeward-runtime",
+];
+
+/// Everything that a package is built from, directly or not; what only its tests use does not count.
+fn dependencies_of(package: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--locked",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
+        .args(["--format", "{p}", "--package", package])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "cargo tree: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let listing = String::from_utf8(output.stdout).unwrap();
+    let names: BTreeSet<String> = listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    assert!(names.contains(package), "{listing}");
+    names
+}
+
+fn impure_dependencies_of(package: &str) -> Vec<&'static str> {
+    let dependencies = dependencies_of(package);
+    IMPURE.into_iter().filter(|name| dependencies.contains(*name)).collect()
+}
+
+#[rstest]
+#[case("nodeward-api")]
+#[case("nodeward-core")]
+fn the_pure_crates_depend_on_no_client_and_no_async_runtime(#[case] package: &str) {
+    assert_eq!(impure_dependencies_of(package), Vec::<&str>::new());
+}
+
+/// The check above can fail: it finds what the shell is made of.
+#[test]
+fn the_check_finds_client_and_async_runtime_where_they_are() {
+    let found = impure_dependencies_of("nodeward-runtime");
+    for expected in ["kube", "kube-client", "tokio"] {
+        assert!(found.contains(&expected), "{found:?}");
+    }
+}
+
+/// The clock and the file system need no dependency; the lints that keep them out stand in this crate's own clippy.toml,
+/// where a file further up no longer counts.
+#[test]
+fn the_clock_and_the_file_system_are_kept_out_by_a_lint() {
+    let lints = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("clippy.toml")).unwrap();
+    for method in [
+        "jiff::Timestamp::now",
+        "std::time::SystemTime::now",
+        "std::time::Instant::now",
+    ] {
+        assert!(lints.contains(&format!("{method:?}")), "{method}");
+    }
+    assert!(lints.contains("disallowed-methods"));
+}
