@@ -105,7 +105,9 @@ impl Requests {
     pub fn by_verb_and_resource(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for request in &self.0 {
-            *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+            *counts
+                .entry(format!("{} {}", request.verb, request.resource))
+                .or_default() += 1;
         }
         counts
     }
@@ -207,12 +209,21 @@ impl Event {
         if opened != (self.verb == "watch" && !refused_watch) {
             return None;
         }
-        let ObjectRef { resource, subresource, namespace, name } = self.object_ref;
+        let ObjectRef {
+            resource,
+            subresource,
+            namespace,
+            name,
+        } = self.object_ref;
         Some(AuditedRequest {
             user: self.user.username,
             user_agent: self.user_agent,
             verb: self.verb,
-            resource: if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") },
+            resource: if subresource.is_empty() {
+                resource
+            } else {
+                format!("{resource}/{subresource}")
+            },
             namespace,
             name,
             uri: self.request_uri,

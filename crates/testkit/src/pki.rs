@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 
 /// A certificate with its private key, both PEM.
 pub struct Identity {
@@ -23,12 +25,21 @@ impl Authority {
     /// Makes a new authority; nothing outside the process knows its key.
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, "nodeward-testbed-ca");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "nodeward-testbed-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let key = KeyPair::generate()?;
         let cert = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), cert })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            cert,
+        })
     }
 
     /// The authority's certificate, PEM.
@@ -38,7 +49,14 @@ impl Authority {
 
     /// A serving certificate for loopback.
     pub fn serving(&self, name: &str) -> Result<Identity> {
-        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"];
+        let names = [
+            "localhost",
+            "127.0.0.1",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "10.96.0.1",
+        ];
         let mut params = CertificateParams::new(names.map(String::from).to_vec())?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -58,7 +76,10 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Identity { cert, key: key.serialize_pem() })
+        Ok(Identity {
+            cert,
+            key: key.serialize_pem(),
+        })
     }
 }
 

@@ -1,10 +1,9 @@
 //! The command line of each part.
 
-
 use anyhow::Result;
 
-use super::options::{AuditScope, Options};
 use super::layout::Layout;
+use super::options::{AuditScope, Options};
 use crate::process::Process;
 use crate::toolchain::Toolchain;
 
@@ -31,33 +30,82 @@ fn etcd(tools: &Toolchain, layout: &Layout, options: &Options) -> Process {
     let client = layout.etcd_url();
     let peer = format!("http://127.0.0.1:{}", layout.etcd_peer_port);
     Process::new("etcd", &tools.etcd, layout.log("etcd"))
-        .args(["--name=testbed", "--unsafe-no-fsync", "--log-level=warn", "--auto-compaction-retention=0"])
-        .args([flag("data-dir", layout.dir.join("etcd").display()), flag("quota-backend-bytes", options.etcd_quota_bytes)])
-        .args([flag("listen-client-urls", &client), flag("advertise-client-urls", &client)])
-        .args([flag("listen-peer-urls", &peer), flag("initial-advertise-peer-urls", &peer), format!("--initial-cluster=testbed={peer}")])
+        .args([
+            "--name=testbed",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            "--auto-compaction-retention=0",
+        ])
+        .args([
+            flag("data-dir", layout.dir.join("etcd").display()),
+            flag("quota-backend-bytes", options.etcd_quota_bytes),
+        ])
+        .args([
+            flag("listen-client-urls", &client),
+            flag("advertise-client-urls", &client),
+        ])
+        .args([
+            flag("listen-peer-urls", &peer),
+            flag("initial-advertise-peer-urls", &peer),
+            format!("--initial-cluster=testbed={peer}"),
+        ])
 }
 
 fn apiserver(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {
     let pki = |name: &str| layout.dir.join("pki").join(name).display().to_string();
     let (reads, writes) = options.max_inflight;
     let mut process = Process::new("kube-apiserver", &tools.kube_apiserver, layout.log("kube-apiserver"))
-        .args([flag("etcd-servers", layout.etcd_url()), "--bind-address=127.0.0.1".into(), "--advertise-address=127.0.0.1".into()])
-        .args([flag("secure-port", layout.apiserver_port), flag("cert-dir", layout.dir.join("pki").display())])
+        .args([
+            flag("etcd-servers", layout.etcd_url()),
+            "--bind-address=127.0.0.1".into(),
+            "--advertise-address=127.0.0.1".into(),
+        ])
+        .args([
+            flag("secure-port", layout.apiserver_port),
+            flag("cert-dir", layout.dir.join("pki").display()),
+        ])
         // The address is a loopback one, which an Endpoints object may not name.
-        .args(["--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"])
-        .args([flag("tls-cert-file", pki("apiserver.crt")), flag("tls-private-key-file", pki("apiserver.key"))])
-        .args([flag("client-ca-file", pki("ca.crt")), "--authorization-mode=Node,RBAC".into()])
-        .args([flag("service-account-key-file", pki("service-account.pub")), flag("service-account-signing-key-file", pki("service-account.key"))])
-        .args(["--service-account-issuer=https://kubernetes.default.svc", "--profiling=false", "--v=1"])
-        .args([flag("max-requests-inflight", reads), flag("max-mutating-requests-inflight", writes)])
+        .args([
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--allow-privileged=true",
+        ])
+        .args([
+            flag("tls-cert-file", pki("apiserver.crt")),
+            flag("tls-private-key-file", pki("apiserver.key")),
+        ])
+        .args([
+            flag("client-ca-file", pki("ca.crt")),
+            "--authorization-mode=Node,RBAC".into(),
+        ])
+        .args([
+            flag("service-account-key-file", pki("service-account.pub")),
+            flag("service-account-signing-key-file", pki("service-account.key")),
+        ])
+        .args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--profiling=false",
+            "--v=1",
+        ])
+        .args([
+            flag("max-requests-inflight", reads),
+            flag("max-mutating-requests-inflight", writes),
+        ])
         .args(&options.apiserver_flags);
     if let Some(policy) = audit_policy(options.audit) {
         let file = layout.dir.join("audit-policy.yaml");
         std::fs::write(&file, policy)?;
         // Blocking: an event is in the file when its request has ended.
         process = process
-            .args([flag("audit-policy-file", file.display()), flag("audit-log-path", layout.audit_log().display())])
-            .args(["--audit-log-mode=blocking", "--audit-log-maxsize=100000", "--audit-log-format=json"]);
+            .args([
+                flag("audit-policy-file", file.display()),
+                flag("audit-log-path", layout.audit_log().display()),
+            ])
+            .args([
+                "--audit-log-mode=blocking",
+                "--audit-log-maxsize=100000",
+                "--audit-log-format=json",
+            ]);
     }
     Ok(process)
 }
@@ -76,37 +124,91 @@ fn audit_policy(scope: AuditScope) -> Option<String> {
 fn controller_manager(tools: &Toolchain, layout: &Layout, options: &Options) -> Process {
     let grace = options.node_monitor_grace;
     let pki = layout.dir.join("pki");
-    Process::new("kube-controller-manager", &tools.kube_controller_manager, layout.log("kube-controller-manager"))
-        .args([flag("kubeconfig", layout.kubeconfig("kube-controller-manager").display()), flag("controllers", options.controllers.join(","))])
-        .args(["--leader-elect=false", "--secure-port=0", "--profiling=false", "--kube-api-qps=1000", "--kube-api-burst=2000", "--v=1"])
-        .args([flag("service-account-private-key-file", pki.join("service-account.key").display()), flag("root-ca-file", pki.join("ca.crt").display())])
-        .args([format!("--node-monitor-grace-period={}ms", grace.as_millis()), format!("--node-startup-grace-period={}ms", grace.as_millis())])
-        .args(["--node-monitor-period=1s", "--node-eviction-rate=100", "--unhealthy-zone-threshold=1", "--terminated-pod-gc-threshold=0"])
-        .args(["--concurrent-deployment-syncs=10", "--concurrent-replicaset-syncs=20", "--concurrent-namespace-syncs=20", "--namespace-sync-period=10s"])
+    Process::new(
+        "kube-controller-manager",
+        &tools.kube_controller_manager,
+        layout.log("kube-controller-manager"),
+    )
+    .args([
+        flag("kubeconfig", layout.kubeconfig("kube-controller-manager").display()),
+        flag("controllers", options.controllers.join(",")),
+    ])
+    .args([
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--profiling=false",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        "--v=1",
+    ])
+    .args([
+        flag(
+            "service-account-private-key-file",
+            pki.join("service-account.key").display(),
+        ),
+        flag("root-ca-file", pki.join("ca.crt").display()),
+    ])
+    .args([
+        format!("--node-monitor-grace-period={}ms", grace.as_millis()),
+        format!("--node-startup-grace-period={}ms", grace.as_millis()),
+    ])
+    .args([
+        "--node-monitor-period=1s",
+        "--node-eviction-rate=100",
+        "--unhealthy-zone-threshold=1",
+        "--terminated-pod-gc-threshold=0",
+    ])
+    .args([
+        "--concurrent-deployment-syncs=10",
+        "--concurrent-replicaset-syncs=20",
+        "--concurrent-namespace-syncs=20",
+        "--namespace-sync-period=10s",
+    ])
 }
 
 fn scheduler(tools: &Toolchain, layout: &Layout) -> Process {
     Process::new("kube-scheduler", &tools.kube_scheduler, layout.log("kube-scheduler"))
         .args([flag("kubeconfig", layout.kubeconfig("kube-scheduler").display())])
-        .args(["--leader-elect=false", "--secure-port=0", "--profiling=false", "--kube-api-qps=1000", "--kube-api-burst=2000", "--v=1"])
+        .args([
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--profiling=false",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+            "--v=1",
+        ])
 }
 
 fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {
-    let lease = options.node_lease.unwrap_or(options.node_monitor_grace).as_secs().max(4);
+    let lease = options
+        .node_lease
+        .unwrap_or(options.node_monitor_grace)
+        .as_secs()
+        .max(4);
     let n = options.kwok_parallelism;
     let config = layout.dir.join("kwok.yaml");
     let head = format!(
         "apiVersion: config.kwok.x-k8s.io/v1alpha1\nkind: KwokConfiguration\noptions:\n  cidr: 10.128.0.0/9\n  nodeIP: 10.0.0.1\n  manageNodesWithLabelSelector: {label}=kwok\n  nodeLeaseDurationSeconds: {lease}\n  podPlayStageParallelism: {n}\n  nodePlayStageParallelism: {n}\n  nodeLeaseParallelism: {n}\n  podsOnNodeSyncParallelism: {n}\n",
         label = crate::fleet::KUBELET_LABEL,
     );
-    std::fs::write(&config, [head.as_str(), include_str!("../../stages/node.yaml"), include_str!("../../stages/pod.yaml")].join("---\n"))?;
+    std::fs::write(
+        &config,
+        [
+            head.as_str(),
+            include_str!("../../stages/node.yaml"),
+            include_str!("../../stages/pod.yaml"),
+        ]
+        .join("---\n"),
+    )?;
     Ok(Process::new("kwok", &tools.kwok, layout.log("kwok"))
-        .args([flag("config", config.display()), flag("kubeconfig", layout.kubeconfig("kwok").display())])
+        .args([
+            flag("config", config.display()),
+            flag("kubeconfig", layout.kubeconfig("kwok").display()),
+        ])
         // Else it would look for a configuration of the user's.
         .env("KWOK_WORKDIR", layout.dir.join("kwok"))
         .env("HOME", &layout.dir))
 }
-
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")

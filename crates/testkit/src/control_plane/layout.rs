@@ -22,7 +22,12 @@ impl Layout {
         for sub in ["pki", "log", "kubeconfig"] {
             std::fs::create_dir_all(dir.join(sub)).with_context(|| format!("create {}", dir.display()))?;
         }
-        let layout = Self { dir: dir.to_owned(), apiserver_port: ports::free()?, etcd_port: ports::free()?, etcd_peer_port: ports::free()? };
+        let layout = Self {
+            dir: dir.to_owned(),
+            apiserver_port: ports::free()?,
+            etcd_port: ports::free()?,
+            etcd_peer_port: ports::free()?,
+        };
         layout.write_certificates(authority)?;
         Ok(layout)
     }

@@ -85,7 +85,15 @@ impl Options {
     /// For thousands of nodes: only the controllers that put the cordon's taint, keep budgets and make
     /// ServiceAccounts; nodes are never found silent, so their leases need next to no renewal; pods name their node.
     pub fn scale() -> Self {
-        let needed = ["disruption-controller", "namespace-controller", "node-lifecycle-controller", "replicaset-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller", "serviceaccount-token-controller"];
+        let needed = [
+            "disruption-controller",
+            "namespace-controller",
+            "node-lifecycle-controller",
+            "replicaset-controller",
+            "root-ca-certificate-publisher-controller",
+            "serviceaccount-controller",
+            "serviceaccount-token-controller",
+        ];
         Self {
             node_monitor_grace: Duration::from_secs(24 * 3600),
             node_lease: Some(Duration::from_secs(12 * 3600)),
@@ -100,7 +108,10 @@ impl Options {
     /// The same with the data in `dir`.
     #[must_use]
     pub fn in_dir(self, dir: impl Into<PathBuf>) -> Self {
-        Self { dir: Some(dir.into()), ..self }
+        Self {
+            dir: Some(dir.into()),
+            ..self
+        }
     }
 
     /// The same with another audit scope.
@@ -112,6 +123,9 @@ impl Options {
     /// The same with another time after which a silent node is Unknown.
     #[must_use]
     pub fn node_monitor_grace(self, node_monitor_grace: Duration) -> Self {
-        Self { node_monitor_grace, ..self }
+        Self {
+            node_monitor_grace,
+            ..self
+        }
     }
 }
