@@ -110,3 +110,119 @@ pub fn belongs_to_node(pod: &PodView) -> bool {
 pub fn must_not_run_twice(pod: &PodView) -> bool {
     pod.has_persistent_volume || matches!(pod.owner, Owner::StatefulSet | Owner::Foreign)
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(metadata: Value, spec: Value, status: Value) -> PodView {
+        let mut pod = json!({ "metadata": metadata, "spec": spec, "status": status });
+        pod["metadata"]["namespace"] = "shop".into();
+        pod["metadata"]["name"] = "web-0".into();
+        pod["spec"]["containers"] = json!([]);
+        PodView::project(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn owned_by(api_version: &str, kind: &str) -> PodView {
+        let owner = json!([{ "apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true }]);
+        pod(json!({ "ownerReferences": owner }), json!({}), json!({}))
+    }
+
+    fn with_finalizers(finalizers: &[&str]) -> PodView {
+        pod(json!({ "finalizers": finalizers }), json!({}), json!({}))
+    }
+
+    fn protected() -> Vec<String> {
+        vec![
+            "batch.kubernetes.io/job-tracking".to_owned(),
+            "foregroundDeletion".to_owned(),
+        ]
+    }
+
+    #[rstest]
+    #[case::none(&[], &[], false, false)]
+    #[case::ordinary(&["a.io/x"], &["a.io/x"], true, true)]
+    #[case::protected_only(&["foregroundDeletion"], &[], true, false)]
+    #[case::both_protected(&["foregroundDeletion", "batch.kubernetes.io/job-tracking"], &[], true, false)]
+    #[case::mixed(&["foregroundDeletion", "b.io/y", "a.io/x"], &["b.io/y", "a.io/x"], true, true)]
+    #[case::a_longer_name_is_another_finalizer(&["foregroundDeletion.io"], &["foregroundDeletion.io"], true, true)]
+    fn only_unprotected_finalizers_are_removable(
+        #[case] finalizers: &[&str],
+        #[case] removable: &[&str],
+        #[case] kept: bool,
+        #[case] has_removable: bool,
+    ) {
+        let pod = with_finalizers(finalizers);
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: false,
+            protected_finalizers: &protected(),
+        };
+        assert_eq!(subject.removable_finalizers(), removable);
+        assert_eq!(KEPT_BY_FINALIZERS.holds(&subject), kept);
+        assert_eq!(HAS_REMOVABLE_FINALIZERS.holds(&subject), has_removable);
+    }
+
+    #[rstest]
+    #[case::finished(FINISHED, pod(json!({}), json!({}), json!({ "phase": "Succeeded" })), true)]
+    #[case::failed(FINISHED, pod(json!({}), json!({}), json!({ "phase": "Failed" })), true)]
+    #[case::running(FINISHED, pod(json!({}), json!({}), json!({ "phase": "Running" })), false)]
+    #[case::terminating(TERMINATING, pod(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), json!({}), json!({})), true)]
+    #[case::not_terminating(TERMINATING, with_finalizers(&["a.io/x"]), false)]
+    fn a_predicate_and_its_negation_say_opposite_things(
+        #[case] predicate: Predicate,
+        #[case] pod: PodView,
+        #[case] holds: bool,
+    ) {
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: false,
+            protected_finalizers: &[],
+        };
+        assert_eq!(predicate.holds(&subject), holds);
+        assert_eq!(Requirement::Is(predicate).is_met_by(&subject), holds);
+        assert_eq!(Requirement::IsNot(predicate).is_met_by(&subject), !holds);
+    }
+
+    #[rstest]
+    fn coverage_is_what_the_caller_knows(#[values(true, false)] covered: bool) {
+        let pod = with_finalizers(&[]);
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: covered,
+            protected_finalizers: &[],
+        };
+        assert_eq!(COVERED_BY_BUDGET.holds(&subject), covered);
+    }
+
+    #[test]
+    fn a_predicate_shows_its_name() {
+        assert_eq!(format!("{:?}", Requirement::IsNot(FINISHED)), "IsNot(finished)");
+    }
+
+    #[rstest]
+    #[case::daemon_set(owned_by("apps/v1", "DaemonSet"), true)]
+    #[case::mirror(pod(json!({ "annotations": { "kubernetes.io/config.mirror": "h" } }), json!({}), json!({})), true)]
+    #[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
+    #[case::unmanaged(with_finalizers(&[]), false)]
+    // A DaemonSet of another group is not one that drains leave alone.
+    #[case::foreign_daemon_set(owned_by("apps.kruise.io/v1", "DaemonSet"), false)]
+    fn daemon_sets_and_mirrors_belong_to_their_node(#[case] pod: PodView, #[case] belongs: bool) {
+        assert_eq!(belongs_to_node(&pod), belongs);
+    }
+
+    #[rstest]
+    #[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true)]
+    #[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
+    #[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
+    #[case::job(owned_by("batch/v1", "Job"), false)]
+    #[case::unmanaged(with_finalizers(&[]), false)]
+    #[case::claim(pod(json!({}), json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }] }), json!({})), true)]
+    #[case::empty_dir(pod(json!({}), json!({ "volumes": [{ "name": "v", "emptyDir": {} }] }), json!({})), false)]
+    fn state_identity_and_foreign_owners_must_not_run_twice(#[case] pod: PodView, #[case] must_not: bool) {
+        assert_eq!(must_not_run_twice(&pod), must_not);
+    }
+}

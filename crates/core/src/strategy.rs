@@ -182,3 +182,235 @@ impl Strategy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pod::PodView;
+
+    /// The drain's start; every other moment below is in minutes after it.
+    const START: i64 = 1_767_225_600;
+
+    const WAITS: Waits = Waits {
+        time_out: SignedDuration::from_mins(45),
+        expected_drain: SignedDuration::from_mins(8),
+        budget_force: SignedDuration::from_mins(60),
+        force_after: SignedDuration::from_mins(5),
+    };
+
+    fn minute(minutes: i64) -> Timestamp {
+        Timestamp::from_second(START + minutes * 60).unwrap()
+    }
+
+    /// A running pod that was created an hour before the drain.
+    fn pod(metadata: Value, phase: &str) -> PodView {
+        let mut pod = json!({
+            "metadata": { "namespace": "shop", "name": "web-0", "creationTimestamp": minute(-60).to_string() },
+            "status": { "phase": phase },
+        });
+        for (key, value) in metadata.as_object().unwrap() {
+            pod["metadata"][key] = value.clone();
+        }
+        PodView::project(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn running() -> PodView {
+        pod(json!({}), "Running")
+    }
+
+    /// Terminates: its delete was asked for `grace` minutes before `deadline`.
+    fn terminating(deadline: i64, grace: i64, finalizers: &[&str]) -> PodView {
+        let metadata = json!({
+            "deletionTimestamp": minute(deadline).to_string(),
+            "deletionGracePeriodSeconds": grace * 60,
+            "finalizers": finalizers,
+        });
+        pod(metadata, "Running")
+    }
+
+    fn protected() -> Vec<String> {
+        vec!["foregroundDeletion".to_owned()]
+    }
+
+    fn of(pod: &PodView, covered_by_budget: bool) -> Option<&'static Strategy> {
+        Strategy::for_subject(&Subject {
+            pod,
+            covered_by_budget,
+            protected_finalizers: &protected(),
+        })
+    }
+
+    use StrategyName::{Delete, Finalizer, PdbDelete, PdbFinalizer, PdbStuckTerminating, StuckTerminating};
+
+    #[rstest]
+    #[case::running(running(), Some((Delete, Remedy::Evict)), Some((PdbDelete, Remedy::EvictOrDelete)))]
+    #[case::pending(pod(json!({}), "Pending"), Some((Delete, Remedy::Evict)), Some((PdbDelete, Remedy::EvictOrDelete)))]
+    #[case::unknown(pod(json!({}), "Unknown"), Some((Delete, Remedy::Evict)), Some((PdbDelete, Remedy::EvictOrDelete)))]
+    // Finalizers are removed from terminating pods only.
+    #[case::running_with_finalizers(
+        pod(json!({ "finalizers": ["a.io/x"] }), "Running"),
+        Some((Delete, Remedy::Evict)),
+        Some((PdbDelete, Remedy::EvictOrDelete))
+    )]
+    #[case::terminating(
+        terminating(0, 1, &[]),
+        Some((StuckTerminating, Remedy::DeleteNow)),
+        Some((PdbStuckTerminating, Remedy::DeleteNow))
+    )]
+    #[case::terminating_with_finalizers(
+        terminating(0, 1, &["a.io/x"]),
+        Some((Finalizer, Remedy::RemoveFinalizers)),
+        Some((PdbFinalizer, Remedy::RemoveFinalizers))
+    )]
+    #[case::terminating_with_protected_ones_among_others(
+        terminating(0, 1, &["foregroundDeletion", "a.io/x"]),
+        Some((Finalizer, Remedy::RemoveFinalizers)),
+        Some((PdbFinalizer, Remedy::RemoveFinalizers))
+    )]
+    // Neither is its finalizer removed, nor is it deleted past it.
+    #[case::terminating_with_protected_ones_only(terminating(0, 1, &["foregroundDeletion"]), None, None)]
+    // A finished pod keeps no drain waiting, and is nothing to delete.
+    #[case::succeeded(pod(json!({}), "Succeeded"), None, None)]
+    #[case::failed(pod(json!({}), "Failed"), None, None)]
+    #[case::finished_with_finalizers(pod(json!({ "finalizers": ["a.io/x"] }), "Succeeded"), None, None)]
+    // One that terminates does block a drain, finished or not.
+    #[case::finished_and_terminating(
+        pod(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), "Succeeded"),
+        Some((StuckTerminating, Remedy::DeleteNow)),
+        Some((PdbStuckTerminating, Remedy::DeleteNow))
+    )]
+    #[case::finished_and_terminating_with_finalizers(
+        pod(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.io/x"] }), "Failed"),
+        Some((Finalizer, Remedy::RemoveFinalizers)),
+        Some((PdbFinalizer, Remedy::RemoveFinalizers))
+    )]
+    fn a_pod_has_the_one_strategy_that_fits_it_as_it_stands(
+        #[case] pod: PodView,
+        #[case] without_budget: Option<(StrategyName, Remedy)>,
+        #[case] with_budget: Option<(StrategyName, Remedy)>,
+    ) {
+        let found = |covered| of(&pod, covered).map(|strategy| (strategy.name, strategy.remedy));
+        assert_eq!(found(false), without_budget);
+        assert_eq!(found(true), with_budget);
+    }
+
+    #[rstest]
+    #[case::without_budget(running(), false, 45)]
+    #[case::with_budget(running(), true, 68)]
+    // A pod's deadline counts from the later of the drain's start and its own creation.
+    #[case::created_after_the_start(pod(json!({ "creationTimestamp": minute(10).to_string() }), "Running"), false, 55)]
+    #[case::created_after_the_start_with_budget(pod(json!({ "creationTimestamp": minute(10).to_string() }), "Running"), true, 78)]
+    // Within the wait its grace changes nothing.
+    #[case::terminating_early(terminating(30, 1, &[]), false, 45)]
+    // Beyond the wait its grace still is its own.
+    #[case::terminating_with_a_long_grace(terminating(90, 60, &[]), false, 90)]
+    #[case::finalizers_early(terminating(30, 1, &["a.io/x"]), false, 45)]
+    #[case::finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), false, 90)]
+    #[case::covered_finalizers_early(terminating(30, 1, &["a.io/x"]), true, 68)]
+    #[case::covered_finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), true, 90)]
+    // `forceAfter` holds for the last row only, and counts from when the delete was asked for.
+    #[case::covered_terminating_early(terminating(30, 1, &[]), true, 68)]
+    #[case::covered_deleted_at_the_deadline(terminating(69, 1, &[]), true, 73)]
+    #[case::covered_with_a_grace_beyond_force_after(terminating(88, 20, &[]), true, 88)]
+    #[case::uncovered_deleted_at_the_deadline(terminating(46, 1, &[]), false, 46)]
+    #[case::covered_finalizers_deleted_at_the_deadline(terminating(69, 1, &["a.io/x"]), true, 69)]
+    fn a_strategy_falls_due(#[case] pod: PodView, #[case] covered: bool, #[case] minutes: i64) {
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: covered,
+            protected_finalizers: &protected(),
+        };
+        let strategy = Strategy::for_subject(&subject).unwrap();
+        assert_eq!(strategy.due(&subject, minute(0), &WAITS), minute(minutes));
+    }
+
+    /// `PDBForceDrainTimeout: 0` is legal, and means `expectedNodeDrainTime` alone.
+    #[test]
+    fn a_budget_wait_of_zero_leaves_the_expected_drain_time() {
+        let pod = running();
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: true,
+            protected_finalizers: &[],
+        };
+        let waits = Waits {
+            budget_force: SignedDuration::ZERO,
+            ..WAITS
+        };
+        let strategy = Strategy::for_subject(&subject).unwrap();
+        assert_eq!(strategy.due(&subject, minute(0), &waits), minute(8));
+    }
+
+    #[test]
+    fn waits_beyond_the_calendar_never_fall_due() {
+        let pod = running();
+        let subject = Subject {
+            pod: &pod,
+            covered_by_budget: true,
+            protected_finalizers: &[],
+        };
+        let waits = Waits {
+            expected_drain: SignedDuration::MAX,
+            budget_force: SignedDuration::MAX,
+            ..WAITS
+        };
+        let strategy = Strategy::for_subject(&subject).unwrap();
+        assert_eq!(strategy.due(&subject, minute(0), &waits), Timestamp::MAX);
+    }
+
+    #[test]
+    fn strategies_are_in_the_order_of_their_escalation() {
+        let names: Vec<_> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
+        assert_eq!(
+            names,
+            [
+                Delete,
+                Finalizer,
+                StuckTerminating,
+                PdbDelete,
+                PdbFinalizer,
+                PdbStuckTerminating
+            ]
+        );
+        assert!(names.is_sorted());
+    }
+
+    #[rstest]
+    fn a_name_is_spelled_as_its_variant(
+        #[values(Delete, Finalizer, StuckTerminating, PdbDelete, PdbFinalizer, PdbStuckTerminating)] name: StrategyName,
+    ) {
+        assert_eq!(name.to_string(), format!("{name:?}"));
+        assert_eq!(serde_json::to_value(name).unwrap(), name.as_str());
+    }
+
+    proptest::proptest! {
+        /// Whatever a pod is like, nothing is done to it before the drain's own wait has passed, nor while its grace lasts.
+        #[test]
+        fn nothing_falls_due_before_its_wait_or_within_a_grace(
+            created in -100_i64..100,
+            deletion in proptest::option::of((-100_i64..200, 0_i64..120)),
+            finalizer in proptest::sample::select(vec![None, Some("a.io/x"), Some("foregroundDeletion")]),
+            phase in proptest::sample::select(vec!["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+            covered in proptest::bool::ANY,
+        ) {
+            let mut metadata = json!({ "creationTimestamp": minute(created).to_string(), "finalizers": finalizer.as_slice() });
+            if let Some((deadline, grace)) = deletion {
+                metadata["deletionTimestamp"] = minute(deadline).to_string().into();
+                metadata["deletionGracePeriodSeconds"] = (grace * 60).into();
+            }
+            let pod = pod(metadata, phase);
+            let subject = Subject { pod: &pod, covered_by_budget: covered, protected_finalizers: &protected() };
+            let fitting = STRATEGIES.iter().filter(|s| s.requires.iter().all(|r| r.is_met_by(&subject))).count();
+            proptest::prop_assert!(fitting <= 1, "{} strategies fit", fitting);
+            if let Some(strategy) = Strategy::for_subject(&subject) {
+                let due = strategy.due(&subject, minute(0), &WAITS);
+                let wait = if covered { 68 } else { 45 };
+                proptest::prop_assert!(due >= minute(created.max(0) + wait));
+                proptest::prop_assert!(pod.deletion.is_none_or(|deletion| deletion.is_beyond_grace(due)));
+            }
+        }
+    }
+}

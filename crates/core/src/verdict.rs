@@ -12,6 +12,7 @@ use crate::strategy::StrategyName;
 
 /// What stands between a node and the end of its drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeVerdict {
     /// The node.
     pub node: NodeName,
@@ -29,6 +30,7 @@ pub struct NodeVerdict {
 
 /// A pod that a drain waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Blocker {
     /// The pod.
     pub pod: PodKey,
@@ -148,4 +150,121 @@ fn seconds(moment: Timestamp) -> String {
 
 fn join<T: fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    const DUE: &str = "2026-01-01T10:45:00.987Z";
+
+    fn blocker(reason: BlockerReason, next: Next) -> Blocker {
+        Blocker {
+            pod: PodKey::new("shop", "web-0"),
+            uid: "u1".into(),
+            reason,
+            budgets: Vec::new(),
+            finalizers: Vec::new(),
+            grace_ends: None,
+            detail: String::new(),
+            next,
+        }
+    }
+
+    #[rstest]
+    #[case(
+        Next::At { strategy: StrategyName::Delete, due: at(DUE) },
+        "Delete at 2026-01-01T10:45:00Z: evict it", true
+    )]
+    #[case(
+        Next::Now { strategy: StrategyName::PdbDelete, due: at(DUE) },
+        "PdbDelete now: evict it, or delete it if the budget refuses", false
+    )]
+    #[case(
+        Next::HeldBack { strategy: StrategyName::PdbStuckTerminating, due: at(DUE), until: Some(at("2026-01-01T11:00:00Z")) },
+        "PdbStuckTerminating, not before 2026-01-01T11:00:00Z: delete it without grace", false
+    )]
+    #[case(
+        Next::HeldBack { strategy: StrategyName::Finalizer, due: at(DUE), until: None },
+        "Finalizer when that ends: remove its finalizers", false
+    )]
+    fn what_comes_next_is_said_with_its_time(#[case] next: Next, #[case] text: &str, #[case] pending: bool) {
+        assert_eq!(next.to_string(), text);
+        assert_eq!(next.is_pending(), pending);
+        assert_eq!(next.due(), Some(at(DUE)));
+    }
+
+    #[test]
+    fn where_nothing_comes_next_somebody_is_asked_to_look() {
+        assert_eq!(Next::Nothing.to_string(), "nothing by itself: somebody has to look");
+        assert_eq!((Next::Nothing.is_pending(), Next::Nothing.due()), (false, None));
+    }
+
+    #[test]
+    fn a_blocker_with_nothing_to_add_is_one_clause() {
+        let blocker = blocker(BlockerReason::Unmanaged, Next::Nothing);
+        assert_eq!(
+            blocker.to_string(),
+            "shop/web-0 has no controller that would replace it; next: nothing by itself: somebody has to look"
+        );
+    }
+
+    #[test]
+    fn a_blocker_names_budgets_finalizers_grace_and_detail() {
+        let blocker = Blocker {
+            budgets: vec![BudgetKey::new("shop", "a"), BudgetKey::new("shop", "b")],
+            finalizers: vec!["a.io/x".to_owned(), "b.io/y".to_owned()],
+            grace_ends: Some(at("2026-01-01T10:00:30Z")),
+            detail: "held by node n2".to_owned(),
+            ..blocker(
+                BlockerReason::FinalizerStuck,
+                Next::At {
+                    strategy: StrategyName::PdbFinalizer,
+                    due: at(DUE),
+                },
+            )
+        };
+        assert_eq!(
+            blocker.to_string(),
+            "shop/web-0 is kept by finalizers beyond its grace period (PDB shop/a, shop/b; finalizers a.io/x, b.io/y; \
+             grace until 2026-01-01T10:00:30Z; held by node n2); next: PdbFinalizer at 2026-01-01T10:45:00Z: remove its \
+             finalizers"
+        );
+    }
+
+    #[test]
+    fn a_verdict_as_json_leaves_out_what_there_is_not() {
+        let verdict = NodeVerdict {
+            node: "n1".into(),
+            gate: GateReason::Open,
+            gate_detail: String::new(),
+            since: Some(at("2026-01-01T10:00:00Z")),
+            blockers: vec![blocker(
+                BlockerReason::BudgetExhausted,
+                Next::HeldBack {
+                    strategy: StrategyName::PdbDelete,
+                    due: at(DUE),
+                    until: None,
+                },
+            )],
+            drain_failed: false,
+        };
+        assert_eq!(
+            serde_json::to_value(&verdict).unwrap(),
+            json!({
+                "node": "n1", "gate": "Open", "gateDetail": "", "since": "2026-01-01T10:00:00Z", "drainFailed": false,
+                "blockers": [{
+                    "pod": { "namespace": "shop", "name": "web-0" }, "uid": "u1", "reason": "BudgetExhausted",
+                    "next": { "kind": "heldBack", "strategy": "PdbDelete", "due": DUE, "until": null },
+                }],
+            })
+        );
+    }
 }
