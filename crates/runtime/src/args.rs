@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn two_processes_on_one_host_get_different_identities() {
-        assert_ne!(parsed(&[]).unwrap().identity, parsed(&[]).unwrap().identity);
+        assert_ne!(super::generated_identity(), super::generated_identity());
     }
 
     #[rstest]

@@ -9,6 +9,8 @@ mod key;
 mod pause;
 mod selection;
 mod store;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 use std::fmt;

@@ -44,6 +44,22 @@ impl TokenBucket {
             .unwrap_or(Timestamp::MAX))
     }
 
+    /// How many whole tokens may be taken now.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn available(&mut self, now: Timestamp) -> u32 {
+        self.refill(now);
+        self.tokens as u32
+    }
+
+    /// When the next token will be there; `None` if one is there now.
+    pub fn next_at(&mut self, now: Timestamp) -> Option<Timestamp> {
+        self.refill(now);
+        (self.tokens < 1.0).then(|| {
+            now.checked_add(self.time_for(1.0 - self.tokens))
+                .unwrap_or(Timestamp::MAX)
+        })
+    }
+
     /// Gives a token back that was taken for something that then did not happen.
     pub fn give_back(&mut self) {
         self.tokens = (self.tokens + 1.0).min(f64::from(self.rate.get()));

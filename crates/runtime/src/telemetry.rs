@@ -36,6 +36,7 @@ pub fn install(format: LogFormat, level: &str) -> Result<(), LogLevelError> {
 
 /// A lone word must be a level: `EnvFilter` would read `inof` as the name of a module and silence everything else.
 fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
+    let level = if level.trim().is_empty() { "info" } else { level };
     let refused = |problem: String| LogLevelError {
         given: level.to_owned(),
         problem,
@@ -67,6 +68,7 @@ mod tests {
     #[case("info")]
     #[case("debug")]
     #[case("off")]
+    #[case::as_if_unset("")]
     #[case("warn,nodeward_runtime=trace")]
     fn levels_and_directives_are_taken(#[case] given: &str) {
         parse_filter(given).unwrap();
@@ -74,7 +76,6 @@ mod tests {
 
     #[rstest]
     #[case("inof")]
-    #[case("")]
     #[case("info,kube=loud")]
     fn a_misspelled_level_is_refused_instead_of_silencing_the_log(#[case] given: &str) {
         let refusal = parse_filter(given).unwrap_err().to_string();

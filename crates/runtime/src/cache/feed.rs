@@ -181,10 +181,8 @@ where
                 }
             }
             Ok(WatchEvent::Error(status)) => return Err(ending_of(kube::Error::Api(status), listing)),
-            Err(error @ kube::Error::SerdeError(_)) => {
-                // One object that cannot be read must not hide the others; it keeps its last known value.
-                sink.failed(&error);
-            }
+            // One object that cannot be read must not hide the others; it keeps its last known value.
+            Err(error) if is_unreadable_object(&error) => sink.failed(&error),
             Err(error) => return Err(ending_of(error, listing)),
         }
     }
@@ -227,6 +225,16 @@ fn ending_of(error: kube::Error, streaming: bool) -> Ending {
         kube::Error::Api(status) if status.code == 410 => Ending::Expired,
         kube::Error::Api(status) if streaming && matches!(status.code, 400 | 422) => Ending::NoStreaming,
         _ => Ending::Failed(error),
+    }
+}
+
+/// kube takes a line that is no event for a failure of the server if it reads as a `Status`; as every field of that is
+/// optional, an unreadable object arrives as a `Status` with nothing in it.
+fn is_unreadable_object(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::SerdeError(_) => true,
+        kube::Error::Api(status) => status.code == 0,
+        _ => false,
     }
 }
 

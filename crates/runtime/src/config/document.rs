@@ -186,7 +186,12 @@ mod tests {
     )]
     #[case::unknown_at_top("nodeDrains: {}\n", 1, Some("nodeDrains"), "unknown field `nodeDrains`")]
     #[case::in_a_list("pools:\n- timeOut: 1\n- timeOut: x\n", 3, Some("pools[1].timeOut"), "expected u32")]
-    #[case::not_yaml("nodeDrain: [\n", 2, None, "did not find expected node content")]
+    #[case::not_yaml(
+        "nodeDrain:\n\ttimeOut: 1\n",
+        2,
+        Some("nodeDrain"),
+        "found character that cannot start any token"
+    )]
     #[case::not_a_mapping("just words\n", 1, None, "expected struct Settings")]
     #[case::twice("nodeDrain: {}\nnodeDrain: {}\n", 1, None, "duplicate field `nodeDrain`")]
     #[case::two_documents("{}\n---\n{}\n", 1, None, "more than one document")]

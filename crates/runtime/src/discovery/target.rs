@@ -27,7 +27,7 @@ impl DynamicTarget {
         let invalid = || InvalidApiVersion(api_version.to_owned());
         let version = GroupVersion::from_str(api_version).map_err(|_| invalid())?;
         let has_empty_part = version.version.is_empty() || (api_version.contains('/') && version.group.is_empty());
-        if has_empty_part || kind.is_empty() {
+        if has_empty_part || version.version.contains('/') || kind.is_empty() {
             return Err(invalid());
         }
         Ok(Self {
