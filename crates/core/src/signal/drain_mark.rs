@@ -141,3 +141,141 @@ impl<'de> Visitor<'de> for CountsAsDrainVisitor {
         NodeMark::deserialize(de::value::MapAccessDeserializer::new(map)).map(CountsAsDrain::Mark)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::super::fixture::{cordoned, details, signal};
+    use super::*;
+
+    fn marks(yaml: &str, counts_as_drain: Option<&str>) -> Result<DrainMarks, SignalError> {
+        let counts_as_drain = counts_as_drain.map(|yaml| serde_yaml::from_str::<CountsAsDrain>(yaml).unwrap());
+        DrainMarks::new(&signal(yaml), counts_as_drain.as_ref())
+    }
+
+    fn is_drained(marks: &DrainMarks, annotations: Value) -> BeingDrained {
+        let node = cordoned(json!({ "annotations": annotations, "labels": { "pool": "blue" } }));
+        marks.is_being_drained(&node, details(&node), &SignalInputs::default())
+    }
+
+    fn mco(desired: Option<&str>, last: Option<&str>, state: Option<&str>) -> Value {
+        let keys = ["desiredDrain", "lastAppliedDrain", "state"];
+        let values = keys.into_iter().zip([desired, last, state]);
+        values
+            .filter_map(|(key, value)| Some((format!("machineconfiguration.openshift.io/{key}"), Value::from(value?))))
+            .collect()
+    }
+
+    #[rstest]
+    #[case::asked(mco(Some("drain-a"), Some("uncordon-b"), None), true)]
+    #[case::asked_for_the_first_time(mco(Some("drain-a"), None, None), true)]
+    #[case::asked_and_working(mco(Some("drain-a"), Some("uncordon-b"), Some("Working")), true)]
+    #[case::done(mco(Some("drain-a"), Some("drain-a"), Some("Working")), false)]
+    #[case::done_and_degraded(mco(Some("drain-a"), Some("drain-a"), Some("Degraded")), false)]
+    #[case::uncordoning(mco(Some("uncordon-a"), Some("drain-a"), Some("Working")), false)]
+    #[case::an_empty_request(mco(Some(""), Some("drain-a"), Some("Working")), false)]
+    #[case::another_word(mco(Some("drained-a"), None, None), false)]
+    #[case::no_request_and_working(mco(None, None, Some("Working")), true)]
+    #[case::no_request_and_degraded(mco(None, Some("drain-a"), Some("Degraded")), true)]
+    #[case::no_request_and_done(mco(None, None, Some("Done")), false)]
+    #[case::parked(json!({}), false)]
+    fn the_machine_config_operator_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
+        for yaml in ["openshift", "openshiftClusterVersion", "{anyOf: [openshift, always]}"] {
+            let answer = is_drained(&marks(yaml, None).unwrap(), annotations.clone());
+            assert_eq!(answer.holds, drained, "{}", answer.because);
+        }
+    }
+
+    #[rstest]
+    #[case("{node: {annotation: mark}}", None, json!({ "mark": "" }), true)]
+    #[case("{node: {annotation: mark}}", None, json!({}), false)]
+    #[case("always", Some("{annotation: mark}"), json!({ "mark": "" }), true)]
+    #[case("always", Some("{annotation: mark}"), json!({ "other": "" }), false)]
+    #[case("always", Some("{label: {key: pool, value: blue}}"), json!({}), true)]
+    #[case("always", Some("{label: {key: pool, value: red}}"), json!({}), false)]
+    #[case("always", Some("all"), json!({}), true)]
+    // The user's mark adds to what the signal brings.
+    #[case("openshift", Some("{annotation: mark}"), json!({ "mark": "" }), true)]
+    #[case("openshift", Some("{annotation: mark}"), mco(Some("drain-a"), None, None), true)]
+    #[case("{preset: kured}", Some("all"), json!({}), true)]
+    // Every leaf's mark counts, whether any or all of the signals are asked for.
+    #[case("{allOf: [{preset: kured}, {anyOf: [always, {node: {annotation: mark}}]}]}", None, json!({ "mark": "" }), true)]
+    fn what_the_signal_brings_and_what_the_user_adds_both_count(
+        #[case] yaml: &str,
+        #[case] counts_as_drain: Option<&str>,
+        #[case] annotations: Value,
+        #[case] drained: bool,
+    ) {
+        let answer = is_drained(&marks(yaml, counts_as_drain).unwrap(), annotations);
+        assert_eq!(answer.holds, drained);
+        assert!(
+            drained || answer.because.starts_with("not found: "),
+            "{}",
+            answer.because
+        );
+    }
+
+    #[test]
+    fn a_parked_node_is_told_every_mark_that_was_looked_for() {
+        let marks = marks("{anyOf: [openshift, {preset: kured}]}", Some("{label: draining}")).unwrap();
+        let because = is_drained(&marks, json!({})).because;
+        for mark in [
+            "desiredDrain",
+            "annotation weave.works/kured-reboot-in-progress",
+            "label draining",
+        ] {
+            assert!(because.contains(mark), "{because}");
+        }
+    }
+
+    #[rstest]
+    #[case("always")]
+    #[case("{resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}")]
+    #[case("{anyOf: [always, {resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}]}")]
+    fn a_signal_that_marks_no_drain_needs_counts_as_drain(#[case] yaml: &str) {
+        let error = marks(yaml, None).unwrap_err().to_string();
+        assert!(
+            error.contains("set countsAsDrain") && error.contains("or to all"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn node_drain_is_refused_until_there_is_a_drain_lock() {
+        for yaml in ["openshift", "always"] {
+            let error = marks(yaml, Some("nodeDrain")).unwrap_err();
+            assert_eq!(error, SignalError::NeedsDrainLock);
+            assert!(
+                error
+                    .to_string()
+                    .contains("needs drain-lock, which is not part of this version")
+            );
+        }
+    }
+
+    #[rstest]
+    #[case("all")]
+    #[case("nodeDrain")]
+    #[case("{annotation: a}")]
+    #[case("{taint: {key: a, value: b, effect: NoSchedule}}")]
+    fn every_form_is_read_and_written_back(#[case] yaml: &str) {
+        let counts: CountsAsDrain = serde_yaml::from_str(yaml).unwrap();
+        assert_eq!(
+            serde_yaml::from_str::<CountsAsDrain>(&serde_yaml::to_string(&counts).unwrap()).unwrap(),
+            counts
+        );
+    }
+
+    #[rstest]
+    #[case("every", "expected all, or one of {annotation, label, taint}")]
+    #[case("5", "expected all")]
+    #[case("[all]", "expected all")]
+    #[case("{annotations: a}", "unknown field `annotations`")]
+    #[case("{annotation: a, label: b}", "both given")]
+    fn anything_else_is_refused(#[case] yaml: &str, #[case] says: &str) {
+        let error = serde_yaml::from_str::<CountsAsDrain>(yaml).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}

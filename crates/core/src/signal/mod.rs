@@ -238,4 +238,6 @@ impl Compiled {
 }
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod tests;

@@ -232,3 +232,6 @@ fn full_name(object: &Value) -> String {
     let name = field("/metadata/name").unwrap_or("without a name");
     field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
+
+#[cfg(test)]
+mod tests;

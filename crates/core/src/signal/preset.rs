@@ -17,7 +17,7 @@ use crate::node::{DrainingNode, KARPENTER_DISRUPTED_TAINT, NodeView};
 pub enum Preset {
     /// kured reboots nodes; it annotates them only with `--annotate-nodes`.
     Kured,
-    /// Cluster API taints the nodes of an outdated revision for the length of a rollout (1.6 and later).
+    /// Cluster API taints the nodes of an outdated revision for the length of a rollout (1.8 and later).
     ClusterApi,
     /// Karpenter taints a node when it begins to drain it, and never sets `spec.unschedulable`.
     Karpenter,
@@ -60,12 +60,10 @@ impl Preset {
                 "kured marks the node that it reboots only when it runs with --annotate-nodes (chart: configuration.annotateNodes: true)."
             }
             Self::ClusterApi => {
-                "Cluster API (1.6 or later) marks outdated nodes during the rollout of a MachineDeployment, and by nothing else: \
+                "Cluster API (1.8 or later) marks outdated nodes during the rollout of a MachineDeployment, and by nothing else: \
                  control planes, MachinePools and single Machines need countsAsDrain and a signal of your own."
             }
-            Self::Karpenter => {
-                "Karpenter (0.36 or later) marks every node that it drains; nothing need be switched on."
-            }
+            Self::Karpenter => "Karpenter (1.0 or later) marks every node that it drains; nothing need be switched on.",
             Self::SystemUpgradeController => {
                 "system-upgrade-controller drains only where a Plan has spec.drain; its Plans must be readable \
                  (apiGroups: [\"upgrade.cattle.io\"], resources: [\"plans\"], verbs: [\"get\", \"list\", \"watch\"])."
@@ -165,5 +163,111 @@ fn is_applied_to(plan: &Value, hostname: &str) -> Answer {
                 format!("Plan {name} cannot be read: status.applying is not a list of node names."),
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
+    use super::super::{DrainMarks, KindState, Truth};
+    use super::*;
+
+    fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Truth, bool) {
+        let signal = signal(&format!("{{preset: {preset}}}"));
+        let marks = DrainMarks::new(&signal, None).unwrap();
+        let drained = marks.is_being_drained(node, details(node), inputs);
+        assert!(!drained.because.is_empty());
+        (signal.evaluate(inputs, node, details(node)).truth, drained.holds)
+    }
+
+    fn taint(key: &str, effect: &str) -> Value {
+        json!([{ "key": key, "effect": effect }])
+    }
+
+    #[rstest]
+    #[case(Preset::Kured, json!({ "weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z" }), true)]
+    #[case(Preset::Kured, json!({ "weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z" }), false)]
+    #[case(Preset::Talos, json!({ "talos.dev/cordoned": "true" }), true)]
+    #[case(Preset::Talos, json!({ "talos.dev/cordoned": "false" }), false)]
+    #[case(Preset::Talos, json!({}), false)]
+    #[case(Preset::ClusterApi, json!({ "cluster.x-k8s.io/machine": "m" }), false)]
+    fn a_preset_knows_its_annotation(#[case] preset: Preset, #[case] annotations: Value, #[case] on: bool) {
+        let node = cordoned(json!({ "annotations": annotations }));
+        let truth = if on { Truth::Yes } else { Truth::No };
+        assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
+    }
+
+    #[rstest]
+    #[case(Preset::Karpenter, taint("karpenter.sh/disrupted", "NoSchedule"), true)]
+    #[case(Preset::Karpenter, taint("karpenter.sh/disrupted", "NoExecute"), false)]
+    #[case(Preset::Karpenter, taint("karpenter.sh/unregistered", "NoExecute"), false)]
+    #[case(
+        Preset::ClusterApi,
+        taint("node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule"),
+        true
+    )]
+    #[case(
+        Preset::ClusterApi,
+        taint("node.cluster.x-k8s.io/uninitialized", "NoSchedule"),
+        false
+    )]
+    fn a_preset_knows_its_taint(#[case] preset: Preset, #[case] taints: Value, #[case] on: bool) {
+        let node = cordoned_with_taints(json!({}), taints);
+        let truth = if on { Truth::Yes } else { Truth::No };
+        assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
+    }
+
+    fn plan(spec: Value, status: Value) -> Value {
+        json!({ "metadata": { "namespace": "system-upgrade", "name": "os" }, "spec": spec, "status": status })
+    }
+
+    #[rstest]
+    #[case::applying_and_draining(plan(json!({ "drain": {} }), json!({ "applying": ["n1"] })), Truth::Yes, true)]
+    #[case::only_cordoning(plan(json!({ "cordon": true }), json!({ "applying": ["n1"] })), Truth::Yes, false)]
+    #[case::another_node(plan(json!({ "drain": {} }), json!({ "applying": ["n2"] })), Truth::No, false)]
+    #[case::nothing_to_apply(plan(json!({ "drain": {} }), json!({})), Truth::No, false)]
+    #[case::null(plan(json!({ "drain": null }), json!({ "applying": null })), Truth::No, false)]
+    #[case::no_status(json!({ "metadata": { "name": "os" } }), Truth::No, false)]
+    #[case::not_a_list(plan(json!({ "drain": {} }), json!({ "applying": "n1" })), Truth::Unknown, false)]
+    #[case::not_names(plan(json!({ "drain": {} }), json!({ "applying": ["n1", 2] })), Truth::Unknown, false)]
+    #[case::no_object(json!("nonsense"), Truth::No, false)]
+    fn a_plan_lists_the_nodes_that_it_is_applied_to(#[case] plan: Value, #[case] truth: Truth, #[case] drained: bool) {
+        let inputs = inputs([(plan_kind(), objects([plan]))]);
+        assert_eq!(
+            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
+            (truth, drained)
+        );
+    }
+
+    #[test]
+    fn a_plan_lists_nodes_by_their_hostname_label() {
+        let inputs = inputs([(
+            plan_kind(),
+            objects([plan(json!({ "drain": {} }), json!({ "applying": ["host-1"] }))]),
+        )]);
+        let labelled = cordoned(json!({ "labels": { "kubernetes.io/hostname": "host-1" } }));
+        assert_eq!(
+            both(Preset::SystemUpgradeController, &inputs, &labelled),
+            (Truth::Yes, true)
+        );
+        assert_eq!(
+            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
+            (Truth::No, false)
+        );
+    }
+
+    #[rstest]
+    #[case(KindState::Absent, Truth::No)]
+    #[case(KindState::Syncing, Truth::Unknown)]
+    #[case(KindState::Forbidden("no".to_owned()), Truth::Unknown)]
+    fn plans_that_cannot_be_read_drain_nothing(#[case] state: KindState, #[case] truth: Truth) {
+        let inputs = inputs([(plan_kind(), state)]);
+        assert_eq!(
+            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
+            (truth, false)
+        );
     }
 }

@@ -1,7 +1,450 @@
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
 use super::*;
+
+fn read(yaml: &str) -> Result<UpgradeSignal, String> {
+    serde_yaml::from_str(yaml).map_err(|error| error.to_string())
+}
 
 #[test]
 fn no_signal_configured_means_openshift() {
     assert_eq!(*UpgradeSignal::default().spec(), SignalSpec::OpenShift);
     assert!(UpgradeSignal::default().includes_openshift());
+    assert_eq!(UpgradeSignal::default(), signal("openshift"));
+}
+
+#[rstest]
+#[case("always", "always")]
+#[case("openshift", "openshift")]
+#[case("openshiftClusterVersion", "openshiftClusterVersion")]
+#[case("{preset: kured}", "preset kured")]
+#[case("{preset: clusterApi}", "preset clusterApi")]
+#[case("{preset: karpenter}", "preset karpenter")]
+#[case("{preset: systemUpgradeController}", "preset systemUpgradeController")]
+#[case("{preset: talos}", "preset talos")]
+#[case(
+    "{node: {annotation: example.com/upgrading}}",
+    "node annotation example.com/upgrading"
+)]
+#[case("{node: {label: {key: a, value: b}}}", "node label a=b")]
+#[case("{node: {taint: {key: a, value: b, effect: NoExecute}}}", "node taint a=b:NoExecute")]
+#[case(
+    "{resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}",
+    "resource v1 ConfigMap"
+)]
+#[case(
+    "{anyOf: [openshift, {allOf: [always, {preset: kured}]}]}",
+    "anyOf[openshift, allOf[always, preset kured]]"
+)]
+fn every_form_of_a_signal_is_read_and_written_back(#[case] yaml: &str, #[case] shown: &str) {
+    let signal = read(yaml).unwrap();
+    assert_eq!(signal.spec().to_string(), shown);
+    assert_eq!(read(&serde_yaml::to_string(&signal).unwrap()).unwrap(), signal);
+    let json: UpgradeSignal = serde_json::from_value(serde_json::to_value(&signal).unwrap()).unwrap();
+    assert_eq!(json, signal);
+}
+
+#[rstest]
+#[case(
+    "sometimes",
+    "unknown signal \"sometimes\": expected always, openshift, openshiftClusterVersion, or a map"
+)]
+#[case("kured", "kured is a preset: write {preset: kured}")]
+#[case("{}", "an empty signal")]
+#[case("5", "a signal: one of always")]
+#[case("~", "a signal: one of always")]
+#[case("[openshift]", "a signal: one of always")]
+#[case("{preset: cured}", "unknown variant `cured`, expected one of `kured`")]
+#[case("{present: kured}", "unknown field `present`, expected one of `preset`")]
+#[case(
+    "{preset: kured, node: {label: a}}",
+    "preset and node are both given: put them in a list under anyOf or allOf"
+)]
+#[case("{anyOf: []}", "anyOf needs at least one signal")]
+#[case("{allOf: []}", "allOf needs at least one signal")]
+#[case("{anyOf: [{allOf: []}]}", "allOf needs at least one signal")]
+#[case("{anyOf: openshift}", "expected a sequence")]
+#[case("{node: {}}", "one of annotation, label and taint is needed")]
+#[case("{node: {anotation: a}}", "unknown field `anotation`")]
+#[case("{node: {annotation: a, label: b}}", "annotation and label are both given")]
+#[case("{node: {annotation: ''}}", "\"\" is not the key of an annotation")]
+#[case("{node: {label: 'a b'}}", "\"a b\" is not the key of a label")]
+#[case("{node: {label: {key: a, value: [b]}}}", "expected a string")]
+#[case("{node: {label: {key: a, values: b}}}", "unknown field `values`")]
+#[case("{node: {label: {value: b}}}", "missing field `key`")]
+#[case("{node: {label: {key: a, effect: NoSchedule}}}", "only a taint has an effect")]
+#[case("{node: {taint: {key: a, effect: Never}}}", "unknown variant `Never`")]
+#[case("{node: {taint: 5}}", "a key, or {key, value}")]
+#[case("{resource: {kind: Plan, when: 'true'}}", "missing field `apiVersion`")]
+#[case("{resource: {apiVersion: v1, kind: Plan}}", "missing field `when`")]
+#[case(
+    "{resource: {apiVersion: v1, kind: Plan, when: 'true', nmae: a}}",
+    "unknown field `nmae`"
+)]
+#[case(
+    "{resource: {apiVersion: a/b/c, kind: Plan, when: 'true'}}",
+    "apiVersion \"a/b/c\" is neither group/version nor v1"
+)]
+#[case(
+    "{resource: {apiVersion: '', kind: Plan, when: 'true'}}",
+    "apiVersion \"\" is neither"
+)]
+#[case(
+    "{resource: {apiVersion: /v1, kind: Plan, when: 'true'}}",
+    "apiVersion \"/v1\" is neither"
+)]
+#[case(
+    "{resource: {apiVersion: v1, kind: plans, when: 'true'}}",
+    "kind \"plans\" is not a kind"
+)]
+#[case("{resource: {apiVersion: v1, kind: Plan, name: '', when: 'true'}}", "name is empty")]
+#[case(
+    "{resource: {apiVersion: v1, kind: Plan, selector: {app: a}, when: 'true'}}",
+    "unknown field `app`"
+)]
+#[case(
+    "{resource: {apiVersion: v1, kind: Plan, when: ''}}",
+    "resource v1 Plan: when: the expression is empty"
+)]
+#[case(
+    "{resource: {apiVersion: v1, kind: Plan, when: 'object.'}}",
+    "resource v1 Plan: when: not a CEL expression: line 1"
+)]
+#[case("{resource: {apiVersion: v1, kind: Plan, when: 'self.a'}}", "\"self\" is not known")]
+#[case("{resource: {apiVersion: v1, kind: Plan, when: [a]}}", "expected a string")]
+fn a_signal_that_cannot_be_used_is_refused_with_what_to_write(#[case] yaml: &str, #[case] says: &str) {
+    let error = read(yaml).unwrap_err();
+    assert!(error.contains(says), "{error}");
+}
+
+fn nested(depth: usize) -> SignalSpec {
+    (0..depth).fold(SignalSpec::Always, |inner, _| SignalSpec::AnyOf(vec![inner]))
+}
+
+#[test]
+fn nesting_has_a_limit() {
+    assert!(UpgradeSignal::compile(nested(MAX_NESTING)).is_ok());
+    assert_eq!(
+        UpgradeSignal::compile(nested(MAX_NESTING + 1)).err(),
+        Some(SignalError::TooDeep)
+    );
+}
+
+#[rstest]
+#[case("always", &[])]
+#[case("{node: {label: a}}", &[])]
+#[case("{preset: kured}", &[])]
+#[case("openshift", &["machineconfiguration.openshift.io/v1/MachineConfigPool", "upgrade.managed.openshift.io/v1alpha1/UpgradeConfig"])]
+#[case("openshiftClusterVersion", &["config.openshift.io/v1/ClusterVersion version"])]
+#[case("{preset: systemUpgradeController}", &["upgrade.cattle.io/v1/Plan"])]
+#[case(
+    "{resource: {apiVersion: a.io/v1, kind: Plan, name: p, namespace: n, selector: {matchLabels: {x: y}}, when: 'true'}}",
+    &["a.io/v1/Plan n/p (x=y)"]
+)]
+#[case("{resource: {apiVersion: a.io/v1, kind: Plan, selector: {}, when: 'true'}}", &["a.io/v1/Plan"])]
+#[case(
+    "{anyOf: [openshift, {allOf: [openshift, {preset: systemUpgradeController}]}]}",
+    &[
+        "machineconfiguration.openshift.io/v1/MachineConfigPool", "upgrade.cattle.io/v1/Plan",
+        "upgrade.managed.openshift.io/v1alpha1/UpgradeConfig",
+    ]
+)]
+fn each_kind_that_a_signal_reads_is_watched_once(#[case] yaml: &str, #[case] kinds: &[&str]) {
+    let watched: Vec<String> = signal(yaml).kinds().iter().map(ToString::to_string).collect();
+    assert_eq!(watched, kinds);
+}
+
+#[test]
+fn a_kind_tells_its_group_and_version() {
+    let kind = KindOfInterest::all("upgrade.cattle.io/v1", "Plan");
+    assert_eq!((kind.group(), kind.version()), ("upgrade.cattle.io", "v1"));
+    let core = KindOfInterest::all("v1", "ConfigMap");
+    assert_eq!((core.group(), core.version()), ("", "v1"));
+}
+
+#[rstest]
+#[case("Plan", "plans")]
+#[case("Policy", "policies")]
+#[case("Gateway", "gateways")]
+#[case("Ingress", "ingresses")]
+#[case("MachineConfigPool", "machineconfigpools")]
+#[case("Y", "ies")]
+fn the_usual_plural_of_a_kind(#[case] kind: &str, #[case] plural: &str) {
+    assert_eq!(KindOfInterest::all("v1", kind).likely_plural(), plural);
+}
+
+fn plan_kind() -> KindOfInterest {
+    KindOfInterest::all("upgrade.cattle.io/v1", "Plan")
+}
+
+const RESOURCE: &str =
+    "{resource: {apiVersion: upgrade.cattle.io/v1, kind: Plan, when: 'node.metadata.name in object.status.applying'}}";
+
+fn evaluate(yaml: &str, state: KindState) -> Answer {
+    let node = cordoned(json!({}));
+    signal(yaml).evaluate(&inputs([(plan_kind(), state)]), &node, details(&node))
+}
+
+fn plan(name: &str, applying: Value) -> Value {
+    json!({ "metadata": { "namespace": "system", "name": name }, "status": { "applying": applying } })
+}
+
+#[rstest]
+#[case::no_object(objects([]), Truth::No)]
+#[case::none_true(objects([plan("a", json!(["n2"]))]), Truth::No)]
+#[case::any_true(objects([plan("a", json!(["n2"])), plan("b", json!(["n1"]))]), Truth::Yes)]
+#[case::an_error_beside_a_yes(objects([plan("a", json!(null)), plan("b", json!(["n1"]))]), Truth::Yes)]
+#[case::an_error_beside_a_no(objects([plan("a", json!(null)), plan("b", json!(["n2"]))]), Truth::Unknown)]
+#[case::a_missing_field(objects([json!({})]), Truth::Unknown)]
+#[case::absent(KindState::Absent, Truth::No)]
+#[case::syncing(KindState::Syncing, Truth::Unknown)]
+#[case::forbidden(KindState::Forbidden(String::new()), Truth::Unknown)]
+fn a_resource_signal_is_yes_if_its_expression_is_true_for_any_object(#[case] state: KindState, #[case] truth: Truth) {
+    let answer = evaluate(RESOURCE, state.clone());
+    assert_eq!((answer.truth, answer.since), (truth, None));
+    // Whatever cannot be told, and whatever is absent, is explained; a plain yes or no is not.
+    let plain = matches!(truth, Truth::Yes | Truth::No) && state != KindState::Absent;
+    assert_eq!(answer.notes.is_empty(), plain, "{:?}", answer.notes);
+}
+
+#[test]
+fn an_expression_that_fails_for_many_objects_is_one_note_that_names_the_first() {
+    let plans = |names: &[&str]| {
+        KindState::Objects(
+            names
+                .iter()
+                .map(|name| std::sync::Arc::new(plan(name, json!(1))))
+                .collect(),
+        )
+    };
+    let first = evaluate(RESOURCE, plans(&["a", "b", "c"]));
+    assert_eq!(first.notes.len(), 1);
+    let message = &first.notes[0].message;
+    assert!(
+        message.contains("Plan system/a") && message.contains("node.metadata.name in object.status.applying"),
+        "{message}"
+    );
+    assert_eq!(first.notes[0].level, NoteLevel::Warning);
+    // The key does not depend on the objects: it is reported once.
+    assert_eq!(evaluate(RESOURCE, plans(&["z"])).notes[0].key, first.notes[0].key);
+}
+
+#[test]
+fn a_kind_that_nobody_has_listed_is_syncing() {
+    let node = cordoned(json!({}));
+    let answer = signal(RESOURCE).evaluate(&SignalInputs::default(), &node, details(&node));
+    assert_eq!(answer.truth, Truth::Unknown);
+    assert!(answer.notes[0].key.starts_with("syncing/"), "{:?}", answer.notes);
+}
+
+#[rstest]
+#[case(
+    "plans.upgrade.cattle.io is forbidden: User \"u\" cannot list resource \"planz\" in API group \"upgrade.cattle.io\"",
+    "planz"
+)]
+#[case("denied", "plans")]
+#[case("cannot list resource \"\"", "plans")]
+fn a_403_names_the_rule_to_add(#[case] message: &str, #[case] resource: &str) {
+    let answer = evaluate(RESOURCE, KindState::Forbidden(message.to_owned()));
+    let note = &answer.notes[0];
+    let rule = format!(
+        "apiGroups: [\"upgrade.cattle.io\"], resources: [\"{resource}\"], verbs: [\"get\", \"list\", \"watch\"]"
+    );
+    assert!(
+        note.message.contains(&rule) && note.message.contains(message),
+        "{}",
+        note.message
+    );
+    assert_eq!(note.level, NoteLevel::Warning);
+    // A server that words its refusal differently each time is still reported once.
+    assert_eq!(
+        evaluate(RESOURCE, KindState::Forbidden("again".to_owned())).notes[0].key,
+        note.key
+    );
+}
+
+#[rstest]
+#[case("{annotation: a}", true)]
+#[case("{annotation: {key: a, value: '1'}}", true)]
+#[case("{annotation: {key: a, value: '2'}}", false)]
+#[case("{annotation: b}", false)]
+#[case("{label: b}", true)]
+#[case("{label: {key: b, value: '2'}}", true)]
+#[case("{label: {key: b, value: ''}}", false)]
+#[case("{label: a}", false)]
+#[case("{taint: c}", true)]
+#[case("{taint: {key: c, value: '3'}}", true)]
+#[case("{taint: {key: c, value: '4', effect: NoExecute}}", true)]
+#[case("{taint: {key: c, value: '3', effect: NoExecute}}", false)]
+#[case("{taint: a}", false)]
+fn a_node_signal_looks_for_its_mark(#[case] mark: &str, #[case] on: bool) {
+    let taints = json!([
+        { "key": "c", "value": "3", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z" },
+        { "key": "c", "value": "4", "effect": "NoExecute" },
+    ]);
+    let node = cordoned_with_taints(json!({ "annotations": { "a": "1" }, "labels": { "b": "2" } }), taints);
+    let answer = signal(&format!("{{node: {mark}}}")).evaluate(&SignalInputs::default(), &node, details(&node));
+    assert_eq!(answer, if on { Answer::yes(None) } else { Answer::no() });
+}
+
+#[test]
+fn always_is_yes_and_has_no_start() {
+    let node = cordoned(json!({}));
+    let answer = signal("always").evaluate(&SignalInputs::default(), &node, details(&node));
+    assert_eq!(answer, Answer::yes(None));
+}
+
+fn answer(truth: Truth, since: Option<i64>) -> Answer {
+    let since = since.map(|second| jiff::Timestamp::from_second(second).unwrap());
+    Answer {
+        truth,
+        since: since.filter(|_| truth == Truth::Yes),
+        notes: Vec::new(),
+    }
+}
+
+#[rstest]
+#[case::yes_wins(&[(Truth::No, None), (Truth::Unknown, None), (Truth::Yes, Some(5))], Truth::Yes, Some(5))]
+#[case::earliest(&[(Truth::Yes, Some(7)), (Truth::Yes, Some(5)), (Truth::No, None)], Truth::Yes, Some(5))]
+#[case::one_has_no_start(&[(Truth::Yes, Some(7)), (Truth::Yes, None)], Truth::Yes, None)]
+#[case::unknown_over_no(&[(Truth::No, None), (Truth::Unknown, None)], Truth::Unknown, None)]
+#[case::all_no(&[(Truth::No, None), (Truth::No, None)], Truth::No, None)]
+fn any_of_is_yes_if_any_is_since_the_earliest(
+    #[case] answers: &[(Truth, Option<i64>)],
+    #[case] truth: Truth,
+    #[case] since: Option<i64>,
+) {
+    assert_eq!(
+        Answer::any_of(answers.iter().map(|(truth, since)| answer(*truth, *since))),
+        answer(truth, since)
+    );
+}
+
+#[rstest]
+#[case::no_wins(&[(Truth::Yes, Some(5)), (Truth::Unknown, None), (Truth::No, None)], Truth::No, None)]
+#[case::latest(&[(Truth::Yes, Some(7)), (Truth::Yes, Some(5))], Truth::Yes, Some(7))]
+#[case::one_has_no_start(&[(Truth::Yes, Some(7)), (Truth::Yes, None)], Truth::Yes, Some(7))]
+#[case::unknown_over_yes(&[(Truth::Yes, Some(5)), (Truth::Unknown, None)], Truth::Unknown, None)]
+fn all_of_is_no_if_any_is_since_the_latest(
+    #[case] answers: &[(Truth, Option<i64>)],
+    #[case] truth: Truth,
+    #[case] since: Option<i64>,
+) {
+    assert_eq!(
+        Answer::all_of(answers.iter().map(|(truth, since)| answer(*truth, *since))),
+        answer(truth, since)
+    );
+}
+
+#[test]
+fn notes_of_all_members_are_kept_once() {
+    let note = |key: &str| SignalNote::info(key, "said");
+    let members = [
+        Answer::yes(None).with_note(note("a")),
+        Answer::unknown(note("b")),
+        Answer::no().with_note(note("a")),
+    ];
+    let keys = |answer: Answer| answer.notes.into_iter().map(|note| note.key).collect::<Vec<_>>();
+    assert_eq!(keys(Answer::any_of(members.clone())), ["a", "b"]);
+    assert_eq!(keys(Answer::all_of(members)), ["a", "b"]);
+}
+
+#[test]
+fn members_are_combined_as_they_are_nested() {
+    let node = cordoned(json!({ "labels": { "a": "" } }));
+    let truth = |yaml: &str| {
+        signal(yaml)
+            .evaluate(&SignalInputs::default(), &node, details(&node))
+            .truth
+    };
+    assert_eq!(truth("{anyOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::Yes);
+    assert_eq!(truth("{allOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::No);
+    assert_eq!(
+        truth("{allOf: [{node: {label: a}}, {anyOf: [{node: {label: b}}, always]}]}"),
+        Truth::Yes
+    );
+    assert_eq!(truth("{allOf: [{node: {label: a}}, openshift]}"), Truth::Unknown);
+    assert_eq!(truth("{anyOf: [{node: {label: a}}, openshift]}"), Truth::Yes);
+}
+
+#[test]
+fn only_karpenter_cordons_by_another_taint() {
+    for preset in Preset::ALL {
+        let taints = signal(&format!("{{anyOf: [{{preset: {preset}}}, {{preset: {preset}}}]}}")).cordon_taints();
+        let expected = match preset {
+            Preset::Karpenter => vec![NodeMark::taint("karpenter.sh/disrupted", Some("NoSchedule"))],
+            _ => Vec::new(),
+        };
+        assert_eq!(taints, expected, "{preset}");
+    }
+    assert!(
+        signal("{node: {taint: karpenter.sh/disrupted}}")
+            .cordon_taints()
+            .is_empty()
+    );
+}
+
+#[test]
+fn every_preset_says_once_what_must_be_switched_on() {
+    for preset in Preset::ALL {
+        let sentences = signal(&format!(
+            "{{anyOf: [{{preset: {preset}}}, {{preset: {preset}}}, always]}}"
+        ))
+        .requirements();
+        assert_eq!(sentences, [preset.requirement()]);
+    }
+    assert!(signal("{preset: kured}").requirements()[0].contains("--annotate-nodes"));
+    assert!(signal("openshift").requirements().is_empty());
+}
+
+fn any_answer() -> impl Strategy<Value = Answer> {
+    let truth = prop::sample::select(vec![Truth::Yes, Truth::No, Truth::Unknown]);
+    (truth, prop::option::of(0..5_i64)).prop_map(|(truth, since)| answer(truth, since))
+}
+
+fn opposite(answer: &Answer) -> Truth {
+    match answer.truth {
+        Truth::Yes => Truth::No,
+        Truth::No => Truth::Yes,
+        Truth::Unknown => Truth::Unknown,
+    }
+}
+
+proptest! {
+    #[test]
+    fn order_does_not_matter(answers in prop::collection::vec(any_answer(), 1..6), seed in any::<prop::sample::Index>()) {
+        let mut turned = answers.clone();
+        turned.rotate_left(seed.index(answers.len()));
+        prop_assert_eq!(Answer::any_of(answers.clone()), Answer::any_of(turned.clone()));
+        prop_assert_eq!(Answer::all_of(answers), Answer::all_of(turned));
+    }
+
+    #[test]
+    fn one_member_is_itself(only in any_answer()) {
+        prop_assert_eq!(Answer::any_of([only.clone()]), only.clone());
+        prop_assert_eq!(Answer::all_of([only.clone()]), only);
+    }
+
+    #[test]
+    fn grouping_does_not_matter(a in any_answer(), b in any_answer(), c in any_answer()) {
+        let flat = [a.clone(), b.clone(), c.clone()];
+        prop_assert_eq!(Answer::any_of(flat.clone()), Answer::any_of([Answer::any_of([a.clone(), b.clone()]), c.clone()]));
+        prop_assert_eq!(Answer::all_of(flat), Answer::all_of([Answer::all_of([a, b]), c]));
+    }
+
+    #[test]
+    fn any_of_and_all_of_are_each_others_opposite(answers in prop::collection::vec(any_answer(), 1..6)) {
+        let opposites = answers.iter().map(|a| answer(opposite(a), None));
+        prop_assert_eq!(Answer::all_of(opposites).truth, opposite(&Answer::any_of(answers)));
+    }
+
+    #[test]
+    fn only_a_yes_has_a_start(answers in prop::collection::vec(any_answer(), 1..6)) {
+        for combined in [Answer::any_of(answers.clone()), Answer::all_of(answers)] {
+            prop_assert!(combined.truth == Truth::Yes || combined.since.is_none());
+        }
+    }
 }

@@ -1,0 +1,38 @@
+//! Nodes and inputs for tests.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{KindOfInterest, KindState, SignalInputs, SignalSpec, UpgradeSignal};
+use crate::node::{DrainingNode, NodeView};
+
+pub(super) fn cordoned(metadata: Value) -> NodeView {
+    cordoned_with_taints(metadata, json!([]))
+}
+
+pub(super) fn cordoned_with_taints(mut metadata: Value, taints: Value) -> NodeView {
+    metadata["name"] = "n1".into();
+    let node = json!({ "metadata": metadata, "spec": { "unschedulable": true, "taints": taints } });
+    NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
+}
+
+pub(super) fn details(node: &NodeView) -> &DrainingNode {
+    node.drain.as_deref().unwrap()
+}
+
+pub(super) fn inputs<const N: usize>(states: [(KindOfInterest, KindState); N]) -> SignalInputs {
+    let mut inputs = SignalInputs::default();
+    for (kind, state) in states {
+        inputs.insert(kind, state);
+    }
+    inputs
+}
+
+pub(super) fn objects<const N: usize>(objects: [Value; N]) -> KindState {
+    KindState::Objects(objects.into_iter().map(Arc::new).collect())
+}
+
+pub(super) fn signal(yaml: &str) -> UpgradeSignal {
+    UpgradeSignal::compile(serde_yaml::from_str::<SignalSpec>(yaml).unwrap()).unwrap()
+}
