@@ -81,9 +81,11 @@ impl Seen {
                 parked: true,
                 drained: self.drained,
             },
-            (Some(_), true) => {
-                Self { cordoned_since: self.cordoned_since.or(Some(now)), interrupted_at: None, ..self }
-            }
+            (Some(_), true) => Self {
+                cordoned_since: self.cordoned_since.or(Some(now)),
+                interrupted_at: None,
+                ..self
+            },
         }
     }
 }
@@ -101,7 +103,11 @@ pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now
                 let again = cordon.time_added.or(seen.cordoned_since).unwrap_or(now);
                 let is_short = again < later(uncordoned, flap_tolerance);
                 if is_short && !clock.ended && !seen.parked && !booted_since(clock, sight) {
-                    set(DrainClock { uncordoned_at: None, cordoned_at: cordon.time_added, ..clock.clone() })
+                    set(DrainClock {
+                        uncordoned_at: None,
+                        cordoned_at: cordon.time_added,
+                        ..clock.clone()
+                    })
                 } else {
                     begin(sight, cordon, seen, now)
                 }
@@ -138,12 +144,17 @@ fn begin(sight: &Sight<'_>, cordon: Cordon, seen: Seen, now: Timestamp) -> Readi
 fn interrupt(clock: &DrainClock, seen: Seen, flap_tolerance: SignedDuration, now: Timestamp) -> Reading {
     if let Some(interrupted) = clock.uncordoned_at {
         let forget_at = later(interrupted, flap_tolerance);
-        return if forget_at <= now { Reading::Write(ClockWrite::Remove) } else { Reading::Interrupted(forget_at) };
+        return if forget_at <= now {
+            Reading::Write(ClockWrite::Remove)
+        } else {
+            Reading::Interrupted(forget_at)
+        };
     }
     match seen.interrupted_at {
-        Some(interrupted) if !clock.ended && !seen.drained => {
-            set(DrainClock { uncordoned_at: Some(interrupted), ..clock.clone() })
-        }
+        Some(interrupted) if !clock.ended && !seen.drained => set(DrainClock {
+            uncordoned_at: Some(interrupted),
+            ..clock.clone()
+        }),
         // Done, or it happened while nobody watched, possibly long ago.
         Some(_) | None => Reading::Write(ClockWrite::Remove),
     }
@@ -172,7 +183,11 @@ fn run(
     if let Some(upgrade) = sight.upgrade_since
         && clock.start < upgrade
     {
-        return set(DrainClock { start: upgrade, from: ClockSource::Upgrade, ..clock.clone() });
+        return set(DrainClock {
+            start: upgrade,
+            from: ClockSource::Upgrade,
+            ..clock.clone()
+        });
     }
     match (cordon.time_added, clock.cordoned_at) {
         (Some(added), Some(covered)) if covered < added => {
@@ -180,7 +195,10 @@ fn run(
             let watched = before.cordoned_since.is_some() || before.interrupted_at.is_some();
             let is_a_flap = watched && !clock.ended && !before.parked && now < later(added, flap_tolerance);
             if is_a_flap {
-                set(DrainClock { cordoned_at: Some(added), ..clock.clone() })
+                set(DrainClock {
+                    cordoned_at: Some(added),
+                    ..clock.clone()
+                })
             } else {
                 begin(sight, cordon, before.and(sight, now), now)
             }
@@ -188,8 +206,16 @@ fn run(
         (Some(added), _) if added < clock.start && clock.from == ClockSource::Taint => {
             // The taint is where the start was read from, and it now says that the cordon is older.
             let start = sight.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
-            let older = DrainClock { start, cordoned_at: Some(added), ..clock.clone() };
-            if older == *clock { Reading::Running(older) } else { set(older) }
+            let older = DrainClock {
+                start,
+                cordoned_at: Some(added),
+                ..clock.clone()
+            };
+            if older == *clock {
+                Reading::Running(older)
+            } else {
+                set(older)
+            }
         }
         _ => Reading::Running(clock.clone()),
     }

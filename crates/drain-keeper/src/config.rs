@@ -135,15 +135,25 @@ impl<'de> Deserialize<'de> for NodeSelector {
                 .into_iter()
                 .map(|(key, value)| match value {
                     Value::String(value) => Ok((key, value)),
-                    other => Err(D::Error::custom(format!("label {key} must be text, not {other}: put it in quotes"))),
+                    other => Err(D::Error::custom(format!(
+                        "label {key} must be text, not {other}: put it in quotes"
+                    ))),
                 })
                 .collect::<Result<BTreeMap<_, _>, _>>()?;
             let match_labels = (!labels.is_empty()).then_some(labels);
-            return Ok(Self(LabelSelector { match_labels, ..LabelSelector::default() }));
+            return Ok(Self(LabelSelector {
+                match_labels,
+                ..LabelSelector::default()
+            }));
         }
-        if let Some(unknown) = map.keys().find(|key| *key != "matchLabels" && *key != "matchExpressions") {
+        if let Some(unknown) = map
+            .keys()
+            .find(|key| *key != "matchLabels" && *key != "matchExpressions")
+        {
             return Err(D::Error::unknown_field(unknown, &["matchLabels", "matchExpressions"]));
         }
-        serde_json::from_value(Value::Object(map.into_iter().collect())).map(Self).map_err(D::Error::custom)
+        serde_json::from_value(Value::Object(map.into_iter().collect()))
+            .map(Self)
+            .map_err(D::Error::custom)
     }
 }

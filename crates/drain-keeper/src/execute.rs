@@ -94,7 +94,10 @@ pub struct BudgetRefusal {
 impl Outcome {
     /// Whether something was done to the pod.
     pub fn has_acted(&self) -> bool {
-        matches!(self, Self::Evicted | Self::BudgetOverridden | Self::FinalizersRemoved(_) | Self::DeletedNow)
+        matches!(
+            self,
+            Self::Evicted | Self::BudgetOverridden | Self::FinalizersRemoved(_) | Self::DeletedNow
+        )
     }
 
     /// Its label in metrics.
@@ -156,8 +159,11 @@ impl Executor {
                     if self.nodes_in_flight.insert(action.node.uid.clone()) {
                         started.push(Started::Clock(action.clone()));
                         self.running.spawn(async move {
-                            let result =
-                                if dry_run { Ok(()) } else { write_clock::write(&pass, &action).await };
+                            let result = if dry_run {
+                                Ok(())
+                            } else {
+                                write_clock::write(&pass, &action).await
+                            };
                             wake.wake();
                             Completion::Clock(action, result)
                         });
@@ -165,12 +171,23 @@ impl Executor {
                 }
                 Action::Act(action) => {
                     if self.pods_in_flight.insert(action.pod.uid.clone()) {
-                        started.push(Started::Pod(action.pod.uid.clone(), action.pod.resource_version.clone()));
+                        started.push(Started::Pod(
+                            action.pod.uid.clone(),
+                            action.pod.resource_version.clone(),
+                        ));
                         self.running.spawn(async move {
                             let started = Timestamp::now();
-                            let outcome = if dry_run { Outcome::DryRun } else { act(&pass, &action).await };
+                            let outcome = if dry_run {
+                                Outcome::DryRun
+                            } else {
+                                act(&pass, &action).await
+                            };
                             wake.wake();
-                            Completion::Pod(PodCompletion { action: *action, started, outcome })
+                            Completion::Pod(PodCompletion {
+                                action: *action,
+                                started,
+                                outcome,
+                            })
                         });
                     }
                 }

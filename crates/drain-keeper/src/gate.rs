@@ -34,7 +34,9 @@ impl Gates {
 /// Looks at the gates in their order.
 pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy: &Policy) -> Gates {
     let cordon_taint = cordon_taint(details, policy);
-    let cordon = cordon_taint.map(|taint| Cordon { time_added: taint.time_added });
+    let cordon = cordon_taint.map(|taint| Cordon {
+        time_added: taint.time_added,
+    });
     let closed = |reason, detail: String, upgrade_since| Gates {
         reason,
         detail,
@@ -49,12 +51,20 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
         return closed(GateReason::NotSelected, String::new(), None);
     }
     if cordon.is_none() {
-        let reason =
-            if details.unschedulable { GateReason::CordonTaintMissing } else { GateReason::NotCordoned };
+        let reason = if details.unschedulable {
+            GateReason::CordonTaintMissing
+        } else {
+            GateReason::NotCordoned
+        };
         return closed(reason, String::new(), None);
     }
     let answer = policy.signal.evaluate(&snapshot.signals, node, details);
-    let detail = answer.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ");
+    let detail = answer
+        .notes
+        .iter()
+        .map(|note| note.message.as_str())
+        .collect::<Vec<_>>()
+        .join("; ");
     let gates = match answer.truth {
         Truth::No => closed(GateReason::NotUpgrading, detail, None),
         Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
@@ -67,15 +77,23 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
             }
         }
     };
-    Gates { notes: answer.notes, ..gates }
+    Gates {
+        notes: answer.notes,
+        ..gates
+    }
 }
 
 /// The taint that makes the node cordoned: `spec.unschedulable` together with the taint that follows from it, or the
 /// drain taint of a preset whose tool never sets `unschedulable`.
 pub fn cordon_taint<'a>(details: &'a DrainingNode, policy: &Policy) -> Option<&'a Taint> {
-    let unschedulable =
-        details.unschedulable.then(|| details.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule"))).flatten();
+    let unschedulable = details
+        .unschedulable
+        .then(|| details.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule")))
+        .flatten();
     unschedulable.or_else(|| {
-        policy.cordon_taints.iter().find_map(|mark| details.taint(&mark.key, mark.effect.as_deref()))
+        policy
+            .cordon_taints
+            .iter()
+            .find_map(|mark| details.taint(&mark.key, mark.effect.as_deref()))
     })
 }

@@ -1,19 +1,19 @@
 //! Observe: from watches to a [`Snapshot`]. Pods are watched only on draining nodes, one watch a node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
 use kube::core::DynamicObject;
+use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
 use nodeward_runtime::{
-    Cache, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState, OperatorContext, Selection,
+    Cache, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState, OperatorContext,
+    Selection, Watches,
 };
 use serde_json::Value;
 
@@ -26,7 +26,8 @@ const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 
 /// The watches of drain-keeper.
 pub struct Observer {
-    context: OperatorContext<Settings>,
+    watches: Watches,
+    client: Client,
     nodes: Cache<NodeView>,
     budgets: Cache<BudgetView>,
     pods: BTreeMap<NodeName, Cache<PodView>>,
@@ -54,7 +55,8 @@ impl Observer {
         context.readiness.require_cache(&budgets);
         let kinds = KindRegistry::spawn(watches, client());
         Self {
-            context: context.clone(),
+            watches: watches.clone(),
+            client: client(),
             nodes,
             budgets,
             pods: BTreeMap::new(),
@@ -74,7 +76,9 @@ impl Observer {
             }
             match target(&kind) {
                 Ok(target) => {
-                    let cache = self.context.watches.dynamic("upgrade signal", &self.kinds, target, whole_object);
+                    let cache = self
+                        .watches
+                        .dynamic("upgrade signal", &self.kinds, target, whole_object);
                     self.signals.insert(kind, cache);
                 }
                 Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
@@ -89,8 +93,8 @@ impl Observer {
         }
         self.config_map = wanted.map(|reference| {
             let source = ConfigMapSource::spawn(
-                &self.context.watches,
-                self.context.clients.watches.clone(),
+                &self.watches,
+                self.client.clone(),
                 &reference.namespace,
                 &reference.name,
                 MANAGED_UPGRADE_CONFIG_KEY,
@@ -109,9 +113,9 @@ impl Observer {
         self.pods.retain(|node, _| nodes.contains(node));
         for node in nodes {
             if !self.pods.contains_key(node) {
-                let cache = self.context.watches.cache(
+                let cache = self.watches.cache(
                     "pods of a draining node",
-                    Api::<Pod>::all(self.context.clients.watches.clone()),
+                    Api::<Pod>::all(self.client.clone()),
                     Selection::all().fields(format!("spec.nodeName={node}")),
                     |pod: Pod| PodView::project(&pod),
                 );
@@ -123,12 +127,17 @@ impl Observer {
     /// This moment; `None` until what every decision rests on is complete: absent from a cache that has not synced is
     /// not absent.
     pub fn snapshot(&self, memory: &Memory) -> Option<Snapshot> {
-        if !self.nodes.is_synced() || !self.budgets.is_synced() || !self.signals.values().all(DynamicCache::is_settled) {
+        if !self.nodes.is_synced() || !self.budgets.is_synced() || !self.signals.values().all(DynamicCache::is_settled)
+        {
             return None;
         }
         Some(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
-            pods: self.pods.iter().map(|(node, cache)| (node.clone(), pods_of(cache))).collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|(node, cache)| (node.clone(), pods_of(cache)))
+                .collect(),
             budgets: Budgets::new(self.budgets.snapshot().values().cloned()),
             signals: self.signal_inputs(),
             // Claims and owners' holds come from drain-lock, remediations from health-check.

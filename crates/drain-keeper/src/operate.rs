@@ -15,7 +15,7 @@ use crate::report::Reporter;
 use crate::settings::Settings;
 
 /// A pass that takes longer than this means that the process is stuck.
-const PASS_LIMIT: Duration = Duration::from_secs(60);
+const PASS_LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs until shutdown.
 ///
@@ -23,15 +23,16 @@ const PASS_LIMIT: Duration = Duration::from_secs(60);
 /// None of its own: what goes wrong with one object is reported and tried again.
 pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
     let progress = context.liveness.watch("main loop", PASS_LIMIT);
-    let mut keeper = Keeper::new(context.clone());
+    let (shutdown, wake) = (context.shutdown.clone(), context.wake.clone());
+    let mut keeper = Keeper::new(context);
     loop {
         let next = {
             let _pass = progress.begin_pass();
             keeper.pass(Timestamp::now())
         };
         tokio::select! {
-            () = context.shutdown.cancelled() => break,
-            () = context.wake.woken() => {}
+            () = shutdown.cancelled() => break,
+            () = wake.woken() => {}
             () = sleep_until(next) => {}
         }
     }
@@ -79,13 +80,18 @@ impl Keeper {
             return None;
         }
         self.led = true;
-        let mut snapshot = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now))?;
+        let mut snapshot = self
+            .observer
+            .snapshot(self.remember.at(policy.forced_per_minute, now))?;
         self.remember.compare(&mut snapshot);
         let snapshot = Arc::new(snapshot);
         let mut plan = plan(&snapshot, &policy, now);
         self.observer.follow_pods_of(&plan.watch_pods);
         self.remember.planned(&plan);
-        for started in self.executor.start(std::mem::take(&mut plan.actions), &snapshot, &policy) {
+        for started in self
+            .executor
+            .start(std::mem::take(&mut plan.actions), &snapshot, &policy)
+        {
             self.remember.started(&started, now);
         }
         let next_report = self.reporter.report(&snapshot, &plan, now);
@@ -136,7 +142,12 @@ impl PolicyInForce {
     fn new(context: &OperatorContext<Settings>) -> Self {
         let settings = context.config.current();
         let policy = Arc::new(settings.policy.clone());
-        Self { settings, theirs: None, policy, rejection_told: None }
+        Self {
+            settings,
+            theirs: None,
+            policy,
+            rejection_told: None,
+        }
     }
 
     fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {

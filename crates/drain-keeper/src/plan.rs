@@ -14,7 +14,7 @@ use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::deadline::NextWake;
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
-use nodeward_core::node::{DrainingNode, NodeView, Taint};
+use nodeward_core::node::{DrainingNode, NodeView};
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_timeout};
 use nodeward_core::strategy::{Remedy, StrategyName};
@@ -103,47 +103,56 @@ pub struct Oddity {
 
 impl Oddity {
     fn new(node: &NodeView, key: String, text: String) -> Self {
-        Self { key, text, node: node.name.clone(), node_uid: node.uid.clone() }
+        Self {
+            key,
+            text,
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+        }
     }
 }
 
 /// Decides.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    let mut wake = NextWake::after(now);
-    let mut candidates = Vec::new();
-    let mut nodes = Vec::new();
-    for node in &snapshot.nodes {
-        let Some(details) = node.drain.as_deref() else { continue };
-        let standing = stand(node, details, snapshot, policy, now, &mut plan, &mut wake);
-        nodes.push((node, details, standing));
+    let mut planner = Planner {
+        snapshot,
+        policy,
+        now,
+        plan: Plan::default(),
+        wake: NextWake::after(now),
+    };
+    let mut nodes: Vec<NodeInPlan<'_>> = snapshot
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, node.drain.as_deref()?)))
+        .map(|(node, details)| NodeInPlan {
+            node,
+            details,
+            standing: planner.stand(node, details),
+        })
+        .collect();
+    let candidates = planner.judge_pods(&mut nodes);
+    planner.act_on(candidates, &mut nodes);
+    for node in nodes {
+        planner.conclude(node);
     }
-    for (index, (node, details, standing)) in nodes.iter_mut().enumerate() {
-        if let NodeStanding::Draining { clock, pods, blockers } = standing {
-            let drain = DrainOfNode::new(node, details, clock, snapshot, policy, now);
-            for pod in pods.iter() {
-                match drain.standing(pod) {
-                    Standing::NoBlocker => {}
-                    Standing::Blocker(blocker) => blockers.push(blocker),
-                    Standing::Candidate(candidate) => candidates.push((index, candidate)),
-                }
-            }
-        }
-    }
-    let decided = act_on_candidates(candidates, &nodes, snapshot, policy, now, &mut plan.actions);
-    for (index, blocker) in decided {
-        if let NodeStanding::Draining { blockers, .. } = &mut nodes[index].2 {
-            blockers.push(blocker);
-        }
-    }
-    for (node, details, standing) in nodes {
-        conclude(node, details, standing, snapshot, policy, now, &mut plan, &mut wake);
-    }
-    if let Some(at) = snapshot.memory.next_act_at {
-        wake.note(at);
-    }
-    plan.requeue_at = wake.at();
-    plan
+    planner.finish()
+}
+
+/// A plan in the making.
+struct Planner<'a> {
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    now: Timestamp,
+    plan: Plan,
+    wake: NextWake,
+}
+
+/// A node, and how it stands.
+struct NodeInPlan<'a> {
+    node: &'a Arc<NodeView>,
+    details: &'a DrainingNode,
+    standing: NodeStanding<'a>,
 }
 
 /// How a node stands before its pods are looked at.
@@ -151,204 +160,287 @@ enum NodeStanding<'a> {
     /// Nothing is done on it.
     Closed { gates: Gates },
     /// A gate that comes after the clock keeps it, or its pods or its clock are not known yet.
-    NotYet { reason: GateReason, clock: Option<DrainClock>, detail: String },
+    NotYet {
+        reason: GateReason,
+        clock: Option<DrainClock>,
+        detail: String,
+    },
     /// Its pods are judged.
-    Draining { clock: DrainClock, pods: &'a [Arc<PodView>], blockers: Vec<Blocker> },
+    Draining {
+        clock: DrainClock,
+        pods: &'a [Arc<PodView>],
+        blockers: Vec<Blocker>,
+    },
 }
 
-/// Gates and clock of one node.
-fn stand<'a>(
-    node: &Arc<NodeView>,
-    details: &DrainingNode,
-    snapshot: &'a Snapshot,
-    policy: &Policy,
-    now: Timestamp,
-    plan: &mut Plan,
-    wake: &mut NextWake,
-) -> NodeStanding<'a> {
-    let gates = gate::look(node, details, snapshot, policy);
-    for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
-        plan.oddities.insert(Oddity::new(node, note.key.clone(), note.message.clone()));
-    }
-    if gates.are_open() {
-        plan.watch_pods.insert(node.name.clone());
-        if let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) =
-            pdb_force_drain_timeout(&snapshot.signals)
-        {
-            let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
-            plan.oddities.insert(Oddity::new(node, "PDBForceDrainTimeout".to_owned(), text));
+impl<'a> Planner<'a> {
+    /// Gates and clock of one node.
+    fn stand(&mut self, node: &Arc<NodeView>, details: &DrainingNode) -> NodeStanding<'a> {
+        let gates = gate::look(node, details, self.snapshot, self.policy);
+        self.note_oddities(node, &gates);
+        if gates.are_open() {
+            self.plan.watch_pods.insert(node.name.clone());
         }
-    }
-    let recorded = recorded_clock(node, details, plan);
-    let sight = Sight {
-        recorded: recorded.as_ref(),
-        cordon: gates.cordon,
-        gates_open: gates.are_open(),
-        upgrade_since: gates.upgrade_since,
-        boot_id: &details.boot_id,
-    };
-    let before = snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
-    let mut seen = before.and(&sight, now);
-    let reading = clock::read(&sight, before, policy.flap_tolerance, now);
-    let standing = match reading {
-        Reading::Stopped => NodeStanding::Closed { gates },
-        Reading::Interrupted(until) => {
-            wake.note(until);
-            NodeStanding::Closed { gates }
-        }
-        Reading::Write(write) => {
-            if let Some(pending) = snapshot.memory.clock_writes.get(&node.uid).filter(|pending| now < pending.until) {
-                wake.note(pending.until);
-            } else {
-                plan.actions.push(Action::WriteClock(ClockAction { node: Arc::clone(node), write }));
-            }
-            if gates.are_open() {
-                NodeStanding::NotYet { reason: GateReason::ClockStarting, clock: None, detail: gates.detail }
-            } else {
+        let recorded = self.recorded_clock(node, details);
+        let sight = Sight {
+            recorded: recorded.as_ref(),
+            cordon: gates.cordon,
+            gates_open: gates.are_open(),
+            upgrade_since: gates.upgrade_since,
+            boot_id: &details.boot_id,
+        };
+        let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
+        let mut seen = before.and(&sight, self.now);
+        let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
+            Reading::Stopped => NodeStanding::Closed { gates },
+            Reading::Interrupted(until) => {
+                self.wake.note(until);
                 NodeStanding::Closed { gates }
             }
-        }
-        Reading::Running(clock) => {
-            seen.parked = false;
-            draining(node, clock, gates, snapshot)
-        }
-    };
-    plan.seen.insert(node.uid.clone(), seen);
-    standing
-}
-
-/// A node whose clock runs.
-fn draining<'a>(node: &NodeView, clock: DrainClock, gates: Gates, snapshot: &'a Snapshot) -> NodeStanding<'a> {
-    let not_yet = |reason, clock| NodeStanding::NotYet { reason, clock: Some(clock), detail: gates.detail };
-    if snapshot.remediations.contains(&node.name) {
-        return not_yet(GateReason::UnderRemediation, clock);
-    }
-    match snapshot.pods.get(&node.name) {
-        None | Some(NodePods::Syncing) => not_yet(GateReason::PodsSyncing, clock),
-        Some(NodePods::Synced(pods)) => NodeStanding::Draining { clock, pods, blockers: Vec::new() },
-    }
-}
-
-fn recorded_clock(node: &NodeView, details: &DrainingNode, plan: &mut Plan) -> Option<DrainClock> {
-    let value = details.annotations.get(annotation::DRAIN_CLOCK)?;
-    match DrainClock::parse(value) {
-        Ok(clock) => Some(clock),
-        Err(error) => {
-            let text = format!("annotation {} is not readable and is written anew: {error}", annotation::DRAIN_CLOCK);
-            plan.oddities.insert(Oddity::new(node, format!("drain-clock/{}", node.name), text));
-            None
-        }
-    }
-}
-
-/// Of the pods whose strategy is due, those that may be acted on now, in order; the others learn what holds them back.
-fn act_on_candidates(
-    mut candidates: Vec<(usize, Candidate)>,
-    nodes: &[(&Arc<NodeView>, &DrainingNode, NodeStanding<'_>)],
-    snapshot: &Snapshot,
-    policy: &Policy,
-    now: Timestamp,
-    actions: &mut Vec<Action>,
-) -> Vec<(usize, Blocker)> {
-    candidates.sort_by(|(_, a), (_, b)| {
-        (a.pod.ready, a.due, &a.pod.key).cmp(&(b.pod.ready, b.due, &b.pod.key))
-    });
-    let mut limits = Limits::new(policy, snapshot, now);
-    let mut turns = Turns::new(snapshot, policy.override_spacing, now);
-    let mut decided = Vec::new();
-    for (index, candidate) in candidates {
-        let (node, details, standing) = &nodes[index];
-        let NodeStanding::Draining { clock, pods, .. } = standing else { continue };
-        let held_back = |reason, until, detail| candidate.blocker(reason, Next::HeldBack {
-            strategy: candidate.strategy,
-            due: candidate.due,
-            until,
-        }, detail);
-        let blocker = if let Err(wait) = limits.check(node, details, clock, pods) {
-            held_back(BlockerReason::LimitReached, wait.until, wait.detail)
-        } else if let Err(wait) = turns.take(&candidate) {
-            held_back(BlockerReason::BudgetInUse, wait.until, wait.detail)
-        } else {
-            limits.take(node);
-            actions.push(Action::Act(Box::new(PodAction {
-                node: node.name.clone(),
-                node_uid: node.uid.clone(),
-                clock: clock.clone(),
-                pod: Arc::clone(&candidate.pod),
-                strategy: candidate.strategy,
-                remedy: candidate.remedy,
-                due: candidate.due,
-                was_held_back: snapshot.memory.held_back.contains(&candidate.pod.uid),
-            })));
-            let now = Next::Now { strategy: candidate.strategy, due: candidate.due };
-            candidate.blocker(candidate.reason, now, String::new())
+            Reading::Write(write) => {
+                self.write_clock(node, write);
+                if gates.are_open() {
+                    NodeStanding::NotYet {
+                        reason: GateReason::ClockStarting,
+                        clock: None,
+                        detail: gates.detail,
+                    }
+                } else {
+                    NodeStanding::Closed { gates }
+                }
+            }
+            Reading::Running(clock) => {
+                seen.parked = false;
+                self.draining(node, clock, gates)
+            }
         };
-        decided.push((index, blocker));
+        self.plan.seen.insert(node.uid.clone(), seen);
+        standing
     }
-    decided
-}
 
-/// The node's verdict, and the moments at which it could change.
-fn conclude(
-    node: &NodeView,
-    details: &DrainingNode,
-    standing: NodeStanding<'_>,
-    snapshot: &Snapshot,
-    policy: &Policy,
-    now: Timestamp,
-    plan: &mut Plan,
-    wake: &mut NextWake,
-) {
-    let verdict = |gate, gate_detail, since, blockers, drain_failed| NodeVerdict {
-        node: node.name.clone(),
-        gate,
-        gate_detail,
-        since,
-        blockers,
-        drain_failed,
-    };
-    match standing {
-        NodeStanding::Closed { gates } => {
-            if details.unschedulable || gates.cordon.is_some() {
-                plan.verdicts.push(verdict(gates.reason, gates.detail, None, Vec::new(), false));
-            }
+    /// A node whose clock runs.
+    fn draining(&self, node: &NodeView, clock: DrainClock, gates: Gates) -> NodeStanding<'a> {
+        let not_yet = |reason, clock| NodeStanding::NotYet {
+            reason,
+            clock: Some(clock),
+            detail: gates.detail,
+        };
+        if self.snapshot.remediations.contains(&node.name) {
+            return not_yet(GateReason::UnderRemediation, clock);
         }
-        NodeStanding::NotYet { reason, clock, detail } => {
-            plan.verdicts.push(verdict(reason, detail, clock.map(|c| c.start), Vec::new(), false));
-        }
-        NodeStanding::Draining { clock, mut blockers, .. } => {
-            blockers.sort_by(|a, b| a.pod.cmp(&b.pod));
-            for blocker in &blockers {
-                match blocker.next {
-                    Next::At { due, .. } => wake.note(due),
-                    Next::HeldBack { until: Some(until), .. } => wake.note(until),
-                    Next::HeldBack { until: None, .. } | Next::Now { .. } | Next::Nothing => {}
-                }
-                if let Some(ends) = blocker.grace_ends {
-                    wake.note(ends);
-                }
-                if let Next::HeldBack { due, .. } = blocker.next
-                    && due <= now
-                {
-                    plan.held_back.insert(blocker.uid.clone());
-                }
-            }
-            if let Some(seen) = plan.seen.get_mut(&node.uid) {
-                seen.drained = blockers.is_empty();
-            }
-            let failed_at = failed_drain::failed_at(&blockers, &clock, &policy.waits_for(details, &snapshot.signals));
-            if let Some(at) = failed_at {
-                wake.note(at);
-            }
-            let failed = failed_at.is_some_and(|at| at <= now);
-            plan.verdicts.push(verdict(GateReason::Open, String::new(), Some(clock.start), blockers, failed));
+        match self.snapshot.pods.get(&node.name) {
+            None | Some(NodePods::Syncing) => not_yet(GateReason::PodsSyncing, clock),
+            Some(NodePods::Synced(pods)) => NodeStanding::Draining {
+                clock,
+                pods,
+                blockers: Vec::new(),
+            },
         }
     }
-}
 
-/// The taint by which the node is cordoned, for predicates over tolerations.
-pub(crate) fn cordon_of<'a>(details: &'a DrainingNode, policy: &Policy) -> Option<&'a Taint> {
-    gate::cordon_taint(details, policy)
+    /// Writes the clock, unless a write of it has not come back through the watch yet.
+    fn write_clock(&mut self, node: &Arc<NodeView>, write: ClockWrite) {
+        match self.snapshot.memory.clock_writes.get(&node.uid) {
+            Some(pending) if self.now < pending.until => self.wake.note(pending.until),
+            _ => self.plan.actions.push(Action::WriteClock(ClockAction {
+                node: Arc::clone(node),
+                write,
+            })),
+        }
+    }
+
+    fn recorded_clock(&mut self, node: &NodeView, details: &DrainingNode) -> Option<DrainClock> {
+        let value = details.annotations.get(annotation::DRAIN_CLOCK)?;
+        match DrainClock::parse(value) {
+            Ok(clock) => Some(clock),
+            Err(error) => {
+                let text = format!(
+                    "annotation {} is not readable and is written anew: {error}",
+                    annotation::DRAIN_CLOCK
+                );
+                self.plan
+                    .oddities
+                    .insert(Oddity::new(node, format!("drain-clock/{}", node.name), text));
+                None
+            }
+        }
+    }
+
+    fn note_oddities(&mut self, node: &NodeView, gates: &Gates) {
+        for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
+            self.plan
+                .oddities
+                .insert(Oddity::new(node, note.key.clone(), note.message.clone()));
+        }
+        let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
+        if gates.are_open()
+            && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) = timeout
+        {
+            let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
+            self.plan
+                .oddities
+                .insert(Oddity::new(node, "PDBForceDrainTimeout".to_owned(), text));
+        }
+    }
+
+    /// Judges the pods of draining nodes. Returns those whose strategy is due, with the index of their node.
+    fn judge_pods(&self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
+        let mut candidates = Vec::new();
+        for (
+            index,
+            NodeInPlan {
+                node,
+                details,
+                standing,
+            },
+        ) in nodes.iter_mut().enumerate()
+        {
+            let NodeStanding::Draining { clock, pods, blockers } = standing else {
+                continue;
+            };
+            let drain = DrainOfNode::new(node, details, clock, self.snapshot, self.policy, self.now);
+            for pod in *pods {
+                match drain.standing(pod) {
+                    Standing::NoBlocker => {}
+                    Standing::Blocker(blocker) => blockers.push(blocker),
+                    Standing::Candidate(candidate) => candidates.push((index, candidate)),
+                }
+            }
+        }
+        candidates
+    }
+
+    /// Of the pods whose strategy is due, acts on those that limits and budgets allow, in order: not ready before ready,
+    /// then the oldest deadline, then by name. The others learn what holds them back.
+    fn act_on(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
+        candidates.sort_by(|(_, a), (_, b)| (a.pod.ready, a.due, &a.pod.key).cmp(&(b.pod.ready, b.due, &b.pod.key)));
+        let mut limits = Limits::new(self.policy, self.snapshot, self.now);
+        let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
+        for (index, candidate) in candidates {
+            let NodeInPlan {
+                node,
+                details,
+                standing,
+            } = &mut nodes[index];
+            let NodeStanding::Draining { clock, pods, blockers } = standing else {
+                continue;
+            };
+            let allowed = limits
+                .check(node, details, clock, pods)
+                .map_err(|wait| (BlockerReason::LimitReached, wait))
+                .and_then(|()| {
+                    turns
+                        .take(&candidate)
+                        .map_err(|wait| (BlockerReason::BudgetInUse, wait))
+                });
+            let (strategy, due) = (candidate.strategy, candidate.due);
+            match allowed {
+                Ok(()) => {
+                    limits.take(node);
+                    blockers.push(candidate.blocker(candidate.reason, Next::Now { strategy, due }, String::new()));
+                    self.plan.actions.push(Action::Act(Box::new(PodAction {
+                        node: node.name.clone(),
+                        node_uid: node.uid.clone(),
+                        clock: clock.clone(),
+                        was_held_back: self.snapshot.memory.held_back.contains(&candidate.pod.uid),
+                        pod: candidate.pod,
+                        strategy,
+                        remedy: candidate.remedy,
+                        due,
+                    })));
+                }
+                Err((reason, wait)) => {
+                    let next = Next::HeldBack {
+                        strategy,
+                        due,
+                        until: wait.until,
+                    };
+                    blockers.push(candidate.blocker(reason, next, wait.detail));
+                }
+            }
+        }
+    }
+
+    /// The node's verdict, and the moments at which it could change.
+    fn conclude(
+        &mut self,
+        NodeInPlan {
+            node,
+            details,
+            standing,
+        }: NodeInPlan<'a>,
+    ) {
+        let verdict = |gate, gate_detail, since, blockers, drain_failed| NodeVerdict {
+            node: node.name.clone(),
+            gate,
+            gate_detail,
+            since,
+            blockers,
+            drain_failed,
+        };
+        let verdict = match standing {
+            NodeStanding::Closed { gates } => {
+                if !details.unschedulable && gates.cordon.is_none() {
+                    return;
+                }
+                verdict(gates.reason, gates.detail, None, Vec::new(), false)
+            }
+            NodeStanding::NotYet { reason, clock, detail } => {
+                verdict(reason, detail, clock.map(|clock| clock.start), Vec::new(), false)
+            }
+            NodeStanding::Draining {
+                clock, mut blockers, ..
+            } => {
+                blockers.sort_by(|a, b| a.pod.cmp(&b.pod));
+                self.note_moments(&blockers);
+                if let Some(seen) = self.plan.seen.get_mut(&node.uid) {
+                    seen.drained = blockers.is_empty();
+                }
+                let waits = self.policy.waits_for(details, &self.snapshot.signals);
+                let failed_at = failed_drain::failed_at(&blockers, &clock, &waits);
+                if let Some(at) = failed_at {
+                    self.wake.note(at);
+                }
+                let has_failed = failed_at.is_some_and(|at| at <= self.now);
+                verdict(GateReason::Open, String::new(), Some(clock.start), blockers, has_failed)
+            }
+        };
+        self.plan.verdicts.push(verdict);
+    }
+
+    fn note_moments(&mut self, blockers: &[Blocker]) {
+        for blocker in blockers {
+            match blocker.next {
+                Next::At { due, .. } => self.wake.note(due),
+                Next::HeldBack { due, until, .. } => {
+                    self.wake.note(due);
+                    if let Some(until) = until {
+                        self.wake.note(until);
+                    }
+                    if due <= self.now {
+                        self.plan.held_back.insert(blocker.uid.clone());
+                    }
+                }
+                Next::Now { .. } | Next::Nothing => {}
+            }
+            if let Some(ends) = blocker.grace_ends {
+                self.wake.note(ends);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Plan {
+        for attempt in self.snapshot.memory.attempts.values() {
+            self.wake.note(attempt.retry_at);
+        }
+        if let Some(at) = self.snapshot.memory.next_act_at
+            && self.plan.held_back.iter().next().is_some()
+        {
+            self.wake.note(at);
+        }
+        self.plan.requeue_at = self.wake.at();
+        self.plan
+    }
 }
 
 #[cfg(test)]

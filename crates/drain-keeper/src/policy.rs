@@ -105,12 +105,16 @@ impl Policy {
             .collect::<Result<Vec<_>, ConfigError>>()?;
         let drain_marks = DrainMarks::new(&config.upgrade_signal, config.counts_as_drain.as_ref())
             .map_err(|error| ConfigError::at("countsAsDrain", error.to_string()))?;
-        let unmanaged_pods = config.unmanaged_pods.unwrap_or(if is_openshift_only(config.upgrade_signal.spec()) {
-            UnmanagedPods::Delete
-        } else {
-            UnmanagedPods::Keep
-        });
-        let or = |given: Option<nodeward_core::duration::ConfigDuration>, default| given.map_or(default, |d| d.get());
+        let unmanaged_pods = config
+            .unmanaged_pods
+            .unwrap_or(if is_openshift_only(config.upgrade_signal.spec()) {
+                UnmanagedPods::Delete
+            } else {
+                UnmanagedPods::Keep
+            });
+        let or = |given: Option<nodeward_core::duration::ConfigDuration>, default| {
+            given.map_or(default, nodeward_core::duration::ConfigDuration::get)
+        };
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
             drain_marks,
@@ -135,7 +139,10 @@ impl Policy {
 
     /// How this node is drained.
     pub fn drain_for(&self, node: &DrainingNode) -> &DrainSettings {
-        self.pools.iter().find(|pool| pool.selector.matches(&node.labels)).map_or(&self.drain, |pool| &pool.drain)
+        self.pools
+            .iter()
+            .find(|pool| pool.selector.matches(&node.labels))
+            .map_or(&self.drain, |pool| &pool.drain)
     }
 
     /// The waits of this node's strategies. The UpgradeConfig's `PDBForceDrainTimeout` comes before the file's.
@@ -143,7 +150,9 @@ impl Policy {
         let drain = self.drain_for(node);
         let budget_force = match pdb_force_drain_timeout(signals) {
             PdbForceDrainTimeout::Minutes(minutes) => minutes,
-            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Missing(_) | PdbForceDrainTimeout::Malformed(_) => self.budget_force,
+            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Missing(_) | PdbForceDrainTimeout::Malformed(_) => {
+                self.budget_force
+            }
         };
         Waits {
             time_out: drain.time_out,
@@ -159,12 +168,19 @@ impl DrainSettings {
         let ignored_namespaces = match &node_drain.ignored_namespace_patterns {
             None => self.ignored_namespaces.clone(),
             Some(patterns) => NamespacePatterns::compile(patterns).map_err(|error| {
-                ConfigError::at(format!("{path}.ignoredNamespacePatterns[{}]", error.index), error.to_string())
+                ConfigError::at(
+                    format!("{path}.ignoredNamespacePatterns[{}]", error.index),
+                    error.to_string(),
+                )
             })?,
         };
         Ok(Self {
-            time_out: node_drain.time_out.map_or(self.time_out, |d| d.get()),
-            expected_drain: node_drain.expected_node_drain_time.map_or(self.expected_drain, |d| d.get()),
+            time_out: node_drain
+                .time_out
+                .map_or(self.time_out, nodeward_core::duration::ConfigDuration::get),
+            expected_drain: node_drain
+                .expected_node_drain_time
+                .map_or(self.expected_drain, nodeward_core::duration::ConfigDuration::get),
             disable_strategies: node_drain.disable_drain_strategies.unwrap_or(self.disable_strategies),
             ignored_namespaces,
         })

@@ -23,8 +23,10 @@ const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(10);
 const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Delay after a first failure, and at most.
-const BACKOFF: BackoffPolicy =
-    BackoffPolicy { first: SignedDuration::from_secs(1), limit: SignedDuration::from_secs(60) };
+const BACKOFF: BackoffPolicy = BackoffPolicy {
+    first: SignedDuration::from_secs(1),
+    limit: SignedDuration::from_secs(60),
+};
 
 /// The memory, and what it is kept up with.
 pub struct Remember {
@@ -66,7 +68,11 @@ impl Remember {
         self.memory.seen.retain(|uid, _| present.contains(uid));
         self.nodes.retain(|uid| present.contains(uid));
         for node in &snapshot.nodes {
-            let is_seen = self.memory.clock_writes.get(&node.uid).is_some_and(|pending| stands(&pending.write, node));
+            let is_seen = self
+                .memory
+                .clock_writes
+                .get(&node.uid)
+                .is_some_and(|pending| stands(&pending.write, node));
             if is_seen && !self.dry_run {
                 self.memory.clock_writes.remove(&node.uid);
             }
@@ -101,7 +107,10 @@ impl Remember {
             Started::Clock(action) => {
                 // In a dry run the write stands from now on, in the overlay, and none is waited for.
                 let until = if self.dry_run { now } else { later(now, UNTIL_SEEN) };
-                let pending = PendingWrite { write: action.write.clone(), until };
+                let pending = PendingWrite {
+                    write: action.write.clone(),
+                    until,
+                };
                 self.memory.clock_writes.insert(action.node.uid.clone(), pending);
             }
             Started::Pod(uid, resource_version) => {
@@ -156,27 +165,40 @@ impl Remember {
                 self.memory.attempts.remove(&uid);
                 return;
             }
-            Done::RefusedByBudget(refusal) => {
-                (Outcome::RefusedByBudget, self.pods.failed(uid.clone(), now, refusal.retry_after))
-            }
+            Done::RefusedByBudget(refusal) => (
+                Outcome::RefusedByBudget,
+                self.pods.failed(uid.clone(), now, refusal.retry_after),
+            ),
             Done::NamespaceTerminating => (Outcome::NamespaceTerminating, self.pods.failed(uid.clone(), now, None)),
             Done::Outdated(_) => (Outcome::Sent, self.pods.failed(uid.clone(), now, None)),
-            Done::Failed(refusal) => {
-                (Outcome::Failed(refusal.to_string()), self.pods.failed(uid.clone(), now, refusal.retry_after()))
-            }
+            Done::Failed(refusal) => (
+                Outcome::Failed(refusal.to_string()),
+                self.pods.failed(uid.clone(), now, refusal.retry_after()),
+            ),
         };
         let resource_version = done.action.pod.resource_version.clone();
-        self.memory.attempts.insert(uid, Attempt { resource_version, outcome, retry_at });
+        self.memory.attempts.insert(
+            uid,
+            Attempt {
+                resource_version,
+                outcome,
+                retry_at,
+            },
+        );
     }
 
     fn overlay_clocks(&self, snapshot: &mut Snapshot) {
         for node in &mut snapshot.nodes {
-            let Some(pending) = self.memory.clock_writes.get(&node.uid) else { continue };
+            let Some(pending) = self.memory.clock_writes.get(&node.uid) else {
+                continue;
+            };
             let mut overlaid = NodeView::clone(node);
             if let Some(details) = overlaid.drain.as_deref_mut() {
                 match &pending.write {
                     ClockWrite::Set(clock) => {
-                        details.annotations.insert(annotation::DRAIN_CLOCK.to_owned(), clock.to_string());
+                        details
+                            .annotations
+                            .insert(annotation::DRAIN_CLOCK.to_owned(), clock.to_string());
                     }
                     ClockWrite::Remove => {
                         details.annotations.remove(annotation::DRAIN_CLOCK);
@@ -190,7 +212,10 @@ impl Remember {
 
 /// Whether the node's annotation is what was to be written.
 fn stands(write: &ClockWrite, node: &NodeView) -> bool {
-    let recorded = node.drain.as_deref().and_then(|details| details.annotations.get(annotation::DRAIN_CLOCK));
+    let recorded = node
+        .drain
+        .as_deref()
+        .and_then(|details| details.annotations.get(annotation::DRAIN_CLOCK));
     match write {
         ClockWrite::Set(clock) => recorded.is_some_and(|text| *text == clock.to_string()),
         ClockWrite::Remove => recorded.is_none(),

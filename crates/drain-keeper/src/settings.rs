@@ -38,10 +38,13 @@ impl Settings {
     /// As [`Settings::parse`], and when there is no `nodeDrain`.
     pub fn with_managed_upgrade_config(&self, text: &str) -> Result<Policy, ConfigError> {
         let theirs: ManagedUpgradeConfig = config::from_yaml(text)?;
-        let node_drain = theirs.node_drain.ok_or_else(|| {
-            ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap")
-        })?;
-        Policy::from_config(Config { node_drain, ..self.file.clone() })
+        let node_drain = theirs
+            .node_drain
+            .ok_or_else(|| ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap"))?;
+        Policy::from_config(Config {
+            node_drain,
+            ..self.file.clone()
+        })
     }
 }
 

@@ -103,6 +103,8 @@ impl Memory {
 
     /// Whether the server once refused this pod's eviction for a budget.
     pub fn was_refused_by_budget(&self, pod: &PodView) -> bool {
-        self.attempts.get(&pod.uid).is_some_and(|attempt| attempt.outcome == Outcome::RefusedByBudget)
+        self.attempts
+            .get(&pod.uid)
+            .is_some_and(|attempt| attempt.outcome == Outcome::RefusedByBudget)
     }
 }

@@ -14,7 +14,10 @@ pub(super) async fn evict(pass: &Pass, action: &PodAction) -> Outcome {
     let pods: Api<Pod> = Api::namespaced(pass.clients.requests.clone(), &action.pod.key.namespace);
     let params = EvictParams {
         delete_options: Some(DeleteParams {
-            preconditions: Some(Preconditions { uid: Some(action.pod.uid.as_str().to_owned()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(action.pod.uid.as_str().to_owned()),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         }),
         post_options: PostParams::default(),
@@ -23,9 +26,10 @@ pub(super) async fn evict(pass: &Pass, action: &PodAction) -> Outcome {
         return Outcome::Evicted;
     };
     match Refusal::from(&error) {
-        Refusal::RefusedByBudget { retry_after } => {
-            Outcome::RefusedByBudget(BudgetRefusal { retry_after, wait: None })
-        }
+        Refusal::RefusedByBudget { retry_after } => Outcome::RefusedByBudget(BudgetRefusal {
+            retry_after,
+            wait: None,
+        }),
         // The API answers 500 to every eviction of a pod that several budgets select.
         Refusal::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
             Outcome::RefusedByBudget(BudgetRefusal::default())

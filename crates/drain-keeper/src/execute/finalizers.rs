@@ -13,8 +13,12 @@ use super::{Outcome, Pass};
 /// Patches the pod as it was seen: any change of it since makes this a conflict, and the plan is made anew.
 pub(super) async fn remove(pass: &Pass, action: &PodAction) -> Outcome {
     let protected = &pass.policy.protected_finalizers;
-    let (kept, removed): (Vec<String>, Vec<String>) =
-        action.pod.finalizers.iter().cloned().partition(|finalizer| protected.contains(finalizer));
+    let (kept, removed): (Vec<String>, Vec<String>) = action
+        .pod
+        .finalizers
+        .iter()
+        .cloned()
+        .partition(|finalizer| protected.contains(finalizer));
     let patch = json!({
         "metadata": {
             "uid": action.pod.uid,
@@ -23,7 +27,10 @@ pub(super) async fn remove(pass: &Pass, action: &PodAction) -> Outcome {
         },
     });
     let pods: Api<Pod> = Api::namespaced(pass.clients.requests.clone(), &action.pod.key.namespace);
-    match pods.patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    match pods
+        .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+    {
         Ok(_) => Outcome::FinalizersRemoved(removed),
         Err(error) => match Refusal::from(&error) {
             Refusal::Gone => Outcome::Gone,

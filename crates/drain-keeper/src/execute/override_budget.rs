@@ -40,7 +40,10 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
         }
         let evidence = evidence_of(budget, &pass.snapshot);
         if let Err(wait) = may_override(budget, &action.pod.uid, &evidence, pass.policy.override_spacing, now) {
-            return Outcome::RefusedByBudget(BudgetRefusal { wait: Some(wait), ..refusal });
+            return Outcome::RefusedByBudget(BudgetRefusal {
+                wait: Some(wait),
+                ..refusal
+            });
         }
     }
     for budget in &budgets {
@@ -71,8 +74,11 @@ fn is_off_limits(budget: &BudgetView, pass: &Pass, action: &PodAction, now: Time
 }
 
 async fn record(pass: &Pass, action: &PodAction, budget: &BudgetView, now: Timestamp) -> Result<(), kube::Error> {
-    let record =
-        LastOverride { at: now, pod: action.pod.key.name.to_string(), uid: action.pod.uid.as_str().to_owned() };
+    let record = LastOverride {
+        at: now,
+        pod: action.pod.key.name.to_string(),
+        uid: action.pod.uid.as_str().to_owned(),
+    };
     let disrupted_at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let patch = json!({
         "metadata": {
@@ -82,7 +88,9 @@ async fn record(pass: &Pass, action: &PodAction, budget: &BudgetView, now: Times
         },
         "status": { "disruptedPods": { &*action.pod.key.name: disrupted_at } },
     });
-    let budgets: Api<PodDisruptionBudget> =
-        Api::namespaced(pass.clients.requests.clone(), &budget.key.namespace);
-    budgets.patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), &budget.key.namespace);
+    budgets
+        .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map(|_| ())
 }

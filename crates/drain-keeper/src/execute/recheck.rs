@@ -53,7 +53,11 @@ pub(super) struct Recheck {
 impl Recheck {
     /// Nothing read yet.
     pub(super) fn new(client: Client) -> Self {
-        Self { client, nodes: Reads::default(), budgets: Reads::default() }
+        Self {
+            client,
+            nodes: Reads::default(),
+            budgets: Reads::default(),
+        }
     }
 
     /// The node is the same, still cordoned, and still timed by the same clock.
@@ -61,7 +65,10 @@ impl Recheck {
         let name = action.node.as_str().to_owned();
         let node = read_once(&self.nodes, name.clone(), async {
             let nodes: Api<Node> = Api::all(self.client.clone());
-            nodes.get_opt(&name).await.map(|node| node.and_then(|node| NodeView::project(&node)).map(Arc::new))
+            nodes
+                .get_opt(&name)
+                .await
+                .map(|node| node.and_then(|node| NodeView::project(&node)).map(Arc::new))
         })
         .await
         .map_err(Doubt::Unread)?;
@@ -69,10 +76,17 @@ impl Recheck {
         let Some(node) = node.filter(|node| node.uid == action.node_uid) else {
             return changed("is gone");
         };
-        let Some(details) = node.drain.as_deref().filter(|details| cordon_taint(details, policy).is_some()) else {
+        let Some(details) = node
+            .drain
+            .as_deref()
+            .filter(|details| cordon_taint(details, policy).is_some())
+        else {
             return changed("is no longer cordoned");
         };
-        let clock = details.annotations.get(annotation::DRAIN_CLOCK).and_then(|value| DrainClock::parse(value).ok());
+        let clock = details
+            .annotations
+            .get(annotation::DRAIN_CLOCK)
+            .and_then(|value| DrainClock::parse(value).ok());
         match clock {
             Some(clock) if clock == action.clock => Ok(()),
             _ => changed("its drain is timed by another clock now"),
@@ -85,7 +99,9 @@ impl Recheck {
         let budgets = read_once(&self.budgets, namespace.clone(), async {
             let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
             let list = budgets.list(&ListParams::default()).await?;
-            Ok(Arc::new(Budgets::new(list.items.iter().filter_map(BudgetView::project).map(Arc::new))))
+            Ok(Arc::new(Budgets::new(
+                list.items.iter().filter_map(BudgetView::project).map(Arc::new),
+            )))
         })
         .await
         .map_err(Doubt::Unread)?;
@@ -99,6 +115,14 @@ async fn read_once<K: Eq + Hash, V: Clone>(
     key: K,
     read: impl Future<Output = Result<V, kube::Error>>,
 ) -> Result<V, Refusal> {
-    let cell = Arc::clone(reads.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
-    cell.get_or_init(async || read.await.map_err(|error| Refusal::from(&error))).await.clone()
+    let cell = Arc::clone(
+        reads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(key)
+            .or_default(),
+    );
+    cell.get_or_init(async || read.await.map_err(|error| Refusal::from(&error)))
+        .await
+        .clone()
 }

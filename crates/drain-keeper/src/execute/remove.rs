@@ -13,8 +13,14 @@ use super::{Outcome, Pass};
 
 /// Deletes with the pod's own grace.
 pub(super) async fn delete_with_grace(pass: &Pass, action: &PodAction) -> Outcome {
-    let preconditions = Preconditions { uid: Some(action.pod.uid.as_str().to_owned()), resource_version: None };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let preconditions = Preconditions {
+        uid: Some(action.pod.uid.as_str().to_owned()),
+        resource_version: None,
+    };
+    let params = DeleteParams {
+        preconditions: Some(preconditions),
+        ..DeleteParams::default()
+    };
     delete(pass, action, &params, Outcome::BudgetOverridden).await
 }
 
@@ -40,8 +46,11 @@ pub(super) async fn delete_now(pass: &Pass, action: &PodAction) -> Outcome {
         uid: Some(action.pod.uid.as_str().to_owned()),
         resource_version: Some(action.pod.resource_version.as_str().to_owned()),
     };
-    let params =
-        DeleteParams { preconditions: Some(preconditions), grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let params = DeleteParams {
+        preconditions: Some(preconditions),
+        grace_period_seconds: Some(0),
+        ..DeleteParams::default()
+    };
     delete(pass, action, &params, Outcome::DeletedNow).await
 }
 

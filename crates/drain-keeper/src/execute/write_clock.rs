@@ -24,7 +24,11 @@ pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), Refus
     let name = action.node.name.as_str();
     let patched = match json_patch(action) {
         Some(patch) => nodes.patch_metadata(name, &PatchParams::default(), &patch).await,
-        None => nodes.patch_metadata(name, &PatchParams::default(), &first_annotation(action)).await,
+        None => {
+            nodes
+                .patch_metadata(name, &PatchParams::default(), &first_annotation(action))
+                .await
+        }
     };
     match patched.map_err(|error| Refusal::from(&error)) {
         Ok(_) | Err(Refusal::Gone) => Ok(()),
@@ -41,7 +45,9 @@ fn json_patch(action: &ClockAction) -> Option<Patch<Value>> {
         return None;
     }
     // A test for null holds where the annotation is absent.
-    let before = annotations.get(annotation::DRAIN_CLOCK).map_or(Value::Null, |text| json!(text));
+    let before = annotations
+        .get(annotation::DRAIN_CLOCK)
+        .map_or(Value::Null, |text| json!(text));
     let change = match &action.write {
         ClockWrite::Set(clock) => json!({ "op": "add", "path": POINTER, "value": clock.to_string() }),
         ClockWrite::Remove => json!({ "op": "remove", "path": POINTER }),

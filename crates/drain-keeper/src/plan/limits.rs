@@ -64,12 +64,18 @@ impl<'a> Limits<'a> {
             .filter_map(|pod| pod.deletion)
             .filter(|deletion| forced_since <= deletion.requested_at() && !deletion.is_beyond_grace(self.now));
         let (count, first_end) = in_flight.fold((0, None::<Timestamp>), |(count, end), deletion| {
-            (count + 1, Some(end.map_or(deletion.deadline, |end| end.min(deletion.deadline))))
+            (
+                count + 1,
+                Some(end.map_or(deletion.deadline, |end| end.min(deletion.deadline))),
+            )
         });
         if count + self.taken.get(&node.name).copied().unwrap_or(0) < policy.forced_per_node {
             return Ok(());
         }
-        Err(Wait { until: first_end, detail: format!("limits.forcedPerNode: {} reached", policy.forced_per_node) })
+        Err(Wait {
+            until: first_end,
+            detail: format!("limits.forcedPerNode: {} reached", policy.forced_per_node),
+        })
     }
 
     /// Counts one.

@@ -16,6 +16,7 @@ use nodeward_core::predicate::{Subject, belongs_to_node, must_not_run_twice};
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Waits};
 use nodeward_core::verdict::{Blocker, Next};
 
+use crate::gate::cordon_taint;
 use crate::policy::{Policy, UnmanagedPods};
 use crate::snapshot::{Outcome, Snapshot};
 
@@ -76,12 +77,20 @@ impl<'a> DrainOfNode<'a> {
         now: Timestamp,
     ) -> Self {
         let waits = policy.waits_for(details, &snapshot.signals);
-        Self { node, details, clock, snapshot, policy, waits, now }
+        Self {
+            node,
+            details,
+            clock,
+            snapshot,
+            policy,
+            waits,
+            now,
+        }
     }
 
     /// Judges a pod.
     pub fn standing(&self, pod: &Arc<PodView>) -> Standing {
-        if self.is_no_blocker(pod) {
+        if is_no_blocker(pod) {
             return Standing::NoBlocker;
         }
         let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
@@ -105,7 +114,11 @@ impl<'a> DrainOfNode<'a> {
         let due = strategy.due(&subject, self.clock.start, &self.waits);
         let name = strategy.name;
         if let Some(hold) = self.hold_against(&budgets) {
-            let next = Next::HeldBack { strategy: name, due, until: hold.until.map(|until| until.max(due)) };
+            let next = Next::HeldBack {
+                strategy: name,
+                due,
+                until: hold.until.map(|until| until.max(due)),
+            };
             return blocked(BlockerReason::BudgetHeld, next, held_by(hold));
         }
         if !is_due(due, self.now) {
@@ -117,7 +130,11 @@ impl<'a> DrainOfNode<'a> {
         }
         if let Some(attempt) = self.snapshot.memory.attempt(pod, self.now) {
             let until = Some(attempt.retry_at);
-            let held_back = Next::HeldBack { strategy: name, due, until };
+            let held_back = Next::HeldBack {
+                strategy: name,
+                due,
+                until,
+            };
             return match &attempt.outcome {
                 Outcome::Sent => blocked(reason, Next::Now { strategy: name, due }, String::new()),
                 Outcome::RefusedByBudget => blocked(reason, held_back, String::new()),
@@ -125,27 +142,35 @@ impl<'a> DrainOfNode<'a> {
                 Outcome::Failed(error) => blocked(BlockerReason::Retrying, held_back, error.clone()),
             };
         }
-        Standing::Candidate(Candidate { pod: Arc::clone(pod), budgets, reason, strategy: name, remedy: strategy.remedy, due })
-    }
-
-    /// Pods that no drain waits for: those of the node itself, those that asked to stay, and those that have ended.
-    fn is_no_blocker(&self, pod: &PodView) -> bool {
-        let has_ended = pod.is_finished() && pod.deletion.is_none();
-        belongs_to_node(pod) || has_ended || pod.opt_out == Some(OptOut::Skip)
+        Standing::Candidate(Candidate {
+            pod: Arc::clone(pod),
+            budgets,
+            reason,
+            strategy: name,
+            remedy: strategy.remedy,
+            due,
+        })
     }
 
     /// Pods that a drain waits for, and that no strategy ever touches.
     fn is_left_alone(&self, pod: &PodView, budgets: &[Arc<BudgetView>]) -> Option<(BlockerReason, String)> {
         match pod.opt_out {
             Some(OptOut::WaitCompleted) => return Some((BlockerReason::OptedOut, String::new())),
-            Some(OptOut::Unknown) => return Some((BlockerReason::UnknownOptOut, "use skip or wait-completed".to_owned())),
+            Some(OptOut::Unknown) => {
+                return Some((BlockerReason::UnknownOptOut, "use skip or wait-completed".to_owned()));
+            }
             Some(OptOut::Skip) | None => {}
         }
-        if let Some(pattern) = self.policy.drain_for(self.details).ignored_namespaces.first_match(&pod.key.namespace) {
+        if let Some(pattern) = self
+            .policy
+            .drain_for(self.details)
+            .ignored_namespaces
+            .first_match(&pod.key.namespace)
+        {
             return Some((BlockerReason::NamespaceIgnored, format!("pattern {pattern}")));
         }
         if self.clock.start < pod.created
-            && super::cordon_of(self.details, self.policy).is_some_and(|taint| pod.tolerates(taint))
+            && cordon_taint(self.details, self.policy).is_some_and(|taint| pod.tolerates(taint))
         {
             return Some((BlockerReason::ToleratesCordon, String::new()));
         }
@@ -155,8 +180,12 @@ impl<'a> DrainOfNode<'a> {
         if budgets.iter().any(|budget| budget.ceph) {
             return Some((BlockerReason::CephBudget, String::new()));
         }
-        if pod.owner == Owner::Unmanaged && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep {
-            return Some((BlockerReason::Unmanaged, "delete it by hand, or set unmanagedPods: delete".to_owned()));
+        if pod.owner == Owner::Unmanaged && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep
+        {
+            return Some((
+                BlockerReason::Unmanaged,
+                "delete it by hand, or set unmanagedPods: delete".to_owned(),
+            ));
         }
         None
     }
@@ -195,6 +224,12 @@ impl<'a> DrainOfNode<'a> {
     }
 }
 
+/// Pods that no drain waits for: those of the node itself, those that asked to stay, and those that have ended.
+fn is_no_blocker(pod: &PodView) -> bool {
+    let has_ended = pod.is_finished() && pod.deletion.is_none();
+    belongs_to_node(pod) || has_ended || pod.opt_out == Some(OptOut::Skip)
+}
+
 fn held_by(hold: &Hold) -> String {
     match &hold.holder {
         Holder::Node(node) => format!("held by the claim of node {node}"),
@@ -207,8 +242,15 @@ fn describe(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, n
         pod: pod.key.clone(),
         uid: pod.uid.clone(),
         reason,
-        budgets: budgets.iter().map(|budget| budget.key.clone()).collect::<Vec<BudgetKey>>(),
-        finalizers: if pod.deletion.is_some() { pod.finalizers.clone() } else { Vec::new() },
+        budgets: budgets
+            .iter()
+            .map(|budget| budget.key.clone())
+            .collect::<Vec<BudgetKey>>(),
+        finalizers: if pod.deletion.is_some() {
+            pod.finalizers.clone()
+        } else {
+            Vec::new()
+        },
         grace_ends: pod.deletion.map(|deletion| deletion.deadline),
         detail,
         next,

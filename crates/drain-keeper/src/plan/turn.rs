@@ -50,7 +50,10 @@ pub fn may_override(
     let record = budget.last_override.as_ref();
     let recorded = record.map(|record| record.at);
     let evicted = budget.status.disrupted_pods.values().max().copied();
-    let last = [recorded, evicted, evidence.last_termination].into_iter().flatten().max();
+    let last = [recorded, evicted, evidence.last_termination]
+        .into_iter()
+        .flatten()
+        .max();
     let Some(last) = last else {
         return Ok(());
     };
@@ -68,9 +71,15 @@ pub fn may_override(
     let detail = if in_flight {
         format!("budget {}: another of its pods is on its way out", budget.key)
     } else {
-        format!("budget {}: {} of {} healthy", budget.key, status.current_healthy, status.desired_healthy)
+        format!(
+            "budget {}: {} of {} healthy",
+            budget.key, status.current_healthy, status.desired_healthy
+        )
     };
-    Err(Wait { until: Some(spaced), detail })
+    Err(Wait {
+        until: Some(spaced),
+        detail,
+    })
 }
 
 /// Whether the disruption controller has seen the budget's present spec.
@@ -79,8 +88,7 @@ fn is_status_current(budget: &BudgetView) -> bool {
 }
 
 /// Turns of all budgets in one pass.
-pub struct Turns<'a> {
-    snapshot: &'a Snapshot,
+pub struct Turns {
     evidence: BTreeMap<BudgetKey, Evidence>,
     spacing: SignedDuration,
     /// Budgets that a pod of this pass already acts on, with how many disruptions their status still allows.
@@ -88,10 +96,15 @@ pub struct Turns<'a> {
     now: Timestamp,
 }
 
-impl<'a> Turns<'a> {
+impl Turns {
     /// No turn taken yet.
-    pub fn new(snapshot: &'a Snapshot, spacing: SignedDuration, now: Timestamp) -> Self {
-        Self { snapshot, evidence: evidence(snapshot), spacing, taken: BTreeMap::new(), now }
+    pub fn new(snapshot: &Snapshot, spacing: SignedDuration, now: Timestamp) -> Self {
+        Self {
+            evidence: evidence(snapshot),
+            spacing,
+            taken: BTreeMap::new(),
+            now,
+        }
     }
 
     /// Takes the turn of all budgets of the candidate, if it is due to each.
@@ -125,7 +138,9 @@ impl<'a> Turns<'a> {
 
     /// Whether the eviction would pass within the budget.
     fn has_room(&self, candidate: &Candidate) -> bool {
-        let [budget] = candidate.budgets.as_slice() else { return false };
+        let [budget] = candidate.budgets.as_slice() else {
+            return false;
+        };
         let taken = self.taken.get(&budget.key).copied().unwrap_or(0);
         match budget.room(&candidate.pod) {
             Room::NotAsked | Room::UnreadyMayGo => true,
@@ -138,7 +153,10 @@ impl<'a> Turns<'a> {
     fn take_unseen(&mut self, candidate: &Candidate) -> Result<(), Wait> {
         let unseen = BudgetKey::new(Arc::clone(&candidate.pod.key.namespace), "");
         if self.taken.contains_key(&unseen) {
-            return Err(Wait { until: None, detail: "a budget that is not in the cache yet".to_owned() });
+            return Err(Wait {
+                until: None,
+                detail: "a budget that is not in the cache yet".to_owned(),
+            });
         }
         self.taken.insert(unseen, 1);
         Ok(())

@@ -62,7 +62,7 @@ struct Told {
     not_before: Option<Timestamp>,
     writing: bool,
     named: BTreeSet<(PodUid, BlockerReason)>,
-    failure_told: bool,
+    failed: bool,
 }
 
 impl Conditions {
@@ -114,12 +114,16 @@ impl Told {
         let Some(verdict) = blocked else {
             self.blocked_since = None;
             self.named.clear();
-            self.failure_told = false;
+            self.failed = false;
             let may_write = !self.writing && self.not_before.is_none_or(|at| at <= now || standing.is_some());
             return (standing.is_some() && may_write).then(|| self.take(node, None, Vec::new(), false, now));
         };
         let since = *self.blocked_since.get_or_insert_with(|| first_seen(standing, now));
-        let wanted = DrainBlocked { reason: chief_reason(verdict), message: message(verdict), since };
+        let wanted = DrainBlocked {
+            reason: chief_reason(verdict),
+            message: message(verdict),
+            since,
+        };
         let is_told = standing.is_some_and(|standing| {
             standing.status == "True" && standing.reason == wanted.reason.as_str() && standing.message == wanted.message
         });
@@ -141,7 +145,7 @@ impl Told {
             .filter(|blocker| is_obstacle(blocker) && self.named.insert((blocker.uid.clone(), blocker.reason)))
             .cloned()
             .collect();
-        let has_failed = verdict.drain_failed && !std::mem::replace(&mut self.failure_told, verdict.drain_failed);
+        let has_failed = verdict.drain_failed && !std::mem::replace(&mut self.failed, verdict.drain_failed);
         Some(self.take(node, Some(wanted), news, has_failed, now))
     }
 
@@ -155,12 +159,21 @@ impl Told {
     ) -> Change {
         self.writing = true;
         self.not_before = Some(later(now, MESSAGE_STANDS));
-        Change { node: node.name.clone(), uid: node.uid.clone(), condition, news, has_failed }
+        Change {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            condition,
+            news,
+            has_failed,
+        }
     }
 }
 
 fn first_seen(standing: Option<&ConditionView>, now: Timestamp) -> Timestamp {
-    standing.filter(|standing| standing.status == "True").and_then(|standing| standing.last_transition).unwrap_or(now)
+    standing
+        .filter(|standing| standing.status == "True")
+        .and_then(|standing| standing.last_transition)
+        .unwrap_or(now)
 }
 
 /// Whether something other than the drainer's own pace keeps the drain from ending.
@@ -169,7 +182,10 @@ pub fn is_blocked(verdict: &NodeVerdict) -> bool {
 }
 
 fn is_obstacle(blocker: &Blocker) -> bool {
-    let goes_by_itself = matches!(blocker.reason, BlockerReason::AwaitingEviction | BlockerReason::Terminating);
+    let goes_by_itself = matches!(
+        blocker.reason,
+        BlockerReason::AwaitingEviction | BlockerReason::Terminating
+    );
     !goes_by_itself || matches!(blocker.next, Next::HeldBack { .. })
 }
 
@@ -181,7 +197,11 @@ fn chief_reason(verdict: &NodeVerdict) -> BlockerReason {
         (true, _) => 2,
         (false, _) => 3,
     };
-    verdict.blockers.iter().min_by_key(weight).map_or(BlockerReason::AwaitingEviction, |blocker| blocker.reason)
+    verdict
+        .blockers
+        .iter()
+        .min_by_key(weight)
+        .map_or(BlockerReason::AwaitingEviction, |blocker| blocker.reason)
 }
 
 fn message(verdict: &NodeVerdict) -> String {
@@ -190,10 +210,18 @@ fn message(verdict: &NodeVerdict) -> String {
     if verdict.drain_failed {
         text.push_str("The drain has failed: everything that may be done has been. ");
     }
-    let _ = write!(text, "{count} {} the drain from ending: ", if count == 1 { "pod keeps" } else { "pods keep" });
+    let _ = write!(
+        text,
+        "{count} {} the drain from ending: ",
+        if count == 1 { "pod keeps" } else { "pods keep" }
+    );
     let mut blockers: Vec<&Blocker> = verdict.blockers.iter().collect();
     blockers.sort_by_key(|blocker| !is_obstacle(blocker));
-    let named: Vec<String> = blockers.iter().take(NAMED).map(|blocker| blocker.to_string()).collect();
+    let named: Vec<String> = blockers
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
     text.push_str(&named.join(" | "));
     if count > NAMED {
         let _ = write!(text, " | and {} more", count - NAMED);

@@ -1,6 +1,7 @@
 //! Events: on the node, who blocks its drain; on the pod, what was done to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
@@ -27,7 +28,10 @@ pub struct Announcer {
 impl Announcer {
     /// Nothing said yet.
     pub fn new(sink: EventSink) -> Self {
-        Self { sink, oddities_told: BTreeSet::new() }
+        Self {
+            sink,
+            oddities_told: BTreeSet::new(),
+        }
     }
 
     /// Who newly blocks a node's drain, an Event a reason, and whether the drain has failed.
@@ -38,14 +42,24 @@ impl Announcer {
             by_reason.entry(blocker.reason).or_default().push(blocker);
         }
         for (reason, blockers) in by_reason {
-            let mut note = blockers.iter().take(NAMED).map(|b| b.to_string()).collect::<Vec<_>>().join(" | ");
+            let mut text = blockers
+                .iter()
+                .take(NAMED)
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" | ");
             if blockers.len() > NAMED {
-                note.push_str(&format!(" | and {} more", blockers.len() - NAMED));
+                let _ = write!(text, " | and {} more", blockers.len() - NAMED);
             }
-            self.emit(node(), None, reason.as_str(), note);
+            self.emit(node(), None, reason.as_str(), text);
         }
         if let Some(condition) = change.condition.as_ref().filter(|_| change.has_failed) {
-            self.emit(node(), None, DrainReason::DrainFailed.as_str(), condition.message.clone());
+            self.emit(
+                node(),
+                None,
+                DrainReason::DrainFailed.as_str(),
+                condition.message.clone(),
+            );
         }
     }
 
@@ -53,26 +67,36 @@ impl Announcer {
     pub fn acted(&self, done: &PodCompletion) {
         let PodCompletion { action, outcome, .. } = done;
         let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy);
-        let budgets = |text: &str| format!("{text}{}", data_is_gone(action));
-        let (reason, note) = match outcome {
-            Outcome::Evicted => (ActReason::Evicted, budgets("evicted, within its budgets, to let the node drain")),
-            Outcome::BudgetOverridden => {
-                (ActReason::BudgetOverridden, budgets("deleted with its own grace although its budget refused its eviction"))
-            }
-            Outcome::FinalizersRemoved(removed) => {
-                (ActReason::FinalizersRemoved, format!("removed finalizers {}", removed.join(", ")))
-            }
-            Outcome::DeletedNow => {
-                (ActReason::DeletedWithoutGrace, budgets("deleted without grace: it was stuck terminating"))
-            }
+        let with_loss = |text: &str| format!("{text}{}", data_is_gone(action));
+        let (reason, what) = match outcome {
+            Outcome::Evicted => (
+                ActReason::Evicted,
+                with_loss("evicted, within its budgets, to let the node drain"),
+            ),
+            Outcome::BudgetOverridden => (
+                ActReason::BudgetOverridden,
+                with_loss("deleted with its own grace although its budget refused its eviction"),
+            ),
+            Outcome::FinalizersRemoved(removed) => (
+                ActReason::FinalizersRemoved,
+                format!("removed finalizers {}", removed.join(", ")),
+            ),
+            Outcome::DeletedNow => (
+                ActReason::DeletedWithoutGrace,
+                with_loss("deleted without grace: it was stuck terminating"),
+            ),
             other => {
                 tracing::info!(%pod, %node, %strategy, outcome = other.as_label(), detail = ?other, "not done");
                 return;
             }
         };
-        tracing::info!(%pod, %node, %strategy, reason = reason.as_str(), due = %action.due, "{note}");
-        let note = format!("{strategy}: {note} (node {node})");
-        let severity = if *outcome == Outcome::Evicted { Severity::Normal } else { Severity::Warning };
+        tracing::info!(%pod, %node, %strategy, reason = reason.as_str(), due = %action.due, "{what}");
+        let note = format!("{strategy}: {what} (node {node})");
+        let severity = if *outcome == Outcome::Evicted {
+            Severity::Normal
+        } else {
+            Severity::Warning
+        };
         self.sink.emit(EventSpec {
             regarding: pod_reference(action),
             related: Some(events::node_reference(action.node.as_str(), action.node_uid.as_str())),
@@ -85,7 +109,8 @@ impl Announcer {
 
     /// What could not be read as it is meant, each once.
     pub fn oddities(&mut self, oddities: &BTreeSet<Oddity>) {
-        self.oddities_told.retain(|key| oddities.iter().any(|oddity| oddity.key == *key));
+        self.oddities_told
+            .retain(|key| oddities.iter().any(|oddity| oddity.key == *key));
         for oddity in oddities {
             if self.oddities_told.insert(oddity.key.clone()) {
                 tracing::warn!(node = %oddity.node, "{}", oddity.text);
@@ -96,13 +121,24 @@ impl Announcer {
     }
 
     fn emit(&self, regarding: ObjectReference, related: Option<ObjectReference>, reason: &'static str, note: String) {
-        self.sink.emit(EventSpec { regarding, related, severity: Severity::Warning, reason, action: ACTION, note });
+        self.sink.emit(EventSpec {
+            regarding,
+            related,
+            severity: Severity::Warning,
+            reason,
+            action: ACTION,
+            note,
+        });
     }
 }
 
 /// emptyDir spares no pod; whoever looks for its data is told where it went.
 fn data_is_gone(action: &PodAction) -> &'static str {
-    if action.pod.has_empty_dir { "; the data of its emptyDir volumes is gone" } else { "" }
+    if action.pod.has_empty_dir {
+        "; the data of its emptyDir volumes is gone"
+    } else {
+        ""
+    }
 }
 
 fn pod_reference(action: &PodAction) -> ObjectReference {

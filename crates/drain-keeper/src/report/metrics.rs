@@ -19,8 +19,9 @@ use crate::execute::{Outcome, PodCompletion};
 use crate::plan::Plan;
 
 /// Seconds that a drain takes, from a good one to one that nobody looked after.
-const DRAIN_SECONDS: [f64; 12] =
-    [10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2700.0, 5400.0, 10_800.0, 21_600.0, 86_400.0];
+const DRAIN_SECONDS: [f64; 12] = [
+    10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2700.0, 5400.0, 10_800.0, 21_600.0, 86_400.0,
+];
 
 /// Seconds by which an act comes after its deadline.
 const LATENESS_SECONDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0];
@@ -85,9 +86,21 @@ impl DrainMetrics {
         });
         metrics.own(|registry| {
             registry.register("draining_nodes", "Nodes that are being drained", this.draining.clone());
-            registry.register("blockers", "Pods that drains wait for, by reason", this.blockers.clone());
-            registry.register("actions", "Attempts at pods, by strategy and outcome", this.actions.clone());
-            registry.register("budget_overrides", "Pods deleted although a budget refused", this.overrides.clone());
+            registry.register(
+                "blockers",
+                "Pods that drains wait for, by reason",
+                this.blockers.clone(),
+            );
+            registry.register(
+                "actions",
+                "Attempts at pods, by strategy and outcome",
+                this.actions.clone(),
+            );
+            registry.register(
+                "budget_overrides",
+                "Pods deleted although a budget refused",
+                this.overrides.clone(),
+            );
             registry.register(
                 "action_lateness_seconds",
                 "Time from a strategy's deadline to its first request; held_back: a limit, a hold or a budget's turn \
@@ -114,23 +127,37 @@ impl DrainMetrics {
         }
         for reason in BlockerReason::ALL {
             let count = by_reason.get(reason).copied().unwrap_or(0);
-            self.blockers.get_or_create(&ReasonLabel { reason: reason.as_str() }).set(count);
+            self.blockers
+                .get_or_create(&ReasonLabel {
+                    reason: reason.as_str(),
+                })
+                .set(count);
         }
         self.show_timeouts(&draining);
         self.measure_durations(&draining, plan, now);
-        let next = draining.iter().flat_map(|v| &v.blockers).filter(|b| b.next.is_pending()).filter_map(|b| b.next.due());
+        let next = draining
+            .iter()
+            .flat_map(|v| &v.blockers)
+            .filter(|b| b.next.is_pending())
+            .filter_map(|b| b.next.due());
         *self.next_deadline.lock().unwrap_or_else(PoisonError::into_inner) = next.min();
     }
 
     fn show_timeouts(&mut self, draining: &[&NodeVerdict]) {
         let mut shown = BTreeSet::new();
         for verdict in draining.iter().filter(|verdict| !verdict.blockers.is_empty()) {
-            let label = NodeLabel { node_name: verdict.node.to_string() };
-            self.drain_timeout.get_or_create(&label).set(i64::from(verdict.drain_failed));
+            let label = NodeLabel {
+                node_name: verdict.node.to_string(),
+            };
+            self.drain_timeout
+                .get_or_create(&label)
+                .set(i64::from(verdict.drain_failed));
             shown.insert(verdict.node.clone());
         }
         for gone in self.timed_out.difference(&shown) {
-            self.drain_timeout.remove(&NodeLabel { node_name: gone.to_string() });
+            self.drain_timeout.remove(&NodeLabel {
+                node_name: gone.to_string(),
+            });
         }
         self.timed_out = shown;
     }
@@ -145,7 +172,12 @@ impl DrainMetrics {
         let unknown: BTreeSet<&NodeName> = plan
             .verdicts
             .iter()
-            .filter(|v| matches!(v.gate, GateReason::PodsSyncing | GateReason::ClockStarting | GateReason::UnderRemediation))
+            .filter(|v| {
+                matches!(
+                    v.gate,
+                    GateReason::PodsSyncing | GateReason::ClockStarting | GateReason::UnderRemediation
+                )
+            })
             .map(|verdict| &verdict.node)
             .collect();
         let duration = &self.duration;
@@ -161,8 +193,10 @@ impl DrainMetrics {
 
     /// Counts an attempt at a pod.
     pub fn acted(&self, done: &PodCompletion, is_first_attempt: bool) {
-        let labels =
-            ActionLabels { strategy: done.action.strategy.as_str(), outcome: done.outcome.as_label() };
+        let labels = ActionLabels {
+            strategy: done.action.strategy.as_str(),
+            outcome: done.outcome.as_label(),
+        };
         self.actions.get_or_create(&labels).inc();
         if done.outcome == Outcome::BudgetOverridden {
             self.overrides.inc();

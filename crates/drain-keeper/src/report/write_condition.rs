@@ -37,13 +37,19 @@ impl ConditionWriter {
 
     /// Starts writing a change; in a dry run it is only logged.
     pub fn start(&mut self, change: Change) {
-        let text = change.condition.as_ref().map_or("removed", |condition| condition.message.as_str());
+        let text = change
+            .condition
+            .as_ref()
+            .map_or("removed", |condition| condition.message.as_str());
         tracing::info!(node = %change.node, condition = text, "{DRAIN_BLOCKED}");
         if self.dry_run {
             return;
         }
-        let (nodes, leadership, wake) =
-            (Api::<Node>::all(self.clients.requests.clone()), self.leadership.clone(), self.wake.clone());
+        let (nodes, leadership, wake) = (
+            Api::<Node>::all(self.clients.requests.clone()),
+            self.leadership.clone(),
+            self.wake.clone(),
+        );
         self.running.spawn(async move {
             let written = leadership.is_leading_now() && write(&nodes, &change).await;
             wake.wake();
@@ -64,7 +70,10 @@ impl ConditionWriter {
 
 async fn write(nodes: &Api<Node>, change: &Change) -> bool {
     let patch = patch(change, Timestamp::now());
-    match nodes.patch_status(change.node.as_str(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+    match nodes
+        .patch_status(change.node.as_str(), &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+    {
         Ok(_) => true,
         Err(error) => match Refusal::from(&error) {
             Refusal::Gone => true,
