@@ -47,14 +47,15 @@ fn evaluate(configs: KindState, pools: KindState, node: &NodeView) -> Answer {
     upgrading(&inputs, node, details(node))
 }
 
-fn since() -> Option<Timestamp> {
-    Some("2026-01-01T00:00:00Z".parse().unwrap())
+/// When the upgrade of these tests began.
+fn since() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
 const WANTED: &str = "4.20.1";
 
 #[rstest]
-#[case::upgrading(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]), Truth::Yes, since())]
+#[case::upgrading(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]), Truth::Yes, Some(since()))]
 #[case::no_start(json!([{ "version": WANTED, "phase": "Upgrading" }]), Truth::Yes, None)]
 #[case::null_start(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": null }]), Truth::Yes, None)]
 #[case::pending(json!([{ "version": WANTED, "phase": "Pending" }]), Truth::No, None)]
@@ -63,7 +64,7 @@ const WANTED: &str = "4.20.1";
 #[case::another_version_upgrading(json!([{ "version": "4.19.0", "phase": "Upgrading" }]), Truth::No, None)]
 #[case::found_among_others(
     json!([{ "version": "4.19.0", "phase": "Upgraded" }, { "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]),
-    Truth::Yes, since()
+    Truth::Yes, Some(since())
 )]
 #[case::the_first_entry_of_a_version_counts(
     json!([{ "version": WANTED, "phase": "Upgraded" }, { "version": WANTED, "phase": "Upgrading" }]), Truth::No, None
@@ -126,7 +127,7 @@ fn one_upgrade_config_that_is_upgrading_is_enough() {
         objects([pool("worker", role("worker"), 3, 1)]),
         &node_with_roles(&["worker"]),
     );
-    assert_eq!((answer.truth, answer.since), (Truth::Yes, since()));
+    assert_eq!((answer.truth, answer.since), (Truth::Yes, Some(since())));
 }
 
 #[rstest]
@@ -156,7 +157,7 @@ fn the_nodes_own_pool_must_not_be_done(#[case] pool: Value, #[case] truth: Truth
         &node_with_roles(&["worker"]),
     );
     assert_eq!(answer.truth, truth);
-    assert_eq!(answer.since, since().filter(|_| truth == Truth::Yes));
+    assert_eq!(answer.since, Some(since()).filter(|_| truth == Truth::Yes));
     assert!(
         truth != Truth::Unknown || answer.notes[0].message.contains("MachineConfigPool"),
         "{:?}",
@@ -285,7 +286,7 @@ fn version_with(conditions: Value) -> KindState {
 #[rstest]
 #[case::progressing(
     version_with(json!([{ "type": "Available", "status": "True" }, { "type": "Progressing", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" }])),
-    Truth::Yes, since()
+    Truth::Yes, Some(since())
 )]
 #[case::no_transition(version_with(json!([{ "type": "Progressing", "status": "True" }])), Truth::Yes, None)]
 #[case::done(version_with(json!([{ "type": "Progressing", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" }])), Truth::No, None)]
