@@ -23,15 +23,7 @@ const IMPURE: [&str; 8] = [
 /// Everything that a package is built from, directly or not; what only its tests use does not count.
 fn dependencies_of(package: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--offline",
-            "--locked",
-            "--edges",
-            "normal,build",
-            "--prefix",
-            "none",
-        ])
+        .args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none"])
         .args(["--format", "{p}", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
