@@ -41,10 +41,23 @@ pub fn operator(name: &str) -> Result<PathBuf> {
 pub fn ensure_built(packages: &[&str]) -> Result<()> {
     let progress = Progress::begin(format!("building {}", packages.join(", ")));
     let mut command = Command::new(cargo());
-    command.args(["build", "--release", "--bins"]).args(packages.iter().flat_map(|package| ["-p", package]));
-    let mut child = command.current_dir(workspace()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("run cargo")?;
+    command
+        .args(["build", "--release", "--bins"])
+        .args(packages.iter().flat_map(|package| ["-p", package]));
+    let mut child = command
+        .current_dir(workspace())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("run cargo")?;
     let mut said = Vec::new();
-    for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+    for line in child
+        .stderr
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+    {
         let line = line?;
         progress.step(line.trim());
         said.push(line);
@@ -61,8 +74,19 @@ fn workspace() -> PathBuf {
 
 /// As cargo has it, configuration and `CARGO_TARGET_DIR` included.
 fn target_dir() -> Result<PathBuf> {
-    let output = Command::new(cargo()).args(["metadata", "--format-version=1", "--no-deps", "--offline"]).current_dir(workspace()).output().context("run cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(cargo())
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .context("run cargo metadata")?;
+    ensure!(
+        output.status.success(),
+        "cargo metadata failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
+    metadata["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("cargo metadata names no target directory")
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
+use kube::Client;
 use kube::api::PostParams;
 use kube::core::{Request, Resource};
-use kube::Client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,7 +30,11 @@ pub async fn create_over<K>(client: &Client, objects: impl IntoIterator<Item = K
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    stream::iter(objects).map(|object| create_one(client.clone(), object)).buffer_unordered(connections).try_collect().await
+    stream::iter(objects)
+        .map(|object| create_one(client.clone(), object))
+        .buffer_unordered(connections)
+        .try_collect()
+        .await
 }
 
 /// Creates one object, of any scope, in the namespace that it names.
@@ -45,5 +49,8 @@ where
     let name = object.meta().name.clone().unwrap_or_default();
     let url = K::url_path(&(), object.meta().namespace.as_deref());
     let request = Request::new(url).create(&PostParams::default(), serde_json::to_vec(&object)?)?;
-    client.request(request).await.with_context(|| format!("create {kind} {name}"))
+    client
+        .request(request)
+        .await
+        .with_context(|| format!("create {kind} {name}"))
 }

@@ -36,7 +36,11 @@ pub struct NodeSpec {
 impl NodeSpec {
     fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        let labels = [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")];
+        let labels = [
+            ("kubernetes.io/hostname", name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", "amd64"),
+        ];
         Self {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             annotations: BTreeMap::new(),
@@ -114,19 +118,45 @@ impl NodeSpec {
 
     /// The API object.
     pub fn build(self) -> Node {
-        let Self { name, mut labels, annotations, taints, boot_id, unschedulable, kwok } = self;
+        let Self {
+            name,
+            mut labels,
+            annotations,
+            taints,
+            boot_id,
+            unschedulable,
+            kwok,
+        } = self;
         if kwok {
             labels.insert(KUBELET_LABEL.to_owned(), "kwok".to_owned());
         }
-        let capacity: BTreeMap<String, Quantity> =
-            [("cpu", "64"), ("memory", "256Gi"), ("pods", "1000"), ("ephemeral-storage", "1Ti")].map(|(key, value)| (key.to_owned(), Quantity(value.to_owned()))).into();
+        let capacity: BTreeMap<String, Quantity> = [
+            ("cpu", "64"),
+            ("memory", "256Gi"),
+            ("pods", "1000"),
+            ("ephemeral-storage", "1Ti"),
+        ]
+        .map(|(key, value)| (key.to_owned(), Quantity(value.to_owned())))
+        .into();
         Node {
-            metadata: ObjectMeta { name: Some(name), labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() },
-            spec: Some(NodeSpecV1 { taints: Some(taints).filter(|taints| !taints.is_empty()), unschedulable: unschedulable.then_some(true), ..NodeSpecV1::default() }),
+            metadata: ObjectMeta {
+                name: Some(name),
+                labels: Some(labels),
+                annotations: Some(annotations),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpecV1 {
+                taints: Some(taints).filter(|taints| !taints.is_empty()),
+                unschedulable: unschedulable.then_some(true),
+                ..NodeSpecV1::default()
+            }),
             status: Some(NodeStatus {
                 allocatable: Some(capacity.clone()),
                 capacity: Some(capacity),
-                node_info: Some(NodeSystemInfo { boot_id, ..NodeSystemInfo::default() }),
+                node_info: Some(NodeSystemInfo {
+                    boot_id,
+                    ..NodeSystemInfo::default()
+                }),
                 ..NodeStatus::default()
             }),
         }
@@ -134,13 +164,25 @@ impl NodeSpec {
 }
 
 fn taint(key: &str, value: &str, effect: &str, time_added: Option<Timestamp>) -> Taint {
-    Taint { key: key.to_owned(), value: Some(value.to_owned()).filter(|value| !value.is_empty()), effect: effect.to_owned(), time_added: time_added.map(Time) }
+    Taint {
+        key: key.to_owned(),
+        value: Some(value.to_owned()).filter(|value| !value.is_empty()),
+        effect: effect.to_owned(),
+        time_added: time_added.map(Time),
+    }
 }
 
 /// A random id in the form of `/proc/sys/kernel/random/boot_id`.
 pub fn new_boot_id() -> String {
     let digits: String = (0..32).map(|_| fastrand::char('0'..='9')).collect();
-    format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..]
+    )
 }
 
 /// Creates nodes, and waits until those in kwok's care are Ready and untainted by the node-lifecycle controller.
@@ -149,14 +191,20 @@ pub fn new_boot_id() -> String {
 /// When one is refused, or is not Ready within two minutes.
 pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) -> Result<Vec<Node>> {
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
-    let waited: Vec<String> = specs.iter().filter(|spec| spec.kwok).map(|spec| spec.name.clone()).collect();
+    let waited: Vec<String> = specs
+        .iter()
+        .filter(|spec| spec.kwok)
+        .map(|spec| spec.name.clone())
+        .collect();
     let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     for name in waited {
         wait::until(format!("node {name} to be Ready"), Duration::from_secs(120), || async {
             let node = nodes.get(&name).await?;
             ensure!(is_ready(&node), "conditions: {}", conditions(&node));
-            let not_ready = taints(&node).iter().any(|taint| taint.key == "node.kubernetes.io/not-ready");
+            let not_ready = taints(&node)
+                .iter()
+                .any(|taint| taint.key == "node.kubernetes.io/not-ready");
             ensure!(!not_ready, "tainted not-ready");
             Ok(())
         })
@@ -172,22 +220,40 @@ pub fn is_ready(node: &Node) -> bool {
 
 /// The status of the Ready condition: `True`, `False` or `Unknown`.
 pub fn ready_status(node: &Node) -> Option<&str> {
-    node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+    node.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|condition| condition.type_ == "Ready")
+        .map(|condition| condition.status.as_str())
 }
 
 fn conditions(node: &Node) -> String {
-    let all: Vec<NodeCondition> = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    all.iter().map(|condition| format!("{}={}", condition.type_, condition.status)).collect::<Vec<_>>().join(" ")
+    let all: Vec<NodeCondition> = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
+    all.iter()
+        .map(|condition| format!("{}={}", condition.type_, condition.status))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The node's taints.
 pub fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+    node.spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default()
 }
 
 /// The cordon's taint, if the node has it.
 pub fn cordon_taint(node: &Node) -> Option<&Taint> {
-    taints(node).iter().find(|taint| taint.key == CORDON_TAINT && taint.effect == "NoSchedule")
+    taints(node)
+        .iter()
+        .find(|taint| taint.key == CORDON_TAINT && taint.effect == "NoSchedule")
 }
 
 /// Cordons as `kubectl cordon` does, and waits until the node-lifecycle controller has added the taint.
@@ -197,9 +263,15 @@ pub fn cordon_taint(node: &Node) -> Option<&Taint> {
 pub async fn cordon(client: &Client, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     merge(&nodes, name, json!({"spec": {"unschedulable": true}})).await?;
-    wait::until(format!("the cordon's taint on {name}"), Duration::from_secs(20), || async {
-        cordon_taint(&nodes.get(name).await?).map(drop).context("no such taint yet")
-    })
+    wait::until(
+        format!("the cordon's taint on {name}"),
+        Duration::from_secs(20),
+        || async {
+            cordon_taint(&nodes.get(name).await?)
+                .map(drop)
+                .context("no such taint yet")
+        },
+    )
     .await
 }
 
@@ -227,27 +299,35 @@ pub async fn cordon_without_time(client: &Client, name: &str) -> Result<()> {
 pub async fn uncordon(client: &Client, name: &str) -> Result<()> {
     set_cordon_taint(client, name, None).await?;
     let nodes: Api<Node> = Api::all(client.clone());
-    wait::until(format!("the cordon's taint to go from {name}"), Duration::from_secs(20), || async {
-        ensure!(cordon_taint(&nodes.get(name).await?).is_none(), "still there");
-        Ok(())
-    })
+    wait::until(
+        format!("the cordon's taint to go from {name}"),
+        Duration::from_secs(20),
+        || async {
+            ensure!(cordon_taint(&nodes.get(name).await?).is_none(), "still there");
+            Ok(())
+        },
+    )
     .await
 }
 
 async fn set_cordon_taint(client: &Client, name: &str, wanted: Option<Taint>) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     // Others write nodes too: a conflict is read again.
-    wait::until(format!("to write the cordon of {name}"), Duration::from_secs(20), || async {
-        let mut node = nodes.get(name).await?;
-        let spec = node.spec.get_or_insert_default();
-        spec.unschedulable = wanted.is_some().then_some(true);
-        let mut taints = spec.taints.take().unwrap_or_default();
-        taints.retain(|taint| !(taint.key == CORDON_TAINT && taint.effect == "NoSchedule"));
-        taints.extend(wanted.clone());
-        spec.taints = Some(taints);
-        nodes.replace(name, &PostParams::default(), &node).await?;
-        Ok(())
-    })
+    wait::until(
+        format!("to write the cordon of {name}"),
+        Duration::from_secs(20),
+        || async {
+            let mut node = nodes.get(name).await?;
+            let spec = node.spec.get_or_insert_default();
+            spec.unschedulable = wanted.is_some().then_some(true);
+            let mut taints = spec.taints.take().unwrap_or_default();
+            taints.retain(|taint| !(taint.key == CORDON_TAINT && taint.effect == "NoSchedule"));
+            taints.extend(wanted.clone());
+            spec.taints = Some(taints);
+            nodes.replace(name, &PostParams::default(), &node).await?;
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -259,7 +339,10 @@ pub async fn reboot(client: &Client, name: &str) -> Result<String> {
     let nodes: Api<Node> = Api::all(client.clone());
     let boot_id = new_boot_id();
     let patch = json!({"status": {"nodeInfo": {"bootID": boot_id}}});
-    nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.with_context(|| format!("reboot {name}"))?;
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+        .with_context(|| format!("reboot {name}"))?;
     Ok(boot_id)
 }
 
@@ -272,11 +355,18 @@ pub async fn set_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
     let label = if ready { json!(null) } else { json!("false") };
     merge(&nodes, name, json!({"metadata": {"labels": {READY_LABEL: label}}})).await?;
     let now = Time(Timestamp::now());
-    let (status, reason) = if ready { ("True", "KubeletReady") } else { ("False", "KubeletNotReady") };
+    let (status, reason) = if ready {
+        ("True", "KubeletReady")
+    } else {
+        ("False", "KubeletNotReady")
+    };
     let patch = json!({"status": {"conditions": [
         {"type": "Ready", "status": status, "reason": reason, "message": "set by the testbed", "lastTransitionTime": now, "lastHeartbeatTime": now},
     ]}});
-    nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.with_context(|| format!("set Ready of {name}"))?;
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+        .with_context(|| format!("set Ready of {name}"))?;
     Ok(())
 }
 
@@ -286,7 +376,12 @@ pub async fn set_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn stop_kubelet(client: &Client, name: &str) -> Result<()> {
-    merge(&Api::all(client.clone()), name, json!({"metadata": {"labels": {KUBELET_LABEL: null}}})).await
+    merge(
+        &Api::all(client.clone()),
+        name,
+        json!({"metadata": {"labels": {KUBELET_LABEL: null}}}),
+    )
+    .await
 }
 
 /// Starts the node's kubelet again.
@@ -294,7 +389,12 @@ pub async fn stop_kubelet(client: &Client, name: &str) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn start_kubelet(client: &Client, name: &str) -> Result<()> {
-    merge(&Api::all(client.clone()), name, json!({"metadata": {"labels": {KUBELET_LABEL: "kwok"}}})).await
+    merge(
+        &Api::all(client.clone()),
+        name,
+        json!({"metadata": {"labels": {KUBELET_LABEL: "kwok"}}}),
+    )
+    .await
 }
 
 /// Sets (or, with `None`, removes) an annotation.
@@ -302,7 +402,12 @@ pub async fn start_kubelet(client: &Client, name: &str) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn annotate(client: &Client, name: &str, key: &str, value: Option<&str>) -> Result<()> {
-    merge(&Api::all(client.clone()), name, json!({"metadata": {"annotations": {key: value}}})).await
+    merge(
+        &Api::all(client.clone()),
+        name,
+        json!({"metadata": {"annotations": {key: value}}}),
+    )
+    .await
 }
 
 /// Sets (or, with `None`, removes) a label.
@@ -310,10 +415,18 @@ pub async fn annotate(client: &Client, name: &str, key: &str, value: Option<&str
 /// # Errors
 /// When the node is missing.
 pub async fn label(client: &Client, name: &str, key: &str, value: Option<&str>) -> Result<()> {
-    merge(&Api::all(client.clone()), name, json!({"metadata": {"labels": {key: value}}})).await
+    merge(
+        &Api::all(client.clone()),
+        name,
+        json!({"metadata": {"labels": {key: value}}}),
+    )
+    .await
 }
 
 async fn merge(nodes: &Api<Node>, name: &str, patch: serde_json::Value) -> Result<()> {
-    nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.with_context(|| format!("patch node {name}"))?;
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .with_context(|| format!("patch node {name}"))?;
     Ok(())
 }

@@ -68,7 +68,11 @@ fn start_reaper() -> Result<Mutex<ChildStdin>> {
         .process_group(0)
         .spawn()
         .context("start the process that cleans up after this one")?;
-    child.stdin.take().map(Mutex::new).context("the reaper's standard input")
+    child
+        .stdin
+        .take()
+        .map(Mutex::new)
+        .context("the reaper's standard input")
 }
 
 /// Has `dir` removed when this process has ended. The directory is marked, and only a marked one is ever removed.
@@ -92,7 +96,9 @@ pub struct ProcessId {
 impl ProcessId {
     /// The process that has the id `pid` now, if there is one.
     pub fn of(pid: u32) -> Option<Self> {
-        stat_fields(pid).and_then(|fields| fields.get(19)?.parse().ok()).map(|start_time| Self { pid, start_time })
+        stat_fields(pid)
+            .and_then(|fields| fields.get(19)?.parse().ok())
+            .map(|start_time| Self { pid, start_time })
     }
 
     /// This process.
@@ -102,7 +108,8 @@ impl ProcessId {
 
     /// Whether that very process still exists and is not a zombie.
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid) == Some(self) && stat_fields(self.pid).is_some_and(|fields| fields.first().is_none_or(|state| state != "Z"))
+        Self::of(self.pid) == Some(self)
+            && stat_fields(self.pid).is_some_and(|fields| fields.first().is_none_or(|state| state != "Z"))
     }
 
     /// Sends `signal` if that very process still exists; tells whether it did.
@@ -146,7 +153,14 @@ pub struct Process {
 impl Process {
     /// Describes a process; nothing runs yet. `name` is for messages.
     pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), program: program.into(), args: Vec::new(), env: Vec::new(), log: log.into(), child: Mutex::new(None) }
+        Self {
+            name: name.into(),
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            log: log.into(),
+            child: Mutex::new(None),
+        }
     }
 
     /// Adds arguments.
@@ -189,7 +203,11 @@ impl Process {
         {
             bail!("{} is running already", self.name);
         }
-        let out = OpenOptions::new().create(true).append(true).open(&self.log).with_context(|| format!("open {}", self.log.display()))?;
+        let out = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("open {}", self.log.display()))?;
         let mut reaper = reaper()?;
         let child = Command::new(&self.program)
             .args(&self.args)
@@ -234,7 +252,10 @@ impl Process {
     /// # Errors
     /// When it still runs at the deadline.
     pub async fn wait_for_exit(&self, deadline: Duration) -> Result<ExitStatus> {
-        wait::until(format!("{} to exit", self.name), deadline, || async { self.exit_status().context("still running") }).await
+        wait::until(format!("{} to exit", self.name), deadline, || async {
+            self.exit_status().context("still running")
+        })
+        .await
     }
 
     /// Sends a signal, if it runs.
@@ -242,7 +263,10 @@ impl Process {
     /// # Errors
     /// When it does not run, or the signal is refused.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.pid().and_then(rustix_pid).with_context(|| format!("{} is not running", self.name))?;
+        let pid = self
+            .pid()
+            .and_then(rustix_pid)
+            .with_context(|| format!("{} is not running", self.name))?;
         kill_process(pid, signal).with_context(|| format!("signal {}", self.name))
     }
 
@@ -306,10 +330,20 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let mib = |key: &str| -> Option<f64> {
             let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            line.trim().trim_end_matches("kB").trim().parse::<f64>().ok().map(|kib| kib / 1024.0)
+            line.trim()
+                .trim_end_matches("kB")
+                .trim()
+                .parse::<f64>()
+                .ok()
+                .map(|kib| kib / 1024.0)
         };
         let fields = stat_fields(pid).context("its /proc stat")?;
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        let ticks = |index: usize| {
+            fields
+                .get(index)
+                .and_then(|field| field.parse::<u64>().ok())
+                .unwrap_or_default()
+        };
         let per_second = rustix::param::clock_ticks_per_second();
         Ok(Usage {
             rss_mib: mib("VmRSS:").context("VmRSS")?,

@@ -37,7 +37,11 @@ impl Progress {
             line(&format!("{title} ..."));
             Shown::Lines(Mutex::new(Instant::now()))
         };
-        Self { title, began: Instant::now(), shown }
+        Self {
+            title,
+            began: Instant::now(),
+            shown,
+        }
     }
 
     /// Says how far the work is. Plain output is thinned to one line each ten seconds.
@@ -48,7 +52,11 @@ impl Progress {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if last.elapsed() >= PLAIN_EVERY {
                     *last = Instant::now();
-                    line(&format!("{} ... {:.0} s, {message}", self.title, self.began.elapsed().as_secs_f32()));
+                    line(&format!(
+                        "{} ... {:.0} s, {message}",
+                        self.title,
+                        self.began.elapsed().as_secs_f32()
+                    ));
                 }
             }
         }
@@ -56,7 +64,11 @@ impl Progress {
 
     /// Ends with one line that stays: the title, `outcome` and the time it took.
     pub fn done(self, outcome: &str) {
-        let text = format!("{}: {outcome} ({:.1} s)", self.title, self.began.elapsed().as_secs_f32());
+        let text = format!(
+            "{}: {outcome} ({:.1} s)",
+            self.title,
+            self.began.elapsed().as_secs_f32()
+        );
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }

@@ -47,7 +47,10 @@ const KUBERNETES: Module = Module {
     name: "kubernetes",
     binaries: &[
         ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
-        ("k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
+        (
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "kube-controller-manager",
+        ),
         ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
         ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
     ],
@@ -58,8 +61,16 @@ const KUBERNETES: Module = Module {
         "k8s.io/component-base/version.gitTreeState=clean",
     ],
 };
-const ETCD: Module = Module { name: "etcd", binaries: &[("go.etcd.io/etcd/server/v3", "etcd")], link: &[] };
-const KWOK: Module = Module { name: "kwok", binaries: &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")], link: &[] };
+const ETCD: Module = Module {
+    name: "etcd",
+    binaries: &[("go.etcd.io/etcd/server/v3", "etcd")],
+    link: &[],
+};
+const KWOK: Module = Module {
+    name: "kwok",
+    binaries: &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")],
+    link: &[],
+};
 // Helm decides by these which Kubernetes its `template` command stands in for.
 const HELM: Module = Module {
     name: "helm",
@@ -97,7 +108,11 @@ pub fn ensure_built() -> Result<Toolchain> {
 /// # Errors
 /// When neither of the three variables that name it is set.
 pub fn cache_dir() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     set("NODEWARD_TESTBED_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("nodeward/testbed")))
         .or_else(|| Some(set("HOME")?.join(".cache/nodeward/testbed")))
@@ -113,20 +128,35 @@ struct Go {
 impl Go {
     fn find() -> Result<Self> {
         for program in ["go", "/usr/local/go/bin/go"] {
-            if let Ok(output) = Command::new(program).args(["env", "GOVERSION", "GOOS", "GOARCH"]).output()
+            if let Ok(output) = Command::new(program)
+                .args(["env", "GOVERSION", "GOOS", "GOARCH"])
+                .output()
                 && output.status.success()
             {
-                let version = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-                return Ok(Self { program: program.into(), version });
+                let version = String::from_utf8_lossy(&output.stdout)
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ");
+                return Ok(Self {
+                    program: program.into(),
+                    version,
+                });
             }
         }
-        bail!("the testbed builds its control plane with Go 1.26, and there is no `go` on the PATH or in /usr/local/go/bin")
+        bail!(
+            "the testbed builds its control plane with Go 1.26, and there is no `go` on the PATH or in /usr/local/go/bin"
+        )
     }
 
     fn command(&self, source: &Path) -> Command {
         let mut command = Command::new(&self.program);
         // The result must not depend on the caller's workspace or flags, nor need a C compiler.
-        command.current_dir(source).env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly").env("GOWORK", "off").stdin(Stdio::null());
+        command
+            .current_dir(source)
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-mod=readonly")
+            .env("GOWORK", "off")
+            .stdin(Stdio::null());
         command
     }
 }
@@ -151,9 +181,12 @@ fn built(go: &Go, module: &Module) -> Result<PathBuf> {
         progress.done("built by another process");
         return Ok(target);
     }
-    let unfinished = tempfile::Builder::new().prefix(&format!(".{}-", module.name)).tempdir_in(&cache)?;
+    let unfinished = tempfile::Builder::new()
+        .prefix(&format!(".{}-", module.name))
+        .tempdir_in(&cache)?;
     build(go, module, &source, &flags, unfinished.path(), &progress)?;
-    fs::rename(unfinished.path(), &target).with_context(|| format!("move the finished build to {}", target.display()))?;
+    fs::rename(unfinished.path(), &target)
+        .with_context(|| format!("move the finished build to {}", target.display()))?;
     progress.done(&format!("in {}", target.display()));
     Ok(target)
 }
@@ -168,11 +201,18 @@ fn key(go: &Go, module: &Module, source: &Path, flags: &str) -> Result<String> {
     hash.update(&go.version);
     hash.update(flags);
     hash.update(format!("{:?}", module.binaries));
-    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 fn link_flags(module: &Module) -> String {
-    module.link.iter().fold(String::from("-s -w"), |flags, variable| format!("{flags} -X {variable}"))
+    module.link.iter().fold(String::from("-s -w"), |flags, variable| {
+        format!("{flags} -X {variable}")
+    })
 }
 
 /// Held until the returned file is closed.
@@ -195,7 +235,10 @@ fn build(go: &Go, module: &Module, source: &Path, flags: &str, into: &Path, prog
     // One package after another shares all that was compiled before; linking is what is repeated.
     for (package, binary) in module.binaries {
         let mut command = go.command(source);
-        command.args(["build", "-v", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o"]).arg(into.join(binary)).arg(package);
+        command
+            .args(["build", "-v", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o"])
+            .arg(into.join(binary))
+            .arg(package);
         let lines = run(command, |line| {
             if !line.starts_with("go: ") {
                 compiled += 1;
@@ -211,7 +254,9 @@ fn build(go: &Go, module: &Module, source: &Path, flags: &str, into: &Path, prog
 /// How many packages there are to compile; fetches the modules on the way.
 fn packages(go: &Go, module: &Module, source: &Path, progress: &Progress) -> Result<usize> {
     let mut fetch = go.command(source);
-    fetch.args(["list", "-deps"]).args(module.binaries.iter().map(|(package, _)| package));
+    fetch
+        .args(["list", "-deps"])
+        .args(module.binaries.iter().map(|(package, _)| package));
     let listed = run(fetch, |line| {
         if line.starts_with("go: ") {
             progress.step(line);

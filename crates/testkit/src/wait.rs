@@ -55,7 +55,13 @@ where
 {
     let began = Instant::now();
     while began.elapsed() < span {
-        probe().await.map_err(|broken| anyhow!("{} did not hold for {span:?}: {broken:#}, after {:?}", what.as_ref(), began.elapsed()))?;
+        probe().await.map_err(|broken| {
+            anyhow!(
+                "{} did not hold for {span:?}: {broken:#}, after {:?}",
+                what.as_ref(),
+                began.elapsed()
+            )
+        })?;
         tokio::time::sleep(LONGEST_PAUSE.min(span / 4)).await;
     }
     Ok(())

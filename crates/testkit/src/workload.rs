@@ -65,7 +65,13 @@ impl PodTemplate {
             "containers": [{"name": "main", "image": "registry.example/app:1"}],
             "automountServiceAccountToken": false,
         });
-        Self { labels: BTreeMap::new(), annotations: BTreeMap::new(), finalizers: Vec::new(), owner: None, spec }
+        Self {
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            finalizers: Vec::new(),
+            owner: None,
+            spec,
+        }
     }
 
     /// Adds a label.
@@ -97,7 +103,9 @@ impl PodTemplate {
         match start {
             Start::Ready(after) if after.is_zero() => self,
             Start::Ready(after) => self.annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
-            Start::SlowReady(after) => self.annotation(key, "slow-ready").annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
+            Start::SlowReady(after) => self
+                .annotation(key, "slow-ready")
+                .annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
             Start::NeverReady => self.annotation(key, "never-ready"),
             Start::CrashLoop => self.annotation(key, "crash-loop"),
             Start::NeverStarted => self.annotation(key, "never-started"),
@@ -113,7 +121,9 @@ impl PodTemplate {
         let key = "testbed.nodeward.dev/end";
         match end {
             End::Prompt => self,
-            End::Slow(after) => self.annotation(key, "slow").annotation("testbed.nodeward.dev/end-after", &after.to_string()),
+            End::Slow(after) => self
+                .annotation(key, "slow")
+                .annotation("testbed.nodeward.dev/end-after", &after.to_string()),
             End::Stuck => self.annotation(key, "stuck"),
         }
     }
@@ -145,7 +155,10 @@ impl PodTemplate {
     /// Tolerates a cordon.
     #[must_use]
     pub fn tolerates_cordon(self) -> Self {
-        self.spec("tolerations", json!([{"key": crate::fleet::CORDON_TAINT, "operator": "Exists"}]))
+        self.spec(
+            "tolerations",
+            json!([{"key": crate::fleet::CORDON_TAINT, "operator": "Exists"}]),
+        )
     }
 
     /// With an emptyDir volume.
@@ -157,7 +170,10 @@ impl PodTemplate {
     /// With a volume of this PersistentVolumeClaim (bind the pod by name: nothing provisions volumes here).
     #[must_use]
     pub fn claim(self, claim: &str) -> Self {
-        self.spec("volumes", json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]))
+        self.spec(
+            "volumes",
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]),
+        )
     }
 
     /// A mirror pod, as the kubelet makes for a static one.
@@ -170,7 +186,8 @@ impl PodTemplate {
     /// collector removes pods whose owner's kind it knows and does not find, so give an unknown kind or a real `uid`.
     #[must_use]
     pub fn owned_by(mut self, api_version: &str, kind: &str, name: &str, uid: &str) -> Self {
-        self.owner = Some(json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}));
+        self.owner =
+            Some(json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}));
         self
     }
 
@@ -208,7 +225,11 @@ impl PodTemplate {
     /// # Errors
     /// As [`PodTemplate::pod`].
     pub fn stateful_set(&self, namespace: &str, name: &str, replicas: u32) -> Result<StatefulSet> {
-        self.workload(namespace, name, json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}))
+        self.workload(
+            namespace,
+            name,
+            json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}),
+        )
     }
 
     /// A DaemonSet of such pods.
@@ -233,7 +254,9 @@ impl PodTemplate {
     fn workload<K: serde::de::DeserializeOwned>(&self, namespace: &str, name: &str, mut spec: Value) -> Result<K> {
         spec["selector"] = json!({"matchLabels": {"app": name}});
         spec["template"] = self.template(name);
-        Ok(serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}))?)
+        Ok(serde_json::from_value(
+            json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}),
+        )?)
     }
 
     fn template(&self, app: &str) -> Value {
@@ -264,7 +287,12 @@ pub struct Budget {
 impl Budget {
     fn new(namespace: &str, name: &str, field: &str, value: Value) -> Self {
         // Not setting the selector means a null one, which selects nothing.
-        Self { name: name.to_owned(), namespace: namespace.to_owned(), labels: BTreeMap::new(), spec: json!({field: value}) }
+        Self {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            labels: BTreeMap::new(),
+            spec: json!({field: value}),
+        }
     }
 
     /// `minAvailable`, a number or a percentage (`"50%"`).
@@ -309,8 +337,15 @@ impl Budget {
     /// # Errors
     /// When the selector is not one.
     pub fn build(&self) -> Result<PodDisruptionBudget> {
-        let Self { name, namespace, labels, spec } = self;
-        Ok(serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}))?)
+        let Self {
+            name,
+            namespace,
+            labels,
+            spec,
+        } = self;
+        Ok(serde_json::from_value(
+            json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}),
+        )?)
     }
 }
 
@@ -318,11 +353,24 @@ impl Budget {
 ///
 /// # Errors
 /// When the deadline passes.
-pub async fn ready_pods(client: &Client, namespace: &str, app: &str, count: usize, deadline: Duration) -> Result<Vec<Pod>> {
+pub async fn ready_pods(
+    client: &Client,
+    namespace: &str,
+    app: &str,
+    count: usize,
+    deadline: Duration,
+) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     wait::until(format!("{count} Ready pods of {namespace}/{app}"), deadline, || async {
-        let all = pods.list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
-        let ready: Vec<Pod> = all.iter().filter(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none()).cloned().collect();
+        let all = pods
+            .list(&ListParams::default().labels(&format!("app={app}")))
+            .await?
+            .items;
+        let ready: Vec<Pod> = all
+            .iter()
+            .filter(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none())
+            .cloned()
+            .collect();
         ensure!(ready.len() == count, "{} Ready of {}", ready.len(), all.len());
         Ok(ready)
     })
@@ -334,12 +382,21 @@ pub async fn ready_pods(client: &Client, namespace: &str, app: &str, count: usiz
 ///
 /// # Errors
 /// When the deadline passes.
-pub async fn counted_budget(client: &Client, namespace: &str, name: &str, expected: i32, deadline: Duration) -> Result<PodDisruptionBudget> {
+pub async fn counted_budget(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    expected: i32,
+    deadline: Duration,
+) -> Result<PodDisruptionBudget> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     wait::until(format!("budget {namespace}/{name} to be counted"), deadline, || async {
         let budget = budgets.get(name).await?;
         let status = budget.status.clone().context("no status")?;
-        ensure!(status.observed_generation == budget.metadata.generation && status.expected_pods == expected, "{status:?}");
+        ensure!(
+            status.observed_generation == budget.metadata.generation && status.expected_pods == expected,
+            "{status:?}"
+        );
         Ok(budget)
     })
     .await
@@ -347,13 +404,22 @@ pub async fn counted_budget(client: &Client, namespace: &str, name: &str, expect
 
 /// Whether the pod's Ready condition is True.
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    conditions
+        .iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The pod's phase; empty before it has one.
 pub fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
 }
 
 /// Waits until no object with this pod's UID exists any more (a StatefulSet makes another of the same name).
@@ -365,7 +431,12 @@ pub async fn gone(client: &Client, pod: &Pod, deadline: Duration) -> Result<()> 
     let (name, uid) = (pod.name_any(), pod.uid());
     wait::until(format!("pod {name} to be gone"), deadline, || async {
         let now = pods.get_opt(&name).await?.filter(|now| now.uid() == uid);
-        ensure!(now.is_none(), "deletionTimestamp {:?}, finalizers {:?}", now.as_ref().and_then(|now| now.metadata.deletion_timestamp.clone()), now.as_ref().map(|now| now.finalizers().to_vec()));
+        ensure!(
+            now.is_none(),
+            "deletionTimestamp {:?}, finalizers {:?}",
+            now.as_ref().and_then(|now| now.metadata.deletion_timestamp.clone()),
+            now.as_ref().map(|now| now.finalizers().to_vec())
+        );
         Ok(())
     })
     .await
@@ -377,7 +448,9 @@ pub async fn gone(client: &Client, pod: &Pod, deadline: Duration) -> Result<()> 
 /// When the server refuses.
 pub async fn delete(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    pods.delete(name, &DeleteParams::default()).await.with_context(|| format!("delete pod {namespace}/{name}"))?;
+    pods.delete(name, &DeleteParams::default())
+        .await
+        .with_context(|| format!("delete pod {namespace}/{name}"))?;
     Ok(())
 }
 
@@ -387,6 +460,12 @@ pub async fn delete(client: &Client, namespace: &str, name: &str) -> Result<()> 
 /// When the server refuses.
 pub async fn patch_metadata(client: &Client, namespace: &str, name: &str, metadata: Value) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    pods.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await.with_context(|| format!("patch pod {namespace}/{name}"))?;
+    pods.patch(
+        name,
+        &PatchParams::default(),
+        &Patch::Merge(json!({"metadata": metadata})),
+    )
+    .await
+    .with_context(|| format!("patch pod {namespace}/{name}"))?;
     Ok(())
 }

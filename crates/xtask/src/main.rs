@@ -1,2 +1,43 @@
-//! xtask.
-fn main() {}
+//! `cargo xtask`: everything that is done in this repository and is more than one command.
+
+mod cluster;
+mod image;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Testbed, tests, demo, benchmarks and generators of Nodeward"
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One variant a command, each with a module of its own.
+#[derive(Subcommand)]
+enum Command {
+    /// Run a real control plane on this machine
+    Cluster(cluster::Args),
+    /// Build the container image of a component, and run it
+    Image(image::Args),
+    /// Run every test; further arguments go to `cargo test --workspace`
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Cluster(args) => cluster::run(args),
+        Command::Image(args) => image::run(&args),
+        Command::Test(args) => test::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,193 @@
+//! Kinds of other systems that the operators read: their CRDs, cut down to what is read, and objects of them.
+//!
+//! Nothing is installed unless a test asks for it, so that "the kind is absent" and "it appears later" can be tried;
+//! and the schemas type nothing, so that nonsense can be stored.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use crate::wait;
+
+/// A kind of another system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// `upgrade.managed.openshift.io/v1alpha1`, namespaced (managed-upgrade-operator).
+    UpgradeConfig,
+    /// `machineconfiguration.openshift.io/v1`, cluster-scoped (machine-config-operator).
+    MachineConfigPool,
+    /// `config.openshift.io/v1`, cluster-scoped (cluster-version-operator).
+    ClusterVersion,
+}
+
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+impl Foreign {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::UpgradeConfig, Self::MachineConfigPool, Self::ClusterVersion];
+
+    const fn crd(self) -> &'static str {
+        match self {
+            Self::UpgradeConfig => include_str!("../crds/upgradeconfigs.yaml"),
+            Self::MachineConfigPool => include_str!("../crds/machineconfigpools.yaml"),
+            Self::ClusterVersion => include_str!("../crds/clusterversions.yaml"),
+        }
+    }
+
+    /// Group, version, kind and plural.
+    pub fn resource(self) -> ApiResource {
+        let (group, version, kind) = match self {
+            Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
+            Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
+            Self::ClusterVersion => ("config.openshift.io", "v1", "ClusterVersion"),
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    }
+
+    /// The API of this kind; `namespace` is `None` for a cluster-scoped one.
+    pub fn api(self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource()),
+            None => Api::all_with(client.clone(), &self.resource()),
+        }
+    }
+
+    /// Installs its CRD, unless it is there, and waits until its objects can be listed.
+    ///
+    /// # Errors
+    /// When the server refuses it, or does not serve it in time.
+    pub async fn install(self, client: &Client) -> Result<()> {
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let crd: CustomResourceDefinition = serde_yaml::from_str(self.crd())?;
+        match crds.create(&PostParams::default(), &crd).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+            Err(error) => return Err(error).with_context(|| format!("install the CRD of {self:?}")),
+        }
+        wait::until(format!("{self:?} to be served"), SERVED_WITHIN, || async {
+            self.api(client, None).list(&ListParams::default()).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes its CRD with all objects, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub async fn remove(self, client: &Client) -> Result<()> {
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let resource = self.resource();
+        let name = format!("{}.{}", resource.plural, resource.group);
+        crds.delete(&name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("delete {name}"))?;
+        wait::until(format!("{name} to be gone"), SERVED_WITHIN, || async {
+            ensure!(crds.get_opt(&name).await?.is_none(), "still there");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Creates an object, or replaces what `body` holds of an existing one: `spec`, `status`, or any nonsense.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn put(self, client: &Client, namespace: Option<&str>, name: &str, body: Value) -> Result<DynamicObject> {
+        let api = self.api(client, namespace);
+        let params = PatchParams::apply("nodeward-testbed").force();
+        let resource = self.resource();
+        let mut object = body.clone();
+        object["apiVersion"] = json!(resource.api_version);
+        object["kind"] = json!(resource.kind);
+        object["metadata"]["name"] = json!(name);
+        let status = object.as_object_mut().and_then(|object| object.remove("status"));
+        let stored = api
+            .patch(name, &params, &Patch::Apply(&object))
+            .await
+            .with_context(|| format!("put {self:?} {name}"))?;
+        match status {
+            None => Ok(stored),
+            // A merge would keep the keys of an earlier status.
+            Some(status) => {
+                let replace = if stored.data.get("status").is_some() {
+                    "replace"
+                } else {
+                    "add"
+                };
+                let patch = Patch::<Value>::Json(serde_json::from_value(
+                    json!([{"op": replace, "path": "/status", "value": status}]),
+                )?);
+                api.patch_status(name, &PatchParams::default(), &patch)
+                    .await
+                    .with_context(|| format!("put the status of {self:?} {name}"))
+            }
+        }
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub async fn delete(self, client: &Client, namespace: Option<&str>, name: &str) -> Result<()> {
+        self.api(client, namespace)
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("delete {self:?} {name}"))?;
+        Ok(())
+    }
+}
+
+/// An UpgradeConfig's body that wants `version` and whose history has one entry for it, in `phase` (`Upgrading`,
+/// `Upgraded`, ...) since `start`. `force` is `PDBForceDrainTimeout`, in minutes.
+pub fn upgrade_config(version: &str, phase: &str, start: Timestamp, force: impl Into<Value>) -> Value {
+    json!({
+        "spec": {
+            "type": "OSD",
+            "upgradeAt": start,
+            "PDBForceDrainTimeout": force.into(),
+            "capacityReservation": false,
+            "desired": {"version": version, "channel": "stable"},
+        },
+        "status": {"history": [{"version": version, "phase": phase, "startTime": start}]},
+    })
+}
+
+/// A MachineConfigPool's body: the role whose nodes it holds, how many there are and how many are updated.
+pub fn machine_config_pool(role: &str, machines: u32, updated: u32) -> Value {
+    let done = if machines == updated {
+        ("True", "False")
+    } else {
+        ("False", "True")
+    };
+    json!({
+        "spec": {
+            "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{role}"): ""}},
+            "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": role}},
+            "paused": false,
+        },
+        "status": {
+            "machineCount": machines,
+            "updatedMachineCount": updated,
+            "readyMachineCount": updated,
+            "unavailableMachineCount": u32::from(machines != updated),
+            "degradedMachineCount": 0,
+            "conditions": [{"type": "Updated", "status": done.0}, {"type": "Updating", "status": done.1}],
+        },
+    })
+}
+
+/// A ClusterVersion's body whose Progressing condition is `progressing` since `since`. Its name is `version`.
+pub fn cluster_version(progressing: bool, since: Timestamp) -> Value {
+    let status = if progressing { "True" } else { "False" };
+    json!({
+        "spec": {"clusterID": "00000000-0000-0000-0000-000000000000"},
+        "status": {"conditions": [{"type": "Progressing", "status": status, "lastTransitionTime": since}]},
+    })
+}

@@ -1,0 +1,148 @@
+//! Installing the chart of this checkout as a user does.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::ControlPlane;
+
+/// One release of a chart.
+#[derive(Clone, Debug)]
+pub struct Release {
+    name: String,
+    namespace: String,
+    chart: PathBuf,
+    values: Value,
+}
+
+impl Release {
+    /// A release of `charts/nodeward` with the chart's own values.
+    pub fn new(name: &str, namespace: &str) -> Self {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/nodeward");
+        Self {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            chart,
+            values: Value::Object(serde_json::Map::new()),
+        }
+    }
+
+    /// Another chart directory.
+    #[must_use]
+    pub fn chart(self, chart: impl Into<PathBuf>) -> Self {
+        Self {
+            chart: chart.into(),
+            ..self
+        }
+    }
+
+    /// Values that override the chart's.
+    #[must_use]
+    pub fn values(self, values: Value) -> Self {
+        Self { values, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Installs it, or upgrades it to these values; makes its namespace.
+    ///
+    /// # Errors
+    /// With helm's own words.
+    pub async fn install(&self, plane: &ControlPlane) -> Result<()> {
+        self.run(
+            plane,
+            &[
+                "upgrade",
+                "--install",
+                "--create-namespace",
+                "--timeout=60s",
+                self.name.as_str(),
+                &self.chart_path(),
+            ],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Uninstalls it.
+    ///
+    /// # Errors
+    /// With helm's own words.
+    pub async fn uninstall(&self, plane: &ControlPlane) -> Result<()> {
+        run(
+            plane,
+            &[
+                "uninstall",
+                "--wait",
+                "--timeout=60s",
+                "--namespace",
+                &self.namespace,
+                &self.name,
+            ],
+            None,
+        )
+        .await
+        .map(drop)
+    }
+
+    /// The objects that it would install.
+    ///
+    /// # Errors
+    /// With helm's own words: the values do not fit the chart's schema, for one.
+    pub async fn template(&self, plane: &ControlPlane) -> Result<Vec<Value>> {
+        let rendered = self
+            .run(plane, &["template", self.name.as_str(), &self.chart_path()])
+            .await?;
+        let objects = serde_yaml::Deserializer::from_str(&rendered)
+            .map(Value::deserialize)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
+    }
+
+    fn chart_path(&self) -> String {
+        self.chart.display().to_string()
+    }
+
+    async fn run(&self, plane: &ControlPlane, args: &[&str]) -> Result<String> {
+        let values = tempfile::Builder::new().prefix("values-").suffix(".yaml").tempfile()?;
+        serde_yaml::to_writer(values.as_file(), &self.values)?;
+        let all = [args, &["--namespace", self.namespace.as_str()]].concat();
+        run(plane, &all, Some(values.path())).await
+    }
+}
+
+async fn run(plane: &ControlPlane, args: &[&str], values: Option<&Path>) -> Result<String> {
+    let home = plane.dir().join("helm");
+    let mut command = Command::new(&plane.tools().helm);
+    command
+        .args(args)
+        .env("KUBECONFIG", plane.kubeconfig())
+        .kill_on_drop(true);
+    // Nothing of the user's own helm.
+    command
+        .env("HELM_CACHE_HOME", home.join("cache"))
+        .env("HELM_CONFIG_HOME", home.join("config"))
+        .env("HELM_DATA_HOME", home.join("data"));
+    if let Some(values) = values {
+        command.arg("--values").arg(values);
+    }
+    let output = command.output().await.context("run helm")?;
+    ensure!(
+        output.status.success(),
+        "helm {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,410 @@
+//! Running an operator's binary as a process, under the ServiceAccount that the chart installed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+
+use crate::process::{Process, Usage};
+use crate::{ControlPlane, binaries, pki, ports, wait};
+
+/// How an operator is started.
+#[derive(Clone, Debug)]
+pub struct OperatorSpec {
+    component: String,
+    binary: Option<PathBuf>,
+    namespace: String,
+    service_account: String,
+    identity: Option<String>,
+    server: Option<String>,
+    config: Option<String>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl OperatorSpec {
+    /// The release binary of the package `component`, as the ServiceAccount `NAMESPACE/SERVICE_ACCOUNT`, leases in
+    /// `namespace`.
+    pub fn new(component: &str, namespace: &str, service_account: &str) -> Self {
+        Self {
+            component: component.to_owned(),
+            binary: None,
+            namespace: namespace.to_owned(),
+            service_account: service_account.to_owned(),
+            identity: None,
+            server: None,
+            config: None,
+            args: Vec::new(),
+            env: Vec::new(),
+        }
+    }
+
+    /// Another binary than the package's own.
+    #[must_use]
+    pub fn binary(self, binary: impl Into<PathBuf>) -> Self {
+        Self {
+            binary: Some(binary.into()),
+            ..self
+        }
+    }
+
+    /// Its `--identity`; else the component's name and a number.
+    #[must_use]
+    pub fn identity(self, identity: &str) -> Self {
+        Self {
+            identity: Some(identity.to_owned()),
+            ..self
+        }
+    }
+
+    /// Talks to the API server through this URL, that of a proxy with a certificate of the control plane's authority.
+    #[must_use]
+    pub fn through(self, url: &str) -> Self {
+        Self {
+            server: Some(url.to_owned()),
+            ..self
+        }
+    }
+
+    /// Its configuration file's text; without one it gets no `--config`.
+    #[must_use]
+    pub fn config(self, yaml: &str) -> Self {
+        Self {
+            config: Some(yaml.to_owned()),
+            ..self
+        }
+    }
+
+    /// A further argument.
+    #[must_use]
+    pub fn arg(mut self, arg: &str) -> Self {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it, and does not wait until it is ready.
+    ///
+    /// # Errors
+    /// When its binary does not build, or its ServiceAccount is missing.
+    pub async fn start(self, plane: &ControlPlane) -> Result<Operator> {
+        let operator = self.prepare(plane).await?;
+        operator.process.start()?;
+        Ok(operator)
+    }
+
+    /// Everything but the start itself: for what must be in place before.
+    ///
+    /// # Errors
+    /// As [`OperatorSpec::start`].
+    pub async fn prepare(self, plane: &ControlPlane) -> Result<Operator> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}-{}", self.component, NUMBER.fetch_add(1, Ordering::Relaxed));
+        let dir = plane.dir().join("operators").join(&name);
+        std::fs::create_dir_all(&dir)?;
+        let component = self.component.clone();
+        let binary = match self.binary {
+            Some(binary) => binary,
+            None => tokio::task::spawn_blocking(move || binaries::operator(&component)).await??,
+        };
+        let token = service_account_token(plane, &self.namespace, &self.service_account).await?;
+        let server = self.server.unwrap_or_else(|| plane.url());
+        let kubeconfig = pki::write(&dir, "kubeconfig", &kubeconfig(&server, plane.ca(), &token)?)?;
+        let config = dir.join("config.yaml");
+        let port = ports::free()?;
+        let mut process = Process::new(&name, binary, dir.join("log"))
+            .env("KUBECONFIG", &kubeconfig)
+            .args([
+                format!("--admin-bind=127.0.0.1:{port}"),
+                format!("--namespace={}", self.namespace),
+            ])
+            .args([format!("--identity={}", self.identity.unwrap_or_else(|| name.clone()))]);
+        if let Some(text) = self.config {
+            std::fs::write(&config, text)?;
+            process = process.args(["--config".as_ref(), config.as_os_str()]);
+        }
+        process = process.args(&self.args);
+        for (key, value) in &self.env {
+            process = process.env(key, value);
+        }
+        Ok(Operator {
+            process,
+            port,
+            kubeconfig,
+            config,
+        })
+    }
+}
+
+/// An operator's process. It is killed when dropped.
+pub struct Operator {
+    process: Process,
+    port: u16,
+    kubeconfig: PathBuf,
+    config: PathBuf,
+}
+
+impl Operator {
+    /// The process: kill, pause, resume, restart, signals, exit status, log.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Waits until `/readyz` is 200.
+    ///
+    /// # Errors
+    /// When it is not in time, or the process has ended: with the end of its log.
+    pub async fn ready(&self, deadline: Duration) -> Result<()> {
+        let what = format!("{} to be ready", self.process.name());
+        let ready = wait::until(what, deadline, || async {
+            if let Some(status) = self.process.exit_status() {
+                return Ok(Err(anyhow::anyhow!("it has ended: {status}")));
+            }
+            let (status, text) = self.get("/readyz").await?;
+            ensure!(status == 200, "{status} {text}");
+            Ok(Ok(()))
+        })
+        .await;
+        ready.and_then(|ended| ended).with_context(|| {
+            format!(
+                "{} ({}) ends with:\n{}",
+                self.process.name(),
+                self.process.log().display(),
+                self.process.log_tail(25)
+            )
+        })
+    }
+
+    /// GET of a path of its admin server: status and body.
+    ///
+    /// # Errors
+    /// When it does not answer in five seconds.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let uri = format!("http://127.0.0.1:{}{path}", self.port).parse()?;
+        let answer = tokio::time::timeout(Duration::from_secs(5), async {
+            let response = client.get(uri).await?;
+            let status = response.status().as_u16();
+            anyhow::Ok((status, response.into_body().collect().await?.to_bytes()))
+        });
+        let (status, body) = answer.await.with_context(|| format!("GET {path}: no answer"))??;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// Its metrics now.
+    ///
+    /// # Errors
+    /// When `/metrics` does not answer 200.
+    pub async fn metrics(&self) -> Result<Metrics> {
+        let (status, text) = self.get("/metrics").await?;
+        ensure!(status == 200, "/metrics answers {status}: {text}");
+        Ok(Metrics::parse(&text))
+    }
+
+    /// Replaces its configuration file at once, as an editor or a mounted ConfigMap does.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_config(&self, yaml: &str) -> Result<()> {
+        let unfinished = self.config.with_extension("new");
+        std::fs::write(&unfinished, yaml)?;
+        Ok(std::fs::rename(unfinished, &self.config)?)
+    }
+
+    /// SIGTERM, and its exit status; SIGKILL after `grace`.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn stop(&self, grace: Duration) -> Result<ExitStatus> {
+        self.process.stop(grace).await
+    }
+
+    /// Memory and CPU.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn usage(&self) -> Result<Usage> {
+        self.process.usage()
+    }
+
+    /// All that it has written so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.process.log()).unwrap_or_default()).into_owned()
+    }
+
+    /// Its kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The URL of its admin server.
+    pub fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+/// A token of the ServiceAccount, good for a day.
+///
+/// # Errors
+/// When there is no such ServiceAccount.
+pub async fn service_account_token(plane: &ControlPlane, namespace: &str, name: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await?, namespace);
+    let wanted = TokenRequest {
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(86_400),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let made: TokenRequest = accounts
+        .create_token_request(name, &PostParams::default(), &wanted)
+        .await
+        .with_context(|| format!("a token of ServiceAccount {namespace}/{name}"))?;
+    Ok(made.status.context("no token in the answer")?.token)
+}
+
+/// A kubeconfig with a token.
+///
+/// # Errors
+/// Never in practice: YAML of plain maps.
+pub fn kubeconfig(server: &str, ca: &str, token: &str) -> Result<String> {
+    Ok(serde_yaml::to_string(&json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "testbed",
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "operator"}}],
+        "clusters": [{"name": "testbed", "cluster": {"server": server, "certificate-authority-data": ByteString(ca.as_bytes().to_vec())}}],
+        "users": [{"name": "operator", "user": {"token": token}}],
+    }))?)
+}
+
+/// Samples in the Prometheus or OpenMetrics text format.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    samples: Vec<Sample>,
+}
+
+/// One line: a series and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The metric's name, as written (`..._total` and `..._bucket` included).
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Metrics {
+    /// Reads the text; lines that are not samples are left out.
+    pub fn parse(text: &str) -> Self {
+        Self {
+            samples: text
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+                .filter_map(sample)
+                .collect(),
+        }
+    }
+
+    /// The value of the one series of `name` that has (at least) these labels.
+    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.series(name, labels).next().map(|sample| sample.value)
+    }
+
+    /// The sum over all series of `name` that have these labels; 0 without any.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.series(name, labels).map(|sample| sample.value).sum()
+    }
+
+    /// All series of `name` that have these labels.
+    pub fn series<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |sample| {
+            sample.name == name
+                && labels
+                    .iter()
+                    .all(|(key, value)| sample.labels.get(*key).map(String::as_str) == Some(*value))
+        })
+    }
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let (name, labels, rest) = match line.split_once('{') {
+        None => {
+            let (name, rest) = line.split_once(' ')?;
+            (name, BTreeMap::new(), rest)
+        }
+        Some((name, rest)) => {
+            let (labels, rest) = labels(rest)?;
+            (name, labels, rest)
+        }
+    };
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
+}
+
+/// `key="value",...}` and what follows it. A value may hold any character; `\`, `"` and a line feed are escaped.
+fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
+    let mut labels = BTreeMap::new();
+    loop {
+        text = text.trim_start_matches([',', ' ']);
+        if let Some(rest) = text.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (key, rest) = text.split_once("=\"")?;
+        let mut value = String::new();
+        let mut chars = rest.char_indices();
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, other) => value.push(other),
+            }
+        };
+        labels.insert(key.to_owned(), value);
+        text = &rest[end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_found_by_some_of_its_labels_whatever_characters_they_hold() {
+        let text = "# TYPE a counter\na_total{node=\"n1\",why=\"a \\\"b\\\", {c}\"} 3\na_total{node=\"n2\"} 4.5 1700000000\nplain 1e3\n# EOF\n";
+        let metrics = Metrics::parse(text);
+        assert_eq!(
+            metrics.value("a_total", &[("node", "n1"), ("why", "a \"b\", {c}")]),
+            Some(3.0)
+        );
+        assert!((metrics.sum("a_total", &[]) - 7.5).abs() < f64::EPSILON);
+        assert_eq!(metrics.value("plain", &[]), Some(1000.0));
+        assert_eq!(metrics.value("a_total", &[("node", "n3")]), None);
+    }
+}

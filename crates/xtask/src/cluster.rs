@@ -1,0 +1,289 @@
+//! `cargo xtask cluster`: a control plane that stays, in the foreground or detached.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Subcommand;
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::process::{ProcessId, Signal};
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::{ControlPlane, Options, toolchain};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Enough for the slowest part to end on SIGTERM; what is left is killed.
+const STOPPED_WITHIN: Duration = Duration::from_secs(20);
+/// The mark of a directory that this command made and may therefore empty.
+const MARK: &str = ".nodeward-cluster";
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Start it, and stop it on Ctrl-C
+    Up {
+        /// How many (simulated) worker nodes to create
+        #[arg(long, default_value_t = 3)]
+        nodes: usize,
+        /// Where data, logs and the kubeconfig go [default: nodeward/cluster in the user's state directory]
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Leave it running in the background; `down` stops it
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Stop the one that `up --detach` left running
+    Down {
+        /// The directory given to `up`
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// Print the path of its kubeconfig
+    Kubeconfig {
+        /// The directory given to `up`
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// What `up --detach` starts
+    #[command(hide = true)]
+    Supervise {
+        #[arg(long)]
+        nodes: usize,
+        #[arg(long)]
+        dir: PathBuf,
+    },
+}
+
+/// What is written into the directory once the cluster is ready, and removed when it ends.
+#[derive(Serialize, Deserialize)]
+struct State {
+    supervisor: ProcessId,
+    parts: Vec<ProcessId>,
+    kubeconfig: PathBuf,
+    kubectl: PathBuf,
+    helm: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        Action::Up {
+            nodes,
+            dir,
+            detach: false,
+        } => up(nodes, &directory(dir)?),
+        Action::Up {
+            nodes,
+            dir,
+            detach: true,
+        } => up_detached(nodes, &directory(dir)?),
+        Action::Down { dir } => down(&directory(dir)?),
+        Action::Kubeconfig { dir } => kubeconfig(&directory(dir)?),
+        Action::Supervise { nodes, dir } => supervise(nodes, &dir),
+    }
+}
+
+fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let dir = given
+        .or_else(|| Some(set("XDG_STATE_HOME")?.join("nodeward/cluster")))
+        .or_else(|| Some(set("HOME")?.join(".local/state/nodeward/cluster")))
+        .context("no place for the cluster: give --dir, or set HOME")?;
+    Ok(std::path::absolute(dir)?)
+}
+
+fn up(nodes: usize, dir: &Path) -> Result<ExitCode> {
+    prepare(dir)?;
+    toolchain::ensure_built()?;
+    runtime()?.block_on(async {
+        // From before the start: Ctrl-C while it starts stops what has been started.
+        let mut ended = Ended::listen()?;
+        let plane = tokio::select! {
+            started = start(nodes, dir) => started?,
+            () = ended.wait() => return Ok(()),
+        };
+        let state = record(&plane, dir)?;
+        println!("{}\nCtrl-C stops it.", usage(&state));
+        ended.wait().await;
+        println!("stopping");
+        fs::remove_file(dir.join("state.json"))?;
+        drop(plane);
+        anyhow::Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn supervise(nodes: usize, dir: &Path) -> Result<ExitCode> {
+    // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
+    rustix::process::setsid().context("leave the terminal's session")?;
+    up(nodes, dir)
+}
+
+fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
+    prepare(dir)?;
+    // Here, for its progress to be seen.
+    toolchain::ensure_built()?;
+    let progress = Progress::begin("starting the control plane");
+    let log = dir.join("supervisor.log");
+    let out = OpenOptions::new().create(true).write(true).truncate(true).open(&log)?;
+    let mut supervisor = Command::new(std::env::current_exe()?)
+        .args(["cluster", "supervise", "--nodes", &nodes.to_string(), "--dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(out.try_clone()?)
+        .stderr(out)
+        .spawn()?;
+    while !dir.join("state.json").exists() {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if let Some(status) = supervisor.try_wait()? {
+            bail!("it ended ({status}):\n{said}");
+        }
+        progress.step(said.lines().last().unwrap_or_default());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    progress.done("ready");
+    println!("{}\n`cargo xtask cluster down` stops it.", usage(&read(dir)?));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(dir: &Path) -> Result<ExitCode> {
+    let Ok(state) = read(dir) else {
+        println!("no cluster runs in {}", dir.display());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let everyone = || state.parts.iter().chain([&state.supervisor]).filter(|id| id.is_alive());
+    let progress = Progress::begin("stopping the control plane");
+    // The supervisor stops the parts. A part whose supervisor is gone has no one else to do it.
+    state.supervisor.signal(Signal::TERM);
+    let began = Instant::now();
+    while everyone().next().is_some() && began.elapsed() < STOPPED_WITHIN {
+        if !state.supervisor.is_alive() {
+            for id in everyone() {
+                id.signal(Signal::TERM);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for id in everyone() {
+        id.signal(Signal::KILL);
+    }
+    let _ = fs::remove_file(dir.join("state.json"));
+    progress.done("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kubeconfig(dir: &Path) -> Result<ExitCode> {
+    let state = read(dir)?;
+    ensure!(
+        state.supervisor.is_alive(),
+        "the cluster in {} does not run any more",
+        dir.display()
+    );
+    println!("{}", state.kubeconfig.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(nodes: usize, dir: &Path) -> Result<ControlPlane> {
+    let progress = Progress::begin("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok");
+    let plane = ControlPlane::start(Options::default().in_dir(dir)).await?;
+    progress.done("ready");
+    if nodes > 0 {
+        let progress = Progress::begin(format!("creating {nodes} nodes"));
+        fleet::create(&plane.client().await?, NodeSpec::workers("worker", nodes)).await?;
+        progress.done("Ready");
+    }
+    Ok(plane)
+}
+
+/// An empty directory, in which no cluster runs.
+fn prepare(dir: &Path) -> Result<()> {
+    if let Ok(state) = read(dir) {
+        ensure!(
+            !state.supervisor.is_alive(),
+            "a cluster runs in {} already: `cargo xtask cluster down`, or another --dir",
+            dir.display()
+        );
+    }
+    fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    let ours = dir.join(MARK).exists();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        ensure!(ours, "{} is not empty and was not made by this command", dir.display());
+        // Its supervisor writes there while it starts.
+        if path.file_name().is_some_and(|name| name == "supervisor.log") {
+            continue;
+        }
+        if path.is_dir() {
+            fs::remove_dir_all(&path)?
+        } else {
+            fs::remove_file(&path)?
+        }
+    }
+    fs::write(dir.join(MARK), "")?;
+    Ok(())
+}
+
+fn record(plane: &ControlPlane, dir: &Path) -> Result<State> {
+    let state = State {
+        supervisor: ProcessId::own().context("this process's start time")?,
+        parts: plane.process_ids(),
+        kubeconfig: plane.kubeconfig(),
+        kubectl: plane.tools().kubectl.clone(),
+        helm: plane.tools().helm.clone(),
+    };
+    let unfinished = dir.join(".state.json");
+    fs::write(&unfinished, serde_json::to_vec_pretty(&state)?)?;
+    fs::rename(unfinished, dir.join("state.json"))?;
+    Ok(state)
+}
+
+fn read(dir: &Path) -> Result<State> {
+    let file = dir.join("state.json");
+    let text = fs::read(&file).with_context(|| format!("no cluster runs in {}", dir.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))
+}
+
+fn usage(state: &State) -> String {
+    format!(
+        "\nThe cluster is ready. To use it:\n\n  export KUBECONFIG={}\n  {} get nodes\n  {} list -A\n",
+        state.kubeconfig.display(),
+        state.kubectl.display(),
+        state.helm.display()
+    )
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Ctrl-C, SIGTERM or the terminal's end.
+struct Ended([tokio::signal::unix::Signal; 3]);
+
+impl Ended {
+    fn listen() -> Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn wait(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
