@@ -192,7 +192,7 @@ mod tests {
 
     use super::Refusal;
 
-    fn api_error(code: u16, details: serde_json::Value) -> kube::Error {
+    fn api_error(code: u16, details: &serde_json::Value) -> kube::Error {
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "words", "code": code, "details": details});
         kube::Error::Api(serde_json::from_value(status).unwrap())
     }
@@ -228,7 +228,7 @@ mod tests {
         #[case] details: serde_json::Value,
         #[case] expected: Refusal,
     ) {
-        assert_eq!(Refusal::from(api_error(code, details)), expected);
+        assert_eq!(Refusal::from(api_error(code, &details)), expected);
     }
 
     #[test]
