@@ -56,7 +56,7 @@ impl ControlPlane {
         loop {
             match Self::try_start(&tools, &options).await {
                 Err(error) if attempt < ATTEMPTS && format!("{error:#}").contains("address already in use") => {
-                    attempt += 1
+                    attempt += 1;
                 }
                 outcome => return outcome.context("start a control plane"),
             }
@@ -165,6 +165,14 @@ impl ControlPlane {
     /// When the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<Client> {
         client_from(self.kubeconfig()).await
+    }
+
+    /// The configuration of [`ControlPlane::client`].
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn config(&self) -> Result<Config> {
+        config_from(self.kubeconfig()).await
     }
 
     /// The administrator's kubeconfig.
@@ -322,10 +330,14 @@ fn directory(options: &Options) -> Result<(PathBuf, Option<TempDir>)> {
 /// # Errors
 /// When the file cannot be read or names no usable credentials.
 pub async fn client_from(kubeconfig: impl AsRef<Path>) -> Result<Client> {
+    Ok(Client::try_from(config_from(kubeconfig).await?)?)
+}
+
+async fn config_from(kubeconfig: impl AsRef<Path>) -> Result<Config> {
     // Several tests of one binary may be the first to use TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }

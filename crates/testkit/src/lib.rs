@@ -18,6 +18,7 @@ mod pki;
 pub mod ports;
 pub mod process;
 pub mod progress;
+pub mod proxy;
 pub mod toolchain;
 pub mod wait;
 pub mod workload;

@@ -95,8 +95,8 @@ impl Options {
             "serviceaccount-token-controller",
         ];
         Self {
-            node_monitor_grace: Duration::from_secs(24 * 3600),
-            node_lease: Some(Duration::from_secs(12 * 3600)),
+            node_monitor_grace: Duration::from_hours(24),
+            node_lease: Some(Duration::from_hours(12)),
             controllers: needed.map(String::from).to_vec(),
             scheduler: false,
             max_inflight: (3000, 1500),

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::request::{ApiRequest, Verb};
 
 /// What happens to a request.
@@ -50,7 +48,11 @@ pub struct Rule {
 impl Rule {
     /// Always, for every request.
     pub fn new(fault: Fault) -> Self {
-        Self { fault, conditions: Vec::new(), times: None }
+        Self {
+            fault,
+            conditions: Vec::new(),
+            times: None,
+        }
     }
 
     /// Only for requests of which this is true, too.
@@ -109,12 +111,4 @@ impl Rule {
     pub(super) fn meets(&self, request: &ApiRequest) -> bool {
         self.times != Some(0) && self.conditions.iter().all(|condition| condition(request))
     }
-}
-
-/// A Status object, as the API server words it.
-pub(super) fn status(code: u16, reason: &str, message: &str, details: Value) -> Value {
-    json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "code": code, "reason": reason, "message": message, "details": details,
-    })
 }

@@ -48,7 +48,10 @@ pub struct Gate {
 impl Gate {
     /// A gate for all writes but those of Leases and Events.
     pub fn new(hook: impl Fn(Write) -> BoxFuture<'static, Verdict> + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), counts: Arc::new(|request| !request.is_housekeeping()) }
+        Self {
+            hook: Arc::new(hook),
+            counts: Arc::new(|request| !request.is_housekeeping()),
+        }
     }
 
     /// Counts, and stops at, the writes of which this is true.

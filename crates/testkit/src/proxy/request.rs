@@ -89,15 +89,24 @@ impl ApiRequest {
 
 /// A parameter's value, not decoded.
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
-    query.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value))
+    query.split('&').find_map(|pair| {
+        pair.split_once('=')
+            .filter(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    })
 }
 
 /// The query with some parameters replaced or, with `None`, removed.
 pub(super) fn with_parameters(uri: &str, changes: &[(&str, Option<&str>)]) -> String {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let changed = |pair: &str| changes.iter().any(|(name, _)| pair.split('=').next() == Some(name));
-    let kept = query.split('&').filter(|pair| !pair.is_empty() && !changed(pair)).map(str::to_owned);
-    let added = changes.iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
+    let kept = query
+        .split('&')
+        .filter(|pair| !pair.is_empty() && !changed(pair))
+        .map(str::to_owned);
+    let added = changes
+        .iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
     format!("{path}?{}", kept.chain(added).collect::<Vec<_>>().join("&"))
 }
 
@@ -132,7 +141,12 @@ impl Target {
             [] => String::new(),
         };
         let name = rest.get(1).copied().unwrap_or_default().to_owned();
-        Self { group, resource, namespace: namespace.to_owned(), name }
+        Self {
+            group,
+            resource,
+            namespace: namespace.to_owned(),
+            name,
+        }
     }
 }
 
@@ -141,8 +155,14 @@ mod tests {
     use super::*;
 
     fn read(method: Method, uri: &str) -> (Verb, String, String, String, String) {
-        let ApiRequest { verb, group, resource, namespace, name, .. } =
-            ApiRequest::read(&method, &uri.parse().unwrap(), "");
+        let ApiRequest {
+            verb,
+            group,
+            resource,
+            namespace,
+            name,
+            ..
+        } = ApiRequest::read(&method, &uri.parse().unwrap(), "");
         (verb, group, resource, namespace, name)
     }
 
@@ -150,13 +170,61 @@ mod tests {
     fn a_request_is_read_as_the_api_server_reads_it() {
         let cases = [
             (Method::GET, "/api/v1/nodes", Verb::List, "", "nodes", "", ""),
-            (Method::GET, "/api/v1/nodes?limit=5&watch=true", Verb::Watch, "", "nodes", "", ""),
+            (
+                Method::GET,
+                "/api/v1/nodes?limit=5&watch=true",
+                Verb::Watch,
+                "",
+                "nodes",
+                "",
+                "",
+            ),
             (Method::GET, "/api/v1/nodes/n1", Verb::Get, "", "nodes", "", "n1"),
-            (Method::PATCH, "/api/v1/nodes/n1/status", Verb::Patch, "", "nodes/status", "", "n1"),
-            (Method::GET, "/api/v1/namespaces/a", Verb::Get, "", "namespaces", "", "a"),
-            (Method::PUT, "/api/v1/namespaces/a/finalize", Verb::Update, "", "namespaces/finalize", "", "a"),
-            (Method::GET, "/api/v1/namespaces/a/pods", Verb::List, "", "pods", "a", ""),
-            (Method::POST, "/api/v1/namespaces/a/pods/p/eviction", Verb::Create, "", "pods/eviction", "a", "p"),
+            (
+                Method::PATCH,
+                "/api/v1/nodes/n1/status",
+                Verb::Patch,
+                "",
+                "nodes/status",
+                "",
+                "n1",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a",
+                Verb::Get,
+                "",
+                "namespaces",
+                "",
+                "a",
+            ),
+            (
+                Method::PUT,
+                "/api/v1/namespaces/a/finalize",
+                Verb::Update,
+                "",
+                "namespaces/finalize",
+                "",
+                "a",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a/pods",
+                Verb::List,
+                "",
+                "pods",
+                "a",
+                "",
+            ),
+            (
+                Method::POST,
+                "/api/v1/namespaces/a/pods/p/eviction",
+                Verb::Create,
+                "",
+                "pods/eviction",
+                "a",
+                "p",
+            ),
             (
                 Method::DELETE,
                 "/apis/coordination.k8s.io/v1/namespaces/a/leases/l",
@@ -177,7 +245,10 @@ mod tests {
 
     #[test]
     fn parameters_are_replaced_added_and_removed() {
-        let changed = with_parameters("/a?x=1&watch=true&y=2", &[("watch", None), ("x", Some("3")), ("z", Some("4"))]);
+        let changed = with_parameters(
+            "/a?x=1&watch=true&y=2",
+            &[("watch", None), ("x", Some("3")), ("z", Some("4"))],
+        );
         assert_eq!(changed, "/a?y=2&x=3&z=4");
         assert_eq!(with_parameters("/a", &[("z", Some("4"))]), "/a?z=4");
     }

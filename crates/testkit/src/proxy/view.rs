@@ -1,15 +1,12 @@
 //! The view that clients have of the cluster through their watches: live, or standing still.
 
-use std::convert::Infallible;
-
-use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::{Bytes, Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::Answer;
+use super::answer::Body;
 
 /// What watches may bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,41 +19,26 @@ pub(super) struct View {
     pub generation: u64,
 }
 
-/// Why a watch's body ends without an end.
-#[derive(Debug)]
-pub(super) struct Broken;
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the proxy broke this watch")
-    }
-}
-
-impl std::error::Error for Broken {}
-
 /// A watch's answer, held back while the view stands still and broken when it is told to be. `first` goes before it.
 ///
 /// What comes from the API server is read at once and kept, or it would end a watch that does not read.
-pub(super) fn watched<B>(first: Bytes, body: B, mut view: watch::Receiver<View>, end: Option<Instant>) -> Answer
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: std::error::Error + Send + Sync,
-{
+pub(super) fn watched(first: Bytes, mut body: Incoming, mut view: watch::Receiver<View>, end: Option<Instant>) -> Body {
     let (keep, mut kept) = mpsc::unbounded_channel::<Bytes>();
     tokio::spawn(async move {
-        let mut body = std::pin::pin!(body);
         loop {
             let frame = tokio::select! {
                 frame = body.frame() => frame,
                 () = keep.closed() => return,
             };
-            match frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
-                Some(data) if keep.send(data).is_ok() => {}
-                _ => return,
+            let Some(data) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) else {
+                return;
+            };
+            if keep.send(data).is_err() {
+                return;
             }
         }
     });
-    let (deliver, delivered) = mpsc::channel::<Result<Frame<Bytes>, Broken>>(1);
+    let (deliver, delivered) = mpsc::channel::<std::io::Result<Frame<Bytes>>>(1);
     tokio::spawn(async move {
         let born = view.borrow().generation;
         if !first.is_empty() && deliver.send(Ok(Frame::data(first))).await.is_err() {
@@ -88,16 +70,19 @@ where
                 },
             }
         }
-        let _ = deliver.send(Err(Broken)).await;
+        let _ = deliver
+            .send(Err(std::io::Error::other("the proxy broke this watch")))
+            .await;
     });
     let stream = futures::stream::unfold(delivered, |mut delivered| async {
         delivered.recv().await.map(|frame| (frame, delivered))
     });
-    BodyExt::boxed(StreamBody::new(stream.boxed().map(|frame| frame)).map_err(std::io::Error::other)).into()
+    StreamBody::new(stream).boxed_unsync()
 }
 
-/// A streamed list (KEP-3157) made of an ordinary one: its objects, then the bookmark that ends it.
-pub(super) fn as_initial_events(list: &Value) -> Bytes {
+/// The events with which a watch from the start begins, made of a list: its objects, and for a streamed list
+/// (KEP-3157) the bookmark that ends it.
+pub(super) fn as_initial_events(list: &Value, streamed: bool) -> Bytes {
     let api_version = list["apiVersion"].as_str().unwrap_or_default();
     let list_kind = list["kind"].as_str().unwrap_or_default();
     let kind = list_kind.strip_suffix("List").unwrap_or(list_kind);
@@ -108,21 +93,17 @@ pub(super) fn as_initial_events(list: &Value) -> Bytes {
         }
         object
     };
-    let mut events: String = list["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|item| format!("{}\n", json!({"type": "ADDED", "object": whole(item)})))
-        .collect();
-    let bookmark = json!({"type": "BOOKMARK", "object": {"apiVersion": api_version, "kind": kind, "metadata": {
-        "resourceVersion": list["metadata"]["resourceVersion"],
-        "annotations": {"k8s.io/initial-events-end": "true"},
-    }}});
-    events.push_str(&format!("{bookmark}\n"));
-    events.into()
-}
-
-/// For bodies that cannot fail.
-pub(super) fn never(never: Infallible) -> std::io::Error {
-    match never {}
+    let line = |kind: &str, object: Value| format!("{}\n", json!({"type": kind, "object": object}));
+    let items = list["items"].as_array().into_iter().flatten();
+    let mut lines: Vec<String> = items.map(|item| line("ADDED", whole(item))).collect();
+    if streamed {
+        lines.push(line(
+            "BOOKMARK",
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {
+                "resourceVersion": list["metadata"]["resourceVersion"],
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            }}),
+        ));
+    }
+    lines.concat().into()
 }

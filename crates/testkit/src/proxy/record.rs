@@ -1,0 +1,72 @@
+//! What the proxy saw and what became of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use super::request::ApiRequest;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is under way.
+    Pending,
+    /// Answered by the API server with this HTTP status.
+    Answered(u16),
+    /// Answered by the proxy with this HTTP status; the API server never saw it.
+    Injected(u16),
+    /// The API server answered with this HTTP status, the client never learnt of it.
+    Lost(u16),
+    /// The connection broke; the API server never saw it, or was not there.
+    Broken,
+}
+
+/// One request and its outcome.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The request.
+    pub request: ApiRequest,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// When its answer began.
+    pub answered: Option<Timestamp>,
+}
+
+/// All requests, in the order in which they arrived.
+#[derive(Clone, Default)]
+pub(super) struct Journal(Arc<Mutex<Vec<Record>>>);
+
+impl Journal {
+    pub fn begin(&self, request: ApiRequest) -> usize {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.push(Record {
+            request,
+            outcome: Outcome::Pending,
+            answered: None,
+        });
+        records.len() - 1
+    }
+
+    pub fn end(&self, index: usize, outcome: Outcome) {
+        if let Some(record) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
+            record.outcome = outcome;
+            record.answered = Some(Timestamp::now());
+        }
+    }
+
+    pub fn is_pending(&self, index: usize) -> bool {
+        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records
+            .get(index)
+            .is_some_and(|record| record.outcome == Outcome::Pending)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn since(&self, mark: usize) -> Vec<Record> {
+        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.get(mark..).unwrap_or_default().to_vec()
+    }
+}

@@ -1,0 +1,274 @@
+//! One request on its way through the proxy.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use serde_json::Value;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+
+use super::answer::{self, Body};
+use super::fault::{Fault, Rule};
+use super::gate::{Gate, Stage, Verdict, Write};
+use super::record::{Journal, Outcome};
+use super::request::{ApiRequest, Verb, with_parameters};
+use super::upstream::Session;
+use super::view::{self, View};
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub rules: Mutex<Vec<(u64, Rule)>>,
+    pub gate: Mutex<Option<(Gate, u64)>>,
+    pub view: watch::Sender<View>,
+    pub journal: Journal,
+    pub authority: HeaderValue,
+}
+
+/// The answer, or the reason why the connection breaks without one.
+pub(super) async fn handle(
+    shared: &Shared,
+    session: &AsyncMutex<Session>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>> {
+    let agent = request
+        .headers()
+        .get(http::header::USER_AGENT)
+        .and_then(|agent| agent.to_str().ok());
+    let asked = ApiRequest::read(request.method(), request.uri(), agent.unwrap_or_default());
+    let index = shared.journal.begin(asked.clone());
+    let answered = carry(shared, session, request, &asked, index).await;
+    if answered.is_err() && shared.journal.is_pending(index) {
+        shared.journal.end(index, Outcome::Broken);
+    }
+    answered
+}
+
+async fn carry(
+    shared: &Shared,
+    session: &AsyncMutex<Session>,
+    request: Request<Incoming>,
+    asked: &ApiRequest,
+    index: usize,
+) -> Result<Response<Body>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.context("the client went away")?.to_bytes();
+    let faults = shared.faults_of(asked);
+    let mut cut_after = None;
+    let mut reply_lost = false;
+    for fault in &faults {
+        if let Some(answer) = answer::of_fault(fault) {
+            shared.journal.end(index, Outcome::Injected(answer.status().as_u16()));
+            return Ok(answer);
+        }
+        match fault {
+            Fault::Delay(time) => tokio::time::sleep(*time).await,
+            Fault::CutWatch(time) => cut_after = Some(*time),
+            Fault::LostReply => reply_lost = true,
+            Fault::BrokenConnection => anyhow::bail!("broken connection (injected)"),
+            _ => {}
+        }
+    }
+
+    let write = shared.write_at_gate(asked);
+    if let Some((gate, number)) = &write {
+        let write = Write {
+            number: *number,
+            stage: Stage::Before,
+            request: asked.clone(),
+        };
+        ensure!((gate.hook)(write).await == Verdict::Pass, "cut before the write");
+    }
+
+    let mut forwarded = Request::new(Full::new(body));
+    *forwarded.method_mut() = head.method;
+    *forwarded.headers_mut() = head.headers;
+    forwarded.headers_mut().insert(HOST, shared.authority.clone());
+    let (answer, status) = match asked.verb {
+        Verb::Watch => open_watch(shared, session, forwarded, asked, cut_after).await?,
+        Verb::List => list(shared, session, forwarded, asked).await?,
+        _ => plain(session, forwarded, &asked.uri).await?,
+    };
+
+    if let Some((gate, number)) = &write {
+        let write = Write {
+            number: *number,
+            stage: Stage::After(status),
+            request: asked.clone(),
+        };
+        reply_lost |= (gate.hook)(write).await == Verdict::Cut;
+    }
+    if reply_lost {
+        shared.journal.end(index, Outcome::Lost(status));
+        anyhow::bail!("lost reply");
+    }
+    shared.journal.end(index, Outcome::Answered(status));
+    Ok(answer)
+}
+
+/// The whole answer is read first: a lost reply must be of a request that has ended.
+async fn plain(
+    session: &AsyncMutex<Session>,
+    mut request: Request<Full<Bytes>>,
+    uri: &str,
+) -> Result<(Response<Body>, u16)> {
+    *request.uri_mut() = uri.parse()?;
+    let (head, body) = session.lock().await.send(request).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let status = head.status.as_u16();
+    let mut answer = Response::from_parts(head, answer::full(body));
+    // It is one piece now, whatever it was.
+    answer.headers_mut().remove(http::header::TRANSFER_ENCODING);
+    Ok((answer, status))
+}
+
+/// A list that fills a cache (it comes in pages, or from the API server's memory) is as old as the view. Any other is
+/// a fresh read, which a frozen view does not touch.
+async fn list(
+    shared: &Shared,
+    session: &AsyncMutex<Session>,
+    request: Request<Full<Bytes>>,
+    asked: &ApiRequest,
+) -> Result<(Response<Body>, u16)> {
+    let fills_a_cache = asked.parameter("limit").is_some() || asked.parameter("resourceVersion") == Some("0");
+    let continued = asked.parameter("continue").is_some();
+    match shared.frozen_at() {
+        Some(version) if fills_a_cache && !continued => plain(session, request, &exactly(&asked.uri, &version)).await,
+        _ => plain(session, request, &asked.uri).await,
+    }
+}
+
+fn exactly(uri: &str, version: &str) -> String {
+    let exact = [
+        ("resourceVersion", Some(version)),
+        ("resourceVersionMatch", Some("Exact")),
+    ];
+    with_parameters(uri, &exact)
+}
+
+async fn open_watch(
+    shared: &Shared,
+    session: &AsyncMutex<Session>,
+    mut request: Request<Full<Bytes>>,
+    asked: &ApiRequest,
+    cut_after: Option<Duration>,
+) -> Result<(Response<Body>, u16)> {
+    let view = shared.view.subscribe();
+    let View { frozen_at, horizon, .. } = view.borrow().clone();
+    let from = asked.parameter("resourceVersion").unwrap_or_default();
+    let from_start = from.is_empty() || from == "0" || asked.parameter("sendInitialEvents") == Some("true");
+    let too_old = from.parse().is_ok_and(|from: u64| from < horizon);
+    if !from_start && too_old {
+        return Ok((answer::expired_event(), 200));
+    }
+    let (uri, first) = match frozen_at {
+        Some(version) if from_start => {
+            let events = initial_events(session, &request, asked, &version).await?;
+            (from_version(&asked.uri, &version), events)
+        }
+        _ => (asked.uri.clone(), Bytes::new()),
+    };
+    *request.uri_mut() = uri.parse()?;
+    // Chunks are passed on as they come.
+    request.headers_mut().remove(ACCEPT_ENCODING);
+    let (head, body) = session.lock().await.send(request).await?.into_parts();
+    let status = head.status.as_u16();
+    if !head.status.is_success() {
+        let body = body.collect().await?.to_bytes();
+        let mut answer = Response::from_parts(head, answer::full(body));
+        answer.headers_mut().remove(http::header::TRANSFER_ENCODING);
+        return Ok((answer, status));
+    }
+    let body = view::watched(first, body, view, cut_after.map(|time| Instant::now() + time));
+    Ok((Response::from_parts(head, body), status))
+}
+
+/// What a watch from the start tells first, as it was at that version.
+async fn initial_events(
+    session: &AsyncMutex<Session>,
+    watch: &Request<Full<Bytes>>,
+    asked: &ApiRequest,
+    version: &str,
+) -> Result<Bytes> {
+    let ended = ["watch", "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds"].map(|name| (name, None));
+    let uri = exactly(&with_parameters(&asked.uri, &ended), version);
+    let mut request = Request::new(Full::new(Bytes::new()));
+    *request.headers_mut() = watch.headers().clone();
+    request.headers_mut().remove(ACCEPT_ENCODING);
+    request.headers_mut().remove(CONTENT_LENGTH);
+    // A watch may ask for `application/json;stream=watch`, which no list is.
+    if let Some(accept) = watch
+        .headers()
+        .get(http::header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+    {
+        let accept = accept.replace(";stream=watch", "");
+        request
+            .headers_mut()
+            .insert(http::header::ACCEPT, HeaderValue::from_str(&accept)?);
+    }
+    *request.uri_mut() = uri.parse()?;
+    let answer = session.lock().await.send(request).await?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await?.to_bytes();
+    ensure!(
+        status.is_success(),
+        "list {uri} at {version}: {status}: {}",
+        String::from_utf8_lossy(&body)
+    );
+    let list: Value = serde_json::from_slice(&body)?;
+    Ok(view::as_initial_events(
+        &list,
+        asked.parameter("sendInitialEvents") == Some("true"),
+    ))
+}
+
+fn from_version(uri: &str, version: &str) -> String {
+    let changes = [
+        ("resourceVersion", Some(version)),
+        ("resourceVersionMatch", None),
+        ("sendInitialEvents", None),
+    ];
+    with_parameters(uri, &changes)
+}
+
+impl Shared {
+    fn frozen_at(&self) -> Option<String> {
+        self.view.borrow().frozen_at.clone()
+    }
+
+    /// The faults that strike this request now; each counts it.
+    fn faults_of(&self, request: &ApiRequest) -> Vec<Fault> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = Vec::new();
+        for (_, rule) in rules.iter_mut().filter(|(_, rule)| rule.meets(request)) {
+            rule.times = rule.times.map(|left| left - 1);
+            faults.push(rule.fault.clone());
+        }
+        faults
+    }
+
+    /// The gate and the write's number, if it counts this request.
+    fn write_at_gate(&self, request: &ApiRequest) -> Option<(Gate, u64)> {
+        let mut slot = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let (gate, count) = slot.as_mut()?;
+        if !request.is_write() || !(gate.counts)(request) {
+            return None;
+        }
+        *count += 1;
+        Some((gate.clone(), *count))
+    }
+}
+
+/// Carries a request to its end even if its client goes away meanwhile, as the API server does.
+pub(super) async fn detached(
+    shared: Arc<Shared>,
+    session: Arc<AsyncMutex<Session>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>> {
+    tokio::spawn(async move { handle(&shared, &session, request).await }).await?
+}

@@ -1,0 +1,337 @@
+//! The faults of the proxy, seen by a client behind it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use nodeward_testkit::proxy::{Fault, Gate, Outcome, Proxy, Rule, Stage, Verb, Verdict};
+use nodeward_testkit::wait::secs;
+use nodeward_testkit::{ControlPlane, names};
+use serde_json::json;
+
+/// ConfigMaps in a namespace of the test's own, seen directly and through a proxy.
+struct Bench {
+    proxy: Proxy,
+    direct: Api<ConfigMap>,
+    through: Api<ConfigMap>,
+}
+
+impl Bench {
+    async fn new() -> Result<Self> {
+        let plane = ControlPlane::shared().await;
+        let namespace = names::unique("proxy");
+        plane.namespace(&namespace).await?;
+        let proxy = Proxy::start(plane).await?;
+        let direct = Api::namespaced(plane.client().await?, &namespace);
+        let through = Api::namespaced(proxy.client()?, &namespace);
+        // The control plane puts a ConfigMap of its own into each namespace.
+        let bench = Self { proxy, direct, through };
+        nodeward_testkit::wait::until("the root certificate", secs(20), || async {
+            Ok(bench.direct.get("kube-root-ca.crt").await.map(drop)?)
+        })
+        .await?;
+        Ok(bench)
+    }
+
+    async fn write(api: &Api<ConfigMap>, name: &str, value: &str) -> kube::Result<ConfigMap> {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"value": value}});
+        api.patch(name, &PatchParams::apply("testbed"), &Patch::Apply(map))
+            .await
+    }
+
+    async fn create(api: &Api<ConfigMap>, name: &str) -> kube::Result<ConfigMap> {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.to_owned());
+        api.create(&PostParams::default(), &map).await
+    }
+
+    /// What a watch tells, as `ADDED name`; errors by their code, bookmarks as such.
+    async fn watch(&self, params: &WatchParams, version: &str) -> Result<impl Stream<Item = Result<String>> + use<>> {
+        let events = self.through.watch(params, version).await?;
+        let name = |map: &ConfigMap| map.metadata.name.clone().unwrap_or_default();
+        Ok(events
+            .err_into()
+            .map_ok(move |event| match &event {
+                WatchEvent::Added(map) => format!("ADDED {}", name(map)),
+                WatchEvent::Modified(map) => format!("MODIFIED {}", name(map)),
+                WatchEvent::Deleted(map) => format!("DELETED {}", name(map)),
+                WatchEvent::Bookmark(_) => "BOOKMARK".to_owned(),
+                WatchEvent::Error(error) => format!("ERROR {}", error.code),
+            })
+            .boxed())
+    }
+
+    async fn version(&self) -> Result<String> {
+        self.direct
+            .list(&ListParams::default())
+            .await?
+            .metadata
+            .resource_version
+            .context("a version")
+    }
+}
+
+async fn next(events: &mut (impl Stream<Item = Result<String>> + Unpin)) -> Result<String> {
+    match tokio::time::timeout(secs(10), events.next()).await {
+        Ok(Some(event)) => event,
+        Ok(None) => bail!("the watch ended"),
+        Err(_) => bail!("the watch told nothing"),
+    }
+}
+
+fn code(outcome: kube::Result<ConfigMap>) -> (u16, String) {
+    match outcome {
+        Ok(_) => (200, String::new()),
+        Err(kube::Error::Api(status)) => (status.code, status.reason),
+        Err(other) => (0, other.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn an_injected_status_strikes_as_often_as_asked_and_only_what_it_names() -> Result<()> {
+    let bench = Bench::new().await?;
+    let cases = [
+        (Fault::TooManyRequests { retry_after: Some(1) }, 429, "TooManyRequests"),
+        (Fault::BudgetRefusal { retry_after: None }, 429, "TooManyRequests"),
+        (Fault::Status(500, "InternalError"), 500, "InternalError"),
+        (Fault::Gone, 410, "Expired"),
+    ];
+    for (n, (fault, expected, reason)) in cases.into_iter().enumerate() {
+        let name = format!("map-{n}");
+        bench
+            .proxy
+            .inject(Rule::new(fault).verbs([Verb::Create]).resource("configmaps").times(2));
+        assert_eq!(
+            bench.through.list(&ListParams::default()).await?.items.len(),
+            n + 1,
+            "reads are not met"
+        );
+        for _ in 0..2 {
+            assert_eq!(
+                code(Bench::create(&bench.through, &name).await),
+                (expected, reason.to_owned())
+            );
+        }
+        assert_eq!(code(Bench::create(&bench.through, &name).await).0, 200);
+    }
+    let injected = |outcome: Outcome| matches!(outcome, Outcome::Injected(_));
+    assert_eq!(bench.proxy.count(|record| injected(record.outcome)), 8);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_budget_refusal_carries_the_cause_by_which_it_is_known() -> Result<()> {
+    let bench = Bench::new().await?;
+    bench
+        .proxy
+        .inject(Rule::new(Fault::BudgetRefusal { retry_after: Some(7) }));
+    let Err(kube::Error::Api(status)) = bench.through.get("kube-root-ca.crt").await else {
+        bail!("not refused")
+    };
+    let details = status.details.context("details")?;
+    assert_eq!(details.causes[0].reason, "DisruptionBudget");
+    assert_eq!(details.retry_after_seconds, 7);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_of_a_write_that_happened_and_a_broken_connection_of_one_that_did_not() -> Result<()> {
+    let bench = Bench::new().await?;
+    bench
+        .proxy
+        .inject(Rule::new(Fault::LostReply).writes().name("lost").times(1));
+    bench
+        .proxy
+        .inject(Rule::new(Fault::BrokenConnection).writes().name("broken").times(1));
+    assert_eq!(code(Bench::write(&bench.through, "lost", "1").await).0, 0);
+    assert_eq!(code(Bench::write(&bench.through, "broken", "1").await).0, 0);
+    assert!(bench.direct.get_opt("lost").await?.is_some());
+    assert!(bench.direct.get_opt("broken").await?.is_none());
+    let outcomes: Vec<Outcome> = bench
+        .proxy
+        .journal()
+        .into_iter()
+        .filter(|record| record.request.is_write())
+        .map(|record| record.outcome)
+        .collect();
+    assert_eq!(outcomes, [Outcome::Lost(201), Outcome::Broken]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delay_holds_a_request_back() -> Result<()> {
+    let bench = Bench::new().await?;
+    let rule = bench
+        .proxy
+        .inject(Rule::new(Fault::Delay(Duration::from_millis(300))).verbs([Verb::Get]));
+    let began = Instant::now();
+    bench.through.get("kube-root-ca.crt").await?;
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    bench.proxy.remove(rule);
+    let record = bench.proxy.journal().pop().context("a record")?;
+    let took = record.answered.context("answered")?.duration_since(record.request.at);
+    assert!(took >= jiff::SignedDuration::from_millis(300), "{took}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_is_passed_on_as_it_comes() -> Result<()> {
+    let bench = Bench::new().await?;
+    let mut events = bench.watch(&WatchParams::default(), &bench.version().await?).await?;
+    for n in 0..3 {
+        Bench::write(&bench.direct, "live", &n.to_string()).await?;
+        let expected = if n == 0 { "ADDED live" } else { "MODIFIED live" };
+        assert_eq!(next(&mut events).await?, expected);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn watches_break_when_dropped_or_cut_and_may_be_told_410() -> Result<()> {
+    let bench = Bench::new().await?;
+    let version = bench.version().await?;
+    let mut dropped = bench.watch(&WatchParams::default(), &version).await?;
+    bench.proxy.drop_watches();
+    assert!(next(&mut dropped).await.is_err());
+
+    bench.proxy.inject(
+        Rule::new(Fault::CutWatch(Duration::from_millis(100)))
+            .verbs([Verb::Watch])
+            .times(1),
+    );
+    let mut cut = bench.watch(&WatchParams::default(), &version).await?;
+    assert!(next(&mut cut).await.is_err());
+
+    bench
+        .proxy
+        .inject(Rule::new(Fault::GoneEvent).verbs([Verb::Watch]).times(1));
+    let mut gone = bench.watch(&WatchParams::default(), &version).await?;
+    assert_eq!(next(&mut gone).await?, "ERROR 410");
+
+    bench.proxy.inject(Rule::new(Fault::Gone).verbs([Verb::Watch]).times(1));
+    let Err(refused) = bench.watch(&WatchParams::default(), &version).await.map(drop) else {
+        bail!("not refused")
+    };
+    ensure!(refused.to_string().contains("too old resource version"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_view_stands_still_for_watches_and_caches_but_not_for_quorum_reads() -> Result<()> {
+    let bench = Bench::new().await?;
+    Bench::write(&bench.direct, "before", "1").await?;
+    let mut open = bench.watch(&WatchParams::default(), &bench.version().await?).await?;
+    bench.proxy.freeze().await?;
+    Bench::write(&bench.direct, "before", "2").await?;
+    Bench::write(&bench.direct, "after", "1").await?;
+    bench
+        .direct
+        .delete("kube-root-ca.crt", &DeleteParams::default())
+        .await?;
+
+    // Quorum reads.
+    let all = bench.through.list(&ListParams::default()).await?;
+    assert!(
+        all.items
+            .iter()
+            .any(|map| map.metadata.name.as_deref() == Some("after"))
+    );
+    assert!(bench.through.get_opt("after").await?.is_some());
+    // Lists that fill a cache.
+    for params in [ListParams::default().limit(500), ListParams::default().match_any()] {
+        let names: Vec<_> = bench
+            .through
+            .list(&params)
+            .await?
+            .items
+            .into_iter()
+            .filter_map(|map| map.metadata.name)
+            .collect();
+        assert_eq!(names, ["before", "kube-root-ca.crt"]);
+    }
+    // A watch that begins with the list, as of a client that restarts.
+    let streamed = WatchParams {
+        send_initial_events: true,
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    let mut restarted = bench.watch(&streamed, "").await?;
+    for expected in ["ADDED before", "ADDED kube-root-ca.crt", "BOOKMARK"] {
+        assert_eq!(next(&mut restarted).await?, expected);
+    }
+    assert!(open.next().now_or_never().is_none());
+    assert!(restarted.next().now_or_never().is_none());
+
+    bench.proxy.thaw();
+    for events in [&mut open, &mut restarted] {
+        for expected in ["MODIFIED before", "ADDED after", "DELETED kube-root-ca.crt"] {
+            assert_eq!(next(events).await?, expected);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_view_that_jumps_to_the_present_never_tells_what_happened_meanwhile() -> Result<()> {
+    let bench = Bench::new().await?;
+    Bench::write(&bench.direct, "flapping", "1").await?;
+    let version = bench.version().await?;
+    let mut open = bench.watch(&WatchParams::default(), &version).await?;
+    bench.proxy.freeze().await?;
+    Bench::write(&bench.direct, "flapping", "2").await?;
+    Bench::write(&bench.direct, "flapping", "3").await?;
+    bench.proxy.thaw_to_present().await?;
+
+    assert!(next(&mut open).await.is_err(), "the watch breaks");
+    let mut resumed = bench.watch(&WatchParams::default(), &version).await?;
+    assert_eq!(next(&mut resumed).await?, "ERROR 410");
+    let mut again = bench.watch(&WatchParams::default(), &bench.version().await?).await?;
+    Bench::write(&bench.direct, "flapping", "4").await?;
+    assert_eq!(next(&mut again).await?, "MODIFIED flapping");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_gate_stands_before_and_after_each_write_and_may_cut_there() -> Result<()> {
+    let bench = Bench::new().await?;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    bench.proxy.set_gate(Some(Gate::new(move |write| {
+        noted
+            .lock()
+            .unwrap()
+            .push((write.number, write.stage, write.request.name.clone()));
+        let cut = match write.stage {
+            Stage::Before => write.number == 2,
+            Stage::After(_) => write.number == 3,
+        };
+        async move { if cut { Verdict::Cut } else { Verdict::Pass } }.boxed()
+    })));
+    for name in ["one", "two", "three"] {
+        let passed = code(Bench::write(&bench.through, name, "1").await).0 == 200;
+        assert_eq!(passed, name == "one");
+    }
+    bench.through.get("one").await?;
+    bench.proxy.set_gate(None);
+    Bench::write(&bench.through, "four", "1").await?;
+
+    let expected = [
+        (1, Stage::Before, "one"),
+        (1, Stage::After(201), "one"),
+        (2, Stage::Before, "two"),
+        (3, Stage::Before, "three"),
+        (3, Stage::After(201), "three"),
+    ];
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(
+        seen,
+        expected.map(|(number, stage, name)| (number, stage, name.to_owned()))
+    );
+    assert!(bench.direct.get_opt("two").await?.is_none());
+    assert!(bench.direct.get_opt("three").await?.is_some());
+    Ok(())
+}
