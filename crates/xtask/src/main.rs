@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything that is done in this repository and is more than one command.
 
 mod cluster;
+mod demo;
 mod image;
 mod test;
 
@@ -24,6 +25,8 @@ struct Args {
 enum Command {
     /// Run a real control plane on this machine
     Cluster(cluster::Args),
+    /// Upgrade a fleet on a real control plane, with drain-keeper or without
+    Demo(demo::Args),
     /// Build the container image of a component, and run it
     Image(image::Args),
     /// Run every test; further arguments go to `cargo test --workspace`
@@ -33,6 +36,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Cluster(args) => cluster::run(args),
+        Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Test(args) => test::run(&args),
     };
