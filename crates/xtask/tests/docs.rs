@@ -1,4 +1,5 @@
 //! What the documentation says must be what the code does: its words, its examples, its links.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
