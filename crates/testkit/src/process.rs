@@ -36,7 +36,7 @@ for entry in $pids; do
   { read -r stat < "/proc/$pid/stat"; } 2>/dev/null || continue
   set -- ${stat##*) }
   shift 19
-  [ "$1" = "$start" ] && kill -9 -- "-$pid" 2>/dev/null
+  [ "$1" = "$start" ] && kill -9 "-$pid" 2>/dev/null
 done
 n=0
 for entry in $pids; do
