@@ -47,13 +47,13 @@ pub fn node_reference(name: &str, uid: &str) -> ObjectReference {
 }
 
 /// A reference to a Pod.
-pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+pub fn pod_reference(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
         namespace: Some(namespace.to_owned()),
         name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
+        uid: uid.map(str::to_owned),
         ..ObjectReference::default()
     }
 }

@@ -14,7 +14,7 @@ use crate::cache::Watches;
 use crate::client::Clients;
 use crate::component::Component;
 use crate::config::{self, ConfigError, ConfigFile, ConfigHandle, Parse};
-use crate::events::{EventQueue, EventSink};
+use crate::events::{EventQueue, EventSink, pod_reference};
 use crate::leader::{Election, ElectionTimes, Leadership};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -27,11 +27,11 @@ use crate::wake::Wake;
 /// Bad arguments or a bad configuration: starting again cannot help.
 const EXIT_BAD_INPUT: u8 = 2;
 
-/// How long work in flight may take after a signal. With the two below it stays within the 30 s that a pod is given.
-const FINISH: Duration = Duration::from_secs(18);
+/// How long work in flight may take after a signal. With those below it stays within the 30 s that a pod is given.
+const FINISH: Duration = Duration::from_secs(16);
 
-/// How long giving the lease back may take.
-const RELEASE: Duration = Duration::from_secs(6);
+/// How long the other tasks may take to end, and then giving the lease back.
+const RELEASE: Duration = Duration::from_secs(5);
 
 /// How long the last Events may take.
 const LAST_EVENTS: Duration = Duration::from_secs(3);
@@ -168,6 +168,7 @@ where
     tokio::spawn(signals.cancel(shutdown.clone()));
 
     let clients = Clients::infer(component).await?;
+    let (events, last_events) = start_events(component, &args, &clients, &metrics);
     if let Some(path) = &args.config {
         supervisor.spawn(
             "config",
@@ -175,7 +176,9 @@ where
         );
     }
     let campaign = Campaign::start(component, &args, &clients, &wake, &metrics);
-    let (events, last_events) = start_events(component, &args, &clients, &metrics);
+    let own_pod = pod_reference(&args.namespace, &args.identity, None);
+    let announcements = config::announce(config.clone(), events.clone(), own_pod, shutdown.clone());
+    supervisor.spawn("config events", announcements);
 
     let context = OperatorContext {
         component,
@@ -279,4 +282,88 @@ fn start_events(
     }
     let (sink, queue) = EventSink::new(clients.requests.clone(), component, &args.identity, metrics);
     (sink, Some(tokio::spawn(EventQueue::run(queue))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+    use tokio_util::sync::CancellationToken;
+
+    use super::{FINISH, LAST_EVENTS, RELEASE, finish};
+    use crate::supervise::Supervisor;
+
+    struct Fixture {
+        shutdown: CancellationToken,
+        supervisor: Supervisor,
+    }
+
+    fn fixture() -> Fixture {
+        let shutdown = CancellationToken::new();
+        Fixture {
+            supervisor: Supervisor::new(shutdown.clone()),
+            shutdown,
+        }
+    }
+
+    impl Fixture {
+        async fn finish(
+            &self,
+            operator: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+        ) -> Result<(), String> {
+            let finished = finish(tokio::spawn(operator), &self.supervisor, &self.shutdown).await;
+            finished.map_err(|error| error.to_string())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_in_flight_is_finished_after_a_signal() {
+        let fixture = fixture();
+        let told = fixture.shutdown.clone();
+        fixture.shutdown.cancel();
+        let began = Instant::now();
+        let work = async move {
+            told.cancelled().await;
+            sleep(Duration::from_secs(10)).await;
+            Ok(())
+        };
+        assert_eq!(fixture.finish(work).await, Ok(()));
+        assert_eq!(began.elapsed(), Duration::from_secs(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_does_not_end_is_cut_off_and_is_a_failure() {
+        let fixture = fixture();
+        fixture.shutdown.cancel();
+        let began = Instant::now();
+        assert!(fixture.finish(std::future::pending()).await.is_err());
+        assert_eq!(began.elapsed(), FINISH);
+    }
+
+    #[test]
+    fn the_whole_of_shutting_down_fits_into_a_pods_grace() {
+        assert!(FINISH + RELEASE + RELEASE + LAST_EVENTS <= Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_dies_stops_the_operator_and_is_a_failure() {
+        let fixture = fixture();
+        let told = fixture.shutdown.clone();
+        fixture.supervisor.spawn("reporter", async { panic!("boom") });
+        let outcome = fixture
+            .finish(async move {
+                told.cancelled().await;
+                Ok(())
+            })
+            .await;
+        assert_eq!(outcome, Err("task \"reporter\" panicked: boom".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_operators_own_loop_is_a_failure() {
+        let fixture = fixture();
+        let outcome = fixture.finish(async { panic!("boom") }).await.unwrap_err();
+        assert!(outcome.contains("panic"), "{outcome}");
+    }
 }

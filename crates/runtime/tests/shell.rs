@@ -1,4 +1,5 @@
 //! The shell around an operator, seen from outside: `examples/minimal_operator.rs` as a process, on a control plane.
+#![allow(clippy::unwrap_used)] // the lint spares test functions, not what they share
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -184,6 +185,21 @@ impl Place {
             .and_then(|mut data| data.remove("text")))
     }
 
+    async fn told(&self, reason: &str) -> Result<Vec<Event>> {
+        let events = Api::<Event>::namespaced(self.client.clone(), &self.namespace);
+        let mut events = events.list(&ListParams::default()).await?.items;
+        events.retain(|event| event.reason.as_deref() == Some(reason));
+        Ok(events)
+    }
+
+    async fn until_told(&self, reason: &str) -> Result<()> {
+        wait::until(format!("an Event {reason}"), PATIENCE, || async {
+            ensure!(!self.told(reason).await?.is_empty(), "none");
+            Ok(())
+        })
+        .await
+    }
+
     async fn until_reported(&self, expected: &str) -> Result<()> {
         wait::until(format!("the report {expected:?}"), PATIENCE, || async {
             let report = self.report().await?;
@@ -260,13 +276,7 @@ async fn an_event_is_sent_before_the_process_ends() -> Result<()> {
     let operator = place.start("one", &[])?;
     place.until_reported("hello 0").await?;
     assert_eq!(operator.stop().await?, Some(0));
-    let events = Api::<Event>::namespaced(place.client.clone(), &place.namespace)
-        .list(&ListParams::default())
-        .await?;
-    let found = events
-        .iter()
-        .filter(|event| event.reason.as_deref() == Some("Reported"))
-        .collect::<Vec<_>>();
+    let found = place.told("Reported").await?;
     assert_eq!(found.len(), 1);
     assert_eq!(
         found[0].reporting_controller.as_deref(),
@@ -291,13 +301,29 @@ async fn a_broken_config_keeps_the_last_good_one_until_it_is_mended() -> Result<
     assert!(log.contains("config.yaml:2:9: repeat: must be at least 1"), "{log}");
     operator.until_ready().await?;
     assert_eq!(place.report().await?.as_deref(), Some("good day 0"));
+    place.until_told("ConfigRejected").await?;
 
     std::fs::write(&config, "greeting: bye\n")?;
     place.until_reported("bye 0").await?;
     operator
         .until_shown("nodeward_minimal_operator_config_rejected 0")
         .await?;
+    place.until_told("ConfigAccepted").await?;
     assert_eq!(operator.stop().await?, Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_line_of_a_json_log_is_json() -> Result<()> {
+    let place = Place::new().await?;
+    let operator = place.start("one", &["--log-format", "json", "--log-level", "debug"])?;
+    place.until_reported("hello 0").await?;
+    assert_eq!(operator.stop().await?, Some(0));
+    let log = std::fs::read_to_string(operator.process.log())?;
+    ensure!(log.lines().count() > 3, "{log}");
+    for line in log.lines() {
+        ensure!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+    }
     Ok(())
 }
 

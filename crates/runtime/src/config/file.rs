@@ -77,16 +77,17 @@ impl ConfigFile {
     /// Offers each new content to the handle, until `stop` is cancelled.
     pub async fn follow<T>(mut self, handle: ConfigHandle<T>, stop: CancellationToken) {
         let origin = self.path.display().to_string();
+        // The first look comes before any change: one may have happened before the watch began.
         loop {
+            match read(&self.path) {
+                Ok(text) => handle.offer(&text, &origin),
+                Err(error) => handle.reject(error),
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.changed() => {}
                 () = tokio::time::sleep(LOOK_ANYWAY) => {}
             }
-            match read(&self.path) {
-                Ok(text) => handle.offer(&text, &origin),
-                Err(error) => handle.reject(error),
-            };
         }
     }
 

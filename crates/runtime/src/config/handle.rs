@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
 
 use super::ConfigError;
 use crate::metrics::Metrics;
@@ -19,16 +20,32 @@ pub struct ConfigHandle<T> {
 
 struct Shared<T> {
     parse: Parse<T>,
-    standing: RwLock<Standing<T>>,
+    in_force: RwLock<InForce<T>>,
+    rejections: watch::Sender<Rejections>,
     wake: Wake,
     rejected: Gauge,
     reloads: Counter,
 }
 
-struct Standing<T> {
-    current: Arc<T>,
+struct InForce<T> {
+    config: Arc<T>,
     text: String,
-    rejection: Option<Arc<ConfigError>>,
+}
+
+/// What is broken at the moment, and therefore not in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rejections {
+    /// The operator's own file.
+    pub file: Option<Arc<ConfigError>>,
+    /// Another source that the operator merges into it.
+    pub merged: Option<Arc<ConfigError>>,
+}
+
+impl Rejections {
+    /// The first of them.
+    pub fn any(&self) -> Option<&Arc<ConfigError>> {
+        self.file.as_ref().or(self.merged.as_ref())
+    }
 }
 
 /// What came of a text that was offered.
@@ -51,15 +68,11 @@ impl<T> ConfigHandle<T> {
         wake: Wake,
         metrics: &Metrics,
     ) -> Result<Self, ConfigError> {
-        let current = Arc::new(parsed(parse, &text, origin)?);
-        let standing = RwLock::new(Standing {
-            current,
-            text,
-            rejection: None,
-        });
+        let config = Arc::new(parsed(parse, &text, origin)?);
         let shared = Shared {
             parse,
-            standing,
+            in_force: RwLock::new(InForce { config, text }),
+            rejections: watch::Sender::default(),
             wake,
             rejected: Gauge::default(),
             reloads: Counter::default(),
@@ -67,11 +80,8 @@ impl<T> ConfigHandle<T> {
         metrics.own(|registry| {
             let help = "1 while the configuration is broken and the last good one is in force";
             registry.register("config_rejected", help, shared.rejected.clone());
-            registry.register(
-                "config_reloads",
-                "Configurations taken over since the start",
-                shared.reloads.clone(),
-            );
+            let help = "Configurations taken over since the start";
+            registry.register("config_reloads", help, shared.reloads.clone());
         });
         Ok(Self {
             shared: Arc::new(shared),
@@ -80,71 +90,80 @@ impl<T> ConfigHandle<T> {
 
     /// The configuration in force.
     pub fn current(&self) -> Arc<T> {
-        Arc::clone(&self.read().current)
+        Arc::clone(&self.in_force().config)
     }
 
     /// What is wrong with the latest text, while it is not in force.
     pub fn rejection(&self) -> Option<Arc<ConfigError>> {
-        self.read().rejection.clone()
+        self.shared.rejections.borrow().any().cloned()
     }
 
-    /// Offers a new text.
+    /// To wait for what gets broken or mended.
+    pub fn rejections(&self) -> watch::Receiver<Rejections> {
+        self.shared.rejections.subscribe()
+    }
+
+    /// Offers a new text of the file.
     pub fn offer(&self, text: &str, origin: &str) -> Loaded {
-        if self.is_in_force(text) {
-            return self.settle(None, Loaded::Unchanged);
+        if self.in_force().text == text {
+            self.note(|rejections| rejections.file = None);
+            return Loaded::Unchanged;
         }
         match parsed(self.shared.parse, text, origin) {
             Ok(config) => {
-                self.write().take_over(config, text);
-                self.shared.reloads.inc();
-                self.settle(None, Loaded::Applied)
+                self.take_over(config, text);
+                self.note(|rejections| rejections.file = None);
+                Loaded::Applied
             }
             Err(error) => self.reject(error),
         }
     }
 
-    /// Notes that there is no text that could be offered.
+    /// Notes that the file holds no text that could be offered.
     pub fn reject(&self, error: ConfigError) -> Loaded {
         let error = Arc::new(error);
-        self.settle(Some(&error), Loaded::Rejected(Arc::clone(&error)))
+        self.note(|rejections| rejections.file = Some(Arc::clone(&error)));
+        Loaded::Rejected(error)
     }
 
-    fn is_in_force(&self, text: &str) -> bool {
-        self.read().text == text
+    /// Notes that another source, which the operator merges into its configuration, is broken; `None`: it is in order.
+    /// The operator keeps what was last good of it; metric and Event are the same as for the file.
+    pub fn reject_merged(&self, error: Option<ConfigError>) {
+        let error = error.map(Arc::new);
+        self.note(|rejections| rejections.merged = error);
     }
 
-    fn settle(&self, rejection: Option<&Arc<ConfigError>>, loaded: Loaded) -> Loaded {
-        self.shared.rejected.set(i64::from(rejection.is_some()));
-        let was = std::mem::replace(&mut self.write().rejection, rejection.cloned());
-        match rejection {
-            Some(error) if was.as_ref() != Some(error) => {
+    fn take_over(&self, config: T, text: &str) {
+        let mut in_force = self.shared.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        in_force.config = Arc::new(config);
+        text.clone_into(&mut in_force.text);
+        drop(in_force);
+        self.shared.reloads.inc();
+        tracing::info!("a new configuration is in force");
+        self.shared.wake.wake();
+    }
+
+    /// The same fault again is no news.
+    fn note(&self, change: impl FnOnce(&mut Rejections)) {
+        let news = self.shared.rejections.send_if_modified(|rejections| {
+            let before = rejections.clone();
+            change(rejections);
+            *rejections != before
+        });
+        if news {
+            let rejection = self.rejection();
+            self.shared.rejected.set(i64::from(rejection.is_some()));
+            if let Some(error) = rejection {
                 tracing::error!("the configuration is broken, the last good one stays in force: {error}");
+            } else {
+                tracing::info!("the configuration is in order again");
             }
-            None if was.is_some() => tracing::info!("the configuration is in order again"),
-            _ => {}
-        }
-        if loaded == Loaded::Applied {
-            tracing::info!("a new configuration is in force");
-        }
-        if loaded == Loaded::Applied || was.as_ref() != rejection {
             self.shared.wake.wake();
         }
-        loaded
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Standing<T>> {
-        self.shared.standing.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Standing<T>> {
-        self.shared.standing.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T> Standing<T> {
-    fn take_over(&mut self, config: T, text: &str) {
-        self.current = Arc::new(config);
-        text.clone_into(&mut self.text);
+    fn in_force(&self) -> std::sync::RwLockReadGuard<'_, InForce<T>> {
+        self.shared.in_force.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -260,5 +279,19 @@ mod tests {
         fixture.handle.reject(ConfigError::new("cannot be read"));
         assert_eq!(fixture.handle.current(), Arc::new(1));
         assert!(fixture.shows_rejected(1));
+    }
+
+    #[test]
+    fn another_source_that_is_broken_is_shown_like_the_file_and_mends_on_its_own() {
+        let fixture = fixture();
+        fixture.handle.reject_merged(Some(ConfigError::new("theirs is broken")));
+        assert!(fixture.rang() && fixture.shows_rejected(1));
+        assert_eq!(fixture.handle.offer("2", "f.yaml"), Loaded::Applied);
+        assert!(fixture.shows_rejected(1), "a good file does not mend the other source");
+        assert!(fixture.rang());
+        fixture.handle.reject_merged(Some(ConfigError::new("theirs is broken")));
+        assert!(!fixture.rang(), "the same fault again is no news");
+        fixture.handle.reject_merged(None);
+        assert!(fixture.rang() && fixture.shows_rejected(0));
     }
 }
