@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deadline::{Deadline, Moment};
 use super::observation::Observation;
-use super::term::{self, Term};
+use super::term::{Claim, Term};
 use super::{LeaderState, Leadership};
 use crate::metrics::Metrics;
 use crate::refusal::with_sources;
@@ -57,7 +57,13 @@ pub struct Election {
     identity: String,
     times: ElectionTimes,
     observation: Observation,
+    /// The term in which we lead.
     term: Option<Term>,
+    /// The term that we began last, with a precondition. Known before the answer, so that a lost answer costs no time.
+    begun: Option<Term>,
+    /// A lease that names us at the first look is that of an earlier process of ours, which is gone.
+    has_looked: bool,
+    has_setback: bool,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
     wake: Wake,
@@ -101,6 +107,9 @@ impl Election {
             times,
             observation: Observation::default(),
             term: None,
+            begun: None,
+            has_looked: false,
+            has_setback: false,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
             wake,
@@ -140,12 +149,7 @@ impl Election {
             },
             None => attempt.await,
         };
-        if let Err(setback) = outcome {
-            tracing::warn!(
-                lease = self.name,
-                "the lease could not be looked at or renewed: {setback}"
-            );
-        }
+        self.tell(outcome.err());
         if self.term.is_some() && !self.deadline.is_ahead() {
             self.follow("the lease could not be renewed in time");
         }
@@ -163,43 +167,47 @@ impl Election {
     async fn attempt(&mut self) -> Result<(), Setback> {
         let asked = Moment::now();
         let found = self.answered(self.api.get_opt(&self.name)).await?;
-        match found {
+        let is_first_look = !std::mem::replace(&mut self.has_looked, true);
+        let Some(lease) = found else {
             // Creating is atomic: of several candidates one is told that it exists already.
-            None => {}
-            Some(lease) if Term::of(&lease, &self.identity).is_some() => {}
-            Some(lease) => {
-                if self.term.is_some() {
-                    self.follow("another holds the lease");
-                }
-                if !self.observation.is_free(&lease, asked.monotonic) {
-                    return Ok(());
-                }
-                if !self.claim(&lease).await? {
-                    return Ok(());
-                }
-            }
+            return self.keep(None).await;
+        };
+        let held = Term::of(&lease, &self.identity);
+        if let Some(term) = held.clone().filter(|term| self.is_ours(term)) {
+            return self.keep(Some(term)).await;
         }
-        self.keep().await
+        self.follow("another holds the lease");
+        let is_left_behind = held.is_some() && is_first_look;
+        if !self.observation.is_free(&lease, asked.monotonic) && !is_left_behind {
+            return Ok(());
+        }
+        match self.claim(&lease).await? {
+            Some(term) => self.keep(Some(term)).await,
+            None => Ok(()),
+        }
     }
 
-    /// Begins a term on a free lease; false if another candidate was faster.
-    async fn claim(&self, free: &Lease) -> Result<bool, Setback> {
-        let patch = term::claim(free, &self.identity, self.times.lease.as_secs(), Timestamp::now());
-        match self
-            .answered(
-                self.api
-                    .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)),
-            )
-            .await
-        {
-            Ok(_) => Ok(true),
-            Err(Setback::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(false),
+    /// Whether this very process began the term: another one may go by the same name.
+    fn is_ours(&self, term: &Term) -> bool {
+        [&self.term, &self.begun].into_iter().flatten().any(|ours| ours == term)
+    }
+
+    /// Begins a term on a free lease; `None` if another candidate was faster.
+    async fn claim(&mut self, free: &Lease) -> Result<Option<Term>, Setback> {
+        let claim = Claim::new(free, &self.identity, self.times.lease.as_secs(), Timestamp::now());
+        self.begun = Some(claim.term.clone());
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&claim.patch));
+        match self.answered(self.api.patch(&self.name, &params, &patch)).await {
+            Ok(_) => Ok(Some(claim.term)),
+            Err(Setback::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(None),
             Err(setback) => Err(setback),
         }
     }
 
-    /// Creates or renews through the library, and believes it only as far as the lease itself bears it out.
-    async fn keep(&mut self) -> Result<(), Setback> {
+    /// Creates or renews through the library, and believes it only as far as the lease itself bears it out: it must show
+    /// the term that we expect, or, where there was no lease, the first term of all. Any other term the library took from
+    /// somebody without a precondition; it is left to stand still like a stranger's.
+    async fn keep(&mut self, expected: Option<Term>) -> Result<(), Setback> {
         let asked = Moment::now();
         let lease = match self.answered(self.lease.try_acquire_or_renew()).await {
             Ok(LeaseLockResult::Acquired(lease)) => lease,
@@ -210,6 +218,7 @@ impl Election {
             Err(Setback::Library(kube_leader_election::Error::CreateLease(kube::Error::Api(status))))
                 if status.code == 409 =>
             {
+                self.follow("another has created the lease");
                 return Ok(());
             }
             Err(setback) => return Err(setback),
@@ -218,21 +227,41 @@ impl Election {
             self.follow("the lease that was renewed names another holder");
             return Ok(());
         };
+        let is_expected = expected.map_or_else(|| term.is_first(), |expected| expected == term);
+        if !is_expected {
+            self.follow("the lease was taken without a precondition");
+            return Ok(());
+        }
         if self.term.as_ref() == Some(&term) {
             self.deadline.extend(asked, self.times.lead);
             return Ok(());
         }
         self.follow("a new term begins");
+        self.begun = Some(term.clone());
         let again = self.answered(self.api.get_opt(&self.name)).await?;
-        if again
-            .as_ref()
-            .and_then(|lease| Term::of(lease, &self.identity))
-            .as_ref()
-            == Some(&term)
-        {
+        if again.and_then(|lease| Term::of(&lease, &self.identity)).as_ref() == Some(&term) {
             self.lead(term, asked);
         }
         Ok(())
+    }
+
+    /// A setback is told once, and so is its end: an API server that is away for an hour is one line, not a thousand.
+    fn tell(&mut self, setback: Option<Setback>) {
+        let lease = self.name.as_str();
+        let had_setback = std::mem::replace(&mut self.has_setback, setback.is_some());
+        match setback {
+            Some(setback) if had_setback => {
+                tracing::debug!(lease, "the lease still cannot be looked at or renewed: {setback}");
+            }
+            Some(setback) => {
+                tracing::warn!(
+                    lease,
+                    "the lease could not be looked at or renewed, tried again: {setback}"
+                );
+            }
+            None if had_setback => tracing::info!(lease, "the lease can be looked at again"),
+            None => {}
+        }
     }
 
     fn lead(&mut self, term: Term, asked: Moment) {
@@ -283,3 +312,6 @@ impl Election {
             .map_err(|_| Setback::NoAnswer(self.times.answer))??)
     }
 }
+
+#[cfg(test)]
+mod tests;
