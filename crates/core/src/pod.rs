@@ -258,6 +258,15 @@ mod tests {
         assert_eq!(deletion.is_beyond_grace(now.parse().unwrap()), beyond);
     }
 
+    /// The later of the readings, so that nothing that counts from the delete comes early.
+    #[test]
+    fn a_deletion_that_tells_no_grace_was_asked_for_at_its_deadline() {
+        let deletion = with_metadata(json!({ "deletionTimestamp": "2026-01-01T01:00:00Z" }))
+            .deletion
+            .unwrap();
+        assert_eq!(deletion.requested_at(), deletion.deadline);
+    }
+
     #[rstest]
     #[case(json!([]), Owner::Unmanaged)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u" }]), Owner::Unmanaged)]

@@ -227,6 +227,7 @@ mod tests {
     #[rstest]
     #[case::applying_and_draining(plan(json!({ "drain": {} }), json!({ "applying": ["n1"] })), Truth::Yes, true)]
     #[case::only_cordoning(plan(json!({ "cordon": true }), json!({ "applying": ["n1"] })), Truth::Yes, false)]
+    #[case::drain_is_null(plan(json!({ "drain": null }), json!({ "applying": ["n1"] })), Truth::Yes, false)]
     #[case::another_node(plan(json!({ "drain": {} }), json!({ "applying": ["n2"] })), Truth::No, false)]
     #[case::nothing_to_apply(plan(json!({ "drain": {} }), json!({})), Truth::No, false)]
     #[case::null(plan(json!({ "drain": null }), json!({ "applying": null })), Truth::No, false)]
