@@ -38,7 +38,7 @@ fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
         .filter_map(|line| line.split('`').next())
-        .filter(|name| name.contains("_"))
+        .filter(|name| name.contains('_'))
         .map(str::to_owned)
         .collect();
     assert_eq!(documented, registered);
