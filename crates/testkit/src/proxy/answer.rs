@@ -33,8 +33,11 @@ fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
     })
 }
 
-fn refusal(code: u16, reason: &str, message: &str, details: &Value, retry_after: Option<u32>) -> Response<Body> {
-    let mut answer = with_body(code, full(status(code, reason, message, details).to_string()));
+fn refusal(code: u16, reason: &str, message: &str, mut details: Value, retry_after: Option<u32>) -> Response<Body> {
+    if let Some(seconds) = retry_after {
+        details["retryAfterSeconds"] = json!(seconds);
+    }
+    let mut answer = with_body(code, full(status(code, reason, message, &details).to_string()));
     if let Some(seconds) = retry_after {
         answer
             .headers_mut()
@@ -52,25 +55,27 @@ pub(super) fn expired_event() -> Response<Body> {
 /// The answer in place of the API server's, for faults that are one.
 pub(super) fn of_fault(fault: &Fault) -> Option<Response<Body>> {
     Some(match fault {
-        Fault::TooManyRequests { retry_after } => {
-            let details = json!({"retryAfterSeconds": retry_after});
-            refusal(
-                429,
-                "TooManyRequests",
-                "too many requests (injected)",
-                &details,
-                *retry_after,
-            )
-        }
+        Fault::TooManyRequests { retry_after } => refusal(
+            429,
+            "TooManyRequests",
+            "too many requests (injected)",
+            json!({}),
+            *retry_after,
+        ),
         Fault::BudgetRefusal { retry_after } => {
             let message = "Cannot evict pod as it would violate the pod's disruption budget.";
             let cause =
                 json!({"reason": "DisruptionBudget", "message": "The disruption budget has no room (injected)"});
-            let details = json!({"causes": [cause], "retryAfterSeconds": retry_after});
-            refusal(429, "TooManyRequests", message, &details, *retry_after)
+            refusal(
+                429,
+                "TooManyRequests",
+                message,
+                json!({"causes": [cause]}),
+                *retry_after,
+            )
         }
-        Fault::Status(code, reason) => refusal(*code, reason, "injected", &json!({}), None),
-        Fault::Gone => refusal(410, "Expired", "too old resource version (injected)", &json!({}), None),
+        Fault::Status(code, reason) => refusal(*code, reason, "injected", json!({}), None),
+        Fault::Gone => refusal(410, "Expired", "too old resource version (injected)", json!({}), None),
         Fault::GoneEvent => expired_event(),
         Fault::Delay(_) | Fault::LostReply | Fault::BrokenConnection | Fault::CutWatch(_) => return None,
     })

@@ -1,9 +1,10 @@
 //! The count of requests.
 
 use anyhow::Result;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use kube::Api;
-use kube::api::{ListParams, PostParams, WatchParams};
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use nodeward_testkit::control_plane::client_from;
 use nodeward_testkit::operator::{kubeconfig, service_account_token};
 use nodeward_testkit::{ControlPlane, bulk, names};
@@ -36,7 +37,8 @@ async fn requests_of_a_service_account_are_counted_by_verb_and_resource() -> Res
     for _ in 0..3 {
         assert!(nodes.list(&ListParams::default()).await.is_err());
     }
-    assert!(nodes.watch(&WatchParams::default(), "0").await.is_err());
+    let first = nodes.watch(&WatchParams::default(), "0").await?.boxed().next().await;
+    assert!(matches!(first, Some(Err(_) | Ok(WatchEvent::Error(_)))));
 
     let requests = plane.audit().since(mark)?.of_service_account(&namespace, "counted");
     let counts = requests.by_verb_and_resource();
