@@ -1,5 +1,7 @@
 //! The metrics registry.
 
+mod process;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +32,7 @@ impl Metrics {
             let build = Info::new([("version", component.version())]);
             registry.register("build", "The version that runs", build);
         });
+        metrics.foreign(|registry| registry.register_collector(Box::new(process::ResidentMemory)));
         metrics
     }
 

@@ -34,6 +34,9 @@ pub fn install(format: LogFormat, level: &str) -> Result<(), LogLevelError> {
     Ok(())
 }
 
+/// Where kube logs each failed request as an error, once more than we do, and even if it is expected.
+const KUBE_REQUESTS: &str = "kube_client::client::builder";
+
 /// A lone word must be a level: `EnvFilter` would read `inof` as the name of a module and silence everything else.
 fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
     let level = if level.trim().is_empty() { "info" } else { level };
@@ -47,7 +50,14 @@ fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
             .map_err(|error| refused(error.to_string()));
     }
     let level: LevelFilter = level.trim().parse().map_err(|_| refused("not a level".to_owned()))?;
-    Ok(EnvFilter::default().add_directive(level.into()))
+    let directives = if level > LevelFilter::INFO {
+        level.to_string()
+    } else {
+        format!("{level},{KUBE_REQUESTS}=off")
+    };
+    EnvFilter::builder()
+        .parse(directives)
+        .map_err(|error| refused(error.to_string()))
 }
 
 fn log_panics() {
@@ -72,6 +82,19 @@ mod tests {
     #[case("warn,nodeward_runtime=trace")]
     fn levels_and_directives_are_taken(#[case] given: &str) {
         parse_filter(given).unwrap();
+    }
+
+    #[rstest]
+    #[case("info", true)]
+    #[case("debug", false)]
+    #[case("info,kube=info", false)]
+    fn failed_requests_are_told_by_us_unless_more_is_asked_for(#[case] given: &str, #[case] silenced: bool) {
+        let filter = parse_filter(given).unwrap().to_string();
+        assert_eq!(
+            filter.contains("kube_client::client::builder=off"),
+            silenced,
+            "{filter}"
+        );
     }
 
     #[rstest]
