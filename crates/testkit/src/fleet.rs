@@ -199,7 +199,7 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
     let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     for name in waited {
-        wait::until(format!("node {name} to be Ready"), Duration::from_secs(120), || async {
+        wait::until(format!("node {name} to be Ready"), Duration::from_mins(2), || async {
             let node = nodes.get(&name).await?;
             ensure!(is_ready(&node), "conditions: {}", conditions(&node));
             let not_ready = taints(&node)

@@ -14,6 +14,7 @@ pub mod foreign;
 pub mod helm;
 pub mod names;
 pub mod operator;
+pub mod perturb;
 mod pki;
 pub mod ports;
 pub mod process;

@@ -201,12 +201,9 @@ fn key(go: &Go, module: &Module, source: &Path, flags: &str) -> Result<String> {
     hash.update(&go.version);
     hash.update(flags);
     hash.update(format!("{:?}", module.binaries));
-    Ok(hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    let digest = hash.finalize();
+    let short: [u8; 8] = digest[..8].try_into()?;
+    Ok(format!("{:016x}", u64::from_be_bytes(short)))
 }
 
 fn link_flags(module: &Module) -> String {

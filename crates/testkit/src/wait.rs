@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Asks `probe` until it gives `Ok`, at most for `deadline`.
 ///

@@ -285,7 +285,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    fn new(namespace: &str, name: &str, field: &str, value: Value) -> Self {
+    fn new(namespace: &str, name: &str, field: &str, value: &Value) -> Self {
         // Not setting the selector means a null one, which selects nothing.
         Self {
             name: name.to_owned(),
@@ -297,12 +297,12 @@ impl Budget {
 
     /// `minAvailable`, a number or a percentage (`"50%"`).
     pub fn min_available(namespace: &str, name: &str, value: impl Into<Value>) -> Self {
-        Self::new(namespace, name, "minAvailable", value.into())
+        Self::new(namespace, name, "minAvailable", &value.into())
     }
 
     /// `maxUnavailable`, a number or a percentage.
     pub fn max_unavailable(namespace: &str, name: &str, value: impl Into<Value>) -> Self {
-        Self::new(namespace, name, "maxUnavailable", value.into())
+        Self::new(namespace, name, "maxUnavailable", &value.into())
     }
 
     /// Selects the pods of the workload `app`.

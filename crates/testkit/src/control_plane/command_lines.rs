@@ -202,6 +202,7 @@ fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process
     )?;
     Ok(Process::new("kwok", &tools.kwok, layout.log("kwok"))
         .args([
+            "--v=WARN".to_owned(),
             flag("config", config.display()),
             flag("kubeconfig", layout.kubeconfig("kwok").display()),
         ])

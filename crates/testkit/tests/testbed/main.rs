@@ -1,5 +1,12 @@
-//! The testbed tested on itself: one binary, so that its tests share one control plane.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The testbed tried on itself. One binary, so that all of it shares one control plane.
 
 mod audit;
+mod budgets;
+mod cleanup;
+mod foreign_kinds;
+mod nodes;
+mod operators;
+mod parts;
+mod perturb;
+mod pods;
 mod proxy;

@@ -1,0 +1,62 @@
+//! Kinds of other systems come, change and go while the cluster runs.
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use nodeward_testkit::ControlPlane;
+use nodeward_testkit::foreign::{self, Foreign};
+use serde_json::json;
+
+/// One test for all: the kinds belong to the whole cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_kinds_are_served_hold_nonsense_too_and_can_be_removed() -> Result<()> {
+    let client = ControlPlane::shared().await.client().await?;
+    for kind in Foreign::ALL {
+        kind.install(&client).await?;
+        kind.install(&client).await?;
+    }
+    let now = Timestamp::now();
+    let configs = Foreign::UpgradeConfig;
+    let stored = configs
+        .put(
+            &client,
+            Some("default"),
+            "upgrade",
+            foreign::upgrade_config("4.20.1", "Upgrading", now, 60),
+        )
+        .await?;
+    ensure!(
+        stored.data["status"]["history"][0]["phase"] == "Upgrading",
+        "{:?}",
+        stored.data
+    );
+    let nonsense = json!({"spec": {"PDBForceDrainTimeout": "soon", "desired": 7}, "status": {"history": "none"}});
+    let stored = configs.put(&client, Some("default"), "upgrade", nonsense).await?;
+    ensure!(
+        stored.data["status"] == json!({"history": "none"}) && stored.data["spec"]["desired"] == 7,
+        "{:?}",
+        stored.data
+    );
+    ensure!(
+        stored.data["spec"].get("upgradeAt").is_none(),
+        "what is put replaces what was: {:?}",
+        stored.data
+    );
+    configs.delete(&client, Some("default"), "upgrade").await?;
+
+    let pool = Foreign::MachineConfigPool
+        .put(&client, None, "worker", foreign::machine_config_pool("worker", 3, 1))
+        .await?;
+    ensure!(pool.data["status"]["updatedMachineCount"] == 1, "{:?}", pool.data);
+    let version = Foreign::ClusterVersion
+        .put(&client, None, "version", foreign::cluster_version(true, now))
+        .await?;
+    ensure!(
+        version.data["status"]["conditions"][0]["status"] == "True",
+        "{:?}",
+        version.data
+    );
+    for kind in Foreign::ALL {
+        kind.remove(&client).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! The perturbations find what they are there for: each finds the fault planted for it, and a sound operator passes.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use nodeward_testkit::control_plane::client_from;
+use nodeward_testkit::perturb::{Perturbed, Point, Report, Scenario, Site};
+use nodeward_testkit::process::Process;
+use nodeward_testkit::wait::secs;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+const MODE: &str = "SAMPLE_OPERATOR_MODE";
+const NAMESPACE: &str = "SAMPLE_OPERATOR_NAMESPACE";
+
+/// What the sample operator does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It takes its first write for the whole work.
+    HalfDoneIsDone,
+    /// It deletes on the word of its cache.
+    TrustsItsCache,
+    /// It acts only when it sees the switch go from off to on.
+    NeedsToSeeEveryChange,
+}
+
+impl Fault {
+    const ALL: [Self; 4] = [
+        Self::None,
+        Self::HalfDoneIsDone,
+        Self::TrustsItsCache,
+        Self::NeedsToSeeEveryChange,
+    ];
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name)
+    }
+}
+
+/// A small operator. While the ConfigMap `wanted` is switched on, `first` and then `second` follow its revision; while
+/// it is off, there is no `first`.
+struct Sample {
+    maps: Api<ConfigMap>,
+    fault: Fault,
+    seen_off: bool,
+}
+
+impl Sample {
+    async fn reconcile(&mut self, wanted: &ConfigMap) -> Result<()> {
+        if !is_on(wanted) {
+            self.seen_off = true;
+            return self.switch_off().await;
+        }
+        if self.fault == Fault::NeedsToSeeEveryChange && !std::mem::take(&mut self.seen_off) {
+            return Ok(());
+        }
+        let revision = value(wanted, "revision").context("no revision")?;
+        let first = self.maps.get_opt("first").await?;
+        let is_current = first.is_some_and(|first| value(&first, "revision") == Some(revision));
+        if self.fault == Fault::HalfDoneIsDone && is_current {
+            return Ok(());
+        }
+        put(&self.maps, "first", json!({"revision": revision})).await?;
+        put(&self.maps, "second", json!({"revision": revision})).await
+    }
+
+    async fn switch_off(&self) -> Result<()> {
+        let certain = self.fault == Fault::TrustsItsCache || !is_on(&self.maps.get("wanted").await?);
+        if certain && self.maps.get_opt("first").await?.is_some() {
+            self.maps.delete("first", &DeleteParams::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn value<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {
+    map.data.as_ref()?.get(key).map(String::as_str)
+}
+
+fn is_on(wanted: &ConfigMap) -> bool {
+    value(wanted, "switch") == Some("on")
+}
+
+async fn put(maps: &Api<ConfigMap>, name: &str, data: Value) -> Result<()> {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    maps.patch(name, &PatchParams::apply("testbed").force(), &Patch::Apply(map))
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "the operator of the tests beside it, a process of its own"]
+async fn sample_operator() -> Result<()> {
+    let client = client_from(std::env::var("KUBECONFIG")?).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, &std::env::var(NAMESPACE)?);
+    let fault = std::env::var(MODE)
+        .ok()
+        .and_then(|name| Fault::named(&name))
+        .context(MODE)?;
+    let mut sample = Sample {
+        maps: maps.clone(),
+        fault,
+        seen_off: fault == Fault::NeedsToSeeEveryChange,
+    };
+    let only = watcher::Config::default().fields("metadata.name=wanted");
+    let mut wanted = watcher(maps, only).default_backoff().applied_objects().boxed();
+    loop {
+        // What a watch cannot deliver, it delivers later.
+        let Ok(Some(seen)) = wanted.try_next().await else {
+            continue;
+        };
+        println!("saw {:?}", seen.data);
+        while let Err(error) = sample.reconcile(&seen).await {
+            println!("again: {error:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The test binary again, as the sample operator.
+async fn launch(site: Site, fault: Fault) -> Result<Process> {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "site",
+        "contexts": [{"name": "site", "context": {"cluster": "site", "user": "nobody"}}],
+        "clusters": [{"name": "site", "cluster": {
+            "server": site.proxy.url(),
+            "certificate-authority-data": k8s_openapi::ByteString(site.proxy.ca().as_bytes().to_vec()),
+        }}],
+        "users": [{"name": "nobody", "user": {}}],
+    });
+    let file = site.plane.dir().join(&site.name);
+    std::fs::write(&file, kubeconfig.to_string())?;
+    let operator = Process::new("sample", std::env::current_exe()?, file.with_extension("log"))
+        .args(["perturb::sample_operator", "--exact", "--ignored", "--nocapture"])
+        .env("KUBECONFIG", &file)
+        .env(NAMESPACE, &site.name)
+        .env(MODE, format!("{fault:?}"));
+    operator.start()?;
+    Ok(operator)
+}
+
+fn maps(client: &Client, site: &Site) -> Api<ConfigMap> {
+    Api::namespaced(client.clone(), &site.name)
+}
+
+async fn turn(site: &Site, switch: &str, revision: &str) -> Result<()> {
+    put(
+        &maps(&site.client, site),
+        "wanted",
+        json!({"switch": switch, "revision": revision}),
+    )
+    .await
+}
+
+async fn follows(site: &Site, revision: &str) -> Result<()> {
+    for name in ["first", "second"] {
+        let map = maps(&site.client, site)
+            .get_opt(name)
+            .await?
+            .with_context(|| format!("no {name}"))?;
+        let now = value(&map, "revision");
+        ensure!(now == Some(revision), "{name} is at {now:?}");
+    }
+    Ok(())
+}
+
+/// On, and then off and on again without a pause.
+fn flapping() -> Scenario<()> {
+    Scenario::new("a switch that flaps", |site: Site| async move {
+        site.plane.namespace(&site.name).await?;
+        turn(&site, "on", "1").await
+    })
+    .effect("both follow", |site, _| async move { follows(&site, "1").await })
+    .event("off", |site, _| async move { turn(&site, "off", "2").await })
+    .event("on", |site, _| async move { turn(&site, "on", "3").await })
+    .end(|site, _| async move { follows(&site, "3").await })
+    .within(secs(8))
+    .stays(Duration::from_millis(500))
+}
+
+/// Off at first; then somebody switches it on and makes `first` himself, which must not be lost.
+fn taken_over() -> Scenario<()> {
+    Scenario::new("a switch that is taken over", |site: Site| async move {
+        site.plane.namespace(&site.name).await?;
+        turn(&site, "off", "1").await
+    })
+    .event("on", |site, _| async move {
+        turn(&site, "on", "2").await?;
+        let mut precious = json!({"revision": "2"});
+        precious["precious"] = json!("yes");
+        put(&maps(&site.client, &site), "first", precious).await
+    })
+    .end(|site, _| async move {
+        follows(&site, "2").await?;
+        let first = maps(&site.client, &site).get("first").await?;
+        ensure!(
+            value(&first, "precious").is_some(),
+            "what was precious is gone, now {}",
+            first.name_any()
+        );
+        Ok(())
+    })
+    .within(secs(8))
+    .stays(Duration::from_millis(500))
+}
+
+async fn report_of(scenario: Scenario<()>, fault: Fault) -> Result<Report> {
+    Perturbed::new(scenario, move |site| launch(site, fault))
+        .at_once(3)
+        .everything()
+        .await
+}
+
+fn failed(report: &Report, is_meant: impl Fn(Point) -> bool) -> (usize, usize) {
+    let meant = report.failures.iter().filter(|failure| is_meant(failure.point)).count();
+    (meant, report.failures.len() - meant)
+}
+
+#[rstest]
+#[case::flapping(flapping(), 2)]
+#[case::taken_over(taken_over(), 1)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sound_operator_comes_to_the_same_end_through_every_perturbation(
+    #[case] scenario: Scenario<()>,
+    #[case] events: usize,
+) -> Result<()> {
+    let report = report_of(scenario, Fault::None).await?.same_end()?;
+    assert!(report.writes >= 2);
+    assert_eq!(report.stale, 2 * events);
+    assert_eq!(report.unobserved, events - 1);
+    assert!(report.intermediate >= 3, "{report}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_takes_half_for_done_is_found_by_ending_it_between_its_writes() -> Result<()> {
+    let report = report_of(flapping(), Fault::HalfDoneIsDone).await?;
+    let (meant, _) = failed(&report, |point| matches!(point, Point::AfterWrite(_)));
+    assert!(meant >= 1, "{report}");
+    assert!(report.same_end().is_err());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_trusts_its_cache_is_found_by_a_stale_view() -> Result<()> {
+    let report = report_of(taken_over(), Fault::TrustsItsCache).await?;
+    let (meant, others) = failed(&report, |point| matches!(point, Point::StaleView { restart: true, .. }));
+    assert_eq!((meant, others), (1, 0), "{report}\n{:?}", report.failures);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_needs_to_see_every_change_is_found_by_an_unobserved_state() -> Result<()> {
+    let report = report_of(flapping(), Fault::NeedsToSeeEveryChange).await?;
+    let (meant, _) = failed(&report, |point| matches!(point, Point::UnobservedState { .. }));
+    assert_eq!(meant, 1, "{report}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_invariant_fails_the_run_even_if_the_end_is_as_expected() -> Result<()> {
+    let scenario = flapping().throughout(|site, _| async move {
+        let second = maps(&site.client, &site).get_opt("second").await?;
+        ensure!(
+            second.is_none_or(|second| value(&second, "revision") != Some("3")),
+            "revision 3 is there"
+        );
+        Ok(())
+    });
+    let plain = Perturbed::new(scenario, |site| launch(site, Fault::None)).plain().await;
+    let error = format!("{:#}", plain.expect_err("a broken invariant"));
+    assert!(error.contains("an invariant is broken: revision 3 is there"), "{error}");
+    Ok(())
+}
