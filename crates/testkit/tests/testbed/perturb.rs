@@ -66,8 +66,8 @@ impl Sample {
         if self.fault == Fault::HalfDoneIsDone && is_current {
             return Ok(());
         }
-        put(&self.maps, "first", json!({"revision": revision})).await?;
-        put(&self.maps, "second", json!({"revision": revision})).await
+        put(&self.maps, "sample", "first", json!({"revision": revision})).await?;
+        put(&self.maps, "sample", "second", json!({"revision": revision})).await
     }
 
     async fn switch_off(&self) -> Result<()> {
@@ -87,9 +87,10 @@ fn is_on(wanted: &ConfigMap) -> bool {
     value(wanted, "switch") == Some("on")
 }
 
-async fn put(maps: &Api<ConfigMap>, name: &str, data: Value) -> Result<()> {
+/// `by` is the field manager: what one has put there, the other leaves there.
+async fn put(maps: &Api<ConfigMap>, by: &str, name: &str, data: Value) -> Result<()> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
-    maps.patch(name, &PatchParams::apply("testbed").force(), &Patch::Apply(map))
+    maps.patch(name, &PatchParams::apply(by).force(), &Patch::Apply(map))
         .await?;
     Ok(())
 }
@@ -194,7 +195,7 @@ fn taken_over() -> Scenario<()> {
         turn(&site, "on", "2").await?;
         let mut precious = json!({"revision": "2"});
         precious["precious"] = json!("yes");
-        put(&maps(&site.client, &site), "first", precious).await
+        put(&maps(&site.client, &site), "testbed", "first", precious).await
     })
     .end(|site, _| async move {
         follows(&site, "2").await?;

@@ -1,0 +1,157 @@
+//! What a scenario is.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::Site;
+
+pub(super) type Act<W> = Arc<dyn Fn(Site, Arc<W>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+type Setup<W> = Arc<dyn Fn(Site) -> BoxFuture<'static, Result<W>> + Send + Sync>;
+
+pub(super) enum Step<W> {
+    /// Something happens to the cluster.
+    Event(&'static str, Act<W>),
+    /// The operator is given time until this is so.
+    Effect(&'static str, Act<W>),
+}
+
+/// A cluster, what happens to it, and how it must end. `W` is what the set-up hands to the rest: names, UIDs.
+pub struct Scenario<W> {
+    pub(super) name: String,
+    pub(super) setup: Setup<W>,
+    pub(super) steps: Vec<Step<W>>,
+    pub(super) end: Option<Act<W>>,
+    pub(super) invariant: Option<Act<W>>,
+    pub(super) clean_up: Option<Act<W>>,
+    pub(super) within: Duration,
+    pub(super) stays: Duration,
+    pub(super) stale_for: Duration,
+}
+
+fn act<W, F, Fut>(act: F) -> Act<W>
+where
+    F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<()>> + Send + 'static,
+{
+    Arc::new(move |site, world| act(site, world).boxed())
+}
+
+impl<W> Scenario<W> {
+    /// `setup` makes what is there before the operator starts, in the site that it is given.
+    pub fn new<F, Fut>(name: impl Into<String>, setup: F) -> Self
+    where
+        F: Fn(Site) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<W>> + Send + 'static,
+    {
+        Self {
+            name: name.into(),
+            setup: Arc::new(move |site| setup(site).boxed()),
+            steps: Vec::new(),
+            end: None,
+            invariant: None,
+            clean_up: None,
+            within: Duration::from_secs(30),
+            stays: Duration::from_secs(1),
+            stale_for: Duration::from_secs(2),
+        }
+    }
+
+    /// Something happens. It must not wait for the operator: that is [`Scenario::effect`]'s. Two events without an
+    /// effect between them follow each other at once, and the end must be the same for whoever sees only the second.
+    #[must_use]
+    pub fn event<F, Fut>(mut self, name: &'static str, event: F) -> Self
+    where
+        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.steps.push(Step::Event(name, act(event)));
+        self
+    }
+
+    /// Waits until `probe` gives `Ok` before it goes on; an `Err` says what is still missing.
+    #[must_use]
+    pub fn effect<F, Fut>(mut self, name: &'static str, probe: F) -> Self
+    where
+        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.steps.push(Step::Effect(name, act(probe)));
+        self
+    }
+
+    /// How it must end, and stay: `probe` gives `Ok`.
+    #[must_use]
+    pub fn end<F, Fut>(mut self, probe: F) -> Self
+    where
+        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.end = Some(act(probe));
+        self
+    }
+
+    /// What must be so all the time: `probe` gives `Ok` whenever it is asked.
+    #[must_use]
+    pub fn throughout<F, Fut>(mut self, probe: F) -> Self
+    where
+        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.invariant = Some(act(probe));
+        self
+    }
+
+    /// Removes what the set-up made, after the operator has been stopped, however the run ended.
+    #[must_use]
+    pub fn clean_up<F, Fut>(mut self, clean_up: F) -> Self
+    where
+        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.clean_up = Some(act(clean_up));
+        self
+    }
+
+    /// How long each effect, and the end, may take (default 30 s).
+    #[must_use]
+    pub fn within(self, within: Duration) -> Self {
+        Self { within, ..self }
+    }
+
+    /// How long the end must last to count (default 1 s).
+    #[must_use]
+    pub fn stays(self, stays: Duration) -> Self {
+        Self { stays, ..self }
+    }
+
+    /// For how long a view stands still (default 2 s): long enough for the operator to do what it would do.
+    #[must_use]
+    pub fn stale_for(self, stale_for: Duration) -> Self {
+        Self { stale_for, ..self }
+    }
+
+    /// How many events there are.
+    pub(super) fn events(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step, Step::Event(..))).count()
+    }
+
+    /// The events that the next one follows at once.
+    pub(super) fn pairs(&self) -> Vec<usize> {
+        let mut pairs = Vec::new();
+        let mut events = 0;
+        for (n, step) in self.steps.iter().enumerate() {
+            if matches!(step, Step::Event(..)) {
+                if matches!(self.steps.get(n + 1), Some(Step::Event(..))) {
+                    pairs.push(events);
+                }
+                events += 1;
+            }
+        }
+        pairs
+    }
+}
