@@ -25,7 +25,7 @@ pub struct Args {
     component: String,
 
     /// Fail when the image, unpacked, is larger than this.
-    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    #[arg(long, default_value_t = 24, value_name = "MIB")]
     max_mib: u64,
 
     /// Fail, rather than skip, where images cannot be built.

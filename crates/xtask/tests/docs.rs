@@ -67,9 +67,15 @@ fn names_registered_in(source: &str) -> Vec<String> {
         }
     }
     for call in code.split("encode_descriptor(").skip(1) {
-        if let Some(name) = call.split('"').nth(1) {
-            names.push(format!("nodeward_drain_keeper_{name}"));
-        }
+        let Some(name) = call.split('"').nth(1) else { continue };
+        // Every Prometheus client has its process's metrics under these names.
+        let own = if name.starts_with("process_") {
+            ""
+        } else {
+            "nodeward_drain_keeper_"
+        };
+        let unit = if call.contains("Unit::Bytes") { "_bytes" } else { "" };
+        names.push(format!("{own}{name}{unit}"));
     }
     names
 }
