@@ -73,7 +73,7 @@ impl Keeper {
     /// One pass. Returns when the next is due at the latest.
     fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.take_completed(now);
-        let policy = self.policy.current(&self.context, &mut self.observer);
+        let policy = self.policy.current(&self.context, &mut self.observer)?;
         self.observer.follow_signal(&policy.signal);
         if !matches!(self.context.leadership.state(), LeaderState::Leading { .. }) {
             self.stand_down();
@@ -135,58 +135,63 @@ struct PolicyInForce {
     settings: Arc<Settings>,
     theirs: Option<Arc<str>>,
     policy: Arc<Policy>,
-    rejection_told: Option<String>,
+    /// Whether `policy` is made from `settings` and `theirs`, and not from what was last good.
+    is_good: bool,
 }
 
 impl PolicyInForce {
     fn new(context: &OperatorContext<Settings>) -> Self {
         let settings = context.config.current();
         let policy = Arc::new(settings.policy.clone());
-        Self {
-            settings,
-            theirs: None,
-            policy,
-            rejection_told: None,
-        }
+        Self { settings, theirs: None, policy, is_good: true }
     }
 
     fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {
         Remember::nothing(self.policy.forced_per_minute, context.args.dry_run, Timestamp::now())
     }
 
-    fn current(&mut self, context: &OperatorContext<Settings>, observer: &mut Observer) -> Arc<Policy> {
+    /// The policy now; `None` while the ConfigMap that may change it is still being read for the first time.
+    fn current(&mut self, context: &OperatorContext<Settings>, observer: &mut Observer) -> Option<Arc<Policy>> {
         let settings = context.config.current();
         observer.follow_config_map(settings.policy.managed_upgrade_config_map.as_ref());
-        let theirs = match observer.managed_upgrade_config() {
-            Some(ConfigMapText::Text(text)) => Some(text),
-            // Missing, unreadable, or not listed yet: what was last good stays in force.
-            Some(_) => self.theirs.clone(),
-            None => None,
+        let (theirs, unread) = match observer.managed_upgrade_config() {
+            None => (None, None),
+            Some(ConfigMapText::Syncing) if self.theirs.is_none() => return None,
+            Some(ConfigMapText::Text(text)) => (Some(text), None),
+            // What was last good stays in force.
+            Some(ConfigMapText::Syncing) => (self.theirs.clone(), None),
+            Some(ConfigMapText::Absent) => (self.theirs.clone(), Some("the ConfigMap does not exist".to_owned())),
+            Some(ConfigMapText::KeyMissing) => {
+                (self.theirs.clone(), Some("the ConfigMap has no key config.yaml".to_owned()))
+            }
+            Some(ConfigMapText::Forbidden(message)) => (self.theirs.clone(), Some(message.to_string())),
         };
+        let is_readable = unread.is_none();
+        if let Some(message) = unread {
+            context.config.reject_merged(Some(ConfigError::at("managedUpgradeConfigMap", message)));
+        }
         if Arc::ptr_eq(&settings, &self.settings) && theirs == self.theirs {
-            return Arc::clone(&self.policy);
+            if is_readable && self.is_good {
+                context.config.reject_merged(None);
+            }
+            return Some(Arc::clone(&self.policy));
         }
         let merged = match &theirs {
             Some(text) => settings.with_managed_upgrade_config(text),
             None => Ok(settings.policy.clone()),
         };
+        self.is_good = merged.is_ok();
         match merged {
             Ok(policy) => {
                 self.policy = Arc::new(policy);
-                self.rejection_told = None;
+                if is_readable {
+                    context.config.reject_merged(None);
+                }
             }
-            Err(error) => self.reject(&error),
+            Err(error) => context.config.reject_merged(Some(error)),
         }
         self.settings = settings;
         self.theirs = theirs;
-        Arc::clone(&self.policy)
-    }
-
-    fn reject(&mut self, error: &ConfigError) {
-        let text = error.to_string();
-        if self.rejection_told.as_ref() != Some(&text) {
-            tracing::error!(error = %text, "managed-upgrade-operator's ConfigMap is not used; the last good policy stays in force");
-            self.rejection_told = Some(text);
-        }
+        Some(Arc::clone(&self.policy))
     }
 }

@@ -49,7 +49,7 @@ impl Outcome {
         took: Duration,
     ) -> Result<Self> {
         let acts = metrics.map(|metrics| {
-            let count = |outcome| metrics.sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)]);
+            let count = |outcome| metrics.sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)]) + 0.0;
             Acts {
                 evicted: count("evicted"),
                 overridden: count("budget-overridden"),
