@@ -151,12 +151,8 @@ fn maps(client: &Client, site: &Site) -> Api<ConfigMap> {
 }
 
 async fn turn(site: &Site, switch: &str, revision: &str) -> Result<()> {
-    put(
-        &maps(&site.client, site),
-        "wanted",
-        json!({"switch": switch, "revision": revision}),
-    )
-    .await
+    let data = json!({"switch": switch, "revision": revision});
+    put(&maps(&site.client, site), "testbed", "wanted", data).await
 }
 
 async fn follows(site: &Site, revision: &str) -> Result<()> {
