@@ -100,6 +100,44 @@ mod tests {
     }
 
     #[test]
+    fn what_is_available_can_be_taken_and_no_more() {
+        for rate in [1, 3, 30, 59] {
+            let (mut bucket, start) = per_minute(rate);
+            for second in 0..200 {
+                let now = start + seconds(second);
+                let available = bucket.available(now);
+                assert_eq!(
+                    bucket.next_at(now).is_none(),
+                    available > 0,
+                    "rate {rate}, second {second}"
+                );
+                if second % 7 == 0 {
+                    assert_eq!(
+                        (0..100).filter(|_| bucket.try_take(now).is_ok()).count(),
+                        available as usize
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_is_available_at_the_promised_time_and_not_before() {
+        for rate in [1, 3, 7, 30, 59, 1000] {
+            let (mut bucket, now) = per_minute(rate);
+            while bucket.try_take(now).is_ok() {}
+            let next = bucket.next_at(now).unwrap();
+            assert_eq!(
+                bucket.clone().available(next - SignedDuration::from_millis(1)),
+                0,
+                "rate {rate}"
+            );
+            assert_eq!(bucket.available(next), 1, "rate {rate}");
+            assert_eq!(bucket.next_at(next), None);
+        }
+    }
+
+    #[test]
     fn a_burst_is_the_rate_and_then_it_waits() {
         let (mut bucket, now) = per_minute(30);
         assert_eq!((0..100).filter(|_| bucket.try_take(now).is_ok()).count(), 30);
