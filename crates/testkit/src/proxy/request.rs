@@ -154,7 +154,7 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn read(method: Method, uri: &str) -> (Verb, String, String, String, String) {
+    fn read(method: &Method, uri: &str) -> (Verb, String, String, String, String) {
         let ApiRequest {
             verb,
             group,
@@ -162,7 +162,7 @@ mod tests {
             namespace,
             name,
             ..
-        } = ApiRequest::read(&method, &uri.parse().unwrap(), "");
+        } = ApiRequest::read(method, &uri.parse().unwrap(), "");
         (verb, group, resource, namespace, name)
     }
 
@@ -239,7 +239,7 @@ mod tests {
         ];
         for (method, uri, verb, group, resource, namespace, name) in cases {
             let expected = (verb, group.into(), resource.into(), namespace.into(), name.into());
-            assert_eq!(read(method, uri), expected, "{uri}");
+            assert_eq!(read(&method, uri), expected, "{uri}");
         }
     }
 

@@ -200,13 +200,15 @@ async fn initial_events(
     *request.headers_mut() = watch.headers().clone();
     request.headers_mut().remove(ACCEPT_ENCODING);
     request.headers_mut().remove(CONTENT_LENGTH);
-    // A watch may ask for `application/json;stream=watch`, which no list is.
+    // A watch may ask for a stream, and for metadata alone in words that a list has others for.
     if let Some(accept) = watch
         .headers()
         .get(http::header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
     {
-        let accept = accept.replace(";stream=watch", "");
+        let accept = accept
+            .replace(";stream=watch", "")
+            .replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
         request
             .headers_mut()
             .insert(http::header::ACCEPT, HeaderValue::from_str(&accept)?);

@@ -125,7 +125,7 @@ async fn sample_operator() -> Result<()> {
 }
 
 /// The test binary again, as the sample operator.
-async fn launch(site: Site, fault: Fault) -> Result<Process> {
+fn launch(site: &Site, fault: Fault) -> Result<Process> {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "site",
         "contexts": [{"name": "site", "context": {"cluster": "site", "user": "nobody"}}],
@@ -208,7 +208,7 @@ fn taken_over() -> Scenario<()> {
 }
 
 async fn report_of(scenario: Scenario<()>, fault: Fault) -> Result<Report> {
-    Perturbed::new(scenario, move |site| launch(site, fault))
+    Perturbed::new(scenario, move |site| async move { launch(&site, fault) })
         .at_once(3)
         .everything()
         .await
@@ -270,7 +270,9 @@ async fn a_broken_invariant_fails_the_run_even_if_the_end_is_as_expected() -> Re
         );
         Ok(())
     });
-    let plain = Perturbed::new(scenario, |site| launch(site, Fault::None)).plain().await;
+    let plain = Perturbed::new(scenario, |site| async move { launch(&site, Fault::None) })
+        .plain()
+        .await;
     let error = format!("{:#}", plain.expect_err("a broken invariant"));
     assert!(error.contains("an invariant is broken: revision 3 is there"), "{error}");
     Ok(())
