@@ -9,12 +9,13 @@ use anyhow::{Context, Result, ensure};
 use drain_keeper::settings::Settings;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
+use nodeward_testkit::operator::OperatorSpec;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, toolchain};
 use rstest::rstest;
@@ -389,6 +390,62 @@ async fn the_service_account_may_do_what_drain_keeper_does_and_nothing_more() ->
     .await?;
     real.uninstall(plane).await?;
     dry.uninstall(plane).await
+}
+
+/// As a user does who runs it outside the cluster: `drainKeeper.deployment.enabled=false`.
+#[tokio::test]
+async fn the_binary_leads_under_the_installed_account_and_exports_what_is_documented() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    ensure_foreign_namespace(plane).await?;
+    let namespace = unique("outside");
+    let release = Release::new(&unique("nw"), &namespace).values(json!({ "drainKeeper": {
+        "deployment": { "enabled": false },
+        "readManagedUpgradeConfigMap": { "enabled": true },
+        "config": { "upgradeSignal": { "anyOf": ["openshift", { "preset": "systemUpgradeController" }] } },
+    } }));
+    release.install(plane).await?;
+    let name = format!("{}-nodeward-drain-keeper", release.name());
+    let config_maps: Api<ConfigMap> = Api::namespaced(plane.client().await?, &namespace);
+    let config = config_maps
+        .get(&name)
+        .await?
+        .data
+        .and_then(|mut data| data.remove("config.yaml"));
+    let spec = OperatorSpec::new("drain-keeper", &namespace, &name).config(&config.context("no config.yaml")?);
+    let operator = spec.start(plane).await?;
+    operator.ready(secs(30)).await?;
+    wait::until("it to lead", secs(30), || async {
+        let leading = operator.metrics().await?.value("nodeward_drain_keeper_leading", &[]);
+        ensure!(leading == Some(1.0), "{leading:?}");
+        Ok(())
+    })
+    .await?;
+
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/drain-keeper/metrics.md"
+    ))?;
+    let (_, exported) = operator.get("/metrics").await?;
+    let types: Vec<&str> = exported
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    ensure!(types.len() > 5, "{exported}");
+    for exported in types {
+        let (name, kind) = exported.split_once(' ').context("no type")?;
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        let row = format!("| `{name}{suffix}` | {kind} |");
+        ensure!(page.contains(&row), "not on the page: {row}");
+    }
+    let log = operator.log();
+    ensure!(!log.to_lowercase().contains("forbidden"), "{log}");
+    let status = operator.stop(secs(30)).await?;
+    ensure!(status.success(), "{status}: {}", operator.log());
+    release.uninstall(plane).await
 }
 
 fn review_of(

@@ -1,0 +1,118 @@
+//! `cargo xtask cluster`, as it is typed.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::process::{ProcessId, Signal};
+use nodeward_testkit::wait::{self, secs};
+
+fn cluster(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.arg("cluster").args(args).arg("--dir").arg(dir);
+    command
+}
+
+fn output(dir: &Path, args: &[&str]) -> Result<Output> {
+    let output = cluster(dir, args).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+    Ok(output)
+}
+
+/// The processes that run in this directory's cluster, the supervisor among them.
+fn recorded(dir: &Path) -> Result<Vec<ProcessId>> {
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json"))?)?;
+    let mut ids: Vec<ProcessId> = serde_json::from_value(state["parts"].clone())?;
+    ids.push(serde_json::from_value(state["supervisor"].clone())?);
+    ensure!(ids.len() == 6 && ids.iter().all(|id| id.is_alive()), "{ids:?}");
+    Ok(ids)
+}
+
+async fn all_gone(ids: &[ProcessId]) -> Result<()> {
+    wait::until("every process to be gone", secs(20), || async {
+        let left: Vec<_> = ids.iter().filter(|id| id.is_alive()).collect();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+    .await
+}
+
+fn nodes(kubeconfig: &str, dir: &Path) -> Result<usize> {
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json"))?)?;
+    let kubectl = state["kubectl"].as_str().context("kubectl's path")?;
+    let listed = Command::new(kubectl).args(["get", "nodes", "-o", "name", "--kubeconfig", kubeconfig]).output()?;
+    Ok(String::from_utf8(listed.stdout)?.lines().count())
+}
+
+#[tokio::test]
+async fn a_detached_cluster_outlives_its_command_and_ends_with_down() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let said = String::from_utf8(output(dir, &["up", "--detach", "--nodes", "2"])?.stdout)?;
+    let running = recorded(dir)?;
+    let kubeconfig = String::from_utf8(output(dir, &["kubeconfig"])?.stdout)?;
+    let kubeconfig = kubeconfig.trim_end();
+    ensure!(said.contains(&format!("export KUBECONFIG={kubeconfig}")), "{said}");
+    ensure!(nodes(kubeconfig, dir)? == 2);
+
+    let second = cluster(dir, &["up", "--detach"]).output()?;
+    let refusal = String::from_utf8(second.stderr)?;
+    ensure!(!second.status.success() && refusal.contains("runs in"), "{refusal}");
+    ensure!(running.iter().all(|id| id.is_alive()), "the refused command did harm");
+
+    output(dir, &["down"])?;
+    all_gone(&running).await?;
+    ensure!(!cluster(dir, &["kubeconfig"]).output()?.status.success(), "a kubeconfig of a cluster that is down");
+    output(dir, &["down"])?;
+    // The directory is used again, and what was in the old cluster is not in the new one.
+    output(dir, &["up", "--detach", "--nodes", "1"])?;
+    let again = recorded(dir)?;
+    ensure!(nodes(kubeconfig, dir)? == 1);
+    output(dir, &["down"])?;
+    all_gone(&again).await
+}
+
+#[tokio::test]
+async fn down_ends_a_cluster_whose_supervisor_was_killed() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    output(dir, &["up", "--detach", "--nodes", "0"])?;
+    let running = recorded(dir)?;
+    let supervisor = running.last().context("the supervisor")?;
+    ensure!(supervisor.signal(Signal::KILL));
+    output(dir, &["down"])?;
+    all_gone(&running).await
+}
+
+struct Foreground(Child);
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn ctrl_c_stops_a_cluster_in_the_foreground() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let mut up = Foreground(cluster(dir, &["up", "--nodes", "1"]).stdout(Stdio::null()).spawn()?);
+    let running = wait::until("the cluster", secs(120), || async { recorded(dir) }).await?;
+    ensure!(ProcessId::of(up.0.id()).context("the command")?.signal(Signal::INT));
+    all_gone(&running).await?;
+    ensure!(up.0.wait()?.success(), "Ctrl-C is the way to end it, and no failure");
+    ensure!(!dir.join("state.json").exists());
+    Ok(())
+}
+
+#[test]
+fn a_directory_with_somebodys_files_is_left_alone() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("thesis.txt");
+    std::fs::write(&file, "years of work")?;
+    let refused = cluster(dir.path(), &["up", "--detach"]).output()?;
+    ensure!(!refused.status.success() && String::from_utf8(refused.stderr)?.contains("was not made by this command"));
+    ensure!(std::fs::read_to_string(file)? == "years of work");
+    Ok(())
+}
