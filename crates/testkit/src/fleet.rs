@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec as NodeSpecV1, NodeStatus, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -188,7 +189,7 @@ pub fn new_boot_id() -> String {
 /// Creates nodes, and waits until those in kwok's care are Ready and untainted by the node-lifecycle controller.
 ///
 /// # Errors
-/// When one is refused, or is not Ready within two minutes.
+/// When one is refused, or is not Ready within five minutes.
 pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) -> Result<Vec<Node>> {
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
     let waited: Vec<String> = specs
@@ -197,9 +198,19 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
         .map(|spec| spec.name.clone())
         .collect();
     let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;
+    all_ready(client, waited).await?;
+    Ok(created)
+}
+
+/// How many nodes are looked at at once.
+const LOOKS: usize = 8;
+
+/// Waits until all of these are Ready and the not-ready taint, with which every node is born, is gone.
+async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    for name in waited {
-        wait::until(format!("node {name} to be Ready"), Duration::from_mins(2), || async {
+    let nodes = &nodes;
+    let looks = stream::iter(names.into_iter().map(|name| async move {
+        wait::until(format!("node {name} to be Ready"), Duration::from_mins(5), || async {
             let node = nodes.get(&name).await?;
             ensure!(is_ready(&node), "conditions: {}", conditions(&node));
             let not_ready = taints(&node)
@@ -208,9 +219,9 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
             ensure!(!not_ready, "tainted not-ready");
             Ok(())
         })
-        .await?;
-    }
-    Ok(created)
+        .await
+    }));
+    looks.buffer_unordered(LOOKS).try_collect().await
 }
 
 /// Whether the Ready condition is True.
