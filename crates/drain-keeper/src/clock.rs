@@ -97,17 +97,20 @@ pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now
         (None, None, _) | (None, Some(_), false) => Reading::Stopped,
         (None, Some(cordon), true) => begin(sight, cordon, seen, now),
         (Some(clock), None, _) | (Some(clock), Some(_), false) => interrupt(clock, seen, flap_tolerance, now),
-        (Some(clock), Some(cordon), true) => match clock.uncordoned_at {
+        // An interruption that was seen counts, whether or not it could be recorded in time.
+        (Some(clock), Some(cordon), true) => match clock.uncordoned_at.or(before.interrupted_at) {
             None => run(clock, sight, cordon, before, flap_tolerance, now),
-            Some(uncordoned) => {
+            Some(interrupted) => {
                 let again = cordon.time_added.or(seen.cordoned_since).unwrap_or(now);
-                let is_short = again < later(uncordoned, flap_tolerance);
-                if is_short && !clock.ended && !seen.parked && !booted_since(clock, sight) {
-                    set(DrainClock {
+                let is_short = again < later(interrupted, flap_tolerance);
+                let is_over = clock.ended || seen.drained || booted_since(clock, sight);
+                if is_short && !is_over && !seen.parked {
+                    let resumed = DrainClock {
                         uncordoned_at: None,
                         cordoned_at: cordon.time_added,
                         ..clock.clone()
-                    })
+                    };
+                    run_by(resumed, clock)
                 } else {
                     begin(sight, cordon, seen, now)
                 }
@@ -189,11 +192,13 @@ fn run(
             ..clock.clone()
         });
     }
-    match (cordon.time_added, clock.cordoned_at) {
-        (Some(added), Some(covered)) if covered < added => {
+    match cordon.time_added {
+        // A cordon younger than the one that the clock covers: where that has no time, it is not younger than the start.
+        Some(added) if clock.cordoned_at.unwrap_or(clock.start) < added => {
             // Uncordoned and cordoned again without our seeing the node in between.
-            let watched = before.cordoned_since.is_some() || before.interrupted_at.is_some();
-            let is_a_flap = watched && !clock.ended && !before.parked && now < later(added, flap_tolerance);
+            let watched = before.cordoned_since.is_some();
+            let is_over = clock.ended || before.drained;
+            let is_a_flap = watched && !is_over && !before.parked && now < later(added, flap_tolerance);
             if is_a_flap {
                 set(DrainClock {
                     cordoned_at: Some(added),
@@ -203,7 +208,7 @@ fn run(
                 begin(sight, cordon, before.and(sight, now), now)
             }
         }
-        (Some(added), _) if added < clock.start && clock.from == ClockSource::Taint => {
+        Some(added) if added < clock.start && clock.from == ClockSource::Taint => {
             // The taint is where the start was read from, and it now says that the cordon is older.
             let start = sight.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
             let older = DrainClock {
@@ -211,13 +216,18 @@ fn run(
                 cordoned_at: Some(added),
                 ..clock.clone()
             };
-            if older == *clock {
-                Reading::Running(older)
-            } else {
-                set(older)
-            }
+            run_by(older, clock)
         }
         _ => Reading::Running(clock.clone()),
+    }
+}
+
+/// Runs by `clock`, which is written first if it is not what is recorded.
+fn run_by(clock: DrainClock, recorded: &DrainClock) -> Reading {
+    if clock == *recorded {
+        Reading::Running(clock)
+    } else {
+        set(clock)
     }
 }
 

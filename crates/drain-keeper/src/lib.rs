@@ -3,6 +3,14 @@
 //! The four steps of every operator: [`observe`] (caches to a [`snapshot::Snapshot`]), [`mod@plan`] (pure), [`execute`]
 //! (each action with its own preconditions), [`report`] (conditions, Events, metrics). [`mod@operate`] runs them.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "a table's rows are written where they are used"
+    )
+)]
+
 pub mod clock;
 pub mod config;
 pub mod execute;

@@ -1,1 +1,347 @@
+#![allow(clippy::unnecessary_wraps, reason = "a cordon may be absent, also in a table")]
 
+use rstest::rstest;
+
+use super::*;
+
+const FLAP: SignedDuration = SignedDuration::from_mins(2);
+
+/// Every moment is told in seconds after this.
+const START: i64 = 1_767_225_600;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(START + second).unwrap()
+}
+
+/// A cordon whose taint was added then.
+fn cordoned(second: i64) -> Option<Cordon> {
+    Some(Cordon {
+        time_added: Some(at(second)),
+    })
+}
+
+const WITHOUT_TIME: Option<Cordon> = Some(Cordon { time_added: None });
+
+/// One node, its annotation, and the process that watches it; what is to be written is written at once.
+#[derive(Clone, Default)]
+struct Watched {
+    annotation: Option<DrainClock>,
+    seen: Seen,
+    upgrade_since: Option<Timestamp>,
+    boot: &'static str,
+    /// Writes fail.
+    deaf: bool,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            boot: "boot-1",
+            ..Self::default()
+        }
+    }
+
+    fn upgrading_since(second: i64) -> Self {
+        Self {
+            upgrade_since: Some(at(second)),
+            ..Self::new()
+        }
+    }
+
+    fn look(&mut self, second: i64, cordon: Option<Cordon>, gates_open: bool) -> Reading {
+        let now = at(second);
+        let sight = Sight {
+            recorded: self.annotation.as_ref(),
+            cordon,
+            gates_open: gates_open && cordon.is_some(),
+            upgrade_since: self.upgrade_since,
+            boot_id: self.boot,
+        };
+        let before = self.seen;
+        self.seen = before.and(&sight, now);
+        let reading = read(&sight, before, FLAP, now);
+        match &reading {
+            Reading::Running(_) => self.seen.parked = false,
+            Reading::Write(_) if self.deaf => {}
+            Reading::Write(ClockWrite::Set(clock)) => self.annotation = Some(clock.clone()),
+            Reading::Write(ClockWrite::Remove) => self.annotation = None,
+            Reading::Stopped | Reading::Interrupted(_) => {}
+        }
+        reading
+    }
+
+    /// Draining from `second` on, with the clock written and running.
+    fn drains(&mut self, second: i64, cordon: Option<Cordon>) -> &mut Self {
+        self.look(second, cordon, true);
+        let reading = self.look(second, cordon, true);
+        assert!(matches!(reading, Reading::Running(_)), "{reading:?}");
+        self
+    }
+
+    /// When the clock that runs after this look, and the write it may ask for, began.
+    fn start_after(&mut self, second: i64, cordon: Option<Cordon>) -> (Timestamp, ClockSource) {
+        self.look(second, cordon, true);
+        match self.look(second, cordon, true) {
+            Reading::Running(clock) => (clock.start, clock.from),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn restart(&mut self) {
+        self.seen = Seen::default();
+    }
+}
+
+#[rstest]
+#[case::the_taint(Watched::new(), cordoned(-600), at(-600), ClockSource::Taint)]
+#[case::first_seen_where_it_has_no_time(Watched::new(), WITHOUT_TIME, at(0), ClockSource::FirstSeen)]
+#[case::a_later_upgrade(Watched::upgrading_since(-60), cordoned(-600), at(-60), ClockSource::Upgrade)]
+#[case::an_earlier_upgrade(Watched::upgrading_since(-900), cordoned(-600), at(-600), ClockSource::Taint)]
+#[case::an_earlier_upgrade_and_no_time(Watched::upgrading_since(-900), WITHOUT_TIME, at(0), ClockSource::FirstSeen)]
+fn a_clock_starts_at_the_latest_of_taint_and_upgrade(
+    #[case] mut watched: Watched,
+    #[case] cordon: Option<Cordon>,
+    #[case] start: Timestamp,
+    #[case] from: ClockSource,
+) {
+    assert_eq!(watched.start_after(0, cordon), (start, from));
+    let clock = watched.annotation.unwrap();
+    assert_eq!(
+        (clock.boot_id.as_str(), clock.uncordoned_at, clock.ended),
+        ("boot-1", None, false)
+    );
+    assert_eq!(clock.cordoned_at, cordon.unwrap().time_added);
+}
+
+#[test]
+fn without_a_time_the_cordon_counts_from_when_it_was_first_seen_not_from_when_the_gates_opened() {
+    let mut watched = Watched::new();
+    watched.look(0, WITHOUT_TIME, true);
+    watched.annotation = None;
+    assert_eq!(watched.start_after(30, WITHOUT_TIME), (at(0), ClockSource::FirstSeen));
+}
+
+#[rstest]
+#[case::gate_last(None, at(300), ClockSource::Gate)]
+#[case::upgrade_last(Some(at(400)), at(400), ClockSource::Upgrade)]
+fn a_node_that_was_seen_parked_starts_when_its_gates_open(
+    #[case] upgrade_since: Option<Timestamp>,
+    #[case] start: Timestamp,
+    #[case] from: ClockSource,
+) {
+    let mut watched = Watched {
+        upgrade_since,
+        ..Watched::new()
+    };
+    assert_eq!(watched.look(100, cordoned(0), false), Reading::Stopped);
+    assert_eq!(watched.start_after(300, cordoned(0)), (start, from));
+}
+
+/// After a restart nothing was seen, and the taint alone tells.
+#[test]
+fn a_node_whose_parking_nobody_remembers_starts_at_its_taint() {
+    let mut watched = Watched::new();
+    watched.look(100, cordoned(0), false);
+    watched.restart();
+    assert_eq!(watched.start_after(300, cordoned(0)), (at(0), ClockSource::Taint));
+}
+
+#[test]
+fn a_restart_changes_nothing() {
+    let mut watched = Watched::new();
+    watched.drains(0, WITHOUT_TIME).restart();
+    assert_eq!(
+        watched.look(1000, WITHOUT_TIME, true),
+        Reading::Running(watched.annotation.clone().unwrap())
+    );
+    assert_eq!(watched.annotation.unwrap().start, at(0));
+}
+
+#[rstest]
+#[case::shorter(10 + 119, at(0))]
+#[case::not_shorter(10 + 120, at(130))]
+#[case::longer(10 + 500, at(510))]
+fn an_uncordon_shorter_than_the_tolerance_does_not_restart_the_clock(
+    #[case] again: i64,
+    #[case] start: Timestamp,
+    #[values(true, false)] has_time: bool,
+    #[values(false, true)] deaf: bool,
+    #[values(false, true)] looked_at_in_between: bool,
+) {
+    let cordon = |second| if has_time { cordoned(second) } else { WITHOUT_TIME };
+    let mut watched = Watched::new();
+    watched.drains(0, cordon(0));
+    // Whether or not the API server took the record of the uncordon.
+    watched.deaf = deaf;
+    watched.look(10, None, false);
+    if looked_at_in_between {
+        watched.look(60, None, false);
+    }
+    watched.deaf = false;
+    assert_eq!(watched.start_after(again, cordon(again)).0, start);
+    assert_eq!(watched.annotation.unwrap().uncordoned_at, None);
+}
+
+#[rstest]
+#[case(119, at(0))]
+#[case(120, at(130))]
+fn a_flap_is_one_for_a_process_that_was_restarted_in_it(#[case] length: i64, #[case] start: Timestamp) {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.look(10, None, false);
+    watched.restart();
+    assert_eq!(watched.start_after(10 + length, cordoned(10 + length)).0, start);
+}
+
+#[test]
+fn an_uncordon_is_recorded_and_forgotten_when_the_tolerance_has_passed() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.look(10, None, false);
+    assert_eq!(watched.annotation.as_ref().unwrap().uncordoned_at, Some(at(10)));
+    assert_eq!(watched.look(20, None, false), Reading::Interrupted(at(130)));
+    assert_eq!(watched.look(129, None, false), Reading::Interrupted(at(130)));
+    assert_eq!(watched.look(130, None, false), Reading::Write(ClockWrite::Remove));
+    assert_eq!(watched.look(131, None, false), Reading::Stopped);
+}
+
+/// Nobody knows how long ago it was.
+#[test]
+fn an_uncordon_that_nobody_watched_ends_the_drain() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0)).restart();
+    assert_eq!(watched.look(10, None, false), Reading::Write(ClockWrite::Remove));
+}
+
+#[test]
+fn an_upgrade_that_ends_stops_the_clock_and_the_next_drain_starts_when_the_gates_open_again() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.look(10, cordoned(0), false);
+    assert_eq!(watched.look(20, cordoned(0), false), Reading::Interrupted(at(130)));
+    assert_eq!(
+        watched.look(130, cordoned(0), false),
+        Reading::Write(ClockWrite::Remove)
+    );
+    assert_eq!(watched.start_after(500, cordoned(0)), (at(500), ClockSource::Gate));
+}
+
+#[rstest]
+#[case::while_cordoned(None)]
+#[case::across_a_short_uncordon(Some(20))]
+fn another_boot_ends_the_drain(#[case] uncordoned: Option<i64>) {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.boot = "boot-2";
+    if uncordoned.is_none() {
+        // Pods that block it even so get the full waits anew.
+        assert_eq!(watched.start_after(30, cordoned(0)), (at(30), ClockSource::Reboot));
+        assert!(watched.annotation.as_ref().unwrap().ended);
+    }
+    watched.look(40, None, false);
+    // However soon the next cordon comes, it is a new drain.
+    assert_eq!(watched.start_after(41, cordoned(41)), (at(41), ClockSource::Taint));
+    assert!(!watched.annotation.unwrap().ended);
+}
+
+#[rstest]
+#[case::not_known_then("", "boot-1")]
+#[case::not_known_now("boot-1", "")]
+fn a_boot_that_is_not_known_ends_nothing(#[case] then: &'static str, #[case] now: &'static str) {
+    let mut watched = Watched {
+        boot: then,
+        ..Watched::new()
+    };
+    watched.drains(0, cordoned(0));
+    watched.boot = now;
+    assert!(matches!(watched.look(10, cordoned(0), true), Reading::Running(_)));
+}
+
+#[rstest]
+#[case::seen_uncordoned(true)]
+#[case::not_seen_uncordoned(false)]
+fn a_node_left_without_blockers_ends_the_drain(#[case] seen_uncordoned: bool) {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.seen.drained = true;
+    if seen_uncordoned {
+        assert_eq!(watched.look(10, None, false), Reading::Write(ClockWrite::Remove));
+    }
+    assert_eq!(watched.start_after(12, cordoned(11)).0, at(11));
+}
+
+#[rstest]
+#[case::of_the_taint(Watched::new(), at(-3600))]
+#[case::not_before_the_upgrade(Watched::upgrading_since(-600), at(-600))]
+fn a_taint_that_turns_out_to_be_older_moves_the_start(#[case] mut watched: Watched, #[case] start: Timestamp) {
+    watched.drains(0, cordoned(0));
+    assert_eq!(watched.start_after(10, cordoned(-3600)).0, start);
+    assert!(
+        matches!(watched.look(11, cordoned(-3600), true), Reading::Running(_)),
+        "and is written once"
+    );
+}
+
+/// A start that was not read from the taint does not move with it.
+#[test]
+fn an_older_taint_does_not_move_a_start_at_the_gates() {
+    let mut watched = Watched::new();
+    watched.look(0, cordoned(0), false);
+    watched.drains(100, cordoned(0));
+    assert_eq!(watched.start_after(110, cordoned(-3600)), (at(100), ClockSource::Gate));
+}
+
+#[rstest]
+// Both changes in one look: the flap was shorter than the time since the re-cordon.
+#[case::seen_soon(false, cordoned(0), 110, at(0))]
+#[case::seen_late(false, cordoned(0), 100 + 120, at(100))]
+#[case::after_a_restart(true, cordoned(0), 110, at(100))]
+// A clock that began without a time covers no cordon that is younger than its start.
+#[case::no_time_before(true, WITHOUT_TIME, 110, at(100))]
+fn a_new_cordon_behind_our_back_is_a_new_drain_unless_it_was_a_flap(
+    #[case] restarted: bool,
+    #[case] before: Option<Cordon>,
+    #[case] seen: i64,
+    #[case] start: Timestamp,
+) {
+    let mut watched = Watched::new();
+    watched.drains(0, before);
+    if restarted {
+        watched.restart();
+    }
+    assert_eq!(watched.start_after(seen, cordoned(100)).0, start);
+}
+
+#[test]
+fn a_newer_upgrade_moves_the_start() {
+    let mut watched = Watched::upgrading_since(-600);
+    watched.drains(0, cordoned(-900));
+    watched.upgrade_since = Some(at(300));
+    assert_eq!(
+        watched.start_after(310, cordoned(-900)),
+        (at(300), ClockSource::Upgrade)
+    );
+    watched.upgrade_since = Some(at(200));
+    assert_eq!(
+        watched.start_after(320, cordoned(-900)),
+        (at(300), ClockSource::Upgrade),
+        "never back"
+    );
+}
+
+/// As if there were none: a clock that cannot be read is `None` here.
+#[test]
+fn a_clock_that_cannot_be_read_is_begun_anew_from_the_taint() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.annotation = None;
+    assert_eq!(watched.start_after(500, cordoned(0)), (at(0), ClockSource::Taint));
+}
+
+#[test]
+fn a_node_out_of_every_drain_needs_no_clock() {
+    let mut watched = Watched::new();
+    assert_eq!(watched.look(0, None, false), Reading::Stopped);
+    assert_eq!(watched.look(1, cordoned(0), false), Reading::Stopped);
+    assert_eq!(watched.annotation, None);
+}
