@@ -192,7 +192,13 @@ impl<'a> Planner<'a> {
         let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
         let mut seen = before.and(&sight, self.now);
         let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
-            Reading::Stopped => NodeStanding::Closed { gates },
+            Reading::Stopped => {
+                seen.drained = false;
+                if recorded.is_none() && details.annotations.contains_key(annotation::DRAIN_CLOCK) {
+                    self.write_clock(node, ClockWrite::Remove);
+                }
+                NodeStanding::Closed { gates }
+            }
             Reading::Interrupted(until) => {
                 self.wake.note(until);
                 NodeStanding::Closed { gates }
@@ -255,7 +261,7 @@ impl<'a> Planner<'a> {
             Ok(clock) => Some(clock),
             Err(error) => {
                 let text = format!(
-                    "annotation {} is not readable and is written anew: {error}",
+                    "annotation {} is not readable and does not count: {error}",
                     annotation::DRAIN_CLOCK
                 );
                 self.plan

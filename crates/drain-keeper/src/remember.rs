@@ -160,7 +160,7 @@ impl Remember {
                 self.pods.succeeded(&uid);
                 (Outcome::Sent, later(now, UNTIL_SEEN))
             }
-            Done::DryRun => (Outcome::Sent, later(now, DRY_RUN_SILENCE)),
+            Done::DryRun => (Outcome::NotSent, later(now, DRY_RUN_SILENCE)),
             Done::NotLeading => {
                 self.memory.attempts.remove(&uid);
                 return;
@@ -170,7 +170,7 @@ impl Remember {
                 self.pods.failed(uid.clone(), now, refusal.retry_after),
             ),
             Done::NamespaceTerminating => (Outcome::NamespaceTerminating, self.pods.failed(uid.clone(), now, None)),
-            Done::Outdated(_) => (Outcome::Sent, self.pods.failed(uid.clone(), now, None)),
+            Done::Outdated(_) => (Outcome::NotSent, self.pods.failed(uid.clone(), now, None)),
             Done::Failed(refusal) => (
                 Outcome::Failed(refusal.to_string()),
                 self.pods.failed(uid.clone(), now, refusal.retry_after()),

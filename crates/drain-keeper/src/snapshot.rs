@@ -83,6 +83,8 @@ pub struct Attempt {
 pub enum Outcome {
     /// On its way, or done and not yet seen through the watch.
     Sent,
+    /// Nothing was sent: what it rested on had changed, or this is a dry run.
+    NotSent,
     /// The server refused it for a budget.
     RefusedByBudget,
     /// The pod's namespace is being deleted.
@@ -97,8 +99,15 @@ impl Memory {
     pub fn attempt(&self, pod: &PodView, now: Timestamp) -> Option<&Attempt> {
         self.attempts.get(&pod.uid).filter(|attempt| {
             now < attempt.retry_at
-                && (attempt.outcome != Outcome::Sent || attempt.resource_version == pod.resource_version)
+                && (!matches!(attempt.outcome, Outcome::Sent | Outcome::NotSent)
+                    || attempt.resource_version == pod.resource_version)
         })
+    }
+
+    /// Whether the pod was asked to go, and the watch does not show it yet.
+    pub fn is_asked_to_go(&self, pod: &PodView, now: Timestamp) -> bool {
+        let is_sent = |attempt: &Attempt| attempt.outcome == Outcome::Sent;
+        pod.deletion.is_none() && self.attempt(pod, now).is_some_and(is_sent)
     }
 
     /// Whether the server once refused this pod's eviction for a budget.

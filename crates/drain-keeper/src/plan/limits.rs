@@ -56,7 +56,11 @@ impl<'a> Limits<'a> {
                 detail: format!("limits.forcedPerMinute: {} reached", policy.forced_per_minute),
             });
         }
-        let forced_since = later(clock.start, policy.waits_for(details, &self.snapshot.signals).time_out);
+        let waits = policy.waits_for(details, &self.snapshot.signals);
+        let first_wait = waits
+            .time_out
+            .min(waits.expected_drain.saturating_add(waits.budget_force));
+        let forced_since = later(clock.start, first_wait);
         // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
         let in_flight = pods
@@ -69,7 +73,12 @@ impl<'a> Limits<'a> {
                 Some(end.map_or(deletion.deadline, |end| end.min(deletion.deadline))),
             )
         });
-        if count + self.taken.get(&node.name).copied().unwrap_or(0) < policy.forced_per_node {
+        let not_seen_yet = pods
+            .iter()
+            .filter(|pod| self.snapshot.memory.is_asked_to_go(pod, self.now))
+            .count();
+        let taken = self.taken.get(&node.name).copied().unwrap_or(0);
+        if count + not_seen_yet + taken < policy.forced_per_node {
             return Ok(());
         }
         Err(Wait {

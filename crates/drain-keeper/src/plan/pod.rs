@@ -136,7 +136,7 @@ impl<'a> DrainOfNode<'a> {
                 until,
             };
             return match &attempt.outcome {
-                Outcome::Sent => blocked(reason, Next::Now { strategy: name, due }, String::new()),
+                Outcome::Sent | Outcome::NotSent => blocked(reason, Next::Now { strategy: name, due }, String::new()),
                 Outcome::RefusedByBudget => blocked(reason, held_back, String::new()),
                 Outcome::NamespaceTerminating => blocked(BlockerReason::NamespaceTerminating, held_back, String::new()),
                 Outcome::Failed(error) => blocked(BlockerReason::Retrying, held_back, error.clone()),

@@ -1,1 +1,12 @@
+//! The decision as tables: a world is written as the API's own objects, projected as in production, and planned for.
 
+mod budgets;
+mod failed_drain;
+mod gates;
+mod limits;
+mod opt_out;
+mod properties;
+mod turns;
+mod unreachable;
+mod waits;
+mod world;

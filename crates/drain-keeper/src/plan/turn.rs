@@ -91,20 +91,27 @@ fn is_status_current(budget: &BudgetView) -> bool {
 pub struct Turns {
     evidence: BTreeMap<BudgetKey, Evidence>,
     spacing: SignedDuration,
-    /// Budgets that a pod of this pass already acts on, with how many disruptions their status still allows.
+    /// How many pods of a budget go in this pass, or went and are not seen to yet.
     taken: BTreeMap<BudgetKey, i32>,
     now: Timestamp,
 }
 
 impl Turns {
-    /// No turn taken yet.
+    /// No turn taken but those of pods that were asked to go and are not seen to yet.
     pub fn new(snapshot: &Snapshot, spacing: SignedDuration, now: Timestamp) -> Self {
-        Self {
+        let mut turns = Self {
             evidence: evidence(snapshot),
             spacing,
             taken: BTreeMap::new(),
             now,
+        };
+        let asked = |pod: &&Arc<PodView>| !pod.skips_budgets() && snapshot.memory.is_asked_to_go(pod, now);
+        for pod in watched_pods(snapshot).filter(asked) {
+            for budget in snapshot.budgets.matching(pod) {
+                turns.count(&budget.key);
+            }
         }
+        turns
     }
 
     /// Takes the turn of all budgets of the candidate, if it is due to each.
@@ -131,9 +138,13 @@ impl Turns {
             }
         }
         for budget in &candidate.budgets {
-            *self.taken.entry(budget.key.clone()).or_insert(0) += 1;
+            self.count(&budget.key);
         }
         Ok(())
+    }
+
+    fn count(&mut self, budget: &BudgetKey) {
+        *self.taken.entry(budget.clone()).or_insert(0) += 1;
     }
 
     /// Whether the eviction would pass within the budget.

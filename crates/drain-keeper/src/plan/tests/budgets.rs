@@ -1,0 +1,198 @@
+//! Budgets: which cover a pod, which are never overridden, which are held.
+
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::hold::Holder;
+use nodeward_core::strategy::StrategyName;
+use nodeward_core::verdict::Next;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, budget, finalizers, minute, not_ready, pod, terminating, with};
+
+use StrategyName::{Delete, PdbDelete};
+
+#[rstest]
+#[case::room(json!({}), BlockerReason::AwaitingEviction, json!({ "disruptionsAllowed": 1 }))]
+#[case::exhausted(json!({}), BlockerReason::BudgetExhausted, json!({ "disruptionsAllowed": 0 }))]
+// Room is read from the status, which must be of the present spec.
+#[case::status_behind(json!({}), BlockerReason::BudgetExhausted, json!({ "disruptionsAllowed": 1, "observedGeneration": 0 }))]
+#[case::negative(json!({}), BlockerReason::BudgetExhausted, json!({ "disruptionsAllowed": -1 }))]
+#[case::unready_in_a_healthy_budget(not_ready(), BlockerReason::AwaitingEviction, json!({ "disruptionsAllowed": 0 }))]
+#[case::unready_in_an_unhealthy_budget(
+    not_ready(), BlockerReason::BudgetExhausted, json!({ "disruptionsAllowed": 0, "currentHealthy": 1 })
+)]
+#[case::pending_is_not_asked(
+    json!({ "status": { "phase": "Pending" } }), BlockerReason::AwaitingEviction, json!({ "disruptionsAllowed": 0 })
+)]
+fn room_is_what_the_eviction_handler_reads(#[case] patch: Value, #[case] reason: BlockerReason, #[case] status: Value) {
+    let world = World::draining()
+        .pod(with(pod("p"), patch))
+        .budget(with(budget("web", 0), json!({ "status": status })));
+    let plan = world.at(1);
+    assert_eq!(plan.reason("p"), Some(reason));
+    assert_eq!(
+        plan.next("p"),
+        Next::At {
+            strategy: PdbDelete,
+            due: minute(68)
+        },
+        "covered, whatever the room"
+    );
+    assert_eq!(plan.blocker("p").unwrap().budgets.len(), 1);
+}
+
+#[rstest]
+#[case::same_namespace(json!({}), PdbDelete)]
+#[case::another_namespace(json!({ "metadata": { "namespace": "other" } }), Delete)]
+#[case::one_label_of_two(json!({ "spec": { "selector": { "matchLabels": { "tier": "front" } } } }), Delete)]
+#[case::expressions_alone(
+    json!({ "spec": { "selector": { "matchLabels": null, "matchExpressions": [{ "key": "app", "operator": "Exists" }] } } }),
+    PdbDelete
+)]
+#[case::everything(json!({ "spec": { "selector": { "matchLabels": null } } }), PdbDelete)]
+#[case::nothing(json!({ "spec": { "selector": null } }), Delete)]
+fn a_budget_covers_what_its_whole_selector_matches_in_its_namespace(
+    #[case] patch: Value,
+    #[case] strategy: StrategyName,
+) {
+    let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), patch));
+    let due = if strategy == Delete { 45 } else { 68 };
+    assert_eq!(
+        world.at(1).next("p"),
+        Next::At {
+            strategy,
+            due: minute(due)
+        }
+    );
+    let early = world.at(45).strategy();
+    assert_eq!(
+        early,
+        (strategy == Delete).then_some(Delete),
+        "a covered pod is left alone at the others' deadline"
+    );
+}
+
+#[rstest]
+#[case::labelled(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "never" } } }), BlockerReason::BudgetNeverForced)]
+#[case::of_rooks_owner(
+    json!({ "metadata": { "ownerReferences": [{ "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "c", "uid": "c" }] } }),
+    BlockerReason::CephBudget
+)]
+#[case::with_rooks_labels(json!({ "metadata": { "labels": { "app": "rook-ceph-osd" } } }), BlockerReason::CephBudget)]
+fn some_budgets_are_never_overridden_by_any_strategy(
+    #[case] patch: Value,
+    #[case] reason: BlockerReason,
+    #[values(json!({}), terminating(30, 1), with(terminating(30, 1), finalizers(&["a.io/x"])))] state: Value,
+    #[values(0, 1)] room: i32,
+    #[values(false, true)] beside_another: bool,
+) {
+    let world = World::draining()
+        .pod(with(pod("p"), state))
+        .budget(with(budget("web", room), patch))
+        .budgets(beside_another.then(|| budget("another", 1)));
+    let plan = world.at(10_000);
+    assert_eq!(
+        (plan.strategy(), plan.reason("p"), plan.next("p")),
+        (None, Some(reason), Next::Nothing)
+    );
+    assert!(plan.has_failed());
+}
+
+#[rstest]
+#[case::of_another_value(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Never" } } }))]
+#[case::in_an_annotation(json!({ "metadata": { "annotations": { "nodeward.dev/force-drain": "never" } } }))]
+fn only_the_label_with_its_very_value_protects_a_budget(#[case] patch: Value) {
+    let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), patch));
+    assert_eq!(world.at(68).strategy(), Some(PdbDelete));
+}
+
+#[rstest]
+#[case::another_node(Holder::Node("n2".into()), true)]
+#[case::its_own_node(Holder::Node("n1".into()), false)]
+#[case::an_owner(Holder::Owner("migration".to_owned()), true)]
+fn a_held_budget_is_reported_not_forced(
+    #[case] holder: Holder,
+    #[case] stands: bool,
+    #[values(json!({}), terminating(30, 1), with(terminating(30, 1), finalizers(&["a.io/x"])))] state: Value,
+) {
+    let world = World::draining()
+        .pod(with(pod("p"), state))
+        .budget(budget("web", 0))
+        .held("web", holder, None);
+    let plan = world.at(10_000);
+    assert_eq!(plan.strategy().is_none(), stands);
+    if stands {
+        assert_eq!(plan.reason("p"), Some(BlockerReason::BudgetHeld));
+        assert!(plan.blocker("p").unwrap().detail.starts_with("held by"));
+        assert!(plan.has_failed(), "a held pod is not pending");
+    }
+}
+
+#[test]
+fn a_hold_ends_at_its_own_limit() {
+    let world = World::draining().pod(pod("p")).budget(budget("web", 0)).held(
+        "web",
+        Holder::Owner("migration".to_owned()),
+        Some(minute(100)),
+    );
+    let plan = world.at(80);
+    assert_eq!(
+        plan.next("p"),
+        Next::HeldBack {
+            strategy: PdbDelete,
+            due: minute(68),
+            until: Some(minute(100))
+        }
+    );
+    assert_eq!((plan.requeue_at, world.at(99).strategy()), (Some(minute(100)), None));
+    let mut world = world;
+    world.memory.held_back = plan.held_back;
+    let free = world.at(100);
+    assert!(free.acts()[0].was_held_back, "late by intent");
+}
+
+/// A hold that ends before the deadline changes nothing but what is said.
+#[test]
+fn a_hold_before_the_deadline_is_named_with_the_deadline() {
+    let world = World::draining().pod(pod("p")).budget(budget("web", 0)).held(
+        "web",
+        Holder::Node("n2".into()),
+        Some(minute(20)),
+    );
+    let plan = world.at(10);
+    assert_eq!(
+        plan.next("p"),
+        Next::HeldBack {
+            strategy: PdbDelete,
+            due: minute(68),
+            until: Some(minute(68))
+        }
+    );
+    assert_eq!((plan.requeue_at, plan.held_back.len()), (Some(minute(68)), 0));
+    assert_eq!(world.at(20).reason("p"), Some(BlockerReason::BudgetExhausted));
+}
+
+#[test]
+fn a_hold_on_another_budget_is_no_concern() {
+    let world =
+        World::draining()
+            .pod(pod("p"))
+            .budgets([budget("web", 0)])
+            .held("db", Holder::Owner(String::new()), None);
+    assert_eq!(world.at(68).strategy(), Some(PdbDelete));
+}
+
+/// The eviction API answers 500 every time: known from our own count, and treated as refused.
+#[test]
+fn several_budgets_on_one_pod_are_named_and_overridden_in_time() {
+    let world = World::draining()
+        .pod(pod("p"))
+        .budgets([budget("web", 1), budget("all", 1)]);
+    let plan = world.at(1);
+    assert_eq!(plan.reason("p"), Some(BlockerReason::MisconfiguredPDB));
+    assert_eq!(plan.blocker("p").unwrap().budgets.len(), 2);
+    assert_eq!(
+        (world.at(67).strategy(), world.at(68).strategy()),
+        (None, Some(PdbDelete))
+    );
+}

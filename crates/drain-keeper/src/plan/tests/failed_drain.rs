@@ -1,0 +1,117 @@
+//! When a drain has failed.
+
+use jiff::SignedDuration;
+use nodeward_core::strategy::StrategyName;
+use nodeward_core::verdict::Next;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, budget, minute, pod, terminating, upgrade_config, with};
+use crate::plan::Plan;
+use crate::snapshot::Outcome;
+
+/// The plan for the world in which the server fails every attempt at these pods.
+fn refused(world: &World, pods: &[&str], minutes: i64) -> Plan {
+    let mut world = world.clone();
+    for pod in pods {
+        world = world.attempted(pod, Outcome::Failed("boom".to_owned()), minute(minutes));
+    }
+    world.at(minutes)
+}
+
+fn assert_fails_at(world: &World, pods: &[&str], minutes: i64) {
+    let mut early = world.clone();
+    let before = minute(minutes) - SignedDuration::from_secs(1);
+    for pod in pods {
+        early = early.attempted(pod, Outcome::Failed("boom".to_owned()), minute(minutes));
+    }
+    let plan = early.plan(before);
+    assert!(!plan.has_failed());
+    assert!(plan.requeue_at <= Some(minute(minutes)) && plan.requeue_at.is_some());
+    assert!(refused(world, pods, minutes).has_failed());
+}
+
+fn uncovered(name: &str) -> Value {
+    with(pod(name), json!({ "metadata": { "labels": null } }))
+}
+
+#[test]
+fn a_drain_fails_when_the_last_due_wait_and_the_expected_time_have_passed() {
+    assert_fails_at(&World::draining().pod(uncovered("p")), &["p"], 53);
+    assert_fails_at(&World::draining().pod(pod("p")).budget(budget("web", 0)), &["p"], 76);
+}
+
+/// A sort that reads the unsorted slice takes the first wait for the last one.
+#[rstest]
+#[case(&["a", "b"])]
+#[case(&["b", "a"])]
+fn of_several_waits_the_last_counts_in_whatever_order_the_pods_come(#[case] order: &[&str]) {
+    let of = |name: &str| if name == "a" { pod(name) } else { uncovered(name) };
+    let world = World::draining()
+        .pods(order.iter().map(|name| of(name)))
+        .budget(budget("web", 0));
+    assert!(
+        !refused(&world, &["b"], 60).has_failed(),
+        "the covered one's time is still to come"
+    );
+    assert_fails_at(&world, &["a", "b"], 76);
+}
+
+#[test]
+fn a_drain_fails_after_the_timeout_at_the_earliest() {
+    let world = World::openshift()
+        .upgrade_configs([upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": 0 } }))])
+        .pod(pod("p"))
+        .budget(budget("web", 0));
+    assert_fails_at(&world, &["p"], 45);
+}
+
+#[test]
+fn a_pod_created_later_moves_the_failure() {
+    let late = with(
+        uncovered("p"),
+        json!({ "metadata": { "creationTimestamp": minute(30).to_string() } }),
+    );
+    assert_fails_at(&World::draining().pod(late), &["p"], 83);
+}
+
+#[test]
+fn while_a_strategys_time_is_still_to_come_no_drain_has_failed() {
+    let opted_out = with(
+        uncovered("o"),
+        json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }),
+    );
+    let world = World::draining().pods([opted_out, pod("p")]).budget(budget("web", 0));
+    assert!(!world.at(67).has_failed());
+    // Its delete was asked for, and now its grace runs.
+    let going = World::draining()
+        .pod(with(pod("p"), terminating(500, 420)))
+        .budget(budget("web", 0));
+    assert!(matches!(
+        going.at(499).next("p"),
+        Next::At {
+            strategy: StrategyName::PdbStuckTerminating,
+            ..
+        }
+    ));
+    assert!(!going.at(499).has_failed());
+}
+
+#[rstest]
+#[case::opted_out(json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }))]
+#[case::unmanaged(json!({ "metadata": { "ownerReferences": null } }))]
+#[case::ignored_namespace(json!({ "metadata": { "namespace": "ignored" } }))]
+#[case::protected_finalizer(with(terminating(30, 1), json!({ "metadata": { "finalizers": ["foregroundDeletion"] } })))]
+fn a_blocker_that_nothing_is_done_about_fails_the_drain_after_the_timeout(#[case] patch: Value) {
+    let world = World::draining()
+        .also("nodeDrain: {ignoredNamespacePatterns: [ignored]}")
+        .pod(with(uncovered("p"), patch));
+    assert_fails_at(&world, &[], 45);
+}
+
+#[test]
+fn without_blockers_no_drain_fails() {
+    let plan = World::draining().at(10_000);
+    assert!(!plan.has_failed() && plan.verdict("n1").blockers.is_empty());
+    assert_eq!(plan.requeue_at, None, "nothing is left to wait for");
+}

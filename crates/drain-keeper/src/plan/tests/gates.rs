@@ -1,0 +1,379 @@
+//! Which nodes are acted on, and when their clock starts.
+
+use jiff::SignedDuration;
+use nodeward_api::drain_clock::ClockSource;
+use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_core::signal::KindState;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{
+    World, budget, cordon, machine_config_pool, minute, node, objects, pod, second, upgrade_config, with,
+};
+use crate::clock::{ClockWrite, Seen};
+use crate::snapshot::PendingWrite;
+
+const UPGRADE_CONFIG: (&str, &str) = ("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig");
+const MACHINE_CONFIG: &str = "machineconfiguration.openshift.io";
+
+/// Labels and annotations under `metadata`.
+fn labels(labels: Value) -> Value {
+    json!({ "metadata": { "labels": labels } })
+}
+
+fn annotations(annotations: Value) -> Value {
+    json!({ "metadata": { "annotations": annotations } })
+}
+
+/// Nothing is done on a node with a closed gate, its pods are not watched, and no drain of it is said to have failed.
+fn assert_left_alone(world: &World, reason: GateReason) {
+    let plan = world.clone().pod(pod("p")).at(10_000);
+    assert_eq!((plan.gate(), plan.acted().len(), plan.has_failed()), (reason, 0, false));
+    assert!(!plan.watch_pods.contains(&"n1".into()));
+}
+
+#[rstest]
+#[case::open(json!({}), GateReason::Open)]
+#[case::control_plane(labels(json!({ "node-role.kubernetes.io/control-plane": "" })), GateReason::ControlPlane)]
+#[case::master(labels(json!({ "node-role.kubernetes.io/master": "" })), GateReason::ControlPlane)]
+#[case::master_and_worker(
+    labels(json!({ "node-role.kubernetes.io/master": "", "node-role.kubernetes.io/worker": "" })),
+    GateReason::ControlPlane
+)]
+#[case::no_taint_yet(json!({ "spec": { "taints": null } }), GateReason::CordonTaintMissing)]
+#[case::taint_of_another_effect(
+    json!({ "spec": { "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoExecute" }] } }),
+    GateReason::CordonTaintMissing
+)]
+// A taint of another tool's cordon is none unless its preset is configured.
+#[case::karpenters_taint(
+    json!({ "spec": { "taints": [{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }] } }),
+    GateReason::CordonTaintMissing
+)]
+fn only_cordoned_nodes_in_scope_are_acted_on(#[case] patch: Value, #[case] reason: GateReason) {
+    let world = World::draining().node_with(patch);
+    if reason == GateReason::Open {
+        assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);
+    } else {
+        assert_left_alone(&world, reason);
+    }
+}
+
+#[test]
+fn a_taint_alone_is_no_cordon_and_a_node_that_is_not_cordoned_has_no_verdict() {
+    let world = World::draining()
+        .node_with(json!({ "spec": { "unschedulable": false } }))
+        .pod(pod("p"));
+    let plan = world.at(10_000);
+    assert!(plan.verdicts.is_empty() && plan.acted().is_empty() && plan.watch_pods.is_empty());
+}
+
+#[rstest]
+#[case("{pool: blue}", json!({ "pool": "blue" }), true)]
+#[case("{pool: blue}", json!({ "pool": "red" }), false)]
+#[case("{matchExpressions: [{key: pool, operator: NotIn, values: [red]}]}", json!({ "pool": "red" }), false)]
+#[case("{matchExpressions: [{key: pool, operator: NotIn, values: [red]}]}", json!({}), true)]
+#[case("{matchLabels: {pool: blue}}", json!({ "pool": "blue" }), true)]
+fn the_selector_decides_which_nodes_are_in_scope(
+    #[case] selector: &str,
+    #[case] node_labels: Value,
+    #[case] selected: bool,
+) {
+    let world = World::draining()
+        .also(&format!("nodeSelector: {selector}"))
+        .node_with(labels(node_labels));
+    if selected {
+        assert_eq!(world.at(1).gate(), GateReason::Open);
+    } else {
+        assert_left_alone(&world, GateReason::NotSelected);
+    }
+}
+
+/// Karpenter never sets `unschedulable`.
+#[test]
+fn a_presets_drain_taint_cordons_without_unschedulable() {
+    let taint = json!({ "key": "karpenter.sh/disrupted", "effect": "NoSchedule", "timeAdded": minute(0).to_string() });
+    let world = World::draining()
+        .config("upgradeSignal: {preset: karpenter}")
+        .node_with(json!({ "spec": { "unschedulable": null, "taints": [taint] } }))
+        .pod(pod("p"));
+    assert_eq!((world.at(44).acted().len(), world.at(45).acted()), (0, vec!["p"]));
+}
+
+#[rstest]
+#[case::upgrading(World::openshift(), GateReason::Open)]
+#[case::no_upgrade_config(World::openshift().upgrade_configs([]), GateReason::NotUpgrading)]
+#[case::upgrade_done(
+    World::openshift().upgrade_configs([upgrade_config(json!({ "status": { "history": [{ "version": "4.20.1", "phase": "Upgraded" }] } }))]),
+    GateReason::NotUpgrading
+)]
+#[case::another_version_upgrades(
+    World::openshift().upgrade_configs([upgrade_config(json!({ "status": { "history": [{ "version": "4.19.9", "phase": "Upgrading" }] } }))]),
+    GateReason::NotUpgrading
+)]
+#[case::own_pool_done(World::openshift().pools([machine_config_pool("worker", 3, 3)]), GateReason::NotUpgrading)]
+#[case::only_another_pool_upgrades(
+    World::openshift().pools([machine_config_pool("worker", 3, 3), machine_config_pool("infra", 3, 1)]),
+    GateReason::NotUpgrading
+)]
+#[case::no_pool(World::openshift().pools([]), GateReason::NotUpgrading)]
+#[case::kind_absent(World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Absent), GateReason::NotUpgrading)]
+#[case::kind_forbidden(
+    World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Forbidden("no".to_owned())),
+    GateReason::UpgradeUnknown
+)]
+#[case::kind_syncing(World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Syncing), GateReason::UpgradeUnknown)]
+#[case::nonsense(World::openshift().upgrade_configs([json!({ "spec": 7, "status": [] })]), GateReason::UpgradeUnknown)]
+fn an_upgrade_must_concern_the_nodes_own_pool(#[case] world: World, #[case] reason: GateReason) {
+    if reason == GateReason::Open {
+        assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);
+    } else {
+        assert_left_alone(&world, reason);
+    }
+}
+
+/// Nothing is ever forced by default where there is no OpenShift.
+#[test]
+fn without_a_configured_signal_nothing_is_forced_outside_openshift() {
+    let world = World::draining()
+        .config("")
+        .signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Absent)
+        .signal(
+            "machineconfiguration.openshift.io/v1",
+            "MachineConfigPool",
+            KindState::Absent,
+        );
+    assert_left_alone(&world, GateReason::NotUpgrading);
+}
+
+#[rstest]
+#[case::true_for_one_of_two("Upgrading", GateReason::Open, 0)]
+#[case::false_for_all("Done", GateReason::NotUpgrading, 0)]
+fn an_expression_over_objects_is_a_signal(#[case] phase: &str, #[case] reason: GateReason, #[case] oddities: usize) {
+    let plan = with_resource_signal(json!({ "status": { "phase": phase } })).at(1);
+    assert_eq!((plan.gate(), plan.oddities.len()), (reason, oddities));
+}
+
+/// An error or a missing field is *unknown*: never upgrading, and reported.
+#[test]
+fn a_missing_field_never_counts_as_upgrading_and_is_reported_under_one_key() {
+    let world = with_resource_signal(json!({}));
+    let (one, two) = (world.at(1), world.at(2));
+    assert_eq!((one.gate(), one.oddities.len()), (GateReason::UpgradeUnknown, 1));
+    assert_eq!(one.oddities, two.oddities);
+}
+
+fn with_resource_signal(fleet: Value) -> World {
+    let done = json!({ "metadata": { "name": "a" }, "status": { "phase": "Done" } });
+    let fleet = with(json!({ "metadata": { "name": "b" } }), fleet);
+    World::draining()
+        .config(
+            "{countsAsDrain: all, upgradeSignal: {resource: {apiVersion: example.com/v1, kind: Fleet, \
+             when: \"object.status.phase == 'Upgrading'\"}}}",
+        )
+        .signal("example.com/v1", "Fleet", objects([done, fleet]))
+}
+
+#[rstest]
+#[case::asked_to_drain(json!({ "desiredDrain": "drain-abc" }), true)]
+#[case::drain_done(json!({ "desiredDrain": "drain-abc", "lastAppliedDrain": "drain-abc" }), false)]
+#[case::another_drain_done(json!({ "desiredDrain": "drain-abc", "lastAppliedDrain": "uncordon-xyz" }), true)]
+#[case::asked_to_uncordon(json!({ "desiredDrain": "uncordon-abc", "state": "Working" }), false)]
+#[case::working(json!({ "desiredDrain": null, "state": "Working" }), true)]
+// After an hour of failed drain, before the deadline of budgets.
+#[case::degraded(json!({ "desiredDrain": null, "state": "Degraded" }), true)]
+#[case::done(json!({ "desiredDrain": null, "state": "Done" }), false)]
+#[case::parked(json!({ "desiredDrain": null }), false)]
+fn a_parked_node_is_left_alone(#[case] marks: Value, #[case] drains: bool) {
+    let marks: serde_json::Map<String, Value> = marks
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| (format!("{MACHINE_CONFIG}/{key}"), value.clone()))
+        .collect();
+    let world = World::openshift().node_with(annotations(Value::Object(marks)));
+    if drains {
+        assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);
+    } else {
+        assert_left_alone(&world, GateReason::NotDraining);
+    }
+}
+
+#[rstest]
+#[case::annotation("{annotation: a.io/draining}", annotations(json!({ "a.io/draining": "" })))]
+#[case::label("{label: {key: drain, value: 'yes'}}", labels(json!({ "drain": "yes" })))]
+#[case::taint(
+    "{taint: a.io/draining}",
+    json!({ "spec": { "taints": [cordon(0), { "key": "a.io/draining", "effect": "NoSchedule" }] } })
+)]
+fn elsewhere_a_mark_of_the_users_choice_counts_as_drain(#[case] mark: &str, #[case] patch: Value) {
+    let world = World::draining().config(&format!("{{upgradeSignal: always, countsAsDrain: {mark}}}"));
+    assert_left_alone(&world, GateReason::NotDraining);
+    assert_eq!(world.node_with(patch).at(1).gate(), GateReason::Open);
+}
+
+#[test]
+fn a_node_under_remediation_is_not_acted_on_while_its_clock_runs() {
+    let mut world = World::draining().pod(pod("p"));
+    world.remediations.insert("n1".into());
+    let plan = world.at(10_000);
+    assert_eq!(
+        (plan.gate(), plan.acted().len(), plan.has_failed()),
+        (GateReason::UnderRemediation, 0, false)
+    );
+    assert_eq!(plan.verdict("n1").since, Some(minute(0)));
+    world.remediations.clear();
+    assert_eq!(world.at(10_000).acted(), ["p"], "the clock went on");
+}
+
+/// Absent from a cache that has not synced is not absent.
+#[test]
+fn a_node_gets_no_action_until_its_pods_are_listed_and_others_do_not_wait_for_it() {
+    let world = World::draining()
+        .node(node("n2"))
+        .pods([pod("p"), with(pod("q"), json!({ "spec": { "nodeName": "n2" } }))])
+        .syncing("n1");
+    let plan = world.at(45);
+    assert_eq!((plan.gate(), plan.acted()), (GateReason::PodsSyncing, vec!["q"]));
+    assert_eq!(plan.watch_pods, ["n1".into(), "n2".into()].into());
+}
+
+#[test]
+fn disabled_strategies_are_explained_and_the_drain_fails_after_the_timeout() {
+    let world = World::draining()
+        .also("nodeDrain: {disableDrainStrategies: true}")
+        .pods([pod("p"), with(pod("q"), super::world::terminating(30, 1))])
+        .budget(budget("web", 0));
+    let early = world.plan(minute(45) - SignedDuration::from_secs(1));
+    assert_eq!((early.has_failed(), early.requeue_at), (false, Some(minute(45))));
+    let late = world.at(45);
+    assert_eq!((late.gate(), late.has_failed()), (GateReason::Open, true));
+    assert_eq!(late.reason("p"), Some(BlockerReason::BudgetExhausted));
+    assert_eq!(late.reason("q"), Some(BlockerReason::StuckTerminating));
+    assert!(
+        late.blocker("p")
+            .unwrap()
+            .to_string()
+            .contains("strategies are disabled")
+    );
+    assert!(world.at(10_000).acted().is_empty());
+    assert!(late.watch_pods.contains(&"n1".into()));
+}
+
+/// A node without the annotation: nothing is done before its clock stands there.
+fn fresh(patch: Value) -> World {
+    let without = json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": null } } });
+    World::draining().node_with(without).node_with(patch).pod(pod("p"))
+}
+
+#[rstest]
+#[case::cordoned_long_ago(cordon(-120), minute(-120), ClockSource::Taint)]
+#[case::without_a_time(json!({ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }), minute(5), ClockSource::FirstSeen)]
+fn a_drain_begins_with_its_clock_in_the_annotation(
+    #[case] taint: Value,
+    #[case] start: jiff::Timestamp,
+    #[case] from: ClockSource,
+) {
+    let plan = fresh(json!({ "spec": { "taints": [taint] } })).at(5);
+    let clock = plan.clock_set();
+    assert_eq!(
+        (clock.start, clock.from, clock.boot_id.as_str()),
+        (start, from, "boot-1")
+    );
+    assert_eq!((plan.gate(), plan.acted().len()), (GateReason::ClockStarting, 0));
+    assert!(plan.watch_pods.contains(&"n1".into()));
+}
+
+#[test]
+fn a_drain_that_the_upgrade_found_cordoned_begins_with_the_upgrade() {
+    let config = upgrade_config(json!({ "status": { "history": [
+        { "version": "4.20.1", "phase": "Upgrading", "startTime": minute(30).to_string() },
+    ] } }));
+    let plan = World::openshift()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": null })))
+        .upgrade_configs([config])
+        .at(40);
+    assert_eq!(
+        (plan.clock_set().start, plan.clock_set().from),
+        (minute(30), ClockSource::Upgrade)
+    );
+}
+
+/// Gates 3 and 5 opening start the clock of a node that was seen cordoned before.
+#[test]
+fn a_node_that_was_seen_parked_begins_when_its_gates_open() {
+    let mut world = World::openshift()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": null })))
+        .pools([machine_config_pool("worker", 3, 3)]);
+    world.memory.seen = world.at(10).seen;
+    let plan = world.pools([machine_config_pool("worker", 3, 2)]).at(20);
+    assert_eq!(
+        (plan.clock_set().start, plan.clock_set().from),
+        (minute(20), ClockSource::Gate)
+    );
+}
+
+#[test]
+fn a_write_that_has_not_come_back_is_not_repeated_before_its_time() {
+    let mut world = fresh(json!({}));
+    let plan = world.at(1);
+    let write = ClockWrite::Set(plan.clock_set().clone());
+    world.memory.clock_writes.insert(
+        "n1".into(),
+        PendingWrite {
+            write,
+            until: minute(2),
+        },
+    );
+    let waiting = world.at(1);
+    assert_eq!((waiting.clock_writes().len(), waiting.requeue_at), (0, Some(minute(2))));
+    assert_eq!(world.at(2).clock_writes().len(), 1);
+}
+
+#[test]
+fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
+    let world = World::draining()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": "soon" })))
+        .pod(pod("p"));
+    let plan = world.at(10_000);
+    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(0), 0));
+    assert_eq!(plan.oddities.len(), 1);
+    let parked = world
+        .node_with(json!({ "spec": { "unschedulable": false, "taints": null } }))
+        .at(10_000);
+    assert_eq!(parked.clock_writes(), [&ClockWrite::Remove], "it is not left behind");
+}
+
+/// What was seen of a drain that ended says nothing of the next.
+#[test]
+fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
+    let mut world = World::draining();
+    world.memory.seen = world.at(10).seen;
+    assert!(world.memory.seen[&"n1".into()].drained);
+    let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
+    let plan = uncordoned.at(11);
+    assert_eq!(plan.clock_writes(), [&ClockWrite::Remove]);
+    let mut parked = fresh(json!({})).config("{upgradeSignal: always, countsAsDrain: {annotation: a.io/draining}}");
+    parked.memory.seen.insert(
+        "n1".into(),
+        Seen {
+            drained: true,
+            ..Seen::default()
+        },
+    );
+    assert!(!parked.at(12).seen[&"n1".into()].drained);
+}
+
+#[test]
+fn an_uncordon_is_recorded_and_the_node_looked_at_again_when_it_is_forgotten() {
+    let mut world = World::draining().pod(pod("p"));
+    world.memory.seen = world.at(10).seen;
+    let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
+    let plan = uncordoned.plan(second(601));
+    assert_eq!(plan.clock_set().uncordoned_at, Some(second(601)));
+    let recorded = uncordoned.node_with(annotations(
+        json!({ "nodeward.dev/drain-clock": plan.clock_set().to_string() }),
+    ));
+    assert_eq!(recorded.plan(second(602)).requeue_at, Some(second(721)));
+    assert_eq!(recorded.plan(second(721)).clock_writes(), [&ClockWrite::Remove]);
+}

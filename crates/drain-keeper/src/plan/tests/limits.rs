@@ -1,0 +1,154 @@
+//! Limits a node and a minute.
+
+use jiff::SignedDuration;
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::verdict::Next;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, budget, minute, node, pod, second, terminating, upgrade_config, with};
+use crate::snapshot::Outcome;
+
+fn pods(count: usize) -> impl Iterator<Item = Value> {
+    (0..count).map(|index| pod(&format!("p{index}")))
+}
+
+fn on(node: &str) -> Value {
+    json!({ "spec": { "nodeName": node } })
+}
+
+#[test]
+fn so_many_pods_of_a_node_are_forced_at_once() {
+    let world = World::draining().pods(pods(7));
+    let plan = world.at(45);
+    assert_eq!(plan.acted(), ["p0", "p1", "p2", "p3", "p4"]);
+    for held in ["p5", "p6"] {
+        assert_eq!(plan.reason(held), Some(BlockerReason::LimitReached));
+        assert!(plan.blocker(held).unwrap().detail.contains("forcedPerNode"));
+        assert!(plan.held_back.contains(&held.into()));
+    }
+    assert!(!plan.has_failed());
+    assert!(world.at(10_000).has_failed(), "a capped pod is not pending");
+    assert_eq!(
+        World::draining()
+            .also("limits: {forcedPerNode: 2}")
+            .pods(pods(7))
+            .at(45)
+            .acted()
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn each_node_has_a_limit_of_its_own() {
+    let other = (0..7).map(|index| with(pod(&format!("q{index}")), on("n2")));
+    assert_eq!(
+        World::draining()
+            .node(node("n2"))
+            .pods(pods(7))
+            .pods(other)
+            .at(45)
+            .acted()
+            .len(),
+        10
+    );
+}
+
+#[rstest]
+// Asked for after the first strategy fell due: forced, whoever asked.
+#[case::on_their_way(terminating(60, 12), 3)]
+// Asked for before: the drain's own pace.
+#[case::the_drainers_own(terminating(60, 20), 5)]
+// Beyond their grace: stuck, no longer in flight.
+#[case::stuck(terminating(49, 3), 5)]
+fn pods_on_their_way_out_count(#[case] state: Value, #[case] allowed: usize) {
+    let going = (0..2).map(|index| {
+        with(
+            with(pod(&format!("a{index}")), state.clone()),
+            json!({ "spec": { "nodeName": "n1" } }),
+        )
+    });
+    let plan = World::draining().pods(going).pods(pods(7)).at(50);
+    let acted = plan.acted().into_iter().filter(|name| name.starts_with('p')).count();
+    let stuck = plan.acted().len() - acted;
+    assert_eq!(acted + stuck, allowed, "{:?}", plan.acted());
+}
+
+#[test]
+fn a_slot_is_waited_for_until_the_first_grace_ends() {
+    let going = (0..5).map(|index| with(pod(&format!("a{index}")), terminating(60 + index, 10)));
+    let plan = World::draining().pods(going).pod(pod("p")).at(52);
+    assert_eq!(
+        plan.next("p"),
+        Next::HeldBack {
+            strategy: nodeward_core::strategy::StrategyName::Delete,
+            due: minute(45),
+            until: Some(minute(60))
+        }
+    );
+    assert_eq!(plan.requeue_at, Some(minute(60)));
+}
+
+/// Between the answer and the watch nothing shows that a pod goes.
+#[test]
+fn pods_that_were_asked_to_go_count_before_the_watch_shows_it() {
+    let now = minute(45);
+    let mut world = World::draining().pods(pods(7));
+    for name in ["p0", "p1", "p2", "p3", "p4"] {
+        world = world.attempted(name, Outcome::Sent, now);
+    }
+    assert!(world.plan(now).acted().is_empty());
+    // Nothing came of these.
+    let mut world = World::draining().pods(pods(7));
+    for name in ["p0", "p1", "p2", "p3", "p4"] {
+        world = world.attempted(name, Outcome::NotSent, now);
+    }
+    assert_eq!(world.plan(now).acted(), ["p5", "p6"]);
+}
+
+/// `PDBForceDrainTimeout: 0` makes covered pods fall due before the others.
+#[test]
+fn forced_pods_count_where_budgets_are_forced_before_the_timeout() {
+    let going = (0..5).map(|index| with(pod(&format!("a{index}")), terminating(60, 50)));
+    let world = World::openshift()
+        .upgrade_configs([upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": 0 } }))])
+        .pods(going)
+        .pod(with(pod("p"), json!({ "metadata": { "namespace": "other" } })))
+        .budget(with(budget("all", 0), json!({ "metadata": { "namespace": "other" } })));
+    assert_eq!(world.at(20).reason("p"), Some(BlockerReason::LimitReached));
+}
+
+#[test]
+fn so_many_pods_a_minute_are_forced_in_the_cluster_and_the_next_is_waited_for() {
+    let other = (0..3).map(|index| with(pod(&format!("q{index}")), on("n2")));
+    let mut world = World::draining().node(node("n2")).pods(pods(3)).pods(other);
+    world.memory.acts_left = 4;
+    assert_eq!(world.at(45).acted().len(), 4);
+    world.memory.acts_left = 0;
+    world.memory.next_act_at = Some(second(45 * 60 + 2));
+    let plan = world.at(45);
+    assert_eq!((plan.acted().len(), plan.requeue_at), (0, Some(second(45 * 60 + 2))));
+    assert!(plan.blocker("p0").unwrap().detail.contains("forcedPerMinute"));
+}
+
+/// Without a pod that waits for it, the next free act wakes nobody.
+#[test]
+fn the_minutes_limit_wakes_only_what_it_holds_back() {
+    let mut world = World::draining().pod(pod("p"));
+    world.memory.next_act_at = Some(second(1));
+    assert_eq!(world.plan(minute(0)).requeue_at, Some(minute(45)));
+}
+
+#[test]
+fn a_pod_that_was_held_back_says_so_when_it_is_acted_on() {
+    let mut world = World::draining().pods(pods(6));
+    world.memory.held_back = world.at(45).held_back;
+    let gone = world.clone();
+    let plan = gone.plan(minute(45) + SignedDuration::from_secs(1));
+    let late: Vec<bool> = plan.acts().iter().map(|act| act.was_held_back).collect();
+    assert_eq!(late, [false; 5]);
+    let mut world = World::draining().pod(pod("p5"));
+    world.memory.held_back = plan.held_back;
+    assert!(world.at(46).acts()[0].was_held_back);
+}

@@ -1,0 +1,149 @@
+//! Pods that are left alone: opted out, in ignored namespaces, without a controller, or on the node knowingly.
+
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::strategy::StrategyName;
+use nodeward_core::verdict::Next;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, minute, pod, terminating, with};
+
+fn label(value: &str) -> Value {
+    json!({ "metadata": { "labels": { "nodeward.dev/drain": value } } })
+}
+
+fn annotation(value: &str) -> Value {
+    json!({ "metadata": { "annotations": { "nodeward.dev/drain": value } } })
+}
+
+#[rstest]
+#[case::label(label("wait-completed"), Some(BlockerReason::OptedOut))]
+#[case::annotation(annotation("wait-completed"), Some(BlockerReason::OptedOut))]
+#[case::label_first(with(label("wait-completed"), annotation("skip")), Some(BlockerReason::OptedOut))]
+#[case::label_first_too(with(label("skip"), annotation("wait-completed")), None)]
+#[case::skipped(label("skip"), None)]
+#[case::unknown(label("please"), Some(BlockerReason::UnknownOptOut))]
+#[case::unknown_label_before_a_known_annotation(
+    with(label("please"), annotation("skip")),
+    Some(BlockerReason::UnknownOptOut)
+)]
+#[case::empty(label(""), Some(BlockerReason::UnknownOptOut))]
+fn a_pod_that_opted_out_is_never_touched(
+    #[case] patch: Value,
+    #[case] reason: Option<BlockerReason>,
+    #[values(json!({}), terminating(30, 1))] state: Value,
+) {
+    let plan = World::draining().pod(with(with(pod("p"), patch), state)).at(10_000);
+    assert_eq!((plan.strategy(), plan.reason("p")), (None, reason));
+    assert_eq!(plan.has_failed(), reason.is_some(), "waited for, and not pending");
+}
+
+#[test]
+fn a_pod_that_asked_to_finish_blocks_until_it_has() {
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    let world = |patch| {
+        World::draining()
+            .pod(with(with(pod("p"), label("wait-completed")), patch))
+            .at(10_000)
+    };
+    assert_eq!(world(json!({})).reason("p"), Some(BlockerReason::OptedOut));
+    assert_eq!(world(done).reason("p"), None);
+}
+
+#[rstest]
+#[case::anchored("['^shop$']", "shop", true)]
+#[case::unanchored_matches_anywhere("['hop']", "shop", true)]
+#[case::unanchored_prefix("['sho']", "workshop", true)]
+#[case::anchored_at_the_start("['^shop']", "workshop", false)]
+#[case::second_pattern("['^a$', '^shop$']", "shop", true)]
+#[case::none("[]", "shop", false)]
+fn pods_in_ignored_namespaces_are_named_and_never_touched(
+    #[case] patterns: &str,
+    #[case] namespace: &str,
+    #[case] ignored: bool,
+) {
+    let world = World::draining()
+        .also(&format!("nodeDrain: {{ignoredNamespacePatterns: {patterns}}}"))
+        .pod(with(pod("p"), json!({ "metadata": { "namespace": namespace } })));
+    let plan = world.at(10_000);
+    assert_eq!(plan.strategy().is_none(), ignored);
+    assert_eq!(plan.reason("p") == Some(BlockerReason::NamespaceIgnored), ignored);
+}
+
+fn unmanaged() -> Value {
+    json!({ "metadata": { "ownerReferences": null } })
+}
+
+#[rstest]
+#[case::by_default(World::draining(), false)]
+#[case::kept(World::draining().also("unmanagedPods: keep"), false)]
+#[case::deleted(World::draining().also("unmanagedPods: delete"), true)]
+// OpenShift's own drain forces them, too.
+#[case::by_default_on_openshift(World::openshift(), true)]
+#[case::kept_on_openshift(World::openshift().config("unmanagedPods: keep"), false)]
+#[case::by_default_with_another_signal_beside_it(
+    World::openshift().config("upgradeSignal: {anyOf: [openshift, {preset: kured}]}"), false
+)]
+#[case::by_default_with_all_of_openshift(
+    World::openshift().config("upgradeSignal: {allOf: [openshift]}"), true
+)]
+fn pods_without_a_controller_are_named_unless_told_to_delete_them(#[case] world: World, #[case] deleted: bool) {
+    let plan = world.pod(with(pod("p"), unmanaged())).at(45);
+    assert_eq!(plan.strategy(), deleted.then_some(StrategyName::Delete));
+    if !deleted {
+        assert_eq!(
+            (plan.reason("p"), plan.next("p")),
+            (Some(BlockerReason::Unmanaged), Next::Nothing)
+        );
+    }
+}
+
+/// An owner reference without `controller` is nobody who would make the pod again.
+#[test]
+fn an_owner_that_is_no_controller_manages_nothing() {
+    let owner = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c" }] } });
+    assert_eq!(
+        World::draining().pod(with(pod("p"), owner)).at(45).reason("p"),
+        Some(BlockerReason::Unmanaged)
+    );
+}
+
+/// Whoever deleted it has decided.
+#[test]
+fn a_pod_without_a_controller_that_is_stuck_terminating_is_helped_on() {
+    let stuck = with(with(pod("p"), unmanaged()), terminating(30, 1));
+    assert_eq!(
+        World::draining().pod(stuck).at(45).strategy(),
+        Some(StrategyName::StuckTerminating)
+    );
+}
+
+#[rstest]
+#[case::created_before_and_tolerates(-1, json!([{ "operator": "Exists" }]), false)]
+#[case::created_after_and_tolerates(10, json!([{ "operator": "Exists" }]), true)]
+#[case::tolerates_by_key(10, json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" }]), true)]
+#[case::tolerates_another_taint(10, json!([{ "key": "dedicated", "operator": "Exists" }]), false)]
+#[case::created_after(10, json!([]), false)]
+fn a_pod_that_came_knowingly_is_named_not_forced(
+    #[case] created: i64,
+    #[case] tolerations: Value,
+    #[case] named: bool,
+) {
+    let patch = json!({
+        "metadata": { "creationTimestamp": minute(created).to_string() },
+        "spec": { "tolerations": tolerations },
+    });
+    let plan = World::draining().pod(with(pod("p"), patch)).at(10_000);
+    assert_eq!(plan.strategy().is_none(), named);
+    assert_eq!(plan.reason("p") == Some(BlockerReason::ToleratesCordon), named);
+}
+
+/// emptyDir spares no pod.
+#[test]
+fn a_pod_with_an_empty_dir_is_evicted_like_any_other() {
+    let patch = json!({ "spec": { "volumes": [{ "name": "scratch", "emptyDir": {} }] } });
+    assert_eq!(
+        World::draining().pod(with(pod("p"), patch)).at(45).strategy(),
+        Some(StrategyName::Delete)
+    );
+}

@@ -1,0 +1,95 @@
+//! Nodes that are not Ready: what must not run twice is not cut off.
+
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::strategy::StrategyName;
+use nodeward_core::verdict::Next;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, budget, cordon, finalizers, not_ready, owner, pod, terminating, with};
+
+fn owned_by(api_version: &str, kind: &str) -> Value {
+    json!({ "metadata": { "ownerReferences": [owner(api_version, kind)] } })
+}
+
+fn with_claim() -> Value {
+    json!({ "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] } })
+}
+
+#[rstest]
+#[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true)]
+#[case::claim(with_claim(), true)]
+#[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
+#[case::replication_controller(owned_by("v1", "ReplicationController"), true)]
+#[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
+#[case::job(owned_by("batch/v1", "Job"), false)]
+fn what_must_not_run_twice_keeps_its_grace_on_a_node_that_is_not_ready(
+    #[case] patch: Value,
+    #[case] kept: bool,
+    #[values(false, true)] covered: bool,
+) {
+    let stuck = with(with(pod("p"), patch), terminating(30, 1));
+    let world = |world: World| {
+        world
+            .pod(stuck.clone())
+            .budgets(covered.then(|| budget("web", 0)))
+            .at(10_000)
+    };
+    let unreachable = world(World::draining().node_with(not_ready()));
+    assert_eq!(unreachable.strategy().is_none(), kept);
+    if kept {
+        let blocker = unreachable.blocker("p").unwrap();
+        assert_eq!(
+            (blocker.reason, blocker.next),
+            (BlockerReason::NodeUnreachable, Next::Nothing)
+        );
+        assert!(blocker.detail.contains("out-of-service") && unreachable.has_failed());
+    }
+    let name = if covered {
+        StrategyName::PdbStuckTerminating
+    } else {
+        StrategyName::StuckTerminating
+    };
+    assert_eq!(
+        world(World::draining()).strategy(),
+        Some(name),
+        "a Ready node can be asked"
+    );
+}
+
+#[rstest]
+#[case::unknown(json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }))]
+#[case::no_condition(json!({ "status": { "conditions": null } }))]
+fn only_a_node_that_says_ready_is_ready(#[case] patch: Value) {
+    let stuck = with(with(pod("p"), with_claim()), terminating(30, 1));
+    assert_eq!(
+        World::draining().node_with(patch).pod(stuck).at(10_000).reason("p"),
+        Some(BlockerReason::NodeUnreachable)
+    );
+}
+
+#[rstest]
+#[case::declared_shut_down("", json!({ "spec": { "taints": [
+    cordon(0), { "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" },
+] } }))]
+#[case::configured("forceOnUnreachable: true", json!({}))]
+fn a_node_that_is_surely_off_cannot_run_a_second_copy(#[case] config: &str, #[case] patch: Value) {
+    let stuck = with(with(pod("p"), with_claim()), terminating(30, 1));
+    let world = World::draining()
+        .also(config)
+        .node_with(not_ready())
+        .node_with(patch)
+        .pod(stuck);
+    assert_eq!(world.at(45).strategy(), Some(StrategyName::StuckTerminating));
+}
+
+/// Only grace 0 is withheld: the eviction is asked for, and finalizers go.
+#[rstest]
+#[case(json!({}), StrategyName::Delete)]
+#[case(with(terminating(30, 1), finalizers(&["a.io/x"])), StrategyName::Finalizer)]
+fn gentler_strategies_go_on_when_the_node_is_not_ready(#[case] state: Value, #[case] strategy: StrategyName) {
+    let world = World::draining()
+        .node_with(not_ready())
+        .pod(with(with(pod("p"), with_claim()), state));
+    assert_eq!(world.at(45).strategy(), Some(strategy));
+}
