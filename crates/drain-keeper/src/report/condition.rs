@@ -59,10 +59,22 @@ pub struct Conditions {
 #[derive(Debug, Default)]
 struct Told {
     blocked_since: Option<Timestamp>,
+    /// What was last asked for.
+    asked: Option<Asked>,
+    /// Not before then is the same asked for again.
     not_before: Option<Timestamp>,
     writing: bool,
     named: BTreeSet<(PodUid, BlockerReason)>,
     failed: bool,
+}
+
+/// What is asked of the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The condition, with this reason.
+    For(BlockerReason),
+    /// Its removal.
+    Removal,
 }
 
 impl Conditions {
@@ -115,8 +127,10 @@ impl Told {
             self.blocked_since = None;
             self.named.clear();
             self.failed = false;
-            let may_write = !self.writing && self.not_before.is_none_or(|at| at <= now || standing.is_some());
-            return (standing.is_some() && may_write).then(|| self.take(node, None, Vec::new(), false, now));
+            if standing.is_none() || self.writing || self.is_too_early(Asked::Removal, now, now, wake) {
+                return None;
+            }
+            return Some(self.take(node, None, Vec::new(), false, now));
         };
         let since = *self.blocked_since.get_or_insert_with(|| first_seen(standing, now));
         let wanted = DrainBlocked {
@@ -130,13 +144,7 @@ impl Told {
         if is_told || self.writing {
             return None;
         }
-        let same_reason = standing.is_some_and(|standing| standing.reason == wanted.reason.as_str());
-        let mut earliest = later(since, SETTLE);
-        if let Some(not_before) = self.not_before.filter(|_| same_reason) {
-            earliest = earliest.max(not_before);
-        }
-        if now < earliest {
-            wake.note(earliest);
+        if self.is_too_early(Asked::For(wanted.reason), later(since, SETTLE), now, wake) {
             return None;
         }
         let news: Vec<Blocker> = verdict
@@ -149,6 +157,15 @@ impl Told {
         Some(self.take(node, Some(wanted), news, has_failed, now))
     }
 
+    /// Whether it is too early to ask: before `earliest`, and soon after the same was asked for. So a message stands for a
+    /// while, a write that fails is not repeated at once, and one that succeeded is waited for until the watch shows it.
+    fn is_too_early(&self, asked: Asked, earliest: Timestamp, now: Timestamp, wake: &mut NextWake) -> bool {
+        let not_before = self.not_before.filter(|_| self.asked == Some(asked));
+        let earliest = not_before.map_or(earliest, |not_before| earliest.max(not_before));
+        wake.note(earliest);
+        now < earliest
+    }
+
     fn take(
         &mut self,
         node: &NodeView,
@@ -158,6 +175,11 @@ impl Told {
         now: Timestamp,
     ) -> Change {
         self.writing = true;
+        self.asked = Some(
+            condition
+                .as_ref()
+                .map_or(Asked::Removal, |condition| Asked::For(condition.reason)),
+        );
         self.not_before = Some(later(now, MESSAGE_STANDS));
         Change {
             node: node.name.clone(),
@@ -217,11 +239,7 @@ fn message(verdict: &NodeVerdict) -> String {
     );
     let mut blockers: Vec<&Blocker> = verdict.blockers.iter().collect();
     blockers.sort_by_key(|blocker| !is_obstacle(blocker));
-    let named: Vec<String> = blockers
-        .iter()
-        .take(NAMED)
-        .map(ToString::to_string)
-        .collect();
+    let named: Vec<String> = blockers.iter().take(NAMED).map(ToString::to_string).collect();
     text.push_str(&named.join(" | "));
     if count > NAMED {
         let _ = write!(text, " | and {} more", count - NAMED);
