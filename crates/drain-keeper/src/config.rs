@@ -8,8 +8,14 @@ use std::num::NonZeroU32;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+/// A field that is there has a value: an explicit `null`, which is easily written by leaving a line unfinished, is an
+/// error, and only an absent field is its default.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
 
 /// The configuration file of drain-keeper.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -19,26 +25,32 @@ pub struct Config {
     #[serde(default)]
     pub node_drain: NodeDrain,
     /// How long budgets are respected on top of `expectedNodeDrainTime`. Default 60 minutes.
-    #[serde(rename = "pdbForceDrainTimeout")]
+    #[serde(rename = "pdbForceDrainTimeout", default, deserialize_with = "given")]
     pub pdb_force_drain_timeout: Option<ConfigDuration>,
     /// How long a covered pod that was deleted gets on top of its grace. Default 5 minutes.
+    #[serde(default, deserialize_with = "given")]
     pub force_after: Option<ConfigDuration>,
     /// How long a budget that does not recover is left alone between two overrides. Default 10 minutes.
+    #[serde(default, deserialize_with = "given")]
     pub override_spacing: Option<ConfigDuration>,
     /// An uncordon shorter than this continues the drain. Default 2 minutes.
+    #[serde(default, deserialize_with = "given")]
     pub flap_tolerance: Option<ConfigDuration>,
     /// What says that an upgrade is on. Default `openshift`.
     #[serde(default)]
     pub upgrade_signal: UpgradeSignal,
     /// What marks a cordoned node as being drained, on top of what the signal brings.
+    #[serde(default, deserialize_with = "given")]
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
     #[serde(default)]
     pub node_selector: NodeSelector,
     /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
+    #[serde(default, deserialize_with = "given")]
     pub protected_finalizers: Option<Vec<String>>,
     /// What is done with pods that no controller would make again. Default `delete` with the `openshift` signals, else
     /// `keep`.
+    #[serde(default, deserialize_with = "given")]
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
     #[serde(default)]
@@ -50,6 +62,7 @@ pub struct Config {
     #[serde(default)]
     pub pools: Vec<PoolConfig>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
+    #[serde(default, deserialize_with = "given")]
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
 }
 
@@ -58,13 +71,16 @@ pub struct Config {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeDrain {
     /// Grace for a node to drain by itself. Default 45 minutes.
-    #[serde(rename = "timeOut")]
+    #[serde(rename = "timeOut", default, deserialize_with = "given")]
     pub time_out: Option<ConfigDuration>,
     /// How long a drain takes at best. Default 8 minutes.
+    #[serde(default, deserialize_with = "given")]
     pub expected_node_drain_time: Option<ConfigDuration>,
     /// Explain only. Default false.
+    #[serde(default, deserialize_with = "given")]
     pub disable_drain_strategies: Option<bool>,
     /// Namespaces whose pods are never touched, as regular expressions, anchored only where they say so.
+    #[serde(default, deserialize_with = "given")]
     pub ignored_namespace_patterns: Option<Vec<String>>,
 }
 
@@ -83,8 +99,10 @@ pub enum UnmanagedPods {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Forced pods on their way out at once, a node. Default 5.
+    #[serde(default, deserialize_with = "given")]
     pub forced_per_node: Option<NonZeroU32>,
     /// Forced pods a minute, in the cluster. Default 30.
+    #[serde(default, deserialize_with = "given")]
     pub forced_per_minute: Option<NonZeroU32>,
 }
 
@@ -126,7 +144,7 @@ impl ConfigMapRef {
 pub struct NodeSelector(pub LabelSelector);
 
 impl<'de> Deserialize<'de> for NodeSelector {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let map = BTreeMap::<String, Value>::deserialize(deserializer)?;
         let is_label_selector = map.keys().any(|key| key == "matchLabels" || key == "matchExpressions");

@@ -1,5 +1,6 @@
 //! Settings: the file, and the block that managed-upgrade-operator's ConfigMap may put in place of one of the file's.
 
+use nodeward_core::duration::ConfigDuration;
 use nodeward_runtime::{ConfigError, config};
 use serde::Deserialize;
 
@@ -18,7 +19,29 @@ pub struct Settings {
 #[derive(Debug, Deserialize)]
 struct ManagedUpgradeConfig {
     #[serde(rename = "nodeDrain")]
-    node_drain: Option<NodeDrain>,
+    node_drain: Option<TheirNodeDrain>,
+}
+
+/// Their `nodeDrain`, which may have fields that this version does not know, and fields without a value.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TheirNodeDrain {
+    #[serde(rename = "timeOut")]
+    time_out: Option<ConfigDuration>,
+    expected_node_drain_time: Option<ConfigDuration>,
+    disable_drain_strategies: Option<bool>,
+    ignored_namespace_patterns: Option<Vec<String>>,
+}
+
+impl From<TheirNodeDrain> for NodeDrain {
+    fn from(theirs: TheirNodeDrain) -> Self {
+        Self {
+            time_out: theirs.time_out,
+            expected_node_drain_time: theirs.expected_node_drain_time,
+            disable_drain_strategies: theirs.disable_drain_strategies,
+            ignored_namespace_patterns: theirs.ignored_namespace_patterns,
+        }
+    }
 }
 
 impl Settings {
@@ -42,7 +65,7 @@ impl Settings {
             .node_drain
             .ok_or_else(|| ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap"))?;
         Policy::from_config(Config {
-            node_drain,
+            node_drain: node_drain.into(),
             ..self.file.clone()
         })
     }
