@@ -143,7 +143,13 @@ impl PolicyInForce {
     fn new(context: &OperatorContext<Settings>) -> Self {
         let settings = context.config.current();
         let policy = Arc::new(settings.policy.clone());
-        Self { settings, theirs: None, policy, is_good: true }
+        say_requirements(&policy);
+        Self {
+            settings,
+            theirs: None,
+            policy,
+            is_good: true,
+        }
     }
 
     fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {
@@ -161,14 +167,17 @@ impl PolicyInForce {
             // What was last good stays in force.
             Some(ConfigMapText::Syncing) => (self.theirs.clone(), None),
             Some(ConfigMapText::Absent) => (self.theirs.clone(), Some("the ConfigMap does not exist".to_owned())),
-            Some(ConfigMapText::KeyMissing) => {
-                (self.theirs.clone(), Some("the ConfigMap has no key config.yaml".to_owned()))
-            }
+            Some(ConfigMapText::KeyMissing) => (
+                self.theirs.clone(),
+                Some("the ConfigMap has no key config.yaml".to_owned()),
+            ),
             Some(ConfigMapText::Forbidden(message)) => (self.theirs.clone(), Some(message.to_string())),
         };
         let is_readable = unread.is_none();
         if let Some(message) = unread {
-            context.config.reject_merged(Some(ConfigError::at("managedUpgradeConfigMap", message)));
+            context
+                .config
+                .reject_merged(Some(ConfigError::at("managedUpgradeConfigMap", message)));
         }
         if Arc::ptr_eq(&settings, &self.settings) && theirs == self.theirs {
             if is_readable && self.is_good {
@@ -183,6 +192,9 @@ impl PolicyInForce {
         self.is_good = merged.is_ok();
         match merged {
             Ok(policy) => {
+                if policy.signal != self.policy.signal {
+                    say_requirements(&policy);
+                }
                 self.policy = Arc::new(policy);
                 if is_readable {
                     context.config.reject_merged(None);
@@ -193,5 +205,12 @@ impl PolicyInForce {
         self.settings = settings;
         self.theirs = theirs;
         Some(Arc::clone(&self.policy))
+    }
+}
+
+/// What has to be switched on elsewhere for the upgrade signal to work.
+fn say_requirements(policy: &Policy) {
+    for requirement in policy.signal.requirements() {
+        tracing::info!(signal = %policy.signal.spec(), "{requirement}");
     }
 }

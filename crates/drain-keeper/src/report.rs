@@ -2,6 +2,7 @@
 
 pub mod condition;
 pub mod events;
+mod gates;
 pub mod metrics;
 mod write_condition;
 
@@ -15,12 +16,14 @@ use crate::snapshot::Snapshot;
 
 use self::condition::Conditions;
 use self::events::Announcer;
+use self::gates::GateLog;
 use self::metrics::DrainMetrics;
 use self::write_condition::ConditionWriter;
 
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: DrainMetrics,
+    gates: GateLog,
     conditions: Conditions,
     writer: ConditionWriter,
     announcer: Announcer,
@@ -31,6 +34,7 @@ impl Reporter {
     pub fn new(context: &OperatorContext<Settings>) -> Self {
         Self {
             metrics: DrainMetrics::register(&context.metrics),
+            gates: GateLog::default(),
             conditions: Conditions::default(),
             writer: ConditionWriter::new(context),
             announcer: Announcer::new(context.events.clone()),
@@ -40,6 +44,7 @@ impl Reporter {
     /// Says what the plan says. Returns when to say more at the latest.
     pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Option<Timestamp> {
         self.metrics.show(plan, now);
+        self.gates.tell(plan);
         let (changes, next) = self.conditions.changes(snapshot, plan, now);
         for change in changes {
             self.announcer.announce(&change);
