@@ -31,11 +31,12 @@ pub struct NodeSpec {
     taints: Vec<Taint>,
     boot_id: String,
     unschedulable: bool,
-    kwok: bool,
+    kubelet: Option<String>,
 }
 
 impl NodeSpec {
-    fn new(name: impl Into<String>) -> Self {
+    /// A node without a role.
+    pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         let labels = [
             ("kubernetes.io/hostname", name.as_str()),
@@ -48,7 +49,7 @@ impl NodeSpec {
             taints: Vec::new(),
             boot_id: new_boot_id(),
             unschedulable: false,
-            kwok: true,
+            kubelet: Some("kwok".to_owned()),
             name,
         }
     }
@@ -108,8 +109,17 @@ impl NodeSpec {
     /// Left alone by kwok: nobody makes it Ready, renews its lease or runs its pods.
     #[must_use]
     pub fn without_kubelet(mut self) -> Self {
-        self.kwok = false;
+        self.kubelet = None;
         self
+    }
+
+    /// In the care of the kwok that looks after the nodes with this value of [`KUBELET_LABEL`]; else it is `kwok`.
+    #[must_use]
+    pub fn kubelet(self, kubelet: &str) -> Self {
+        Self {
+            kubelet: Some(kubelet.to_owned()),
+            ..self
+        }
     }
 
     /// Its name.
@@ -126,10 +136,10 @@ impl NodeSpec {
             taints,
             boot_id,
             unschedulable,
-            kwok,
+            kubelet,
         } = self;
-        if kwok {
-            labels.insert(KUBELET_LABEL.to_owned(), "kwok".to_owned());
+        if let Some(kubelet) = kubelet {
+            labels.insert(KUBELET_LABEL.to_owned(), kubelet);
         }
         let capacity: BTreeMap<String, Quantity> = [
             ("cpu", "64"),
@@ -194,7 +204,7 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
     let waited: Vec<String> = specs
         .iter()
-        .filter(|spec| spec.kwok)
+        .filter(|spec| spec.kubelet.is_some())
         .map(|spec| spec.name.clone())
         .collect();
     let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::ControlPlane;
+use crate::Cluster;
 
 /// One release of a chart.
 #[derive(Clone, Debug)]
@@ -59,9 +59,9 @@ impl Release {
     ///
     /// # Errors
     /// With helm's own words.
-    pub async fn install(&self, plane: &ControlPlane) -> Result<()> {
+    pub async fn install(&self, on: impl Into<Cluster>) -> Result<()> {
         self.run(
-            plane,
+            on,
             &[
                 "upgrade",
                 "--install",
@@ -79,9 +79,9 @@ impl Release {
     ///
     /// # Errors
     /// With helm's own words.
-    pub async fn uninstall(&self, plane: &ControlPlane) -> Result<()> {
+    pub async fn uninstall(&self, on: impl Into<Cluster>) -> Result<()> {
         run(
-            plane,
+            on.into(),
             &[
                 "uninstall",
                 "--wait",
@@ -100,9 +100,9 @@ impl Release {
     ///
     /// # Errors
     /// With helm's own words: the values do not fit the chart's schema, for one.
-    pub async fn template(&self, plane: &ControlPlane) -> Result<Vec<Value>> {
+    pub async fn template(&self, on: impl Into<Cluster>) -> Result<Vec<Value>> {
         let rendered = self
-            .run(plane, &["template", self.name.as_str(), &self.chart_path()])
+            .run(on, &["template", self.name.as_str(), &self.chart_path()])
             .await?;
         let objects = serde_yaml::Deserializer::from_str(&rendered)
             .map(Value::deserialize)
@@ -114,21 +114,18 @@ impl Release {
         self.chart.display().to_string()
     }
 
-    async fn run(&self, plane: &ControlPlane, args: &[&str]) -> Result<String> {
+    async fn run(&self, on: impl Into<Cluster>, args: &[&str]) -> Result<String> {
         let values = tempfile::Builder::new().prefix("values-").suffix(".yaml").tempfile()?;
         serde_yaml::to_writer(values.as_file(), &self.values)?;
         let all = [args, &["--namespace", self.namespace.as_str()]].concat();
-        run(plane, &all, Some(values.path())).await
+        run(on.into(), &all, Some(values.path())).await
     }
 }
 
-async fn run(plane: &ControlPlane, args: &[&str], values: Option<&Path>) -> Result<String> {
-    let home = plane.dir().join("helm");
-    let mut command = Command::new(&plane.tools().helm);
-    command
-        .args(args)
-        .env("KUBECONFIG", plane.kubeconfig())
-        .kill_on_drop(true);
+async fn run(on: Cluster, args: &[&str], values: Option<&Path>) -> Result<String> {
+    let home = on.dir().join("helm");
+    let mut command = Command::new(&on.tools().helm);
+    command.args(args).env("KUBECONFIG", on.kubeconfig()).kill_on_drop(true);
     // Nothing of the user's own helm.
     command
         .env("HELM_CACHE_HOME", home.join("cache"))

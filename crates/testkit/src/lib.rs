@@ -8,10 +8,12 @@
 pub mod audit;
 pub mod binaries;
 pub mod bulk;
+pub mod cluster;
 pub mod control_plane;
 pub mod fleet;
 pub mod foreign;
 pub mod helm;
+pub mod kwok;
 pub mod names;
 pub mod operator;
 pub mod perturb;
@@ -24,4 +26,5 @@ pub mod toolchain;
 pub mod wait;
 pub mod workload;
 
+pub use cluster::Cluster;
 pub use control_plane::{AuditScope, ControlPlane, Options};

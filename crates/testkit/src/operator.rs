@@ -11,14 +11,12 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
-use serde_json::json;
 
 use crate::process::{Process, Usage};
-use crate::{ControlPlane, binaries, pki, ports, wait};
+use crate::{Cluster, binaries, pki, ports, wait};
 
 /// How an operator is started.
 #[derive(Clone, Debug)]
@@ -105,8 +103,8 @@ impl OperatorSpec {
     ///
     /// # Errors
     /// When its binary does not build, or its ServiceAccount is missing.
-    pub async fn start(self, plane: &ControlPlane) -> Result<Operator> {
-        let operator = self.prepare(plane).await?;
+    pub async fn start(self, on: impl Into<Cluster>) -> Result<Operator> {
+        let operator = self.prepare(on).await?;
         operator.process.start()?;
         Ok(operator)
     }
@@ -115,19 +113,20 @@ impl OperatorSpec {
     ///
     /// # Errors
     /// As [`OperatorSpec::start`].
-    pub async fn prepare(self, plane: &ControlPlane) -> Result<Operator> {
+    pub async fn prepare(self, on: impl Into<Cluster>) -> Result<Operator> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let on: Cluster = on.into();
         let name = format!("{}-{}", self.component, NUMBER.fetch_add(1, Ordering::Relaxed));
-        let dir = plane.dir().join("operators").join(&name);
+        let dir = on.dir().join("operators").join(&name);
         std::fs::create_dir_all(&dir)?;
         let component = self.component.clone();
         let binary = match self.binary {
             Some(binary) => binary,
             None => tokio::task::spawn_blocking(move || binaries::operator(&component)).await??,
         };
-        let token = service_account_token(plane, &self.namespace, &self.service_account).await?;
-        let server = self.server.unwrap_or_else(|| plane.url());
-        let kubeconfig = pki::write(&dir, "kubeconfig", &kubeconfig(&server, plane.ca(), &token)?)?;
+        let token = service_account_token(&on, &self.namespace, &self.service_account).await?;
+        let kubeconfig = on.kubeconfig_of(&token, self.server.as_deref())?;
+        let kubeconfig = pki::write(&dir, "kubeconfig", &kubeconfig)?;
         let config = dir.join("config.yaml");
         let port = ports::free()?;
         let mut process = Process::new(&name, binary, dir.join("log"))
@@ -265,8 +264,8 @@ impl Operator {
 ///
 /// # Errors
 /// When there is no such ServiceAccount.
-pub async fn service_account_token(plane: &ControlPlane, namespace: &str, name: &str) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await?, namespace);
+pub async fn service_account_token(on: impl Into<Cluster>, namespace: &str, name: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(on.into().client().await?, namespace);
     let wanted = TokenRequest {
         spec: TokenRequestSpec {
             expiration_seconds: Some(86_400),
@@ -279,21 +278,6 @@ pub async fn service_account_token(plane: &ControlPlane, namespace: &str, name: 
         .await
         .with_context(|| format!("a token of ServiceAccount {namespace}/{name}"))?;
     Ok(made.status.context("no token in the answer")?.token)
-}
-
-/// A kubeconfig with a token.
-///
-/// # Errors
-/// Never in practice: YAML of plain maps.
-pub fn kubeconfig(server: &str, ca: &str, token: &str) -> Result<String> {
-    Ok(serde_yaml::to_string(&json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "testbed",
-        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "operator"}}],
-        "clusters": [{"name": "testbed", "cluster": {"server": server, "certificate-authority-data": ByteString(ca.as_bytes().to_vec())}}],
-        "users": [{"name": "operator", "user": {"token": token}}],
-    }))?)
 }
 
 /// Samples in the Prometheus or OpenMetrics text format.

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::layout::Layout;
 use super::options::{AuditScope, Options};
+use crate::kwok::Kwok;
 use crate::process::Process;
 use crate::toolchain::Toolchain;
 
@@ -185,30 +186,20 @@ fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process
         .unwrap_or(options.node_monitor_grace)
         .as_secs()
         .max(4);
-    let n = options.kwok_parallelism;
-    let config = layout.dir.join("kwok.yaml");
-    let head = format!(
-        "apiVersion: config.kwok.x-k8s.io/v1alpha1\nkind: KwokConfiguration\noptions:\n  cidr: 10.128.0.0/9\n  nodeIP: 10.0.0.1\n  manageNodesWithLabelSelector: {label}=kwok\n  nodeLeaseDurationSeconds: {lease}\n  podPlayStageParallelism: {n}\n  nodePlayStageParallelism: {n}\n  nodeLeaseParallelism: {n}\n  podsOnNodeSyncParallelism: {n}\n",
-        label = crate::fleet::KUBELET_LABEL,
-    );
-    std::fs::write(
-        &config,
-        [
-            head.as_str(),
-            include_str!("../../stages/node.yaml"),
-            include_str!("../../stages/pod.yaml"),
-        ]
-        .join("---\n"),
+    let kwok = Kwok {
+        kubelet: "kwok",
+        lease_s: lease,
+        parallelism: options.kwok_parallelism,
+        pod_cidr: "10.128.0.0/9",
+        node_ip: "10.0.0.1",
+    };
+    let process = kwok.process(
+        &tools.kwok,
+        &layout.kubeconfig("kwok"),
+        &layout.dir,
+        &layout.log("kwok"),
     )?;
-    Ok(Process::new("kwok", &tools.kwok, layout.log("kwok"))
-        .args([
-            "--v=WARN".to_owned(),
-            flag("config", config.display()),
-            flag("kubeconfig", layout.kubeconfig("kwok").display()),
-        ])
-        // Else it would look for a configuration of the user's.
-        .env("KWOK_WORKDIR", layout.dir.join("kwok"))
-        .env("HOME", &layout.dir))
+    Ok(process.env("HOME", &layout.dir))
 }
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {

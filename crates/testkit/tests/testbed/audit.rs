@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use nodeward_testkit::control_plane::client_from;
-use nodeward_testkit::operator::{kubeconfig, service_account_token};
-use nodeward_testkit::{ControlPlane, bulk, names};
+use nodeward_testkit::operator::service_account_token;
+use nodeward_testkit::{Cluster, ControlPlane, bulk, names};
 use serde_json::json;
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn requests_of_a_service_account_are_counted_by_verb_and_resource() -> Res
     bulk::create(&client, [account]).await?;
     let token = service_account_token(plane, &namespace, "counted").await?;
     let file = plane.dir().join(&namespace);
-    std::fs::write(&file, kubeconfig(&plane.url(), plane.ca(), &token)?)?;
+    std::fs::write(&file, Cluster::from(plane).kubeconfig_of(&token, None)?)?;
     let counted = client_from(&file).await?;
 
     let mark = plane.audit().mark()?;
