@@ -12,9 +12,15 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// A field that is there has a value: an explicit `null`, which is easily written by leaving a line unfinished, is an
-/// error, and only an absent field is its default.
+/// error, and only an absent field is its default. (A list or a map that is null would otherwise be an empty one.)
+fn value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let missing = || serde::de::Error::custom("has no value: give it one, or leave the field out for the default");
+    Option::deserialize(deserializer)?.ok_or_else(missing)
+}
+
+/// As [`value`], for fields whose absence is told from every value.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
+    value(deserializer).map(Some)
 }
 
 /// The configuration file of drain-keeper.
@@ -22,7 +28,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// The block that managed-upgrade-operator has under the same name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub node_drain: NodeDrain,
     /// How long budgets are respected on top of `expectedNodeDrainTime`. Default 60 minutes.
     #[serde(rename = "pdbForceDrainTimeout", default, deserialize_with = "given")]
@@ -37,13 +43,13 @@ pub struct Config {
     #[serde(default, deserialize_with = "given")]
     pub flap_tolerance: Option<ConfigDuration>,
     /// What says that an upgrade is on. Default `openshift`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub upgrade_signal: UpgradeSignal,
     /// What marks a cordoned node as being drained, on top of what the signal brings.
     #[serde(default, deserialize_with = "given")]
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub node_selector: NodeSelector,
     /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
     #[serde(default, deserialize_with = "given")]
@@ -53,13 +59,13 @@ pub struct Config {
     #[serde(default, deserialize_with = "given")]
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub force_on_unreachable: bool,
     /// Limits of forced pods.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub limits: LimitsConfig,
     /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value")]
     pub pools: Vec<PoolConfig>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     #[serde(default, deserialize_with = "given")]
@@ -111,8 +117,10 @@ pub struct LimitsConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PoolConfig {
     /// The pool's nodes.
+    #[serde(deserialize_with = "value")]
     pub selector: NodeSelector,
     /// What differs from the top level's `nodeDrain`.
+    #[serde(deserialize_with = "value")]
     pub node_drain: NodeDrain,
 }
 
