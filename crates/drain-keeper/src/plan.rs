@@ -450,4 +450,4 @@ impl<'a> Planner<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -221,3 +221,6 @@ fn stands(write: &ClockWrite, node: &NodeView) -> bool {
         ClockWrite::Remove => recorded.is_none(),
     }
 }
+
+#[cfg(test)]
+mod tests;

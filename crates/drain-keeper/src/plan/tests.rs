@@ -9,4 +9,4 @@ mod properties;
 mod turns;
 mod unreachable;
 mod waits;
-mod world;
+pub(crate) mod world;

@@ -335,7 +335,7 @@ pub fn machine_config_pool(role: &str, machines: i64, updated: i64) -> Value {
 
 impl Plan {
     /// What is done to pods, in order.
-    pub(super) fn acts(&self) -> Vec<&PodAction> {
+    pub(crate) fn acts(&self) -> Vec<&PodAction> {
         self.actions
             .iter()
             .filter_map(|action| match action {
@@ -346,19 +346,19 @@ impl Plan {
     }
 
     /// Names of the pods that something is done to, in order.
-    pub(super) fn acted(&self) -> Vec<&str> {
+    pub(crate) fn acted(&self) -> Vec<&str> {
         self.acts().iter().map(|act| &*act.pod.key.name).collect()
     }
 
     /// The one strategy that is carried out, or none.
-    pub(super) fn strategy(&self) -> Option<StrategyName> {
+    pub(crate) fn strategy(&self) -> Option<StrategyName> {
         let acts = self.acts();
         assert!(acts.len() <= 1, "{acts:?}");
         acts.first().map(|act| act.strategy)
     }
 
     /// Clock writes, in order.
-    pub(super) fn clock_writes(&self) -> Vec<&ClockWrite> {
+    pub(crate) fn clock_writes(&self) -> Vec<&ClockWrite> {
         self.actions
             .iter()
             .filter_map(|action| match action {
@@ -369,36 +369,36 @@ impl Plan {
     }
 
     /// The one clock that is set.
-    pub(super) fn clock_set(&self) -> &DrainClock {
+    pub(crate) fn clock_set(&self) -> &DrainClock {
         match self.clock_writes().as_slice() {
             [ClockWrite::Set(clock)] => clock,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn verdict(&self, node: &str) -> &NodeVerdict {
+    pub(crate) fn verdict(&self, node: &str) -> &NodeVerdict {
         let verdict = self.verdicts.iter().find(|verdict| verdict.node.as_str() == node);
         verdict.unwrap_or_else(|| panic!("{:?}", self.verdicts))
     }
 
-    pub(super) fn gate(&self) -> GateReason {
+    pub(crate) fn gate(&self) -> GateReason {
         self.verdict("n1").gate
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.verdict("n1").drain_failed
     }
 
-    pub(super) fn blocker(&self, pod: &str) -> Option<&Blocker> {
+    pub(crate) fn blocker(&self, pod: &str) -> Option<&Blocker> {
         let mut all = self.verdicts.iter().flat_map(|verdict| &verdict.blockers);
         all.find(|blocker| &*blocker.pod.name == pod)
     }
 
-    pub(super) fn reason(&self, pod: &str) -> Option<BlockerReason> {
+    pub(crate) fn reason(&self, pod: &str) -> Option<BlockerReason> {
         self.blocker(pod).map(|blocker| blocker.reason)
     }
 
-    pub(super) fn next(&self, pod: &str) -> Next {
+    pub(crate) fn next(&self, pod: &str) -> Next {
         self.blocker(pod).unwrap_or_else(|| panic!("{:?}", self.verdicts)).next
     }
 }
