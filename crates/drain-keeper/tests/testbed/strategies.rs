@@ -1,0 +1,337 @@
+//! The six strategies, and what they must not touch beside.
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::Api;
+use nodeward_api::annotation::LAST_OVERRIDE;
+use nodeward_api::drain_clock::LastOverride;
+use nodeward_testkit::audit::AuditedRequest;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
+use nodeward_testkit::{bulk, names};
+use serde_json::json;
+
+use crate::place::{Keeper, Place, is_untouched, managed};
+
+/// A finalizer that nobody removes.
+const STUCK: &str = "example.com/stuck";
+
+/// A finalizer that the configuration protects.
+const PROTECTED: &str = "example.com/protected";
+
+fn acts(keeper_metrics: &nodeward_testkit::operator::Metrics, strategy: &str, outcome: &str) -> f64 {
+    keeper_metrics.sum(
+        "nodeward_drain_keeper_actions_total",
+        &[("strategy", strategy), ("outcome", outcome)],
+    )
+}
+
+async fn acted(keeper: &Keeper, expected: &[(&str, &str)]) -> Result<()> {
+    wait::until("the acts to be counted", secs(10), || async {
+        let metrics = keeper.metrics().await?;
+        for (strategy, outcome) in expected {
+            let count = acts(&metrics, strategy, outcome);
+            ensure!(count > 0.0, "{strategy} {outcome}: {count}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn created(pod: &Pod) -> Result<Timestamp> {
+    Ok(pod.creation_timestamp().context("no creation timestamp")?.0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothing_else_is_touched() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_cordoned_node("a").await?;
+    let elsewhere = place.add_node("b").await?;
+    let ignored = names::unique("ignored");
+    let (other, stranger) = (names::unique("other"), "in-the-way");
+    for namespace in [&ignored, &other] {
+        place.plane.namespace(namespace).await?;
+    }
+    // Budgets of another namespace, one of them of everything there, and one without a selector.
+    bulk::create(
+        &place.client,
+        [
+            Budget::min_available(&other, "same-labels", 1).of("evicted").build()?,
+            Budget::min_available(&other, "everything", 1)
+                .selector(json!({}))
+                .build()?,
+            Budget::min_available(&place.name, "nothing", 1).build()?,
+        ],
+    )
+    .await?;
+    let expressions = json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
+    bulk::create(
+        &place.client,
+        [Budget::min_available(&place.name, "tiers", 1)
+            .selector(expressions)
+            .build()?],
+    )
+    .await?;
+
+    let mark = place.plane.audit().mark()?;
+    let [evicted, finalizer, stuck] = place
+        .add_pods([
+            ("evicted", managed(&node)),
+            (
+                "finalizer",
+                managed(&node).grace(1).finalizer(STUCK).finalizer(PROTECTED),
+            ),
+            ("stuck", managed(&node).grace(1).end(End::Stuck)),
+        ])
+        .await?;
+    let untouched = place
+        .add_pods([
+            ("on-another-node", managed(&elsewhere)),
+            ("mirror", PodTemplate::new().on(&node).mirror()),
+            (
+                "of-a-daemon-set",
+                PodTemplate::new()
+                    .on(&node)
+                    .owned_by("apps/v1", "DaemonSet", "agent", &agent(&place).await?),
+            ),
+            ("skips", managed(&node).label("nodeward.dev/drain", "skip")),
+            (
+                "waits",
+                managed(&node).annotation("nodeward.dev/drain", "wait-completed"),
+            ),
+            ("unknown-opt-out", managed(&node).label("nodeward.dev/drain", "perhaps")),
+            ("unmanaged", PodTemplate::new().on(&node)),
+            ("of-a-tier", managed(&node).label("tier", "gold")),
+            ("protected", managed(&node).grace(1).finalizer(PROTECTED)),
+        ])
+        .await?;
+    bulk::create(&place.client, [managed(&node).pod(&ignored, stranger)?]).await?;
+    for name in ["finalizer", "stuck", "protected"] {
+        workload::delete(&place.client, &place.name, name).await?;
+    }
+    let keeper = place
+        .start(json!({
+            "nodeDrain": {
+                "timeOut": "3s",
+                "expectedNodeDrainTime": "1s",
+                "ignoredNamespacePatterns": ["^ignored-"],
+            },
+            "protectedFinalizers": [PROTECTED],
+        }))
+        .await?;
+
+    for pod in [&evicted, &stuck] {
+        workload::gone(&place.client, pod, secs(20)).await?;
+    }
+    wait::until("the finalizer to be removed, and only it", secs(20), || async {
+        let pod = place.pods().get("finalizer").await?;
+        ensure!(pod.finalizers() == [PROTECTED], "{:?}", pod.finalizers());
+        Ok(())
+    })
+    .await?;
+    acted(
+        &keeper,
+        &[
+            ("Delete", "evicted"),
+            ("Finalizer", "finalizers-removed"),
+            ("StuckTerminating", "deleted-without-grace"),
+        ],
+    )
+    .await?;
+
+    let requests = place.requests_since(mark)?;
+    let eviction = requests.clone().only(|request| request.resource == "pods/eviction");
+    ensure!(
+        eviction.count() == 1 && eviction.0[0].name == "evicted",
+        "{:?}",
+        eviction.0
+    );
+    for (name, pod) in [("evicted", &evicted), ("finalizer", &finalizer), ("stuck", &stuck)] {
+        let first = requests
+            .0
+            .iter()
+            .find(|request| request.is_write() && request.name == name)
+            .context("no act")?;
+        let due = created(pod)? + SignedDuration::from_secs(3);
+        ensure!(
+            due <= first.received,
+            "{name} was due at {due}, and acted upon at {}",
+            first.received
+        );
+        let late = first.received.duration_since(due);
+        ensure!(late < SignedDuration::from_secs(10), "{name} came {late} late");
+    }
+    for pod in untouched.iter().filter(|pod| pod.name_any() != "protected") {
+        is_untouched(&place.pods(), pod).await?;
+    }
+    let expected = ["evicted", "finalizer", "stuck"].map(str::to_owned);
+    ensure!(
+        place.pods_written()? == expected.into(),
+        "it wrote to {:?}",
+        place.pods_written()?
+    );
+    place.end([keeper]).await
+}
+
+/// The UID of a DaemonSet that makes no pods by itself.
+async fn agent(place: &Place<'_>) -> Result<String> {
+    let nowhere = PodTemplate::new().node_selector("test.nodeward.dev/nowhere", "true");
+    let made = bulk::create(&place.client, [nowhere.daemon_set(&place.name, "agent")?]).await?;
+    made.first().and_then(ResourceExt::uid).context("no UID")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_and_protected_budgets_hold() -> Result<()>
+{
+    let place = Place::new().await?;
+    let node = place.add_cordoned_node("a").await?;
+    let pods = place
+        .add_pods([
+            ("refused", managed(&node)),
+            ("roomy", managed(&node)),
+            ("finalizer", managed(&node).grace(1).finalizer(STUCK)),
+            ("stuck", managed(&node).grace(1).end(End::Stuck)),
+            ("never", managed(&node)),
+            ("ceph-labelled", managed(&node)),
+            ("ceph-owned", managed(&node)),
+        ])
+        .await?;
+    let [refused, roomy, finalizer, stuck, never, ceph_labelled, ceph_owned] = &pods;
+    for app in ["refused", "finalizer", "stuck", "ceph-owned"] {
+        let budget = place.tight(app, 1);
+        if app != "ceph-owned" {
+            place.add_budget(budget, 1).await?;
+        }
+    }
+    place
+        .add_budget(Budget::min_available(&place.name, "roomy", 0).of("roomy"), 1)
+        .await?;
+    place
+        .add_budget(place.tight("never", 1).label("nodeward.dev/force-drain", "never"), 1)
+        .await?;
+    place
+        .add_budget(place.tight("ceph-labelled", 1).label("rook_cluster", "rook-ceph"), 1)
+        .await?;
+    let mut owned: PodDisruptionBudget = place.tight("ceph-owned", 1).build()?;
+    owned.metadata.owner_references = Some(vec![serde_json::from_value(json!({
+        "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "ceph", "uid": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a02",
+    }))?]);
+    bulk::create(&place.client, [owned]).await?;
+    workload::counted_budget(&place.client, &place.name, "ceph-owned", 1, secs(20)).await?;
+    for name in ["finalizer", "stuck"] {
+        workload::delete(&place.client, &place.name, name).await?;
+    }
+
+    let keeper = place
+        .start(json!({ "pdbForceDrainTimeout": "3s", "unmanagedPods": "keep" }))
+        .await?;
+    for pod in [refused, roomy, finalizer, stuck] {
+        workload::gone(&place.client, pod, secs(30)).await?;
+    }
+    acted(
+        &keeper,
+        &[
+            ("PdbDelete", "budget-overridden"),
+            ("PdbDelete", "evicted"),
+            ("PdbFinalizer", "finalizers-removed"),
+            ("PdbStuckTerminating", "deleted-without-grace"),
+        ],
+    )
+    .await?;
+
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    let overridden = budgets.get("refused").await?;
+    let record = LastOverride::parse(
+        overridden
+            .annotations()
+            .get(LAST_OVERRIDE)
+            .context("no record of the override")?,
+    )?;
+    ensure!(
+        record.pod == "refused" && Some(record.uid) == refused.uid(),
+        "{:?}",
+        overridden.annotations()
+    );
+    for kept in ["roomy", "never", "ceph-labelled", "ceph-owned"] {
+        let budget = budgets.get(kept).await?;
+        ensure!(
+            !budget.annotations().contains_key(LAST_OVERRIDE),
+            "{kept} was overridden"
+        );
+    }
+    for pod in [never, ceph_labelled, ceph_owned] {
+        is_untouched(&place.pods(), pod).await?;
+    }
+    let expected = ["refused", "roomy", "finalizer", "stuck"].map(str::to_owned);
+    ensure!(
+        place.pods_written()? == expected.into(),
+        "it wrote to {:?}",
+        place.pods_written()?
+    );
+
+    // First the eviction, which the server refuses, then the record, then the delete; the budget's spec is never written.
+    let requests = place.requests()?;
+    let steps: Vec<(&str, &str, u16)> = requests
+        .0
+        .iter()
+        .filter(|request| request.name == "refused" && request.is_write() && request.namespace == place.name)
+        .map(step)
+        .collect();
+    let expected = [
+        ("create", "pods/eviction", 429),
+        ("patch", "poddisruptionbudgets/status", 200),
+        ("delete", "pods", 200),
+    ];
+    ensure!(steps == expected, "{steps:?}");
+    let due = created(refused)? + SignedDuration::from_secs(4);
+    let first = requests
+        .0
+        .iter()
+        .find(|request| request.resource == "pods/eviction" && request.name == "refused");
+    ensure!(
+        first.is_some_and(|first| due <= first.received),
+        "before it was due, at {due}: {first:?}"
+    );
+    place.end([keeper]).await
+}
+
+fn step(request: &AuditedRequest) -> (&str, &str, u16) {
+    (&request.verb, &request.resource, request.code)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_pod_of_an_overridden_budget_goes_when_the_last_one_has_been_replaced() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_node("a").await?;
+    let app = PodTemplate::new().node_selector(crate::place::PLACE, &place.name);
+    bulk::create(&place.client, [app.deployment(&place.name, "web", 3)?]).await?;
+    let pods = workload::ready_pods(&place.client, &place.name, "web", 3, secs(30)).await?;
+    place
+        .add_budget(Budget::min_available(&place.name, "web", 3).of("web"), 3)
+        .await?;
+    // Where the replacements go.
+    place.add_node("b").await?;
+    let keeper = place.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
+    nodeward_testkit::fleet::cordon_since(&place.client, &node, crate::place::an_hour_ago()).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    let drained = async {
+        for pod in &pods {
+            workload::gone(&place.client, pod, secs(60)).await?;
+        }
+        anyhow::Ok(())
+    };
+    let never_two_short = wait::throughout("at most one pod missing", secs(60), || async {
+        let status = budgets.get("web").await?.status.context("no status")?;
+        ensure!(status.desired_healthy - status.current_healthy <= 1, "{status:?}");
+        Ok(())
+    });
+    tokio::select! {
+        done = drained => done?,
+        broken = never_two_short => broken?,
+    }
+    workload::ready_pods(&place.client, &place.name, "web", 3, secs(30)).await?;
+    place.end([keeper]).await
+}
