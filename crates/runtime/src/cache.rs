@@ -6,6 +6,7 @@
 
 mod feed;
 mod key;
+mod outage;
 mod pause;
 mod selection;
 mod store;

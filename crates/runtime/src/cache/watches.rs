@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{self, Sink, Step};
+use super::outage::{Outage, Outages};
 use super::{Cache, CacheState, Change, ObjectKey, Selection, Shared, Status, Store, WatchHealth};
 use crate::metrics::Metrics;
 use crate::refusal::with_sources;
@@ -25,6 +26,7 @@ pub struct Watches {
     wake: Wake,
     supervisor: Supervisor,
     metrics: WatchMetrics,
+    outages: Outages,
 }
 
 impl Watches {
@@ -36,6 +38,7 @@ impl Watches {
             wake,
             supervisor,
             metrics: watch_metrics,
+            outages: Outages::default(),
         }
     }
 
@@ -45,6 +48,7 @@ impl Watches {
             wake: Wake::new(),
             supervisor: Supervisor::new(CancellationToken::new()),
             metrics: WatchMetrics::default(),
+            outages: Outages::default(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Watches {
         let mut inlet = Inlet {
             shared: Arc::clone(&shared),
             wake: self.wake.clone(),
+            outage: self.outages.of(name),
             project,
         };
         let task = self
@@ -104,6 +109,7 @@ impl Watches {
 struct Inlet<V, P> {
     shared: Arc<Shared<V>>,
     wake: Wake,
+    outage: Outage,
     project: P,
 }
 
@@ -140,6 +146,9 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .last_contact = Some(Instant::now());
+        if self.outage.ends() {
+            tracing::info!(cache = self.shared.name, "can be watched again");
+        }
         // The server lets us read again.
         if self.shared.status.is_synced() && self.shared.status.enter(CacheState::Synced) {
             self.ring();
@@ -160,6 +169,12 @@ where
                     tracing::warn!(cache = name, "cannot be read, tried again: {}", status.message);
                     self.ring();
                 }
+            }
+            _ if self.outage.begins() => {
+                tracing::warn!(
+                    cache = name,
+                    "cannot be watched, what it knows grows old; tried again: {text}"
+                );
             }
             _ => tracing::debug!(cache = name, "watch failed, tried again: {text}"),
         }

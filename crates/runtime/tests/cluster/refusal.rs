@@ -68,6 +68,8 @@ impl Scene {
             .await?;
         }
         bulk::create_one(client.clone(), pod).await?;
+        // A pod that is not ready may be evicted without regard to the budget.
+        workload::ready_pods(&client, &self.namespace, "web", 1, secs(30)).await?;
         // Of several budgets on one pod the disruption controller counts it for one only.
         if let [name] = budgets {
             workload::counted_budget(&client, &self.namespace, name, 1, secs(30)).await?;
