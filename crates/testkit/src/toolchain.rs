@@ -227,10 +227,12 @@ fn lock(path: &Path, progress: &Progress) -> Result<File> {
 }
 
 fn build(go: &Go, module: &Module, source: &Path, flags: &str, into: &Path, progress: &Progress) -> Result<()> {
+    progress.step("fetching Go modules");
     let total = packages(go, module, source, progress)?;
     let mut compiled = 0_usize;
     // One package after another shares all that was compiled before; linking is what is repeated.
     for (package, binary) in module.binaries {
+        progress.step(&format!("{binary}: compiling and linking"));
         let mut command = go.command(source);
         command
             .args(["build", "-v", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o"])

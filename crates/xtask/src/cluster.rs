@@ -152,7 +152,7 @@ fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
         std::thread::sleep(Duration::from_millis(100));
     }
     progress.done("ready");
-    println!("{}\n`cargo xtask cluster down` stops it.", usage(&read(dir)?));
+    println!("{}\n`cargo xtask cluster down --dir {}` stops it.", usage(&read(dir)?), dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
