@@ -43,6 +43,8 @@ use StrategyName::{Delete, Finalizer, PdbDelete, PdbFinalizer, PdbStuckTerminati
     false, Finalizer, Remedy::RemoveFinalizers, 45
 )]
 #[case::pending(with(pod("p"), json!({ "status": { "phase": "Pending" } })), false, Delete, Remedy::Evict, 45)]
+// Finalizers are removed from terminating pods only.
+#[case::running_with_a_finalizer(with(pod("p"), finalizers(&["a.io/x"])), false, Delete, Remedy::Evict, 45)]
 fn each_strategy_acts_at_its_due_moment_and_not_one_second_before(
     #[case] pod: Value,
     #[case] covered: bool,
