@@ -247,8 +247,11 @@ async fn an_operator_that_takes_half_for_done_is_found_by_ending_it_between_its_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_that_trusts_its_cache_is_found_by_a_stale_view() -> Result<()> {
     let report = report_of(taken_over(), Fault::TrustsItsCache).await?;
-    let (meant, others) = failed(&report, |point| matches!(point, Point::StaleView { restart: true, .. }));
-    assert_eq!((meant, others), (1, 0), "{report}\n{:?}", report.failures);
+    let after_a_restart = |point| matches!(point, Point::StaleView { restart: true, .. });
+    assert_eq!(failed(&report, after_a_restart).0, 1, "{report}\n{:?}", report.failures);
+    // One that is slow to start may act on the old view without a restart, too; nothing else finds this fault.
+    let (_, others) = failed(&report, |point| matches!(point, Point::StaleView { .. }));
+    assert_eq!(others, 0, "{report}\n{:?}", report.failures);
     Ok(())
 }
 
