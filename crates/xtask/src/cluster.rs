@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             dir,
             detach: true,
         } => up_detached(nodes, &directory(dir)?),
-        Action::Down { dir } => down(&directory(dir)?),
+        Action::Down { dir } => Ok(down(&directory(dir)?)),
         Action::Kubeconfig { dir } => kubeconfig(&directory(dir)?),
         Action::Supervise { nodes, dir } => supervise(nodes, &dir),
     }
@@ -152,14 +152,18 @@ fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
         std::thread::sleep(Duration::from_millis(100));
     }
     progress.done("ready");
-    println!("{}\n`cargo xtask cluster down --dir {}` stops it.", usage(&read(dir)?), dir.display());
+    println!(
+        "{}\n`cargo xtask cluster down --dir {}` stops it.",
+        usage(&read(dir)?),
+        dir.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
-fn down(dir: &Path) -> Result<ExitCode> {
+fn down(dir: &Path) -> ExitCode {
     let Ok(state) = read(dir) else {
         println!("no cluster runs in {}", dir.display());
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     };
     let everyone = || state.parts.iter().chain([&state.supervisor]).filter(|id| id.is_alive());
     let progress = Progress::begin("stopping the control plane");
@@ -179,7 +183,7 @@ fn down(dir: &Path) -> Result<ExitCode> {
     }
     let _ = fs::remove_file(dir.join("state.json"));
     progress.done("stopped");
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 fn kubeconfig(dir: &Path) -> Result<ExitCode> {
@@ -224,9 +228,9 @@ fn prepare(dir: &Path) -> Result<()> {
             continue;
         }
         if path.is_dir() {
-            fs::remove_dir_all(&path)?
+            fs::remove_dir_all(&path)?;
         } else {
-            fs::remove_file(&path)?
+            fs::remove_file(&path)?;
         }
     }
     fs::write(dir.join(MARK), "")?;
@@ -267,10 +271,10 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Ctrl-C, SIGTERM or the terminal's end.
-struct Ended([tokio::signal::unix::Signal; 3]);
+pub struct Ended([tokio::signal::unix::Signal; 3]);
 
 impl Ended {
-    fn listen() -> Result<Self> {
+    pub fn listen() -> Result<Self> {
         Ok(Self([
             signal(SignalKind::interrupt())?,
             signal(SignalKind::terminate())?,
@@ -278,7 +282,7 @@ impl Ended {
         ]))
     }
 
-    async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}

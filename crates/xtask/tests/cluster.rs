@@ -15,7 +15,11 @@ fn cluster(dir: &Path, args: &[&str]) -> Command {
 
 fn output(dir: &Path, args: &[&str]) -> Result<Output> {
     let output = cluster(dir, args).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+    ensure!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     Ok(output)
 }
 
@@ -40,7 +44,9 @@ async fn all_gone(ids: &[ProcessId]) -> Result<()> {
 fn nodes(kubeconfig: &str, dir: &Path) -> Result<usize> {
     let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json"))?)?;
     let kubectl = state["kubectl"].as_str().context("kubectl's path")?;
-    let listed = Command::new(kubectl).args(["get", "nodes", "-o", "name", "--kubeconfig", kubeconfig]).output()?;
+    let listed = Command::new(kubectl)
+        .args(["get", "nodes", "-o", "name", "--kubeconfig", kubeconfig])
+        .output()?;
     Ok(String::from_utf8(listed.stdout)?.lines().count())
 }
 
@@ -62,7 +68,10 @@ async fn a_detached_cluster_outlives_its_command_and_ends_with_down() -> Result<
 
     output(dir, &["down"])?;
     all_gone(&running).await?;
-    ensure!(!cluster(dir, &["kubeconfig"]).output()?.status.success(), "a kubeconfig of a cluster that is down");
+    ensure!(
+        !cluster(dir, &["kubeconfig"]).output()?.status.success(),
+        "a kubeconfig of a cluster that is down"
+    );
     output(dir, &["down"])?;
     // The directory is used again, and what was in the old cluster is not in the new one.
     output(dir, &["up", "--detach", "--nodes", "1"])?;
