@@ -1,13 +1,15 @@
 //! When a drain has failed.
 
 use jiff::SignedDuration;
+use nodeward_api::drain_clock::DrainClock;
 use nodeward_core::strategy::StrategyName;
-use nodeward_core::verdict::Next;
+use nodeward_core::verdict::{Blocker, Next};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, budget, minute, pod, terminating, upgrade_config, with};
+use super::world::{World, budget, clock, minute, pod, terminating, upgrade_config, with};
 use crate::plan::Plan;
+use crate::plan::failed_drain::failed_at;
 use crate::snapshot::Outcome;
 
 /// The plan for the world in which the server fails every attempt at these pods.
@@ -107,6 +109,24 @@ fn a_blocker_that_nothing_is_done_about_fails_the_drain_after_the_timeout(#[case
         .also("nodeDrain: {ignoredNamespacePatterns: [ignored]}")
         .pod(with(uncovered("p"), patch));
     assert_fails_at(&world, &[], 45);
+}
+
+/// Not even a time for its failure is given.
+#[test]
+fn no_failure_is_foreseen_while_a_strategys_time_is_still_to_come() {
+    let world = World::draining()
+        .pods([uncovered("p"), pod("q")])
+        .budget(budget("web", 0));
+    let plan = refused(&world, &["p"], 46);
+    let verdict = plan.verdict("n1");
+    let clock = DrainClock::parse(&clock(0)).unwrap();
+    let snapshot = world.snapshot();
+    let waits = world
+        .policy()
+        .waits_for(snapshot.nodes[0].drain.as_deref().unwrap(), &snapshot.signals);
+    assert_eq!(failed_at(&verdict.blockers, &clock, &waits), None);
+    let (done, _): (Vec<Blocker>, Vec<Blocker>) = verdict.blockers.iter().cloned().partition(|b| !b.next.is_pending());
+    assert_eq!(failed_at(&done, &clock, &waits), Some(minute(53)));
 }
 
 #[test]
