@@ -71,6 +71,7 @@ pub(crate) struct Status {
     state: watch::Sender<CacheState>,
     synced: watch::Sender<bool>,
     revision: watch::Sender<u64>,
+    not_found: watch::Sender<u64>,
 }
 
 impl Status {
@@ -79,6 +80,7 @@ impl Status {
             state: watch::Sender::new(CacheState::Syncing),
             synced: watch::Sender::new(false),
             revision: watch::Sender::new(0),
+            not_found: watch::Sender::new(0),
         }
     }
 
@@ -88,6 +90,11 @@ impl Status {
 
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
+    }
+
+    /// How often the server has answered that there is no such resource at all.
+    pub(crate) fn not_found(&self) -> watch::Receiver<u64> {
+        self.not_found.subscribe()
     }
 }
 

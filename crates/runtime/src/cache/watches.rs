@@ -159,6 +159,9 @@ where
         let name = self.shared.name;
         let text: Arc<str> = with_sources(error).into();
         self.shared.note_failure(&text);
+        if matches!(error, kube::Error::Api(status) if status.code == 404) {
+            self.shared.status.not_found.send_modify(|times| *times += 1);
+        }
         match error {
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
                 if self

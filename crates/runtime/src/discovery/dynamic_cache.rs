@@ -177,6 +177,14 @@ impl Opened {
     }
 }
 
+/// A watch that is open.
+struct Open {
+    what: Opened,
+    /// Moves when the server answers that there is no such resource: discovery, which lags behind the definitions, had
+    /// named a kind that was gone already.
+    not_found: watch::Receiver<u64>,
+}
+
 /// Opens and closes the watch as the kind comes and goes.
 struct Follower<V, P> {
     shared: Arc<Shared<V>>,
@@ -201,7 +209,7 @@ where
             changes.mark_unchanged();
             let group = self.group();
             self.settle(&group, &mut changes, &mut open).await;
-            self.wait_for_change(&group, &mut changes, open.is_some()).await;
+            self.wait_for_change(&group, &mut changes, open.as_mut()).await;
         }
     }
 
@@ -211,7 +219,7 @@ where
 
     /// Asks until the answer is definite. A kind that is not served right after its group changed may just not be served
     /// *yet*, so that answer is checked a few times; it counts from the first.
-    async fn settle(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, open: &mut Option<Opened>) {
+    async fn settle(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, open: &mut Option<Open>) {
         let mut pause = FIRST_LOOK;
         let mut absences = 0;
         loop {
@@ -234,9 +242,22 @@ where
         }
     }
 
-    /// Until something about the group changes; changes of other groups are looked at and passed over.
-    async fn wait_for_change(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, found: bool) {
+    /// Until something about the group changes, or what is watched turns out not to exist; changes of other groups are
+    /// looked at and passed over.
+    async fn wait_for_change(
+        &self,
+        group: &GroupState,
+        changes: &mut watch::Receiver<u64>,
+        mut open: Option<&mut Open>,
+    ) {
+        let found = open.is_some();
         loop {
+            let not_found = async {
+                match &mut open {
+                    Some(open) => drop(open.not_found.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
             let blind = !self.kinds.is_synced();
             tokio::select! {
                 outcome = changes.changed() => {
@@ -244,6 +265,7 @@ where
                         return std::future::pending().await;
                     }
                 }
+                () = not_found => return,
                 () = tokio::time::sleep(LOOK_WITHOUT_A_WATCH), if blind && !found => return,
             }
             if self.group() != *group {
@@ -252,8 +274,8 @@ where
         }
     }
 
-    fn open(&self, wanted: Opened, open: &mut Option<Opened>) {
-        if open.as_ref() == Some(&wanted) {
+    fn open(&self, wanted: Opened, open: &mut Option<Open>) {
+        if open.as_ref().is_some_and(|open| open.what == wanted) {
             return;
         }
         let resource = &wanted.served.resource;
@@ -265,12 +287,16 @@ where
                 project(object)
             });
         tracing::info!(cache = self.shared.name, kind = %resource.kind, api_version = %resource.api_version, "the kind is served: watching it");
+        let not_found = cache.status_view().not_found();
         self.shared.put(Slot::Open(cache));
         self.watches.wake().wake();
-        *open = Some(wanted);
+        *open = Some(Open {
+            what: wanted,
+            not_found,
+        });
     }
 
-    fn close(&self, open: &mut Option<Opened>) {
+    fn close(&self, open: &mut Option<Open>) {
         if open.take().is_some() {
             tracing::info!(
                 cache = self.shared.name,
@@ -291,5 +317,106 @@ where
             self.shared.put(Slot::Absent);
             self.watches.wake().wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use axum::body::{Body, Bytes};
+    use futures::{StreamExt, stream};
+    use http::{Request, Response};
+    use kube::Client;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::{DynamicCache, DynamicTarget, KindState};
+    use crate::cache::Watches;
+    use crate::discovery::KindRegistry;
+
+    fn answer(code: u16, body: &Value) -> Response<Body> {
+        Response::builder()
+            .status(code)
+            .body(Body::from(body.to_string().into_bytes()))
+            .unwrap()
+    }
+
+    fn not_found() -> Response<Body> {
+        answer(
+            404,
+            &json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}),
+        )
+    }
+
+    /// An empty list, and then silence.
+    fn nothing() -> Response<Body> {
+        let end = json!({"type": "BOOKMARK", "object": {
+            "apiVersion": "v1", "kind": "Signal",
+            "metadata": {"resourceVersion": "10", "annotations": {"k8s.io/initial-events-end": "true"}},
+        }});
+        let line = stream::iter([Ok::<_, std::io::Error>(Bytes::from(format!("{end}\n")))]);
+        Response::new(Body::from_stream(line.chain(stream::pending())))
+    }
+
+    fn resources() -> Response<Body> {
+        let resource = json!({
+            "name": "signals", "singularName": "signal", "namespaced": false, "kind": "Signal", "verbs": ["list", "watch"],
+        });
+        answer(
+            200,
+            &json!({
+                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "g.example.com/v1", "resources": [resource],
+            }),
+        )
+    }
+
+    /// A server without definitions whose discovery goes on naming a kind that it no longer serves.
+    fn lagging(looks: u32) -> (Client, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let response = match request.uri().path() {
+                "/apis/g.example.com/v1" if counter.fetch_add(1, Ordering::SeqCst) < looks => resources(),
+                path if path.starts_with("/apis/apiextensions.k8s.io") => nothing(),
+                _ => not_found(),
+            };
+            async move { Ok::<_, std::convert::Infallible>(response) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    async fn reaches(cache: &DynamicCache<()>, expected: &KindState) {
+        let looking = async {
+            while cache.state() != *expected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let outcome = tokio::time::timeout(Duration::from_mins(2), looking).await;
+        assert!(outcome.is_ok(), "never {expected:?}: {cache:?}");
+    }
+
+    #[rstest]
+    #[case::right_at_once(0)]
+    #[case::late(1)]
+    #[case::later(4)]
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_discovery_names_although_it_is_gone_is_absent_in_the_end(#[case] looks: u32) {
+        let (client, asked) = lagging(looks);
+        let watches = Watches::detached();
+        let kinds = KindRegistry::spawn(&watches, client);
+        let target = DynamicTarget::kind("g.example.com/v1", "Signal").unwrap();
+        let cache = watches.dynamic("signals", &kinds, target, |_| Some(()));
+        reaches(&cache, &KindState::Absent).await;
+        let settled = asked.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(
+            asked.load(Ordering::SeqCst),
+            settled,
+            "once it is known it is not asked again"
+        );
+        assert_eq!(cache.state(), KindState::Absent);
     }
 }
