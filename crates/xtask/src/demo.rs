@@ -1,142 +1,212 @@
-//! `cargo xtask demo`: a fleet is upgraded on a real control plane, node by node, and drain-keeper unblocks it.
+//! `cargo xtask demo`: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
 
 mod budgets;
+mod keeper;
+mod machinery;
 mod narrator;
 mod outcome;
 mod owners;
+mod page;
+mod place;
+mod protected;
+mod removal;
+mod retell;
 mod scenario;
 mod upgrader;
 
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use futures::FutureExt;
 use nodeward_testkit::binaries;
-use nodeward_testkit::helm::Release;
-use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::{ControlPlane, Options};
-use serde_json::{Value, json};
-use tokio::signal;
 
 use self::budgets::BudgetWatch;
-use self::narrator::{Narrator, Voice};
-use self::outcome::Outcome;
+use self::narrator::Narrator;
+use self::outcome::{Kept, Outcome};
+use self::place::Place;
 use self::upgrader::Upgrader;
-
-/// Where the components live.
-const NAMESPACE: &str = "nodeward-system";
-
-/// Name of the chart's release.
-const RELEASE: &str = "nodeward";
+use crate::cluster::Ended;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// Leave drain-keeper out: the same upgrade gets stuck, and the demo expects just that
     #[arg(long)]
     without: bool,
-    /// Leave the cluster running at the end, until Ctrl-C, and print how to use it
+    /// Leave everything running at the end, until Ctrl-C, and print how to use it
     #[arg(long)]
     keep: bool,
+    /// Play on the cluster of this kubeconfig's current context, with simulated nodes of the demo's own; all that the demo
+    /// made is removed at the end, on failure and on Ctrl-C
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-        tokio::select! {
-            outcome = demo(args) => outcome,
-            _ = signal::ctrl_c() => {
-                eprintln!("interrupted: stopping the cluster");
-                Ok(ExitCode::from(130))
-            }
-        }
-    })
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(demo(args));
+    // A build that was interrupted is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn demo(args: &Args) -> Result<ExitCode> {
-    if !args.without {
-        tokio::task::spawn_blocking(|| binaries::ensure_built(binaries::OPERATORS)).await??;
+    let mut ended = Ended::listen()?;
+    let (binary, place) = tokio::select! {
+        opened = open(args) => opened?,
+        () = ended.wait() => return Ok(interrupted()),
+    };
+    // A panic is an error like any other: what was made is removed.
+    let play = AssertUnwindSafe(play(args, &place, binary)).catch_unwind();
+    let outcome = tokio::select! {
+        outcome = play => outcome.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
+        () = ended.wait() => Ok(interrupted()),
+    };
+    if place.plane().is_none() {
+        removal::remove(&place).await?;
     }
-    let plane = ControlPlane::start(Options::default()).await?;
-    let client = plane.client().await?;
-    let progress = Progress::begin("fleet and workloads");
-    scenario::create(&plane, &client, &progress).await?;
-    progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
-    let keeper = if args.without { None } else { Some(install(&plane).await?) };
+    outcome
+}
 
-    let narrator = Arc::new(Narrator::new());
-    introduce(&narrator, args.without);
-    let _events = narrator.follow_events(&client);
-    let _conditions = narrator.follow_conditions(&client);
-    let budgets = BudgetWatch::start(&client);
-    let _owners = owners::start(&client, &narrator);
-    let began = Instant::now();
-    let upgrader = Upgrader::new(client.clone(), Arc::clone(&narrator));
-    let patience = if args.without { scenario::PATIENCE_WITHOUT } else { scenario::PATIENCE };
-    let upgrade = upgrader.upgrade_all(&scenario::nodes(), patience).await?;
-    let took = began.elapsed();
-    let metrics = match &keeper {
-        Some(keeper) => Some(keeper.metrics().await?),
+fn interrupted() -> ExitCode {
+    eprintln!("\ninterrupted");
+    ExitCode::from(130)
+}
+
+/// All that takes long the first time.
+async fn open(args: &Args) -> Result<(Option<PathBuf>, Place)> {
+    let binary = if args.without {
+        None
+    } else {
+        Some(tokio::task::spawn_blocking(|| binaries::operator("drain-keeper")).await??)
+    };
+    Ok((binary, Place::open(args).await?))
+}
+
+async fn play(args: &Args, place: &Place, binary: Option<PathBuf>) -> Result<ExitCode> {
+    let progress = Progress::begin("fleet and workloads");
+    scenario::create(place, &progress).await?;
+    progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
+    let keeper = match binary {
+        Some(binary) => Some(keeper::install(place, binary).await?),
         None => None,
     };
-    let outcome = Outcome::gather(&client, upgrade, &budgets, metrics, took).await?;
+
+    let narrator = Arc::new(Narrator::new(place));
+    introduce(&narrator, args, place);
+    let _events = narrator.follow_events(place);
+    let _conditions = narrator.follow_conditions(place);
+    let budgets = BudgetWatch::start(place);
+    let _owners = owners::start(place, &narrator);
+    let began = Instant::now();
+    let patience = if args.without {
+        scenario::PATIENCE_WITHOUT
+    } else {
+        scenario::PATIENCE
+    };
+    let upgrade = Upgrader::new(place, Arc::clone(&narrator))
+        .upgrade_all(&scenario::nodes(place), patience)
+        .await?;
+    let took = began.elapsed();
     narrator.finish();
-    println!("\n{}", outcome.table(args.without));
-    let verdict = outcome.verdict(args.without);
+    let kept = match &keeper {
+        Some(keeper) => {
+            let progress = Progress::begin("drain-keeper cleans up after itself");
+            let kept = Kept::gather(place, keeper).await?;
+            progress.done(if kept.leftovers.is_empty() {
+                "nothing is left on the nodes"
+            } else {
+                "something is left"
+            });
+            Some(kept)
+        }
+        None => None,
+    };
+    let outcome = Outcome {
+        upgrade,
+        took,
+        violations: budgets.violations(),
+        keeper: kept,
+    };
+    println!("\n{}", outcome.table());
+    let verdict = outcome.verdict();
     println!("{}\n", verdict.text());
-    if !verdict.is_promised()
-        && let Some(keeper) = &keeper
+    if let Some(keeper) = &keeper
+        && !verdict.is_promised()
     {
-        eprintln!("the last lines of drain-keeper's log:\n{}", last_lines(&keeper.log(), 30));
+        eprintln!(
+            "the last lines of drain-keeper's log:\n{}",
+            keeper.process().log_tail(30)
+        );
     }
     if args.keep {
-        keep(&plane).await?;
+        keep(place).await;
     }
     if let Some(keeper) = keeper {
-        let status = keeper.stop(Duration::from_secs(20)).await.context("stop drain-keeper")?;
-        anyhow::ensure!(status.success(), "drain-keeper ended with {status} instead of 0");
+        stop(keeper).await?;
     }
-    Ok(if verdict.is_promised() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if verdict.is_promised() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-/// Installs the chart as a user does, and runs the operator's binary under the ServiceAccount that it made.
-async fn install(plane: &ControlPlane) -> Result<Operator> {
-    let progress = Progress::begin("drain-keeper");
-    progress.step("helm install");
-    let config: Value = serde_yaml::from_str(scenario::CONFIG)?;
-    Release::new(RELEASE, NAMESPACE)
-        .values(json!({ "drainKeeper": { "config": config, "deployment": { "enabled": false } } }))
-        .install(plane)
-        .await?;
-    progress.step("starting");
-    let keeper = OperatorSpec::new("drain-keeper", NAMESPACE, "nodeward-drain-keeper")
-        .config(scenario::CONFIG)
-        .arg("--log-format=text")
-        .start(plane)
-        .await?;
-    keeper.ready(Duration::from_secs(30)).await?;
-    progress.done("installed by helm, running under its own ServiceAccount, ready");
-    Ok(keeper)
-}
-
-fn introduce(narrator: &Narrator, without: bool) {
-    let who = if without { "without drain-keeper" } else { "with drain-keeper watching" };
-    narrator.say(Voice::Demo, "", &format!("An upgrade of {} nodes, one by one, {who}.", scenario::NODES));
-    for obstacle in scenario::OBSTACLES {
-        narrator.say(Voice::Demo, obstacle.node, obstacle.text);
-    }
-}
-
-async fn keep(plane: &ControlPlane) -> Result<()> {
-    println!("The cluster stays up until Ctrl-C:");
-    println!("  export KUBECONFIG={}", plane.kubeconfig().display());
-    println!("  {} get nodes", plane.tools().kubectl.display());
-    println!("  {} get events -A --field-selector type=Warning", plane.tools().kubectl.display());
-    signal::ctrl_c().await?;
+async fn stop(keeper: Operator) -> Result<()> {
+    let status = keeper
+        .stop(Duration::from_secs(20))
+        .await
+        .context("stop drain-keeper")?;
+    anyhow::ensure!(status.success(), "drain-keeper ended with {status} instead of 0");
     Ok(())
 }
 
-fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
+fn introduce(narrator: &Narrator, args: &Args, place: &Place) {
+    let who = if args.without {
+        "without drain-keeper"
+    } else {
+        "with drain-keeper watching"
+    };
+    println!();
+    let title = format!(
+        "An upgrade of {} nodes, one by one, {who}. In its way:",
+        scenario::NODES
+    );
+    narrator.preface(&title, 0);
+    for (node, text) in scenario::OBSTACLES {
+        narrator.preface(&format!("  {node:<13} {text}"), 16);
+    }
+    if !args.without {
+        narrator.preface(
+            "Minutes are seconds here: it waits 6 s, and 9 s where there is a budget.",
+            0,
+        );
+    }
+    if !place.prefix().is_empty() {
+        narrator.preface(
+            &format!("All names begin with {}, which is left out below.", place.prefix()),
+            0,
+        );
+    }
+}
+
+/// Until the demo is interrupted.
+async fn keep(place: &Place) {
+    println!("It stays as it is until Ctrl-C:");
+    println!("  export KUBECONFIG={}", place.cluster().kubeconfig().display());
+    println!(
+        "  {} get nodes -l {}",
+        place.cluster().tools().kubectl.display(),
+        place.ours()
+    );
+    println!(
+        "  {} get events -A --field-selector type=Warning",
+        place.cluster().tools().kubectl.display()
+    );
+    std::future::pending::<()>().await;
 }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, ResourceExt};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::drain_clock::LastOverride;
 use tokio::task::JoinHandle;
+
+use super::place::Place;
 
 /// How long after its override a budget may be short of one pod: a replacement has to start.
 const REPLACED_WITHIN: Duration = Duration::from_mins(1);
@@ -32,17 +34,24 @@ struct Seen {
 
 impl BudgetWatch {
     /// Starts watching.
-    pub fn start(client: &Client) -> Self {
+    pub fn start(place: &Place) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
-        let budgets: Api<PodDisruptionBudget> = Api::all(client.clone());
+        let budgets: Api<PodDisruptionBudget> = Api::all(place.client());
         let task = tokio::spawn({
             let seen = Arc::clone(&seen);
+            let prefix = place.prefix().to_owned();
             async move {
-                let mut changes =
-                    watcher(budgets, watcher::Config::default()).default_backoff().applied_objects().boxed();
+                let mut changes = watcher(budgets, watcher::Config::default())
+                    .default_backoff()
+                    .applied_objects()
+                    .boxed();
                 while let Some(change) = changes.next().await {
-                    if let Ok(budget) = change {
-                        seen.lock().unwrap_or_else(PoisonError::into_inner).look(&budget);
+                    if let Ok(budget) = change
+                        && budget.namespace().unwrap_or_default().starts_with(&prefix)
+                    {
+                        seen.lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .look(&budget, Timestamp::now());
                     }
                 }
             }
@@ -52,7 +61,11 @@ impl BudgetWatch {
 
     /// What was violated so far.
     pub fn violations(&self) -> Vec<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).violations.clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .violations
+            .clone()
     }
 }
 
@@ -63,25 +76,64 @@ impl Drop for BudgetWatch {
 }
 
 impl Seen {
-    fn look(&mut self, budget: &PodDisruptionBudget) {
+    fn look(&mut self, budget: &PodDisruptionBudget, now: Timestamp) {
         let Some(status) = &budget.status else { return };
         let name = format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any());
         let short = status.desired_healthy - status.current_healthy;
         let was_healthy = self.was_healthy.insert(name.clone(), short <= 0).unwrap_or(false);
-        if was_healthy && short > i32::from(is_overridden(budget)) {
-            let at = Timestamp::now();
+        if was_healthy && short > i32::from(is_overridden(budget, now)) {
             self.violations.push(format!(
-                "{name}: {} healthy, {} wanted, at {at}",
+                "{name}: {} healthy, {} wanted, at {now}",
                 status.current_healthy, status.desired_healthy
             ));
         }
     }
 }
 
-fn is_overridden(budget: &PodDisruptionBudget) -> bool {
+fn is_overridden(budget: &PodDisruptionBudget, now: Timestamp) -> bool {
     budget
         .annotations()
         .get(LAST_OVERRIDE)
         .and_then(|text| LastOverride::parse(text).ok())
-        .is_some_and(|record| Timestamp::now().duration_since(record.at).unsigned_abs() < REPLACED_WITHIN)
+        .is_some_and(|record| now.duration_since(record.at).unsigned_abs() < REPLACED_WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-11-21T11:00:00Z";
+
+    fn budget(healthy: i32, wanted: i32, overridden: Option<&str>) -> PodDisruptionBudget {
+        let annotations: BTreeMap<_, _> = overridden
+            .map(|at| (LAST_OVERRIDE, format!(r#"{{"at":"{at}","pod":"ledger-1","uid":"u"}}"#)))
+            .into_iter()
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "namespace": "finance", "name": "ledger", "annotations": annotations },
+            "status": {
+                "currentHealthy": healthy, "desiredHealthy": wanted, "disruptionsAllowed": 0, "expectedPods": wanted,
+            },
+        }))
+        .unwrap()
+    }
+
+    #[rstest::rstest]
+    #[case::kept(&[budget(3, 3, None), budget(3, 3, None)], 0)]
+    #[case::short_of_one(&[budget(3, 3, None), budget(2, 3, None)], 1)]
+    #[case::a_recorded_override(&[budget(3, 3, None), budget(2, 3, Some("2026-11-21T10:59:55Z"))], 0)]
+    #[case::two_pods_for_one_override(&[budget(3, 3, None), budget(1, 3, Some("2026-11-21T10:59:55Z"))], 1)]
+    #[case::an_override_long_ago(&[budget(3, 3, None), budget(2, 3, Some("2026-11-21T10:50:00Z"))], 1)]
+    #[case::not_yet_started(&[budget(0, 3, None), budget(2, 3, None)], 0)]
+    #[case::counted_once(&[budget(3, 3, None), budget(2, 3, None), budget(1, 3, None)], 1)]
+    fn a_budget_that_falls_short_is_a_violation_unless_an_override_of_one_pod_is_recorded(
+        #[case] statuses: &[PodDisruptionBudget],
+        #[case] violations: usize,
+    ) {
+        let mut seen = Seen::default();
+        for status in statuses {
+            seen.look(status, NOW.parse().unwrap());
+        }
+        assert_eq!(seen.violations.len(), violations, "{:?}", seen.violations);
+    }
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, ResourceExt};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::reason::BlockerReason;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::narrator::{Narrator, Voice};
+use super::place::Place;
 use super::scenario::{REPORT, VAULT};
 
 /// How long an owner takes to act.
@@ -40,18 +41,25 @@ const OWNERS: [Owner; 2] = [
 ];
 
 /// Starts them; they stop when the returned set is dropped.
-pub fn start(client: &Client, narrator: &Arc<Narrator>) -> JoinSet<()> {
+pub fn start(place: &Place, narrator: &Arc<Narrator>) -> JoinSet<()> {
     let mut owners = JoinSet::new();
     for owner in OWNERS {
-        owners.spawn(act(client.clone(), Arc::clone(narrator), owner));
+        let namespace = place.named(owner.budget.0);
+        let budgets = Api::namespaced(place.client(), &namespace);
+        let nodes = Api::all(place.client());
+        owners.spawn(act(nodes, place.selecting_ours(), budgets, Arc::clone(narrator), owner));
     }
     owners
 }
 
-async fn act(client: Client, narrator: Arc<Narrator>, owner: Owner) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let mut changes =
-        watcher(nodes, watcher::Config::default()).default_backoff().applied_objects().boxed();
+async fn act(
+    nodes: Api<Node>,
+    ours: watcher::Config,
+    budgets: Api<PodDisruptionBudget>,
+    narrator: Arc<Narrator>,
+    owner: Owner,
+) {
+    let mut changes = watcher(nodes, ours).default_backoff().applied_objects().boxed();
     while let Some(change) = changes.next().await {
         let Ok(node) = change else { continue };
         if !is_blocked_for(&node, owner.reacts_to) {
@@ -59,11 +67,14 @@ async fn act(client: Client, narrator: Arc<Narrator>, owner: Owner) {
         }
         tokio::time::sleep(REACTION).await;
         let (namespace, name) = owner.budget;
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
         let open = json!({ "spec": { "minAvailable": 0 } });
         match budgets.patch(name, &PatchParams::default(), &Patch::Merge(&open)).await {
             Ok(_) => narrator.say(Voice::Owner, &node.name_any(), &format!("{namespace}: {}", owner.says)),
-            Err(error) => narrator.say(Voice::Owner, &node.name_any(), &format!("{namespace}: cannot act: {error}")),
+            Err(error) => narrator.say(
+                Voice::Owner,
+                &node.name_any(),
+                &format!("{namespace}: cannot act: {error}"),
+            ),
         }
         return;
     }

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use jiff::Timestamp;
-use kube::Client;
-use nodeward_testkit::fleet::{self, NodeSpec};
-use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
+use nodeward_testkit::bulk;
+use nodeward_testkit::fleet;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
-use nodeward_testkit::{ControlPlane, bulk};
+
+use super::place::Place;
 
 /// How many nodes are upgraded.
 pub const NODES: usize = 12;
@@ -23,41 +22,26 @@ pub const PATIENCE_WITHOUT: Duration = Duration::from_secs(30);
 /// How long drain-keeper may take to clean up: it remembers an interrupted drain for the flap tolerance.
 pub const CLEAN_WITHIN: Duration = Duration::from_secs(20);
 
-/// Where the UpgradeConfig lives, as in managed-upgrade-operator's clusters.
-pub const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
-
-/// The version that is upgraded to.
-pub const VERSION: &str = "4.99.1";
-
 /// The label by which a workload is pinned to nodes.
 const SLOT: &str = "demo.nodeward.dev/slot";
 
-/// drain-keeper's configuration: minutes are seconds here, so that the demo is short. The UpgradeConfig's
-/// `PDBForceDrainTimeout` is 0 minutes, which is legal: budgets are respected for `expectedNodeDrainTime`.
-pub const CONFIG: &str = r#"
-nodeDrain:
-  timeOut: "6s"
-  expectedNodeDrainTime: "9s"
-  ignoredNamespacePatterns: ["^batch-"]
-forceAfter: "4s"
-overrideSpacing: "30s"
-flapTolerance: "5s"
-upgradeSignal: openshift
-"#;
-
-/// An obstacle, as the demo announces it.
-pub struct Obstacle {
-    pub node: &'static str,
-    pub text: &'static str,
-}
-
-pub const OBSTACLES: &[Obstacle] = &[
-    Obstacle { node: "node-02", text: "runs a pod whose finalizer nobody removes" },
-    Obstacle { node: "node-04", text: "and node-05, node-06 run an app whose budget has no room (minAvailable = replicas)" },
-    Obstacle { node: "node-08", text: "runs a pod that hangs in Terminating" },
-    Obstacle { node: "node-09", text: "runs a pod whose budget says force-drain: never (its owner has to act)" },
-    Obstacle { node: "node-11", text: "runs a pod of a namespace that is opted out by configuration" },
+/// What stands in the upgrade's way: where, and what.
+pub const OBSTACLES: [(&str, &str); 5] = [
+    ("node-02", "a pod whose finalizer nobody removes"),
+    (
+        "node-04 to 06",
+        "an app whose budget has no room (minAvailable = replicas)",
+    ),
+    ("node-08", "a pod that hangs in Terminating"),
+    (
+        "node-09",
+        "a pod whose budget says force-drain: never: its owner must act",
+    ),
+    ("node-11", "a pod of a namespace that is opted out by configuration"),
 ];
+
+/// The node and the app that nobody else than drain-keeper unblocks.
+pub const STUCK_WITHOUT: (&str, &str) = ("node-02", "media/transcoder-");
 
 /// Namespace and name of the budget that must never be forced.
 pub const VAULT: (&str, &str) = ("vault", "vault");
@@ -66,45 +50,36 @@ pub const VAULT: (&str, &str) = ("vault", "vault");
 pub const REPORT: (&str, &str) = ("batch-reports", "report");
 
 /// Names of all nodes, in the order of the upgrade.
-pub fn nodes() -> Vec<String> {
-    (1..=NODES).map(|number| format!("node-{number:02}")).collect()
+pub fn nodes(place: &Place) -> Vec<String> {
+    (1..=NODES)
+        .map(|number| place.named(&format!("node-{number:02}")))
+        .collect()
 }
 
-/// Puts it all onto the control plane, and waits until it is ready.
-pub async fn create(plane: &ControlPlane, client: &Client, progress: &Progress) -> Result<()> {
+/// Puts it all onto the cluster, and waits until it is ready.
+pub async fn create(place: &Place, progress: &Progress) -> Result<()> {
     progress.step("nodes");
-    fleet::create(client, nodes().into_iter().map(|name| {
-        let slot = slot(&name);
-        NodeSpec::worker(name).label(SLOT, slot)
-    }))
+    let client = place.client();
+    let nodes = nodes(place);
+    fleet::create(
+        &client,
+        nodes.iter().map(|name| place.node(name).label(SLOT, slot(name))),
+    )
     .await?;
     progress.step("the upgrade's own objects");
-    for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
-        kind.install(client).await?;
-    }
-    plane.namespace(UPGRADE_NAMESPACE).await?;
-    set_pool(client, 0).await?;
-    let config = upgrade_config(VERSION, "Upgrading", Timestamp::now(), 0);
-    Foreign::UpgradeConfig.put(client, Some(UPGRADE_NAMESPACE), "managed-upgrade-config", config).await?;
+    place.machinery().begin(place).await?;
     progress.step("workloads");
-    workloads(plane, client).await
-}
-
-/// Sets how many machines of the worker pool are updated.
-pub async fn set_pool(client: &Client, updated: usize) -> Result<()> {
-    let pool = machine_config_pool("worker", u32::try_from(NODES)?, u32::try_from(updated)?);
-    Foreign::MachineConfigPool.put(client, None, "worker", pool).await?;
-    Ok(())
+    workloads(place, progress).await
 }
 
 /// Which pinned workload a node is for.
 fn slot(node: &str) -> &'static str {
-    match node {
-        "node-02" => "media",
-        "node-04" | "node-05" | "node-06" => "ledger",
-        "node-08" => "cache",
-        "node-09" => "vault",
-        "node-11" => "reports",
+    match &node[node.len().saturating_sub(2)..] {
+        "02" => "media",
+        "04" | "05" | "06" => "ledger",
+        "08" => "cache",
+        "09" => "vault",
+        "11" => "reports",
         _ => "any",
     }
 }
@@ -117,25 +92,33 @@ struct App {
     budget: Option<Budget>,
 }
 
-fn apps() -> Vec<App> {
-    let ordinary = || PodTemplate::new().start(Start::Ready(Duration::from_secs(1)));
-    let pinned = |slot| ordinary().node_selector(SLOT, slot);
+fn apps(place: &Place) -> Vec<App> {
+    let starting = |pods: PodTemplate| pods.start(Start::Ready(Duration::from_secs(1)));
+    let ordinary = || starting(place.pods(None));
+    let pinned = |slot| starting(place.pods(Some((SLOT, slot))));
+    let named = |name| place.named(name);
     vec![
         App {
             namespace: "shop",
             name: "web",
             replicas: 24,
             pods: ordinary(),
-            budget: Some(Budget::min_available("shop", "web", "80%").of("web")),
+            budget: Some(Budget::min_available(&named("shop"), "web", "80%").of("web")),
         },
         App {
             namespace: "shop",
             name: "api",
             replicas: 12,
             pods: ordinary(),
-            budget: Some(Budget::max_unavailable("shop", "api", 2).of("api")),
+            budget: Some(Budget::max_unavailable(&named("shop"), "api", 2).of("api")),
         },
-        App { namespace: "shop", name: "worker", replicas: 12, pods: ordinary().empty_dir(), budget: None },
+        App {
+            namespace: "shop",
+            name: "worker",
+            replicas: 12,
+            pods: ordinary().empty_dir(),
+            budget: None,
+        },
         App {
             namespace: "media",
             name: "transcoder",
@@ -148,16 +131,24 @@ fn apps() -> Vec<App> {
             name: "ledger",
             replicas: 3,
             pods: pinned("ledger"),
-            budget: Some(Budget::min_available("finance", "ledger", 3).of("ledger")),
+            budget: Some(Budget::min_available(&named("finance"), "ledger", 3).of("ledger")),
         },
-        App { namespace: "cache", name: "warm-cache", replicas: 1, pods: pinned("cache").grace(2).end(End::Stuck), budget: None },
+        App {
+            namespace: "cache",
+            name: "warm-cache",
+            replicas: 1,
+            pods: pinned("cache").grace(2).end(End::Stuck),
+            budget: None,
+        },
         App {
             namespace: VAULT.0,
             name: "vault",
             replicas: 1,
             pods: pinned("vault"),
             budget: Some(
-                Budget::min_available(VAULT.0, VAULT.1, 1).of("vault").label("nodeward.dev/force-drain", "never"),
+                Budget::min_available(&named(VAULT.0), VAULT.1, 1)
+                    .of("vault")
+                    .label("nodeward.dev/force-drain", "never"),
             ),
         },
         App {
@@ -165,32 +156,45 @@ fn apps() -> Vec<App> {
             name: "report",
             replicas: 1,
             pods: pinned("reports"),
-            budget: Some(Budget::min_available(REPORT.0, REPORT.1, 1).of("report")),
+            budget: Some(Budget::min_available(&named(REPORT.0), REPORT.1, 1).of("report")),
         },
     ]
 }
 
-async fn workloads(plane: &ControlPlane, client: &Client) -> Result<()> {
+async fn workloads(place: &Place, progress: &Progress) -> Result<()> {
     const READY_WITHIN: Duration = Duration::from_secs(90);
-    let apps = apps();
+    const AGENTS: &str = "node-agents";
+    let client = place.client();
+    let apps = apps(place);
     let mut namespaces: Vec<&str> = apps.iter().map(|app| app.namespace).collect();
-    namespaces.push("node-agents");
+    namespaces.push(AGENTS);
     namespaces.dedup();
     for namespace in namespaces {
-        plane.namespace(namespace).await?;
+        place.create_namespace(namespace).await?;
     }
-    bulk::create(client, [PodTemplate::new().tolerates_all().daemon_set("node-agents", "node-agent")?]).await?;
+    let agent = place
+        .pods(None)
+        .tolerates_all()
+        .daemon_set(&place.named(AGENTS), "node-agent")?;
+    bulk::create(&client, [agent]).await?;
     for app in &apps {
-        bulk::create(client, [app.pods.deployment(app.namespace, app.name, app.replicas)?]).await?;
+        bulk::create(
+            &client,
+            [app.pods
+                .deployment(&place.named(app.namespace), app.name, app.replicas)?],
+        )
+        .await?;
         if let Some(budget) = &app.budget {
-            bulk::create(client, [budget.build()?]).await?;
+            bulk::create(&client, [budget.build()?]).await?;
         }
     }
     for app in &apps {
-        workload::ready_pods(client, app.namespace, app.name, app.replicas as usize, READY_WITHIN).await?;
+        progress.step(&format!("{}/{}", app.namespace, app.name));
+        let namespace = place.named(app.namespace);
+        workload::ready_pods(&client, &namespace, app.name, app.replicas as usize, READY_WITHIN).await?;
         if app.budget.is_some() {
             let expected = i32::try_from(app.replicas)?;
-            workload::counted_budget(client, app.namespace, app.name, expected, READY_WITHIN).await?;
+            workload::counted_budget(&client, &namespace, app.name, expected, READY_WITHIN).await?;
         }
     }
     Ok(())

@@ -6,22 +6,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use console::Style;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::{fleet, workload};
 
-use super::narrator::{Narrator, Voice};
-use super::scenario;
-
-const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
-const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+use super::narrator::{Line, Narrator, Voice};
+use super::place::Place;
+use super::retell::seconds;
 
 /// How often evictions are tried again; `kubectl drain` waits 5 s.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How often it says that it still waits.
+const REMINDS: Duration = Duration::from_secs(8);
+
 /// The upgrader.
-pub struct Upgrader {
+pub struct Upgrader<'a> {
+    place: &'a Place,
     client: Client,
     narrator: Arc<Narrator>,
 }
@@ -41,50 +44,58 @@ pub struct Upgrade {
     pub longest_drain: Duration,
 }
 
-impl Upgrader {
-    pub fn new(client: Client, narrator: Arc<Narrator>) -> Self {
-        Self { client, narrator }
+impl<'a> Upgrader<'a> {
+    pub fn new(place: &'a Place, narrator: Arc<Narrator>) -> Self {
+        Self {
+            place,
+            client: place.client(),
+            narrator,
+        }
     }
 
     /// Upgrades the nodes one by one; stops at the first that does not drain within `patience`.
     pub async fn upgrade_all(&self, nodes: &[String], patience: Duration) -> Result<Upgrade> {
         let mut upgrade = Upgrade::default();
         for (index, node) in nodes.iter().enumerate() {
+            self.narrator.heading(node, index + 1, nodes.len());
             self.narrator.progress(index, nodes.len(), &format!("draining {node}"));
             let began = Instant::now();
-            self.start_drain(node).await?;
+            self.place.machinery().drain_begins(&self.client, node).await?;
+            fleet::cordon(&self.client, node).await?;
+            self.narrator
+                .say(Voice::Upgrader, node, "cordons the node and evicts its pods");
             let left = self.evict_all(node, patience, &mut upgrade).await?;
             upgrade.longest_drain = upgrade.longest_drain.max(began.elapsed());
             if !left.is_empty() {
-                let text = format!("gives up after {} s: {}", patience.as_secs(), left.join(", "));
-                self.narrator.say(Voice::Upgrader, node, &text);
-                upgrade.stuck = Some((node.clone(), left));
+                let text = format!(
+                    "gives up after {} s; still there: {}",
+                    patience.as_secs(),
+                    left.join(", ")
+                );
+                self.narrator.tell(
+                    Voice::Upgrader,
+                    node,
+                    [Line::plain(text).look(Style::new().red().bold())],
+                );
+                upgrade.stuck = Some((self.narrator.short(node), left));
                 return Ok(upgrade);
             }
-            let text = format!("drained in {:.1} s, reboots and is back", began.elapsed().as_secs_f32());
-            self.narrator.say(Voice::Upgrader, node, &text);
+            let text = format!("drained in {}; it reboots and is back", seconds(began.elapsed()));
+            self.narrator
+                .tell(Voice::Upgrader, node, [Line::plain(text).look(Style::new().green())]);
             self.end_drain(node).await?;
             upgrade.upgraded += 1;
-            scenario::set_pool(&self.client, upgrade.upgraded).await?;
+            self.place.machinery().upgraded(&self.client, upgrade.upgraded).await?;
         }
         self.narrator.progress(nodes.len(), nodes.len(), "all upgraded");
         Ok(upgrade)
     }
 
-    async fn start_drain(&self, node: &str) -> Result<()> {
-        fleet::annotate(&self.client, node, APPLIED, Some("uncordon-rendered-worker-1")).await?;
-        fleet::annotate(&self.client, node, DESIRED, Some("drain-rendered-worker-2")).await?;
-        fleet::cordon(&self.client, node).await?;
-        self.narrator.say(Voice::Upgrader, node, "cordoned, drain begins");
-        Ok(())
-    }
-
     async fn end_drain(&self, node: &str) -> Result<()> {
-        fleet::annotate(&self.client, node, APPLIED, Some("drain-rendered-worker-2")).await?;
+        self.place.machinery().drained(&self.client, node).await?;
         fleet::reboot(&self.client, node).await?;
-        fleet::annotate(&self.client, node, DESIRED, Some("uncordon-rendered-worker-2")).await?;
         fleet::uncordon(&self.client, node).await?;
-        fleet::annotate(&self.client, node, APPLIED, Some("uncordon-rendered-worker-2")).await
+        self.place.machinery().back(&self.client, node).await
     }
 
     /// Evicts until nothing is left, or patience ends: then the pods that are left.
@@ -93,10 +104,17 @@ impl Upgrader {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let deadline = Instant::now() + patience;
         let mut refused_before = BTreeSet::new();
+        let mut said = Instant::now();
         loop {
-            let left: Vec<Pod> = pods.list(&on_node).await?.items.into_iter().filter(is_drained_off).collect();
+            let left = pods
+                .list(&on_node)
+                .await?
+                .items
+                .into_iter()
+                .filter(|pod| self.is_drained_off(pod));
+            let left: Vec<Pod> = left.collect();
             if left.is_empty() || Instant::now() >= deadline {
-                return Ok(left.iter().map(full_name).collect());
+                return Ok(left.iter().map(|pod| self.narrator.short(&full_name(pod))).collect());
             }
             for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
                 let namespaced: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
@@ -105,23 +123,32 @@ impl Upgrader {
                     Err(kube::Error::Api(status)) if status.code == 429 => {
                         upgrade.refused += 1;
                         if refused_before.insert(pod.uid()) {
-                            let text = format!("eviction of {} is refused by its budget", full_name(pod));
+                            let text = format!("{} is not evicted: its budget has no room", full_name(pod));
                             self.narrator.say(Voice::Upgrader, node, &text);
+                            said = Instant::now();
                         }
                     }
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(error.into()),
                 }
             }
+            if said.elapsed() >= REMINDS {
+                said = Instant::now();
+                let names: Vec<String> = left.iter().map(full_name).collect();
+                let text = format!("still waits for {}", names.join(", "));
+                self.narrator
+                    .tell(Voice::Upgrader, node, [Line::plain(text).look(Style::new().dim())]);
+            }
             tokio::time::sleep(RETRY).await;
         }
     }
-}
 
-/// Whether a drain evicts it: not one of a DaemonSet, and not one that has ended.
-fn is_drained_off(pod: &Pod) -> bool {
-    let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
-    !of_daemon_set && !matches!(workload::phase(pod), "Succeeded" | "Failed")
+    /// Whether a drain evicts it: one of the demo's, not of a DaemonSet, and not one that has ended.
+    fn is_drained_off(&self, pod: &Pod) -> bool {
+        let is_ours = pod.namespace().is_some_and(|namespace| self.place.is_ours(&namespace));
+        let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
+        is_ours && !of_daemon_set && !matches!(workload::phase(pod), "Succeeded" | "Failed")
+    }
 }
 
 fn full_name(pod: &Pod) -> String {

@@ -1,0 +1,121 @@
+//! How an upgrade and its drains are announced: as OpenShift does, or by an annotation of the demo's own.
+
+use anyhow::Result;
+use jiff::Timestamp;
+use kube::Client;
+use nodeward_testkit::fleet;
+use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
+use serde_json::{Value, json};
+
+use super::place::{Place, RUN};
+use super::scenario::NODES;
+
+/// Where the UpgradeConfig lives, as in managed-upgrade-operator's clusters.
+const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
+
+/// The version that is upgraded to.
+const VERSION: &str = "4.99.1";
+
+/// What machine-config-operator writes on a node that it wants drained, and when it is.
+const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
+const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+
+/// The demo's own, for clusters in which nothing may be mistaken for OpenShift's.
+const DRAINING: &str = "demo.nodeward.dev/draining";
+
+/// How an upgrade and its drains are announced.
+#[derive(Clone, Copy)]
+pub enum Machinery {
+    /// An UpgradeConfig, a MachineConfigPool and machine-config-operator's annotations on the nodes.
+    OpenShift,
+    /// An annotation on the node: no kind is installed, no operator of the cluster can take it for an upgrade.
+    Annotation,
+}
+
+impl Machinery {
+    /// Announces the upgrade.
+    pub async fn begin(self, place: &Place) -> Result<()> {
+        if matches!(self, Self::Annotation) {
+            return Ok(());
+        }
+        let client = place.client();
+        for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
+            kind.install(&client).await?;
+        }
+        place.create_namespace(UPGRADE_NAMESPACE).await?;
+        self.upgraded(&client, 0).await?;
+        // 0 minutes is legal in an UpgradeConfig: budgets are respected for `expectedNodeDrainTime` alone.
+        let config = upgrade_config(VERSION, "Upgrading", Timestamp::now(), 0);
+        Foreign::UpgradeConfig
+            .put(&client, Some(UPGRADE_NAMESPACE), "managed-upgrade-config", config)
+            .await?;
+        Ok(())
+    }
+
+    /// Says how many nodes are upgraded.
+    pub async fn upgraded(self, client: &Client, count: usize) -> Result<()> {
+        if matches!(self, Self::OpenShift) {
+            let pool = machine_config_pool("worker", u32::try_from(NODES)?, u32::try_from(count)?);
+            Foreign::MachineConfigPool.put(client, None, "worker", pool).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks a node as being drained.
+    pub async fn drain_begins(self, client: &Client, node: &str) -> Result<()> {
+        match self {
+            Self::OpenShift => {
+                fleet::annotate(client, node, APPLIED, Some("uncordon-rendered-worker-1")).await?;
+                fleet::annotate(client, node, DESIRED, Some("drain-rendered-worker-2")).await
+            }
+            Self::Annotation => fleet::annotate(client, node, DRAINING, Some("true")).await,
+        }
+    }
+
+    /// Marks a node as drained; it is still cordoned.
+    pub async fn drained(self, client: &Client, node: &str) -> Result<()> {
+        match self {
+            Self::OpenShift => fleet::annotate(client, node, APPLIED, Some("drain-rendered-worker-2")).await,
+            Self::Annotation => fleet::annotate(client, node, DRAINING, None).await,
+        }
+    }
+
+    /// Marks a node as back, which is about to be uncordoned.
+    pub async fn back(self, client: &Client, node: &str) -> Result<()> {
+        if matches!(self, Self::OpenShift) {
+            fleet::annotate(client, node, DESIRED, Some("uncordon-rendered-worker-2")).await?;
+            fleet::annotate(client, node, APPLIED, Some("uncordon-rendered-worker-2")).await?;
+        }
+        Ok(())
+    }
+
+    /// drain-keeper's configuration: minutes are seconds here, so that the demo is short.
+    pub fn config(self, place: &Place) -> Value {
+        let opted_out = format!("^{}batch-", place.prefix());
+        let mut config = json!({
+            "nodeDrain": {
+                "timeOut": "6s",
+                "expectedNodeDrainTime": "9s",
+                "ignoredNamespacePatterns": [opted_out],
+            },
+            "forceAfter": "4s",
+            "overrideSpacing": "30s",
+            "flapTolerance": "5s",
+            "upgradeSignal": "openshift",
+        });
+        if matches!(self, Self::Annotation) {
+            let mark = json!({ "annotation": DRAINING });
+            config["upgradeSignal"] = json!({ "node": mark });
+            config["countsAsDrain"] = mark;
+            config["nodeDrain"]["expectedNodeDrainTime"] = json!("8s");
+            config["pdbForceDrainTimeout"] = json!("1s");
+            config["nodeSelector"] = json!({ RUN: place.run() });
+            // Whatever of somebody else's tolerates the demo's taint is none of its business.
+            let others = place.others().iter().map(|name| Value::from(format!("^{name}$")));
+            if let Some(patterns) = config["nodeDrain"]["ignoredNamespacePatterns"].as_array_mut() {
+                patterns.extend(others);
+            }
+        }
+        config
+    }
+}

@@ -1,0 +1,202 @@
+//! Where the demo plays: on a control plane of its own, or on a cluster that the user has.
+//!
+//! On a user's cluster, all names begin with one prefix that no earlier run had. Its nodes are simulated by a kwok of our
+//! own that looks after no other node; they carry a label and a taint of this run, so that nobody else's pods come to them,
+//! and the demo's pods run nowhere else. Nothing of OpenShift's is imitated there, and nothing that exists is changed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ListParams};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use nodeward_testkit::fleet::NodeSpec;
+use nodeward_testkit::process::{self, Process};
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::workload::PodTemplate;
+use nodeward_testkit::{Cluster, ControlPlane, Options, bulk, kwok, names, toolchain, wait};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Args;
+use super::machinery::Machinery;
+
+/// The label of all that a run makes, and the taint of its nodes; the value is the run's.
+pub const RUN: &str = "demo.nodeward.dev/run";
+
+/// How long the cluster's controllers may take to make a namespace usable.
+const USABLE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Where the demo plays.
+pub struct Place {
+    cluster: Cluster,
+    client: Client,
+    run: String,
+    prefix: String,
+    /// Of namespaces that were there before.
+    others: Vec<String>,
+    plane: Option<ControlPlane>,
+    kubelets: Option<Process>,
+    // Last, so that it goes when the processes are gone.
+    _dir: Option<TempDir>,
+}
+
+impl Place {
+    /// As asked for: a new control plane, or the cluster of the kubeconfig.
+    pub async fn open(args: &Args) -> Result<Self> {
+        let tools = tokio::task::spawn_blocking(toolchain::ensure_built).await??;
+        let run = names::unique("nodeward-demo");
+        let Some(kubeconfig) = &args.kubeconfig else {
+            let progress = Progress::begin("control plane");
+            progress.step("etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok");
+            let plane = ControlPlane::start(Options::default()).await?;
+            progress.done("etcd, kube-apiserver, controllers, scheduler and kwok run on this machine");
+            return Ok(Self {
+                cluster: Cluster::from(&plane),
+                client: plane.client().await?,
+                run,
+                prefix: String::new(),
+                others: Vec::new(),
+                plane: Some(plane),
+                kubelets: None,
+                _dir: None,
+            });
+        };
+        let dir = tempfile::Builder::new().prefix("nodeward-demo-").tempdir()?;
+        process::remove_at_exit(dir.path())?;
+        let cluster = Cluster::from_kubeconfig(kubeconfig, tools, dir.path())?;
+        let progress = Progress::begin(format!("cluster {}", cluster.url()));
+        let client = cluster.client().await?;
+        let version = client
+            .apiserver_version()
+            .await
+            .with_context(|| format!("ask {} for its version", cluster.url()))?;
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let others = namespaces
+            .list_metadata(&ListParams::default())
+            .await?
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect();
+        let kubelets = kwok::kubelets(&cluster, &run)?;
+        progress.done(&format!(
+            "{}, all that the demo makes is named {run}-...",
+            version.git_version
+        ));
+        let prefix = format!("{run}-");
+        Ok(Self {
+            cluster,
+            client,
+            run,
+            prefix,
+            others,
+            plane: None,
+            kubelets: Some(kubelets),
+            _dir: Some(dir),
+        })
+    }
+
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The control plane, where it is ours.
+    pub const fn plane(&self) -> Option<&ControlPlane> {
+        self.plane.as_ref()
+    }
+
+    /// What all names of this run begin with; empty on a control plane of our own.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The value of [`RUN`], and the name of drain-keeper's release on a user's cluster.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Namespaces that were there before.
+    pub fn others(&self) -> &[String] {
+        &self.others
+    }
+
+    /// How an upgrade is announced here.
+    pub const fn machinery(&self) -> Machinery {
+        if self.plane.is_some() {
+            Machinery::OpenShift
+        } else {
+            Machinery::Annotation
+        }
+    }
+
+    /// The full name of a node or namespace.
+    pub fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Whether a namespace is the demo's.
+    pub fn is_ours(&self, namespace: &str) -> bool {
+        namespace.starts_with(&self.prefix)
+    }
+
+    /// The label selector of what the run made.
+    pub fn ours(&self) -> String {
+        format!("{RUN}={}", self.run)
+    }
+
+    /// The same for a watch.
+    pub fn selecting_ours(&self) -> watcher::Config {
+        watcher::Config::default().labels(&self.ours())
+    }
+
+    /// A node that only the demo's pods run on.
+    pub fn node(&self, name: &str) -> NodeSpec {
+        let node = if self.plane.is_some() {
+            NodeSpec::worker(name)
+        } else {
+            // A role would put it into somebody's pool.
+            NodeSpec::new(name).kubelet(&self.run)
+        };
+        node.label(RUN, &self.run).taint(RUN, &self.run, "NoSchedule")
+    }
+
+    /// Pods that only run on the demo's nodes, and of them on those that `also` selects.
+    pub fn pods(&self, also: Option<(&str, &str)>) -> PodTemplate {
+        let mut selector = json!({ RUN: self.run });
+        if let Some((key, value)) = also {
+            selector[key] = Value::from(value);
+        }
+        PodTemplate::new().spec("nodeSelector", selector).spec(
+            "tolerations",
+            json!([{ "key": RUN, "value": self.run, "effect": "NoSchedule" }]),
+        )
+    }
+
+    /// Creates a namespace and waits until pods can be created in it.
+    pub async fn create_namespace(&self, name: &str) -> Result<()> {
+        let name = self.named(name);
+        // Where a cluster enforces more by default, simulated pods would be refused: they have no security context.
+        let labels = json!({ RUN: self.run, "pod-security.kubernetes.io/enforce": "baseline" });
+        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } }))?;
+        bulk::create_one(self.client(), namespace).await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), &name);
+        wait::until(
+            format!("the default ServiceAccount of {name}"),
+            USABLE_WITHIN,
+            || async { Ok(accounts.get("default").await.map(drop)?) },
+        )
+        .await
+    }
+
+    /// Nobody plays the demo's kubelets from now on.
+    pub fn stop_kubelets(&self) {
+        if let Some(kubelets) = &self.kubelets {
+            kubelets.kill();
+        }
+    }
+}

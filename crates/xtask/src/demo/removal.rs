@@ -1,0 +1,169 @@
+//! Taking away what the demo made on a user's cluster: everything with the label of the run, the chart's release, and
+//! what the cluster itself made because of it.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::wait;
+use serde_json::json;
+
+use super::keeper;
+use super::place::Place;
+
+/// How long the cluster's controllers may take to empty a namespace.
+const GONE_WITHIN: Duration = Duration::from_mins(2);
+
+/// Removes everything, and says what. Nothing stops at the first error: what can be removed is.
+pub async fn remove(place: &Place) -> Result<()> {
+    let progress = Progress::begin("removing what the demo made");
+    let mut failures = Vec::new();
+    let mut removed = Vec::new();
+    let mut note = |what: &str, outcome: Result<usize>| match outcome {
+        Ok(0) => {}
+        Ok(count) => removed.push(format!("{count} {what}")),
+        Err(error) => failures.push(format!("{what}: {error:#}")),
+    };
+    progress.step("the chart's release");
+    note("helm release", release(place).await);
+    progress.step("namespaces and all that is in them");
+    note("namespaces with all in them", namespaces(place).await);
+    progress.step("nodes");
+    place.stop_kubelets();
+    note("nodes", nodes(place).await);
+    progress.step("Events about the nodes");
+    note("Events about them", events(place).await);
+    if removed.is_empty() {
+        removed.push("there was nothing".to_owned());
+    }
+    progress.done(&removed.join(", "));
+    ensure!(
+        failures.is_empty(),
+        "not all could be removed:\n  {}\nBy hand: kubectl delete namespaces,nodes -l {}; helm uninstall {} -n {}",
+        failures.join("\n  "),
+        place.ours(),
+        keeper::release(place).name(),
+        keeper::namespace(place),
+    );
+    Ok(())
+}
+
+async fn release(place: &Place) -> Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(place.client());
+    if namespaces.get_opt(&keeper::namespace(place)).await?.is_none() {
+        return Ok(0);
+    }
+    match keeper::release(place).uninstall(place.cluster()).await {
+        Ok(()) => Ok(1),
+        // The demo ended before it was installed.
+        Err(error) if error.to_string().contains("not found") => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+async fn namespaces(place: &Place) -> Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(place.client());
+    let ours = ListParams::default().labels(&place.ours());
+    let names: Vec<String> = namespaces
+        .list_metadata(&ours)
+        .await?
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    for name in &names {
+        namespaces.delete(name, &DeleteParams::default()).await?;
+    }
+    wait::until("the namespaces to be gone", GONE_WITHIN, || async {
+        for name in &names {
+            empty(&Api::namespaced(place.client(), name)).await?;
+        }
+        let left = namespaces.list_metadata(&ours).await?.items;
+        ensure!(
+            left.is_empty(),
+            "{:?}",
+            left.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
+        );
+        Ok(())
+    })
+    .await?;
+    Ok(names.len())
+}
+
+/// Deletes pods without grace, whatever keeps them: no process belongs to them.
+async fn empty(pods: &Api<Pod>) -> Result<()> {
+    for pod in pods.list_metadata(&ListParams::default()).await? {
+        let name = pod.name_any();
+        if !pod.finalizers().is_empty() {
+            let free = json!({ "metadata": { "finalizers": null } });
+            is_gone_or(pods.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await)?;
+        }
+        is_gone_or(pods.delete(&name, &DeleteParams::default().grace_period(0)).await)?;
+    }
+    Ok(())
+}
+
+async fn nodes(place: &Place) -> Result<usize> {
+    let nodes: Api<Node> = Api::all(place.client());
+    let leases: Api<Lease> = Api::namespaced(place.client(), "kube-node-lease");
+    let pods: Api<Pod> = Api::all(place.client());
+    let all = nodes
+        .list_metadata(&ListParams::default().labels(&place.ours()))
+        .await?
+        .items;
+    for node in &all {
+        let name = node.name_any();
+        is_gone_or(nodes.delete(&name, &DeleteParams::default()).await)?;
+        is_gone_or(leases.delete(&name, &DeleteParams::default()).await)?;
+    }
+    // The pods of the cluster's own DaemonSets, which came because the nodes did. Now no new ones come.
+    for node in &all {
+        let on_node = ListParams::default().fields(&format!("spec.nodeName={}", node.name_any()));
+        for pod in pods.list_metadata(&on_node).await? {
+            let namespaced: Api<Pod> = Api::namespaced(place.client(), &pod.namespace().unwrap_or_default());
+            is_gone_or(
+                namespaced
+                    .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
+                    .await,
+            )?;
+        }
+    }
+    Ok(all.len())
+}
+
+/// Events about objects without a namespace are in `default`. The last are written when the nodes go.
+async fn events(place: &Place) -> Result<usize> {
+    let events: Api<Event> = Api::all(place.client());
+    let about_nodes = ListParams::default().fields("involvedObject.kind=Node");
+    let mut removed = 0;
+    let mut found = usize::MAX;
+    while found > 0 {
+        found = 0;
+        for event in events.list(&about_nodes).await? {
+            let is_ours = |name: &String| name.starts_with(place.prefix());
+            if event.involved_object.name.as_ref().is_some_and(is_ours) {
+                let namespaced: Api<Event> = Api::namespaced(place.client(), &event.namespace().unwrap_or_default());
+                is_gone_or(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;
+                found += 1;
+            }
+        }
+        removed += found;
+        if found > 0 {
+            // Events are sent in the background, up to some seconds late.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+    }
+    Ok(removed)
+}
+
+/// Somebody else, a controller mostly, may be faster.
+fn is_gone_or<T>(outcome: kube::Result<T>) -> kube::Result<()> {
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
