@@ -1,6 +1,7 @@
 //! Observe: from watches to a [`Snapshot`]. Pods are watched only on draining nodes, one watch a node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -33,6 +34,8 @@ pub struct Observer {
     pods: BTreeMap<NodeName, Cache<PodView>>,
     kinds: KindRegistry,
     signals: BTreeMap<KindOfInterest, DynamicCache<Value>>,
+    /// What the signal reads and is not known yet, for the readiness probe.
+    unsettled: Arc<Mutex<Vec<String>>>,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
 }
 
@@ -53,6 +56,18 @@ impl Observer {
         );
         context.readiness.require_cache(&nodes);
         context.readiness.require_cache(&budgets);
+        let unsettled: Arc<Mutex<Vec<String>>> = Arc::default();
+        context.readiness.require("upgrade signal", {
+            let unsettled = Arc::clone(&unsettled);
+            move || {
+                let unsettled = unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+                if unsettled.is_empty() {
+                    Ok(())
+                } else {
+                    Err(format!("not listed yet: {}", unsettled.join(", ")))
+                }
+            }
+        });
         let kinds = KindRegistry::spawn(watches, client());
         Self {
             watches: watches.clone(),
@@ -62,6 +77,7 @@ impl Observer {
             pods: BTreeMap::new(),
             kinds,
             signals: BTreeMap::new(),
+            unsettled,
             config_map: None,
         }
     }
@@ -84,6 +100,12 @@ impl Observer {
                 Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
             }
         }
+        *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
+            .signals
+            .iter()
+            .filter(|(_, cache)| !cache.is_settled())
+            .map(|(kind, _)| kind.to_string())
+            .collect();
     }
 
     /// Reads managed-upgrade-operator's ConfigMap through the API, or stops doing so.
