@@ -61,6 +61,6 @@ pub async fn install(place: &Place, binary: PathBuf) -> Result<Operator> {
         .start(place.cluster())
         .await?;
     keeper.ready(Duration::from_secs(30)).await?;
-    progress.done("installed by helm, running under its own ServiceAccount, ready");
+    progress.done("installed by helm, runs under its own ServiceAccount");
     Ok(keeper)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use console::{Style, style};
 use futures::StreamExt;
@@ -65,6 +65,7 @@ pub struct Narrator {
     bar: Option<ProgressBar>,
     /// The node that the last heading was about.
     under: Mutex<String>,
+    last_said: Mutex<Instant>,
 }
 
 impl Narrator {
@@ -76,7 +77,7 @@ impl Narrator {
             {
                 bar.set_style(style.progress_chars("=> "));
             }
-            bar.enable_steady_tick(std::time::Duration::from_millis(120));
+            bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
         Self {
@@ -85,6 +86,7 @@ impl Narrator {
             prefix: place.prefix().to_owned(),
             bar,
             under: Mutex::default(),
+            last_said: Mutex::new(Instant::now()),
         }
     }
 
@@ -157,8 +159,14 @@ impl Narrator {
         }
     }
 
+    /// For how long nobody has said anything.
+    pub fn silence(&self) -> Duration {
+        self.last_said.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
     /// Whoever closes the output early does not end the demo in the middle.
     fn print(&self, block: &str) {
+        *self.last_said.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let write = || {
             let _ = std::io::stdout().lock().write_all(block.as_bytes());
         };

@@ -51,7 +51,7 @@ impl Place {
             let progress = Progress::begin("control plane");
             progress.step("etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok");
             let plane = ControlPlane::start(Options::default()).await?;
-            progress.done("etcd, kube-apiserver, controllers, scheduler and kwok run on this machine");
+            progress.done("runs on this machine");
             return Ok(Self {
                 cluster: Cluster::from(&plane),
                 client: plane.client().await?,
@@ -80,10 +80,7 @@ impl Place {
             .map(ResourceExt::name_any)
             .collect();
         let kubelets = kwok::kubelets(&cluster, &run)?;
-        progress.done(&format!(
-            "{}, all that the demo makes is named {run}-...",
-            version.git_version
-        ));
+        progress.done(&version.git_version);
         let prefix = format!("{run}-");
         Ok(Self {
             cluster,

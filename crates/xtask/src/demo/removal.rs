@@ -1,6 +1,7 @@
 //! Taking away what the demo made on a user's cluster: everything with the label of the run, the chart's release, and
 //! what the cluster itself made because of it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -18,6 +19,10 @@ use super::place::Place;
 /// How long the cluster's controllers may take to empty a namespace.
 const GONE_WITHIN: Duration = Duration::from_mins(2);
 
+/// How often, and how far apart, Events are looked for.
+const ROUNDS: usize = 5;
+const LATE_EVENTS: Duration = Duration::from_secs(3);
+
 /// Removes everything, and says what. Nothing stops at the first error: what can be removed is.
 pub async fn remove(place: &Place) -> Result<()> {
     let progress = Progress::begin("removing what the demo made");
@@ -34,9 +39,10 @@ pub async fn remove(place: &Place) -> Result<()> {
     note("namespaces with all in them", namespaces(place).await);
     progress.step("nodes");
     place.stop_kubelets();
-    note("nodes", nodes(place).await);
+    let mut visitors = BTreeSet::new();
+    note("nodes", nodes(place, &mut visitors).await);
     progress.step("Events about the nodes");
-    note("Events about them", events(place).await);
+    note("Events about them", events(place, &visitors).await);
     if removed.is_empty() {
         removed.push("there was nothing".to_owned());
     }
@@ -106,7 +112,8 @@ async fn empty(pods: &Api<Pod>) -> Result<()> {
     Ok(())
 }
 
-async fn nodes(place: &Place) -> Result<usize> {
+/// `visitors` gets the UIDs of pods that are not the demo's and were on its nodes.
+async fn nodes(place: &Place, visitors: &mut BTreeSet<String>) -> Result<usize> {
     let nodes: Api<Node> = Api::all(place.client());
     let leases: Api<Lease> = Api::namespaced(place.client(), "kube-node-lease");
     let pods: Api<Pod> = Api::all(place.client());
@@ -124,6 +131,7 @@ async fn nodes(place: &Place) -> Result<usize> {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={}", node.name_any()));
         for pod in pods.list_metadata(&on_node).await? {
             let namespaced: Api<Pod> = Api::namespaced(place.client(), &pod.namespace().unwrap_or_default());
+            visitors.extend(pod.uid());
             is_gone_or(
                 namespaced
                     .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
@@ -134,27 +142,29 @@ async fn nodes(place: &Place) -> Result<usize> {
     Ok(all.len())
 }
 
-/// Events about objects without a namespace are in `default`. The last are written when the nodes go.
-async fn events(place: &Place) -> Result<usize> {
+/// Events about the nodes, which are in `default`, and about visiting pods. The last are written when the nodes go.
+async fn events(place: &Place, visitors: &BTreeSet<String>) -> Result<usize> {
     let events: Api<Event> = Api::all(place.client());
-    let about_nodes = ListParams::default().fields("involvedObject.kind=Node");
     let mut removed = 0;
-    let mut found = usize::MAX;
-    while found > 0 {
-        found = 0;
-        for event in events.list(&about_nodes).await? {
-            let is_ours = |name: &String| name.starts_with(place.prefix());
-            if event.involved_object.name.as_ref().is_some_and(is_ours) {
+    // Bounded: nothing that is gone has anything to tell for long.
+    for _ in 0..ROUNDS {
+        let mut found = 0;
+        for event in events.list(&ListParams::default()).await? {
+            let about = &event.involved_object;
+            let of_node = about.kind.as_deref() == Some("Node")
+                && about.name.as_ref().is_some_and(|name| name.starts_with(place.prefix()));
+            if of_node || about.uid.as_ref().is_some_and(|uid| visitors.contains(uid)) {
                 let namespaced: Api<Event> = Api::namespaced(place.client(), &event.namespace().unwrap_or_default());
                 is_gone_or(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;
                 found += 1;
             }
         }
         removed += found;
-        if found > 0 {
-            // Events are sent in the background, up to some seconds late.
-            tokio::time::sleep(Duration::from_secs(3)).await;
+        if found == 0 {
+            break;
         }
+        // Events are sent in the background, up to some seconds late.
+        tokio::time::sleep(LATE_EVENTS).await;
     }
     Ok(removed)
 }

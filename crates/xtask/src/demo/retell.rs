@@ -61,8 +61,8 @@ pub fn in_seconds(text: &str, began: Timestamp) -> String {
     let word = |word: &str| {
         let end = word.find('Z').map_or(0, |at| at + 1);
         let moment: Option<Timestamp> = word.get(..end).and_then(|text| text.parse().ok());
-        // Written to the second: on average it is half a second later.
-        let since = moment.map(|moment| moment.duration_since(began).as_secs_f64() + 0.5);
+        // Written to the second, the rest cut off: what is announced never comes earlier than it was told.
+        let since = moment.map(|moment| moment.duration_since(began).as_secs_f64().floor().max(0.0));
         since.map_or_else(|| word.to_owned(), |since| format!("{since:.0} s{}", &word[end..]))
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
@@ -109,10 +109,10 @@ mod tests {
     fn moments_are_told_in_seconds_of_the_demo() {
         let began: Timestamp = "2026-11-21T11:09:00Z".parse().unwrap();
         let began = began.checked_add(500.milliseconds()).unwrap();
-        assert_eq!(in_seconds("at 2026-11-21T11:09:31Z: evict", began), "at 31 s: evict");
+        assert_eq!(in_seconds("at 2026-11-21T11:09:31Z: evict", began), "at 30 s: evict");
         assert_eq!(
             in_seconds("(grace until 2026-11-21T11:09:10Z)", began),
-            "(grace until 10 s)"
+            "(grace until 9 s)"
         );
         assert_eq!(in_seconds("(PDB Z/Zoo) Zed", began), "(PDB Z/Zoo) Zed");
     }

@@ -19,7 +19,7 @@ use super::retell::seconds;
 /// How often evictions are tried again; `kubectl drain` waits 5 s.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often it says that it still waits.
+/// After how long a silence it says that it still waits.
 const REMINDS: Duration = Duration::from_secs(8);
 
 /// The upgrader.
@@ -104,7 +104,6 @@ impl<'a> Upgrader<'a> {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let deadline = Instant::now() + patience;
         let mut refused_before = BTreeSet::new();
-        let mut said = Instant::now();
         loop {
             let left = pods
                 .list(&on_node)
@@ -125,15 +124,13 @@ impl<'a> Upgrader<'a> {
                         if refused_before.insert(pod.uid()) {
                             let text = format!("{} is not evicted: its budget has no room", full_name(pod));
                             self.narrator.say(Voice::Upgrader, node, &text);
-                            said = Instant::now();
                         }
                     }
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            if said.elapsed() >= REMINDS {
-                said = Instant::now();
+            if self.narrator.silence() >= REMINDS {
                 let names: Vec<String> = left.iter().map(full_name).collect();
                 let text = format!("still waits for {}", names.join(", "));
                 self.narrator

@@ -1,0 +1,125 @@
+//! The demo keeps its promises, with drain-keeper and without it; and on somebody's cluster nothing is left of it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::process::{ProcessId, Signal};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::PodTemplate;
+use nodeward_testkit::{ControlPlane, bulk};
+
+fn demo(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command
+        .arg("demo")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+async fn ended(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8(text).unwrap()
+}
+
+/// The row of the table at the end.
+fn row<'a>(text: &'a str, name: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no row {name}:\n{text}")).trim()
+}
+
+#[tokio::test]
+async fn every_node_is_upgraded_and_no_budget_is_violated() {
+    let output = ended(demo(&[])).await;
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(row(&text, "nodes upgraded"), "12 of 12");
+    assert_eq!(row(&text, "budget violations"), "0");
+    assert_eq!(row(&text, "never-forced and opted-out pods touched"), "0");
+    assert!(
+        text.lines()
+            .all(|line| line.chars().count() <= 80 || line.contains(": ")),
+        "{text}"
+    );
+}
+
+/// Everything of these kinds, but Events, Leases and what belongs to pods that come and go.
+const LASTING: &str = "nodes,namespaces,deployments,daemonsets,replicasets,poddisruptionbudgets,serviceaccounts,configmaps,\
+    secrets,services,roles,rolebindings,clusterroles,clusterrolebindings,customresourcedefinitions,pods,leases";
+
+fn objects(plane: &ControlPlane) -> BTreeSet<String> {
+    let output = plane
+        .kubectl()
+        .args([
+            "get",
+            LASTING,
+            "-A",
+            "--no-headers",
+            "-o=custom-columns=K:.kind,S:.metadata.namespace,N:.metadata.name,U:.metadata.uid",
+        ])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_drain_keeper_it_ends_stuck_and_nothing_is_left_on_a_users_cluster_even_if_interrupted() {
+    let plane = ControlPlane::shared().await;
+    let client = plane.client().await.unwrap();
+    fleet::create(&client, NodeSpec::workers("users-own", 2)).await.unwrap();
+    plane.namespace("users-own").await.unwrap();
+    // It goes to every node, the demo's too, and must be as before afterwards.
+    let everywhere = PodTemplate::new()
+        .tolerates_all()
+        .daemon_set("users-own", "everywhere")
+        .unwrap();
+    bulk::create(&client, [everywhere]).await.unwrap();
+    nodeward_testkit::workload::ready_pods(&client, "users-own", "everywhere", 2, secs(30))
+        .await
+        .unwrap();
+    let kubeconfig = plane.kubeconfig();
+    let before = objects(plane);
+
+    let args = ["--without", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let interrupted = demo(&args).spawn().unwrap();
+    let made = |prefix: &'static str| {
+        move || async move {
+            let objects = objects(plane);
+            anyhow::ensure!(objects.iter().any(|object| object.contains(prefix)), "{objects:?}");
+            Ok(())
+        }
+    };
+    wait::until("pods of the demo", Duration::from_mins(1), made("-media"))
+        .await
+        .unwrap();
+    assert!(ProcessId::of(interrupted.id()).unwrap().signal(Signal::INT));
+    let output = tokio::task::spawn_blocking(move || interrupted.wait_with_output().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert_eq!(objects(plane), before, "{}", said(&output));
+
+    let output = ended(demo(&args)).await;
+    let text = said(&output);
+    assert!(
+        output.status.success() && text.contains("STUCK at node-02, as expected"),
+        "{text}"
+    );
+    assert_eq!(objects(plane), before, "{text}");
+}
