@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything that is done in this repository and is more than one command.
 
+mod bench;
 mod cluster;
 mod demo;
 mod image;
@@ -23,6 +24,8 @@ struct Args {
 /// One variant a command, each with a module of its own.
 #[derive(Subcommand)]
 enum Command {
+    /// Measure what an operator costs a large cluster
+    Bench(bench::Args),
     /// Run a real control plane on this machine
     Cluster(cluster::Args),
     /// Upgrade a fleet on a real control plane, with drain-keeper or without
@@ -35,6 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => cluster::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),

@@ -1,0 +1,187 @@
+//! What the machine-config-operator does to a node before and after its update: cordon and evict, uncordon.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::{annotation, condition};
+use nodeward_testkit::{fleet, wait};
+use serde_json::{Value, json};
+
+use super::load::CONNECTIONS;
+use super::pods::{self, PartPod};
+use super::size::{Size, node_name};
+
+/// A moment as the API server stores it.
+pub fn this_second() -> Result<Timestamp> {
+    Ok(Timestamp::from_second(Timestamp::now().as_second())?)
+}
+
+/// Cordons nodes, all with the same `timeAdded`.
+pub async fn cordon(client: &Client, nodes: &[usize], since: Timestamp) -> Result<()> {
+    let rendered = "rendered-worker-4d8f1c8a0b2e5f6a9b7c3d2e1f0a9b8c";
+    let patch = json!({
+        "metadata": { "annotations": {
+            "machineconfiguration.openshift.io/desiredConfig": rendered,
+            "machineconfiguration.openshift.io/desiredDrain": format!("drain-{rendered}"),
+            "machineconfiguration.openshift.io/state": "Working",
+        } },
+        "spec": {
+            "unschedulable": true,
+            "taints": [{ "key": fleet::CORDON_TAINT, "effect": "NoSchedule", "timeAdded": since }],
+        },
+    });
+    patch_all(client, nodes, &patch).await
+}
+
+/// Uncordons them.
+pub async fn uncordon(client: &Client, nodes: &[usize]) -> Result<()> {
+    patch_all(
+        client,
+        nodes,
+        &json!({ "spec": { "unschedulable": null, "taints": null } }),
+    )
+    .await
+}
+
+async fn patch_all(client: &Client, nodes: &[usize], patch: &Value) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    stream::iter(nodes)
+        .map(|node| {
+            let api = api.clone();
+            async move {
+                let name = node_name(*node);
+                let patched = api
+                    .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await;
+                patched.map(drop).with_context(|| format!("patch node {name}"))
+            }
+        })
+        .buffer_unordered(CONNECTIONS)
+        .try_collect()
+        .await
+}
+
+/// Evicts what lets itself be evicted.
+pub async fn evict(client: &Client, size: Size, nodes: &[usize]) -> Result<()> {
+    let evicted = nodes
+        .iter()
+        .flat_map(|node| pods::parts(*node, size))
+        .filter(|pod| pod.part.is_evicted_by_the_drain());
+    stream::iter(evicted)
+        .map(|pod| async move {
+            let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
+            let params = EvictParams {
+                delete_options: Some(DeleteParams::default()),
+                post_options: PostParams::default(),
+            };
+            let evicted = api.evict(&pod.name, &params).await;
+            evicted.map(drop).with_context(|| format!("evict {}", pod.name))
+        })
+        .buffer_unordered(CONNECTIONS)
+        .try_collect()
+        .await
+}
+
+/// Those pods of these nodes that exist.
+pub async fn pods_now(client: &Client, size: Size, nodes: &[usize]) -> Result<Vec<(PartPod, ObjectMeta)>> {
+    let mut wanted: BTreeMap<(String, String), PartPod> = nodes
+        .iter()
+        .flat_map(|node| pods::parts(*node, size))
+        .map(|pod| ((pod.namespace.clone(), pod.name.clone()), pod))
+        .collect();
+    let mut namespaces: Vec<String> = nodes.iter().map(|node| pods::namespace_of(*node)).collect();
+    namespaces.dedup();
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        for pod in api.list_metadata(&ListParams::default()).await? {
+            found.extend(
+                wanted
+                    .remove(&(namespace.clone(), pod.name_any()))
+                    .map(|part| (part, pod.metadata)),
+            );
+        }
+    }
+    Ok(found)
+}
+
+/// Waits for pods of these nodes: `is_awaited` says which must no longer be as they are.
+pub async fn until_none(
+    client: &Client,
+    size: Size,
+    nodes: &[usize],
+    deadline: Duration,
+    is_awaited: impl Fn(&PartPod, &ObjectMeta) -> bool,
+) -> Result<Vec<(PartPod, ObjectMeta)>> {
+    wait::until("pods of drained nodes", deadline, || async {
+        let pods = pods_now(client, size, nodes).await?;
+        let awaited = pods.iter().filter(|(part, pod)| is_awaited(part, pod));
+        let names: Vec<&str> = awaited.map(|(part, _)| part.name.as_str()).collect();
+        ensure!(names.is_empty(), "{} are waited for, {} for one", names.len(), names[0]);
+        Ok(pods)
+    })
+    .await
+}
+
+/// When the clocks of these nodes' drains started; they have started at the same moment.
+pub async fn clock_start(client: &Client, nodes: &[usize]) -> Result<Timestamp> {
+    let api: Api<Node> = Api::all(client.clone());
+    let mut starts = BTreeSet::new();
+    for node in nodes {
+        let name = node_name(*node);
+        let node = api.get_metadata(&name).await?;
+        let clock = node.annotations().get(annotation::DRAIN_CLOCK);
+        let clock = clock.with_context(|| format!("{name} has no clock yet"))?;
+        starts.insert(DrainClock::parse(clock)?.start);
+    }
+    ensure!(starts.len() == 1, "the clocks have started at {starts:?}");
+    starts.pop_first().context("no node")
+}
+
+/// Waits until nothing of drain-keeper's is left on these nodes.
+pub async fn forgotten(client: &Client, nodes: &[usize], deadline: Duration) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    for node in nodes {
+        let name = node_name(*node);
+        wait::until(format!("drain-keeper to be done with {name}"), deadline, || async {
+            let node = api.get(&name).await?;
+            ensure!(
+                !node.annotations().contains_key(annotation::DRAIN_CLOCK),
+                "{:?}",
+                node.annotations()
+            );
+            ensure!(!is_blocked(&node), "it is still said to be blocked");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Waits until drain-keeper has said of each of these nodes that pods block it.
+pub async fn told_blocked(client: &Client, nodes: &[usize], deadline: Duration) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    for node in nodes {
+        let name = node_name(*node);
+        wait::until(format!("{name} to be said to be blocked"), deadline, || async {
+            ensure!(is_blocked(&api.get(&name).await?), "it is not");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+fn is_blocked(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == condition::DRAIN_BLOCKED)
+}

@@ -1,0 +1,279 @@
+//! Pods and budgets: an idle cluster, and on the drained nodes one pod for each thing that keeps a drain from ending.
+
+use serde_json::{Value, json};
+
+use super::size::{self, Size, node_name};
+
+/// A finalizer that nobody removes.
+const FINALIZER: &str = "bench.nodeward.dev/hold";
+
+/// Pods of one idle namespace.
+const PODS_PER_NAMESPACE: usize = 500;
+
+/// Pods of one idle workload, which has a budget.
+const PODS_PER_WORKLOAD: usize = 50;
+
+/// Drained nodes whose pods share a namespace.
+const NODES_PER_NAMESPACE: usize = 10;
+
+/// What a pod does on a drained node. The drain's first minute leaves all but [`Part::Ordinary`], as it would of a
+/// `kubectl drain` that has been waiting for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Nothing protects it, and nobody evicts it: the strategy `Delete`.
+    Stray,
+    /// Evicted, and kept by a finalizer: `Finalizer`.
+    Finalizer,
+    /// Evicted, and hangs: `StuckTerminating`.
+    Stuck,
+    /// Its budget has no room: `PdbDelete`.
+    Tight,
+    /// The same, and it hangs when it is deleted: `PdbDelete`, then `PdbStuckTerminating`.
+    TightStuck,
+    /// Its budget has no room and covers a pod of another drained node too: one of the two has to wait for its turn.
+    Shared,
+    /// Of a DaemonSet: no drain waits for it.
+    DaemonSet,
+    /// Goes when it is evicted.
+    Ordinary,
+}
+
+impl Part {
+    fn of(slot: usize) -> Self {
+        match slot {
+            0 => Self::Stray,
+            1 => Self::Finalizer,
+            2 => Self::Stuck,
+            3 => Self::Tight,
+            4 => Self::TightStuck,
+            5 => Self::Shared,
+            6 | 7 => Self::DaemonSet,
+            _ => Self::Ordinary,
+        }
+    }
+
+    /// Whether whoever drains the node evicts it and succeeds.
+    pub fn is_evicted_by_the_drain(self) -> bool {
+        matches!(self, Self::Finalizer | Self::Stuck | Self::Ordinary)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stray => "stray",
+            Self::Finalizer => "finalizer",
+            Self::Stuck => "stuck",
+            Self::Tight => "tight",
+            Self::TightStuck => "tightstuck",
+            Self::Shared => "shared",
+            Self::DaemonSet => "agent",
+            Self::Ordinary => "ordinary",
+        }
+    }
+}
+
+/// A pod of a drained node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartPod {
+    pub namespace: String,
+    pub name: String,
+    pub node: usize,
+    pub part: Part,
+}
+
+/// The namespace of a drained node's pods.
+pub fn namespace_of(node: usize) -> String {
+    format!("drained-{:02}", node / NODES_PER_NAMESPACE)
+}
+
+/// The pods of a drained node.
+pub fn parts(node: usize, size: Size) -> impl Iterator<Item = PartPod> {
+    (0..size.pods_per_node()).map(move |slot| {
+        let part = Part::of(slot);
+        PartPod {
+            namespace: namespace_of(node),
+            name: format!("{}-{node:05}-{slot:02}", part.name()),
+            node,
+            part,
+        }
+    })
+}
+
+/// All namespaces.
+pub fn namespaces(size: Size) -> impl Iterator<Item = String> {
+    let drained = size::played().step_by(NODES_PER_NAMESPACE);
+    let idle = idle_pods(size).div_ceil(PODS_PER_NAMESPACE);
+    drained.map(namespace_of).chain((0..idle).map(idle_namespace))
+}
+
+fn idle_namespace(number: usize) -> String {
+    format!("team-{number:03}")
+}
+
+/// Pods on nodes where nothing happens.
+fn idle_pods(size: Size) -> usize {
+    size.pods.saturating_sub(size::played().len() * size.pods_per_node())
+}
+
+/// All pods, as objects: (namespace, pod).
+pub fn pods(size: Size) -> impl Iterator<Item = (String, Value)> {
+    let played = size::played()
+        .flat_map(move |node| parts(node, size))
+        .map(|part| (part.namespace.clone(), part_pod(&part)));
+    let first_idle = size::played().end;
+    let idle = (0..idle_pods(size)).map(move |number| {
+        let node = first_idle + number % (size.nodes - first_idle).max(1);
+        let app = number / PODS_PER_WORKLOAD;
+        let pod = pod(
+            &format!("app-{app:05}-{:02}", number % PODS_PER_WORKLOAD),
+            &format!("app-{app:05}"),
+            node,
+        );
+        (idle_namespace(number / PODS_PER_NAMESPACE), pod)
+    });
+    played.chain(idle)
+}
+
+/// All budgets: (namespace, budget).
+pub fn budgets(size: Size) -> impl Iterator<Item = (String, Value)> {
+    let drained = size::played()
+        .flat_map(move |node| parts(node, size))
+        .filter_map(|pod| {
+            let (name, least) = budget_of(&pod)?;
+            Some((pod.namespace, name, least))
+        });
+    let drained: std::collections::BTreeSet<_> = drained.collect();
+    let idle = (0..idle_pods(size).div_ceil(PODS_PER_WORKLOAD)).map(|app| {
+        (
+            idle_namespace(app * PODS_PER_WORKLOAD / PODS_PER_NAMESPACE),
+            format!("app-{app:05}"),
+            PODS_PER_WORKLOAD - 2,
+        )
+    });
+    drained.into_iter().chain(idle).map(|(namespace, name, least)| {
+        let budget = json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": { "name": name, "namespace": namespace, "labels": { "app.kubernetes.io/name": name } },
+            "spec": { "minAvailable": least, "selector": { "matchLabels": { "app.kubernetes.io/name": name } } },
+        });
+        (namespace, budget)
+    })
+}
+
+/// Name and `minAvailable` of the budget that covers a drained node's pod: exactly as many as there are.
+fn budget_of(pod: &PartPod) -> Option<(String, usize)> {
+    match pod.part {
+        Part::Tight | Part::TightStuck => Some((pod.name.clone(), 1)),
+        Part::Shared => Some((shared_app(pod), 2)),
+        Part::Stray | Part::Finalizer | Part::Stuck | Part::DaemonSet | Part::Ordinary => None,
+    }
+}
+
+/// Two nodes next to each other share an app.
+fn shared_app(pod: &PartPod) -> String {
+    format!("shared-{:05}", pod.node / 2)
+}
+
+fn part_pod(part: &PartPod) -> Value {
+    let app = budget_of(part).map_or_else(|| part.name.clone(), |(app, _)| app);
+    let mut object = pod(&part.name, &app, part.node);
+    match part.part {
+        Part::Finalizer => object["metadata"]["finalizers"] = json!([FINALIZER]),
+        Part::Stuck | Part::TightStuck => {
+            object["metadata"]["annotations"]["testbed.nodeward.dev/end"] = json!("stuck");
+        }
+        Part::DaemonSet => object["metadata"]["ownerReferences"][0]["kind"] = json!("DaemonSet"),
+        Part::Stray | Part::Tight | Part::Shared | Part::Ordinary => {}
+    }
+    object
+}
+
+fn pod(name: &str, app: &str, node: usize) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": { "app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "shop", "pod-template-hash": "7d9c6b5f48" },
+            "annotations": { "openshift.io/scc": "restricted-v2", "seccomp.security.alpha.kubernetes.io/pod": "runtime/default" },
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-7d9c6b5f48"),
+                "uid": "00000000-0000-4000-8000-000000000001", "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "nodeName": node_name(node),
+            "terminationGracePeriodSeconds": 3,
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "main",
+                "image": format!("registry.example.com/shop/{app}:v1.4.2"),
+                "ports": [{ "name": "http", "containerPort": 8080, "protocol": "TCP" }],
+                "env": [{ "name": "LOG_LEVEL", "value": "info" }, { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+                "resources": { "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "memory": "256Mi" } },
+                "readinessProbe": { "httpGet": { "path": "/ready", "port": "http" }, "periodSeconds": 10 },
+            }],
+            "tolerations": [
+                { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 },
+                { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 },
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::bench::size::PARTS;
+
+    #[test]
+    fn every_pod_is_made_once_and_each_node_has_its_share() {
+        let size = Size::new(200, 6_000).unwrap();
+        let all: Vec<_> = pods(size).collect();
+        assert_eq!(all.len(), 6_000);
+        let keys: BTreeSet<_> = all
+            .iter()
+            .map(|(namespace, pod)| (namespace, pod["metadata"]["name"].to_string()))
+            .collect();
+        assert_eq!(keys.len(), 6_000);
+        let mut by_node: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, pod) in &all {
+            *by_node.entry(pod["spec"]["nodeName"].to_string()).or_default() += 1;
+        }
+        assert!(
+            by_node.len() == 200 && by_node.values().all(|count| *count == 30),
+            "{by_node:?}"
+        );
+        let known: BTreeSet<String> = namespaces(size).collect();
+        assert!(all.iter().all(|(namespace, _)| known.contains(namespace)));
+    }
+
+    #[test]
+    fn a_drained_node_has_each_part() {
+        let size = Size::new(200, 6_000).unwrap();
+        let parts: BTreeSet<Part> = parts(0, size).take(PARTS + 1).map(|pod| pod.part).collect();
+        assert_eq!(parts.len(), 8);
+    }
+
+    #[test]
+    fn no_drained_pods_budget_has_room() {
+        let size = Size::new(200, 6_000).unwrap();
+        let mut covered: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for (namespace, pod) in pods(size) {
+            let app = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            *covered.entry((namespace, app)).or_default() += 1;
+        }
+        let drained = budgets(size).filter(|(namespace, _)| namespace.starts_with("drained-"));
+        for (namespace, budget) in drained {
+            let app = budget["metadata"]["name"].as_str().unwrap().to_owned();
+            let covered = covered[&(namespace, app.clone())];
+            // The last resting node has no neighbour: its budget has even less room.
+            assert!(budget["spec"]["minAvailable"].as_u64().unwrap() >= covered, "{app}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How large the measured cluster is, and which of its nodes do what.
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+
+/// Nodes that are drained at once.
+pub const DRAINING: usize = 100;
+
+/// Nodes that stay cordoned throughout, with waits that do not end here.
+pub const RESTING: usize = 5;
+
+/// Pods of a drained node that have a part of their own; see [`super::pods::Part`].
+pub const PARTS: usize = 8;
+
+/// A cluster's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub nodes: usize,
+    pub pods: usize,
+}
+
+impl Size {
+    /// # Errors
+    /// When it has no room for the nodes that are drained, or for what blocks them.
+    pub fn new(nodes: usize, pods: usize) -> Result<Self> {
+        let least = DRAINING + RESTING;
+        ensure!(nodes >= least, "{nodes} nodes: at least {least} are needed");
+        let size = Self { nodes, pods };
+        ensure!(
+            size.pods_per_node() > PARTS,
+            "{pods} pods on {nodes} nodes: more than {PARTS} a node are needed"
+        );
+        Ok(size)
+    }
+
+    pub fn pods_per_node(self) -> usize {
+        self.pods / self.nodes
+    }
+
+    /// As `5,000/150,000`.
+    pub fn title(self) -> String {
+        format!("{}/{}", thousands(self.nodes), thousands(self.pods))
+    }
+}
+
+/// The nodes that are drained.
+pub fn draining() -> Range<usize> {
+    0..DRAINING
+}
+
+/// The nodes that stay cordoned.
+pub fn resting() -> Range<usize> {
+    DRAINING..DRAINING + RESTING
+}
+
+/// The nodes whose pods kwok plays: only where something happens.
+pub fn played() -> Range<usize> {
+    0..DRAINING + RESTING
+}
+
+/// Name of a node.
+pub fn node_name(node: usize) -> String {
+    format!("worker-{node:05}.bench.example.com")
+}
+
+/// A number as people read it.
+pub fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Size, thousands};
+
+    #[test]
+    fn a_size_without_room_for_what_is_measured_is_refused() {
+        assert!(Size::new(104, 10_000).is_err());
+        assert!(Size::new(200, 1_600).is_err());
+        assert!(Size::new(105, 945).is_ok());
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!(
+            [1, 999, 1000, 150_000, 1_000_000].map(thousands),
+            ["1", "999", "1,000", "150,000", "1,000,000"]
+        );
+    }
+}
