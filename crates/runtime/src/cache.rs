@@ -71,7 +71,7 @@ pub(crate) struct Status {
     state: watch::Sender<CacheState>,
     synced: watch::Sender<bool>,
     revision: watch::Sender<u64>,
-    not_found: watch::Sender<u64>,
+    not_served: watch::Sender<u64>,
 }
 
 impl Status {
@@ -80,7 +80,7 @@ impl Status {
             state: watch::Sender::new(CacheState::Syncing),
             synced: watch::Sender::new(false),
             revision: watch::Sender::new(0),
-            not_found: watch::Sender::new(0),
+            not_served: watch::Sender::new(0),
         }
     }
 
@@ -92,9 +92,10 @@ impl Status {
         *self.synced.borrow()
     }
 
-    /// How often the server has answered that there is no such resource at all.
-    pub(crate) fn not_found(&self) -> watch::Receiver<u64> {
-        self.not_found.subscribe()
+    /// How often the server has answered as if it did not serve the resource: with a 404, or, where it knows nothing of the
+    /// whole API group, with a plain text that is no event.
+    pub(crate) fn not_served(&self) -> watch::Receiver<u64> {
+        self.not_served.subscribe()
     }
 }
 

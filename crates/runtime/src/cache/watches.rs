@@ -159,8 +159,12 @@ where
         let name = self.shared.name;
         let text: Arc<str> = with_sources(error).into();
         self.shared.note_failure(&text);
-        if matches!(error, kube::Error::Api(status) if status.code == 404) {
-            self.shared.status.not_found.send_modify(|times| *times += 1);
+        let is_not_served = match error {
+            kube::Error::Api(status) => status.code == 404,
+            other => matches!(other, kube::Error::SerdeError(_)),
+        };
+        if is_not_served {
+            self.shared.status.not_served.send_modify(|times| *times += 1);
         }
         match error {
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => {

@@ -180,9 +180,9 @@ impl Opened {
 /// A watch that is open.
 struct Open {
     what: Opened,
-    /// Moves when the server answers that there is no such resource: discovery, which lags behind the definitions, had
+    /// Moves when the server answers as if it did not serve the resource: discovery, which lags behind the definitions, had
     /// named a kind that was gone already.
-    not_found: watch::Receiver<u64>,
+    not_served: watch::Receiver<u64>,
 }
 
 /// Opens and closes the watch as the kind comes and goes.
@@ -251,10 +251,11 @@ where
         mut open: Option<&mut Open>,
     ) {
         let found = open.is_some();
-        loop {
-            let not_found = async {
+        // Looked at before the first wait: a change may have come, and been taken note of, while discovery was asked.
+        while self.group() == *group {
+            let not_served = async {
                 match &mut open {
-                    Some(open) => drop(open.not_found.changed().await),
+                    Some(open) => drop(open.not_served.changed().await),
                     None => std::future::pending().await,
                 }
             };
@@ -265,11 +266,8 @@ where
                         return std::future::pending().await;
                     }
                 }
-                () = not_found => return,
+                () = not_served => return,
                 () = tokio::time::sleep(LOOK_WITHOUT_A_WATCH), if blind && !found => return,
-            }
-            if self.group() != *group {
-                return;
             }
         }
     }
@@ -287,12 +285,12 @@ where
                 project(object)
             });
         tracing::info!(cache = self.shared.name, kind = %resource.kind, api_version = %resource.api_version, "the kind is served: watching it");
-        let not_found = cache.status_view().not_found();
+        let not_served = cache.status_view().not_served();
         self.shared.put(Slot::Open(cache));
         self.watches.wake().wake();
         *open = Some(Open {
             what: wanted,
-            not_found,
+            not_served,
         });
     }
 
@@ -344,7 +342,16 @@ mod tests {
             .unwrap()
     }
 
-    fn not_found() -> Response<Body> {
+    /// What the API server says of a path that nobody serves.
+    fn no_such_path() -> Response<Body> {
+        Response::builder()
+            .status(404)
+            .body(Body::from("404 page not found\n"))
+            .unwrap()
+    }
+
+    /// What it says of a resource that a group it knows does not have.
+    fn no_such_resource() -> Response<Body> {
         answer(
             404,
             &json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}),
@@ -374,14 +381,14 @@ mod tests {
     }
 
     /// A server without definitions whose discovery goes on naming a kind that it no longer serves.
-    fn lagging(looks: u32) -> (Client, Arc<AtomicU32>) {
+    fn lagging(looks: u32, absent: fn() -> Response<Body>) -> (Client, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&asked);
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let response = match request.uri().path() {
                 "/apis/g.example.com/v1" if counter.fetch_add(1, Ordering::SeqCst) < looks => resources(),
                 path if path.starts_with("/apis/apiextensions.k8s.io") => nothing(),
-                _ => not_found(),
+                _ => absent(),
             };
             async move { Ok::<_, std::convert::Infallible>(response) }
         });
@@ -403,8 +410,11 @@ mod tests {
     #[case::late(1)]
     #[case::later(4)]
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_discovery_names_although_it_is_gone_is_absent_in_the_end(#[case] looks: u32) {
-        let (client, asked) = lagging(looks);
+    async fn a_kind_that_discovery_names_although_it_is_gone_is_absent_in_the_end(
+        #[case] looks: u32,
+        #[values(no_such_path, no_such_resource)] absent: fn() -> Response<Body>,
+    ) {
+        let (client, asked) = lagging(looks, absent);
         let watches = Watches::detached();
         let kinds = KindRegistry::spawn(&watches, client);
         let target = DynamicTarget::kind("g.example.com/v1", "Signal").unwrap();
