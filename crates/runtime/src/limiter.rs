@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::later;
 
 /// A token bucket: at most `rate` actions a minute on average, and at most `rate` at once after a pause.
 /// It knows no clock: `now` comes with each call, and a clock that steps back neither adds nor takes tokens.
@@ -39,9 +40,7 @@ impl TokenBucket {
             self.tokens -= 1.0;
             return Ok(());
         }
-        Err(now
-            .checked_add(self.time_for(1.0 - self.tokens))
-            .unwrap_or(Timestamp::MAX))
+        Err(later(now, self.time_for(1.0 - self.tokens)))
     }
 
     /// How many whole tokens may be taken now.
@@ -54,10 +53,7 @@ impl TokenBucket {
     /// When the next token will be there; `None` if one is there now.
     pub fn next_at(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.refill(now);
-        (self.tokens < 1.0).then(|| {
-            now.checked_add(self.time_for(1.0 - self.tokens))
-                .unwrap_or(Timestamp::MAX)
-        })
+        (self.tokens < 1.0).then(|| later(now, self.time_for(1.0 - self.tokens)))
     }
 
     /// Gives a token back that was taken for something that then did not happen.
