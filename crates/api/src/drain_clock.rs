@@ -1,9 +1,13 @@
-//! What drain-keeper remembers in the cluster, so that a restart or a second leader goes on from the API alone.
+//! When a node's drain began, kept on the Node, so that a restart or a second leader goes on from the API alone.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::annotation::DRAIN_CLOCK;
+pub use crate::last_override::LastOverride;
 
 /// Value of the Node annotation [`crate::annotation::DRAIN_CLOCK`]: when the node's drain began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +33,14 @@ pub struct DrainClock {
 }
 
 impl DrainClock {
+    /// The clock among a Node's annotations; `None` where no drain of it is timed.
+    ///
+    /// # Errors
+    /// When the annotation is there and not the JSON that [`DrainClock`]'s `Display` writes.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Result<Self, serde_json::Error>> {
+        annotations.get(DRAIN_CLOCK).map(|value| Self::parse(value))
+    }
+
     /// Reads the annotation's value.
     ///
     /// # Errors
@@ -57,34 +69,6 @@ pub enum ClockSource {
     Gate,
     /// The node booted anew while cordoned.
     Reboot,
-}
-
-/// Value of the PodDisruptionBudget annotation [`crate::annotation::LAST_OVERRIDE`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LastOverride {
-    /// When the budget was overridden.
-    pub at: Timestamp,
-    /// Name of the pod that it was overridden for.
-    pub pod: String,
-    /// UID of that pod.
-    pub uid: String,
-}
-
-impl LastOverride {
-    /// Reads the annotation's value.
-    ///
-    /// # Errors
-    /// When it is not the JSON that [`LastOverride`]'s `Display` writes.
-    pub fn parse(value: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(value)
-    }
-}
-
-impl fmt::Display for LastOverride {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
-    }
 }
 
 #[cfg(test)]
@@ -123,18 +107,18 @@ mod tests {
     #[case("null")]
     fn nonsense_in_the_annotation_is_an_error(#[case] text: &str) {
         assert!(DrainClock::parse(text).is_err());
-        assert!(LastOverride::parse(text).is_err());
     }
 
     #[test]
-    fn the_last_override_is_the_json_that_other_versions_read() {
-        let last = LastOverride {
-            at: at("2026-01-01T00:00:00Z"),
-            pod: "web-0".to_owned(),
-            uid: "u".to_owned(),
-        };
-        let text = r#"{"at":"2026-01-01T00:00:00Z","pod":"web-0","uid":"u"}"#;
-        assert_eq!(last.to_string(), text);
-        assert_eq!(LastOverride::parse(text).unwrap(), last);
+    fn the_clock_is_read_from_its_own_annotation_alone() {
+        let text = r#"{"start":"2026-01-01T00:00:00Z","from":"Taint","bootID":"b"}"#;
+        let of = |key: &str, value: &str| DrainClock::of(&BTreeMap::from([(key.to_owned(), value.to_owned())]));
+        assert!(DrainClock::of(&BTreeMap::new()).is_none());
+        assert!(of("nodeward.dev/last-override", text).is_none());
+        assert_eq!(
+            of("nodeward.dev/drain-clock", text).unwrap().unwrap(),
+            DrainClock::parse(text).unwrap()
+        );
+        assert!(of("nodeward.dev/drain-clock", "").unwrap().is_err());
     }
 }

@@ -6,6 +6,7 @@ pub mod annotation;
 pub mod condition;
 pub mod drain_clock;
 pub mod label;
+pub mod last_override;
 pub mod opt_out;
 pub mod reason;
 
