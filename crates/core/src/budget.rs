@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use nodeward_api::drain_clock::LastOverride;
+use nodeward_api::last_override::LastOverride;
+use nodeward_api::reason::BlockerReason;
 use nodeward_api::{annotation, label};
 
 use crate::id::{BudgetKey, ResourceVersion};
@@ -140,6 +141,30 @@ impl BudgetView {
         self.key.namespace == pod.key.namespace && self.selector.matches(&pod.labels)
     }
 
+    /// Why it is never overridden, whatever the waits; `None` for a budget that may be. The label comes before Ceph: it
+    /// is what somebody wrote. Of several budgets' reasons the least ([`Ord`]) is therefore the one to name.
+    pub fn forbids_force(&self) -> Option<BlockerReason> {
+        if self.never_forced {
+            return Some(BlockerReason::BudgetNeverForced);
+        }
+        self.ceph.then_some(BlockerReason::CephBudget)
+    }
+
+    /// Whether the disruption controller has seen the budget's present spec, so that its status speaks of it.
+    pub fn is_status_current(&self) -> bool {
+        self.status.observed_generation >= self.generation
+    }
+
+    /// Whether as many pods are healthy as there must be, by a status that is current: whatever was taken from the budget
+    /// has been made good.
+    ///
+    /// Not the eviction handler's rule for unready pods, which asks for `desiredHealthy > 0` on top, lest a budget that
+    /// counts nothing let every unready pod go, and never asks for the generation. A budget that demands nothing has
+    /// nothing to recover.
+    pub fn has_recovered(&self) -> bool {
+        self.is_status_current() && self.status.current_healthy >= self.status.desired_healthy
+    }
+
     /// What the eviction handler would say to an eviction of `pod`, in its order of checks.
     pub fn room(&self, pod: &PodView) -> Room {
         let status = &self.status;
@@ -149,7 +174,7 @@ impl BudgetView {
         if !pod.ready && (self.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || status.has_healthy_budget()) {
             return Room::UnreadyMayGo;
         }
-        if status.observed_generation < self.generation {
+        if !self.is_status_current() {
             return Room::None(NoRoom::StatusBehind);
         }
         if status.disruptions_allowed < 0 {
@@ -423,6 +448,52 @@ mod tests {
     #[case::an_annotation_is_no_label(json!({ "annotations": { "nodeward.dev/force-drain": "never" } }), false)]
     fn only_the_label_forbids_force(#[case] metadata: Value, #[case] never: bool) {
         assert_eq!(project(metadata, json!({}), json!({})).never_forced, never);
+    }
+
+    #[rstest]
+    #[case::neither(false, false, None)]
+    #[case::label(true, false, Some(BlockerReason::BudgetNeverForced))]
+    #[case::ceph(false, true, Some(BlockerReason::CephBudget))]
+    #[case::label_before_ceph(true, true, Some(BlockerReason::BudgetNeverForced))]
+    fn a_labelled_budget_and_a_ceph_budget_are_never_overridden(
+        #[case] never_forced: bool,
+        #[case] ceph: bool,
+        #[case] reason: Option<BlockerReason>,
+    ) {
+        let budget = BudgetView {
+            never_forced,
+            ceph,
+            ..with_spec(json!({}))
+        };
+        assert_eq!(budget.forbids_force(), reason);
+    }
+
+    #[test]
+    fn of_several_budgets_reasons_the_least_is_the_labels() {
+        assert!(BlockerReason::BudgetNeverForced < BlockerReason::CephBudget);
+    }
+
+    #[rstest]
+    #[case::enough(1, 2, 2, true, true)]
+    #[case::more_than_enough(1, 3, 2, true, true)]
+    #[case::too_few(1, 1, 2, true, false)]
+    #[case::nothing_demanded(1, 0, 0, true, true)]
+    #[case::status_behind(0, 2, 2, false, false)]
+    #[case::status_ahead(2, 2, 2, true, true)]
+    fn a_budget_has_recovered_when_a_current_status_counts_enough_healthy_pods(
+        #[case] observed: i64,
+        #[case] healthy: i32,
+        #[case] desired: i32,
+        #[case] current: bool,
+        #[case] recovered: bool,
+    ) {
+        let mut status = status(0, healthy, desired);
+        status["observedGeneration"] = observed.into();
+        let budget = project(json!({ "generation": 1 }), json!({}), status);
+        assert_eq!(
+            (budget.is_status_current(), budget.has_recovered()),
+            (current, recovered)
+        );
     }
 
     #[rstest]

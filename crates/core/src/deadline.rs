@@ -38,6 +38,11 @@ pub fn is_due(deadline: Timestamp, now: Timestamp) -> bool {
     deadline <= now
 }
 
+/// A moment to the second in UTC, as Kubernetes writes its times and people read them (RFC 3339 without fractions).
+pub fn to_the_second(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +76,11 @@ mod tests {
     #[test]
     fn a_wait_beyond_the_calendar_never_falls_due() {
         assert_eq!(later(at(0), SignedDuration::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_moment_to_the_second_has_no_fraction_and_is_never_in_the_future() {
+        let moment: Timestamp = "2026-01-02T03:04:05.999999999Z".parse().unwrap();
+        assert_eq!(to_the_second(moment), "2026-01-02T03:04:05Z");
     }
 }

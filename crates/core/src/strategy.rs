@@ -26,6 +26,21 @@ pub struct Waits {
     pub force_after: SignedDuration,
 }
 
+impl Waits {
+    /// How long after the drain's start a strategy with this wait falls due at the earliest.
+    pub fn until(&self, wait: Wait) -> SignedDuration {
+        match wait {
+            Wait::TimeOut => self.time_out,
+            Wait::BudgetForce => self.expected_drain.saturating_add(self.budget_force),
+        }
+    }
+
+    /// How long after the drain's start any strategy at all can fall due.
+    pub fn first(&self) -> SignedDuration {
+        self.until(Wait::TimeOut).min(self.until(Wait::BudgetForce))
+    }
+}
+
 /// Name of a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StrategyName {
@@ -167,11 +182,7 @@ impl Strategy {
     /// altogether also gets `force_after` from the moment its delete was asked for.
     pub fn due(&self, subject: &Subject<'_>, drain_start: Timestamp, waits: &Waits) -> Timestamp {
         let pod = subject.pod;
-        let wait = match self.wait {
-            Wait::TimeOut => waits.time_out,
-            Wait::BudgetForce => waits.expected_drain.saturating_add(waits.budget_force),
-        };
-        let timed = later(drain_start.max(pod.created), wait);
+        let timed = later(drain_start.max(pod.created), waits.until(self.wait));
         let Some(deletion) = pod.deletion else {
             return timed;
         };
@@ -200,6 +211,40 @@ mod tests {
         budget_force: SignedDuration::from_mins(60),
         force_after: SignedDuration::from_mins(5),
     };
+
+    #[rstest]
+    #[case::time_out_first(45, 8, 60, 45)]
+    #[case::budgets_first(45, 8, 10, 18)]
+    #[case::both_at_once(18, 8, 10, 18)]
+    fn the_first_wait_is_the_shorter_of_the_two(
+        #[case] time_out: i64,
+        #[case] expected_drain: i64,
+        #[case] budget_force: i64,
+        #[case] first: i64,
+    ) {
+        let waits = Waits {
+            time_out: SignedDuration::from_mins(time_out),
+            expected_drain: SignedDuration::from_mins(expected_drain),
+            budget_force: SignedDuration::from_mins(budget_force),
+            ..WAITS
+        };
+        assert_eq!(waits.first(), SignedDuration::from_mins(first));
+        assert_eq!(waits.until(Wait::TimeOut), SignedDuration::from_mins(time_out));
+        assert_eq!(
+            waits.until(Wait::BudgetForce),
+            SignedDuration::from_mins(expected_drain + budget_force)
+        );
+    }
+
+    #[test]
+    fn a_wait_beyond_what_can_be_counted_is_the_longest() {
+        let endless = Waits {
+            expected_drain: SignedDuration::MAX,
+            ..WAITS
+        };
+        assert_eq!(endless.until(Wait::BudgetForce), SignedDuration::MAX);
+        assert_eq!(endless.first(), WAITS.time_out);
+    }
 
     fn minute(minutes: i64) -> Timestamp {
         Timestamp::from_second(START + minutes * 60).unwrap()

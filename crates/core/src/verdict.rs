@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use serde::Serialize;
 
+use crate::deadline::to_the_second;
 use crate::id::{BudgetKey, NodeName, PodKey, PodUid};
 use crate::strategy::StrategyName;
 
@@ -103,14 +104,19 @@ impl Next {
 impl fmt::Display for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At { strategy, due } => write!(f, "{strategy} at {}: {}", seconds(*due), strategy.intent()),
+            Self::At { strategy, due } => write!(f, "{strategy} at {}: {}", to_the_second(*due), strategy.intent()),
             Self::Now { strategy, .. } => write!(f, "{strategy} now: {}", strategy.intent()),
             Self::HeldBack {
                 strategy,
                 until: Some(until),
                 ..
             } => {
-                write!(f, "{strategy}, not before {}: {}", seconds(*until), strategy.intent())
+                write!(
+                    f,
+                    "{strategy}, not before {}: {}",
+                    to_the_second(*until),
+                    strategy.intent()
+                )
             }
             Self::HeldBack {
                 strategy, until: None, ..
@@ -131,7 +137,7 @@ impl fmt::Display for Blocker {
             about.push(format!("finalizers {}", join(&self.finalizers)));
         }
         if let Some(ends) = self.grace_ends {
-            about.push(format!("grace until {}", seconds(ends)));
+            about.push(format!("grace until {}", to_the_second(ends)));
         }
         if !self.detail.is_empty() {
             about.push(self.detail.clone());
@@ -141,11 +147,6 @@ impl fmt::Display for Blocker {
         }
         write!(f, "; next: {}", self.next)
     }
-}
-
-/// A moment to the second, as people read it.
-fn seconds(moment: Timestamp) -> String {
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn join<T: fmt::Display>(items: &[T]) -> String {
