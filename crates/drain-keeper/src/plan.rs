@@ -2,8 +2,10 @@
 
 mod failed_drain;
 mod limits;
+pub mod override_rule;
 mod pod;
-pub mod turn;
+mod turn;
+pub mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ use self::turn::Turns;
 pub struct Plan {
     /// What is to be done, each on its own.
     pub actions: Vec<Action>,
-    /// By node, what stands between it and the end of its drain. Only nodes that are cordoned have one.
+    /// By node, what stands between it and the end of its drain. Only nodes that are cordoned have one, and those
+    /// out of scope that carry a condition, which is not to be touched.
     pub verdicts: Vec<NodeVerdict>,
     /// Nodes whose pods have to be watched.
     pub watch_pods: BTreeSet<NodeName>,
@@ -181,6 +184,11 @@ impl<'a> Planner<'a> {
         if gates.are_open() {
             self.plan.watch_pods.insert(node.name.clone());
         }
+        let known = self.snapshot.memory.seen.get(&node.uid).copied();
+        if gates.reason == GateReason::NotSelected && known.is_none() {
+            // What stands there is another drain-keeper's, or nobody's: only what was in scope before is cleaned up.
+            return NodeStanding::Closed { gates };
+        }
         let recorded = self.recorded_clock(node, details);
         let sight = Sight {
             recorded: recorded.as_ref(),
@@ -189,7 +197,7 @@ impl<'a> Planner<'a> {
             upgrade_since: gates.upgrade_since,
             boot_id: &details.boot_id,
         };
-        let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
+        let before = known.unwrap_or_default();
         let mut seen = before.and(&sight, self.now);
         let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
             Reading::Stopped => {
@@ -319,7 +327,7 @@ impl<'a> Planner<'a> {
     /// Of the pods whose strategy is due, acts on those that limits and budgets allow, in order: not ready before ready,
     /// then the oldest deadline, then by name. The others learn what holds them back.
     fn act_on(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
-        candidates.sort_by(|(_, a), (_, b)| (a.pod.ready, a.due, &a.pod.key).cmp(&(b.pod.ready, b.due, &b.pod.key)));
+        candidates.sort_by(|(_, a), (_, b)| order(a).cmp(&order(b)));
         let mut limits = Limits::new(self.policy, self.snapshot, self.now);
         let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
         for (index, candidate) in candidates {
@@ -386,7 +394,8 @@ impl<'a> Planner<'a> {
         };
         let verdict = match standing {
             NodeStanding::Closed { gates } => {
-                if !details.unschedulable && gates.cordon.is_none() {
+                let is_others = gates.reason == GateReason::NotSelected && details.drain_blocked.is_some();
+                if !details.unschedulable && gates.cordon.is_none() && !is_others {
                     return;
                 }
                 verdict(gates.reason, gates.detail, None, Vec::new(), false)
@@ -440,7 +449,7 @@ impl<'a> Planner<'a> {
             self.wake.note(attempt.retry_at);
         }
         if let Some(at) = self.snapshot.memory.next_act_at
-            && self.plan.held_back.iter().next().is_some()
+            && !self.plan.held_back.is_empty()
         {
             self.wake.note(at);
         }

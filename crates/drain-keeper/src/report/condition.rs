@@ -122,6 +122,10 @@ impl Told {
         if verdict.is_some_and(|verdict| matches!(verdict.gate, GateReason::PodsSyncing | GateReason::ClockStarting)) {
             return None;
         }
+        // What stands on a node out of scope is another drain-keeper's, unless it was in scope before.
+        if self.asked.is_none() && verdict.is_some_and(|verdict| verdict.gate == GateReason::NotSelected) {
+            return None;
+        }
         let blocked = verdict.filter(|verdict| is_blocked(verdict));
         let Some(verdict) = blocked else {
             self.blocked_since = None;

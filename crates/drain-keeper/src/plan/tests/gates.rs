@@ -89,6 +89,17 @@ fn the_selector_decides_which_nodes_are_in_scope(
     }
 }
 
+/// A cluster may have a drain-keeper for each of several sets of nodes: none removes what another recorded.
+#[test]
+fn the_clock_of_a_node_out_of_scope_is_removed_only_where_it_was_in_scope_before() {
+    let mut world = World::draining().pod(pod("p"));
+    let seen = world.at(1).seen;
+    world = world.also("nodeSelector: {pool: blue}");
+    assert!(world.at(2).clock_writes().is_empty());
+    world.memory.seen = seen;
+    assert_eq!(world.at(2).clock_writes().len(), 1);
+}
+
 /// Karpenter never sets `unschedulable`.
 #[test]
 fn a_presets_drain_taint_cordons_without_unschedulable() {

@@ -289,3 +289,14 @@ fn a_node_that_is_gone_is_forgotten() {
     assert!(conditions.nodes.is_empty());
     conditions.written(vec![("n1".into(), false)], at(62));
 }
+
+/// A cluster may have a drain-keeper for each of several sets of nodes.
+#[rstest]
+#[case::cordoned(json!({}))]
+#[case::uncordoned(json!({ "spec": { "unschedulable": false, "taints": null } }))]
+fn the_condition_of_a_node_out_of_scope_is_removed_only_where_it_was_in_scope_before(#[case] node: Value) {
+    let (mut conditions, world, _) = told(blocked());
+    let world = world.node_with(node).also("nodeSelector: {pool: blue}");
+    quiet(&mut Conditions::default(), &world, at(100));
+    assert_eq!(change(&mut conditions, &world, at(100)).condition, None);
+}
