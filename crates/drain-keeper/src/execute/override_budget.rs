@@ -10,36 +10,35 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::annotation;
-use nodeward_api::drain_clock::LastOverride;
+use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
 use nodeward_runtime::Refusal;
 use serde_json::json;
 
 use crate::plan::PodAction;
-use crate::plan::turn::{evidence_of, may_override};
+use crate::plan::override_rule::{Evidence, is_status_current, may_override};
 
 use super::recheck::Doubt;
 use super::{BudgetRefusal, Outcome, Pass, remove};
 
 /// Overrides all budgets that select the pod, if node and budgets, read anew, still allow it, and deletes the pod.
 pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal: BudgetRefusal) -> Outcome {
-    if let Err(doubt) = pass.recheck.node_still_drains(action, &pass.policy).await {
-        return doubt.into();
-    }
-    let budgets = match pass.recheck.budgets_of(action).await {
+    let budgets = match pass.recheck.still_allows(action, pass).await {
         Ok(budgets) => budgets,
         Err(doubt) => return doubt.into(),
     };
     if budgets.is_empty() {
         return Doubt::Changed("no budget selects the pod any more".to_owned()).into();
     }
+    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes.
+    let may_pass = matches!(budgets.as_slice(), [budget] if budget.room(&action.pod).is_there());
+    if may_pass || budgets.iter().any(|budget| !is_status_current(budget)) {
+        return Outcome::RefusedByBudget(refusal);
+    }
     let now = Timestamp::now();
     for budget in &budgets {
-        if let Some(why) = is_off_limits(budget, pass, action, now) {
-            return Doubt::Changed(why).into();
-        }
-        let evidence = evidence_of(budget, &pass.snapshot);
-        if let Err(wait) = may_override(budget, &action.pod.uid, &evidence, pass.policy.override_spacing, now) {
+        let evidence = Evidence::of(budget, &pass.snapshot);
+        if let Err(wait) = may_override(budget, &action.pod, &evidence, pass.policy.override_spacing, now) {
             return Outcome::RefusedByBudget(BudgetRefusal {
                 wait: Some(wait),
                 ..refusal
@@ -47,8 +46,8 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
         }
     }
     for budget in &budgets {
-        if !pass.leadership.is_leading_now() {
-            return Outcome::NotLeading;
+        if let Err(outcome) = pass.may_force() {
+            return outcome;
         }
         if let Err(error) = record(pass, action, budget, now).await {
             return match Refusal::from(&error) {
@@ -57,20 +56,8 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
             };
         }
     }
-    remove::delete_with_grace(pass, action).await
-}
-
-/// Why a budget is not to be overridden at all.
-fn is_off_limits(budget: &BudgetView, pass: &Pass, action: &PodAction, now: Timestamp) -> Option<String> {
-    if budget.never_forced || budget.ceph {
-        return Some(format!("budget {} is never overridden", budget.key));
-    }
-    let held = pass
-        .snapshot
-        .holds
-        .iter()
-        .any(|hold| hold.budget == budget.key && hold.stands_against(&action.node, now));
-    held.then(|| format!("budget {} is held", budget.key))
+    let overridden = budgets.iter().map(|budget| budget.key.clone()).collect();
+    remove::delete_with_grace(pass, action, overridden).await
 }
 
 async fn record(pass: &Pass, action: &PodAction, budget: &BudgetView, now: Timestamp) -> Result<(), kube::Error> {

@@ -73,7 +73,7 @@ impl Announcer {
                 ActReason::Evicted,
                 with_loss("evicted, within its budgets, to let the node drain"),
             ),
-            Outcome::BudgetOverridden => (
+            Outcome::BudgetOverridden(_) => (
                 ActReason::BudgetOverridden,
                 with_loss("deleted with its own grace although its budget refused its eviction"),
             ),
@@ -98,7 +98,7 @@ impl Announcer {
             Severity::Warning
         };
         self.sink.emit(EventSpec {
-            regarding: pod_reference(action),
+            regarding: events::pod_reference(&pod.namespace, &pod.name, Some(action.pod.uid.as_str())),
             related: Some(events::node_reference(action.node.as_str(), action.node_uid.as_str())),
             severity,
             reason: reason.as_str(),
@@ -138,16 +138,5 @@ fn data_is_gone(action: &PodAction) -> &'static str {
         "; the data of its emptyDir volumes is gone"
     } else {
         ""
-    }
-}
-
-fn pod_reference(action: &PodAction) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(action.pod.key.namespace.to_string()),
-        name: Some(action.pod.key.name.to_string()),
-        uid: Some(action.pod.uid.as_str().to_owned()),
-        ..ObjectReference::default()
     }
 }

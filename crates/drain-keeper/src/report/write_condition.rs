@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeUid;
 use nodeward_runtime::{Clients, Leadership, OperatorContext, Refusal, Wake};
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ impl ConditionWriter {
 }
 
 async fn write(nodes: &Api<Node>, change: &Change) -> bool {
-    let patch = patch(change, Timestamp::now());
+    let patch = patch(change);
     match nodes
         .patch_status(change.node.as_str(), &PatchParams::default(), &Patch::Strategic(patch))
         .await
@@ -86,7 +87,7 @@ async fn write(nodes: &Api<Node>, change: &Change) -> bool {
 }
 
 /// A strategic merge, so that the other conditions of the node stay.
-fn patch(change: &Change, now: Timestamp) -> Value {
+fn patch(change: &Change) -> Value {
     let condition = match &change.condition {
         Some(DrainBlocked { reason, message, since }) => json!({
             "type": DRAIN_BLOCKED,
@@ -94,13 +95,8 @@ fn patch(change: &Change, now: Timestamp) -> Value {
             "reason": reason,
             "message": message,
             "lastTransitionTime": to_the_second(*since),
-            "lastHeartbeatTime": to_the_second(now),
         }),
         None => json!({ "type": DRAIN_BLOCKED, "$patch": "delete" }),
     };
     json!({ "metadata": { "uid": change.uid }, "status": { "conditions": [condition] } })
-}
-
-fn to_the_second(moment: Timestamp) -> String {
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
