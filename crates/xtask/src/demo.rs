@@ -15,7 +15,7 @@ mod scenario;
 mod upgrader;
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +45,9 @@ pub struct Args {
     /// made is removed at the end, on failure and on Ctrl-C
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Only remove what earlier runs left on that cluster: those that were killed, and could not do it themselves
+    #[arg(long, requires = "kubeconfig", conflicts_with_all = ["without", "keep"])]
+    remove: bool,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -56,6 +59,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn demo(args: &Args) -> Result<ExitCode> {
+    if let (true, Some(kubeconfig)) = (args.remove, &args.kubeconfig) {
+        return remove_earlier(kubeconfig).await;
+    }
     let mut ended = Ended::listen()?;
     let (binary, place) = tokio::select! {
         opened = open(args) => opened?,
@@ -71,6 +77,21 @@ async fn demo(args: &Args) -> Result<ExitCode> {
         removal::remove(&place).await?;
     }
     outcome
+}
+
+/// What earlier runs left.
+async fn remove_earlier(kubeconfig: &Path) -> Result<ExitCode> {
+    let mut place = Place::reach(kubeconfig, String::new()).await?;
+    let runs = place.earlier_runs().await?;
+    if runs.is_empty() {
+        println!("nothing of the demo is there");
+    }
+    for run in runs {
+        println!("{run}:");
+        place = place.of_run(run);
+        removal::remove(&place).await?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn interrupted() -> ExitCode {
@@ -189,7 +210,10 @@ fn introduce(narrator: &Narrator, args: &Args, place: &Place) {
     }
     if !place.prefix().is_empty() {
         narrator.preface(
-            &format!("All names begin with {}, which is left out below.", place.prefix()),
+            &format!(
+                "All names begin with {}, which is left out below. All of it is removed at the end.",
+                place.prefix()
+            ),
             0,
         );
     }

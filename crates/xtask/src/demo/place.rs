@@ -4,10 +4,12 @@
 //! own that looks after no other node; they carry a label and a taint of this run, so that nobody else's pods come to them,
 //! and the demo's pods run nowhere else. Nothing of OpenShift's is imitated there, and nothing that exists is changed.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
@@ -45,53 +47,79 @@ pub struct Place {
 impl Place {
     /// As asked for: a new control plane, or the cluster of the kubeconfig.
     pub async fn open(args: &Args) -> Result<Self> {
-        let tools = tokio::task::spawn_blocking(toolchain::ensure_built).await??;
-        let run = names::unique("nodeward-demo");
-        let Some(kubeconfig) = &args.kubeconfig else {
-            let progress = Progress::begin("control plane");
-            progress.step("etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok");
-            let plane = ControlPlane::start(Options::default()).await?;
-            progress.done("runs on this machine");
+        if let Some(kubeconfig) = &args.kubeconfig {
+            let place = Self::reach(kubeconfig, names::unique("nodeward-demo")).await?;
+            let kubelets = kwok::kubelets(&place.cluster, &place.run)?;
             return Ok(Self {
-                cluster: Cluster::from(&plane),
-                client: plane.client().await?,
-                run,
-                prefix: String::new(),
-                others: Vec::new(),
-                plane: Some(plane),
-                kubelets: None,
-                _dir: None,
+                kubelets: Some(kubelets),
+                ..place
             });
-        };
+        }
+        // Before, for its progress to be seen.
+        tokio::task::spawn_blocking(toolchain::ensure_built).await??;
+        let progress = Progress::begin("control plane");
+        progress.step("etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok");
+        let plane = ControlPlane::start(Options::default()).await?;
+        progress.done("runs on this machine");
+        Ok(Self {
+            cluster: Cluster::from(&plane),
+            client: plane.client().await?,
+            run: names::unique("nodeward-demo"),
+            prefix: String::new(),
+            others: Vec::new(),
+            plane: Some(plane),
+            kubelets: None,
+            _dir: None,
+        })
+    }
+
+    /// The cluster of the kubeconfig, as it is.
+    pub async fn reach(kubeconfig: &Path, run: String) -> Result<Self> {
+        let tools = tokio::task::spawn_blocking(toolchain::ensure_built).await??;
         let dir = tempfile::Builder::new().prefix("nodeward-demo-").tempdir()?;
         process::remove_at_exit(dir.path())?;
         let cluster = Cluster::from_kubeconfig(kubeconfig, tools, dir.path())?;
         let progress = Progress::begin(format!("cluster {}", cluster.url()));
         let client = cluster.client().await?;
-        let version = client
-            .apiserver_version()
-            .await
-            .with_context(|| format!("ask {} for its version", cluster.url()))?;
+        let version = client.apiserver_version().await;
+        let version = version.with_context(|| format!("ask {} for its version", cluster.url()))?;
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let others = namespaces
-            .list_metadata(&ListParams::default())
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect();
-        let kubelets = kwok::kubelets(&cluster, &run)?;
+        let others = namespaces.list_metadata(&ListParams::default()).await?;
         progress.done(&version.git_version);
-        let prefix = format!("{run}-");
         Ok(Self {
             cluster,
             client,
+            prefix: format!("{run}-"),
             run,
-            prefix,
-            others,
+            others: others.iter().map(ResourceExt::name_any).collect(),
             plane: None,
-            kubelets: Some(kubelets),
+            kubelets: None,
             _dir: Some(dir),
         })
+    }
+
+    /// Runs of which something is here.
+    pub async fn earlier_runs(&self) -> Result<BTreeSet<String>> {
+        let with_label = ListParams::default().labels(RUN);
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
+        let mut runs = BTreeSet::new();
+        for namespace in namespaces.list_metadata(&with_label).await? {
+            runs.extend(namespace.labels().get(RUN).cloned());
+        }
+        for node in nodes.list_metadata(&with_label).await? {
+            runs.extend(node.labels().get(RUN).cloned());
+        }
+        Ok(runs)
+    }
+
+    /// The same cluster, and another run.
+    pub fn of_run(self, run: String) -> Self {
+        Self {
+            prefix: format!("{run}-"),
+            run,
+            ..self
+        }
     }
 
     pub const fn cluster(&self) -> &Cluster {

@@ -49,11 +49,9 @@ pub async fn remove(place: &Place) -> Result<()> {
     progress.done(&removed.join(", "));
     ensure!(
         failures.is_empty(),
-        "not all could be removed:\n  {}\nBy hand: kubectl delete namespaces,nodes -l {}; helm uninstall {} -n {}",
+        "not all could be removed:\n  {}\nTo try again: cargo xtask demo --kubeconfig {} --remove",
         failures.join("\n  "),
-        place.ours(),
-        keeper::release(place).name(),
-        keeper::namespace(place),
+        place.cluster().kubeconfig().display(),
     );
     Ok(())
 }
