@@ -1,7 +1,11 @@
 //! What every operator's `main` calls: everything around the operator's own loop.
 
 use std::future::Future;
+use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -51,7 +55,7 @@ pub struct OperatorContext<T> {
     pub watches: Watches,
     /// Rings when a cache, the configuration or leadership changed. One loop waits on it.
     pub wake: Wake,
-    /// Add a gate for each cache that decisions rest on.
+    /// Add a gate for each cache that decisions rest on, before the first `await`: from then on `/readyz` can be 200.
     pub readiness: Readiness,
     /// Have the main loop watched.
     pub liveness: Liveness,
@@ -146,6 +150,7 @@ where
     let signals = StopSignals::register()?;
     let supervisor = Supervisor::new(shutdown.clone());
     let (readiness, liveness) = (Readiness::new(), Liveness::new());
+    let first_turn = FirstTurn::required_by(&readiness);
 
     let admin = AdminServer::bind(args.admin_bind).await?;
     tracing::info!(
@@ -195,7 +200,7 @@ where
         config,
         args,
     };
-    let outcome = finish(tokio::spawn(operate(context)), &supervisor, &shutdown).await;
+    let outcome = finish(tokio::spawn(first_turn.of(operate(context))), &supervisor, &shutdown).await;
 
     shutdown.cancel();
     if timeout(RELEASE, supervisor.finished()).await.is_err() {
@@ -208,6 +213,35 @@ where
     end.cancel();
     tracing::info!("stopped");
     outcome
+}
+
+/// Keeps `/readyz` at 503 until the operator has added its gates, which it does in its first turn. The probes answer
+/// before that, and without a gate nothing would keep them from answering 200.
+struct FirstTurn(Arc<AtomicBool>);
+
+impl FirstTurn {
+    fn required_by(readiness: &Readiness) -> Self {
+        let taken = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&taken);
+        readiness.require("start", move || {
+            if seen.load(Ordering::Acquire) {
+                Ok(())
+            } else {
+                Err("the operator has not begun yet".to_owned())
+            }
+        });
+        Self(taken)
+    }
+
+    async fn of<F: Future>(self, operator: F) -> F::Output {
+        let mut operator = pin!(operator);
+        let turn = futures::poll!(operator.as_mut());
+        self.0.store(true, Ordering::Release);
+        match turn {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => operator.await,
+        }
+    }
 }
 
 /// Waits for the operator's own loop: as long as it likes, until it is time to stop.
@@ -291,7 +325,8 @@ mod tests {
     use tokio::time::{Instant, sleep};
     use tokio_util::sync::CancellationToken;
 
-    use super::{FINISH, LAST_EVENTS, RELEASE, finish};
+    use super::{FINISH, FirstTurn, LAST_EVENTS, RELEASE, finish};
+    use crate::readiness::Readiness;
     use crate::supervise::Supervisor;
 
     struct Fixture {
@@ -358,6 +393,22 @@ mod tests {
             })
             .await;
         assert_eq!(outcome, Err("task \"reporter\" panicked: boom".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_process_is_not_ready_before_its_operator_has_added_its_gates() {
+        let readiness = Readiness::new();
+        let first_turn = FirstTurn::required_by(&readiness);
+        let closed = || -> Vec<String> { readiness.closed_gates().into_iter().map(|gate| gate.gate).collect() };
+        assert_eq!(closed(), ["start"]);
+        let own = readiness.clone();
+        let operator = tokio::spawn(first_turn.of(async move {
+            own.require("nodes cache", || Err("not synced".to_owned()));
+            std::future::pending::<()>().await;
+        }));
+        tokio::task::yield_now().await;
+        assert_eq!(closed(), ["nodes cache"]);
+        operator.abort();
     }
 
     #[tokio::test]
