@@ -81,10 +81,10 @@ impl DrainKeeper {
 }
 
 async fn bench(sizes: &[Size], json: bool) -> Result<ExitCode> {
-    tokio::task::spawn_blocking(|| binaries::ensure_built(&["drain-keeper"])).await??;
+    let binary = tokio::task::spawn_blocking(|| binaries::operator("drain-keeper")).await??;
     let mut all = Vec::new();
     for size in sizes {
-        let figures = measure::measure(*size).await?;
+        let figures = measure::measure(*size, &binary).await?;
         if !json {
             println!("{}", figures.table());
         }

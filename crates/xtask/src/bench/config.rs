@@ -3,10 +3,10 @@
 use jiff::SignedDuration;
 
 /// `nodeDrain.timeOut`.
-pub const TIME_OUT: SignedDuration = SignedDuration::from_secs(45);
+pub const TIME_OUT: SignedDuration = SignedDuration::from_secs(75);
 
 /// `nodeDrain.expectedNodeDrainTime`; the UpgradeConfig's `PDBForceDrainTimeout` adds 0 minutes, which is legal.
-pub const BUDGET_WAIT: SignedDuration = SignedDuration::from_secs(60);
+pub const BUDGET_WAIT: SignedDuration = SignedDuration::from_secs(90);
 
 /// `forceAfter`.
 pub const FORCE_AFTER: SignedDuration = SignedDuration::from_secs(15);

@@ -1,5 +1,6 @@
 //! One size, measured from a fresh control plane on.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -35,20 +36,26 @@ const REST: Duration = Duration::from_mins(1);
 const QUIET: Duration = Duration::from_secs(20);
 
 /// The measured cluster.
-struct Bench {
+struct Bench<'a> {
+    binary: &'a Path,
     plane: ControlPlane,
     client: Client,
     size: Size,
 }
 
 /// Measures one size.
-pub async fn measure(size: Size) -> Result<Figures> {
+pub async fn measure(size: Size, binary: &Path) -> Result<Figures> {
     let began = Instant::now();
     let plane = ControlPlane::start(populate::options()).await?;
     let client = plane.client().await?;
     populate::populate(&plane, &client, size).await?;
     let set_up = began.elapsed();
-    let bench = Bench { plane, client, size };
+    let bench = Bench {
+        binary,
+        plane,
+        client,
+        size,
+    };
     bench.install().await?;
     let heartbeats = Heartbeats::start(&bench.client, size.nodes);
 
@@ -113,7 +120,7 @@ struct Drain {
     rss_mib: f64,
 }
 
-impl Bench {
+impl Bench<'_> {
     /// Installs the chart as a user does; the binary runs here.
     async fn install(&self) -> Result<()> {
         let config: Value = serde_yaml::from_str(&config::text())?;
@@ -129,7 +136,9 @@ impl Bench {
         let progress = Progress::begin("drain-keeper starts");
         let mut starts = Vec::new();
         loop {
-            let spec = OperatorSpec::new("drain-keeper", NAMESPACE, SERVICE_ACCOUNT).config(&config::text());
+            let spec = OperatorSpec::new("drain-keeper", NAMESPACE, SERVICE_ACCOUNT)
+                .config(&config::text())
+                .binary(self.binary);
             let keeper = spec.prepare(&self.plane).await?;
             let began = Instant::now();
             keeper.process().start()?;
