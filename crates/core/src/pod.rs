@@ -13,6 +13,9 @@ use crate::node::Taint;
 /// Annotation that the kubelet puts on the API's copy of a static pod.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// What the API server puts where a pod says nothing (`DefaultTerminationGracePeriodSeconds`).
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
 /// A Pod, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
@@ -42,6 +45,8 @@ pub struct PodView {
     pub created: Timestamp,
     /// Present while it terminates.
     pub deletion: Option<Deletion>,
+    /// `spec.terminationGracePeriodSeconds`: what a delete without a grace of its own gives it.
+    pub own_grace: SignedDuration,
     /// Finalizers.
     pub finalizers: Vec<String>,
     /// What its owner asked of drains.
@@ -143,6 +148,9 @@ impl PodView {
                 deadline: t.0,
                 grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
             }),
+            own_grace: SignedDuration::from_secs(
+                spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
+            ),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             opt_out,
             has_persistent_volume: volumes

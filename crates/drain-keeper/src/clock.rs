@@ -18,6 +18,10 @@ pub struct Seen {
     pub parked: bool,
     /// It saw the running drain without blockers: the drain has done its work.
     pub drained: bool,
+    /// Since when it cannot be told whether the node's upgrade is on.
+    pub unknown_since: Option<Timestamp>,
+    /// The node was in scope while this process watched: what stands on it is ours to clean up.
+    pub was_selected: bool,
 }
 
 /// What is seen of the node now.
@@ -73,17 +77,20 @@ impl Seen {
                 cordoned_since: None,
                 interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
                 parked: false,
-                drained: self.drained,
+                unknown_since: None,
+                ..self
             },
             (Some(_), false) => Self {
                 cordoned_since: self.cordoned_since.or(Some(now)),
                 interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
                 parked: true,
-                drained: self.drained,
+                unknown_since: None,
+                ..self
             },
             (Some(_), true) => Self {
                 cordoned_since: self.cordoned_since.or(Some(now)),
                 interrupted_at: None,
+                unknown_since: None,
                 ..self
             },
         }

@@ -10,14 +10,15 @@ mod write_clock;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
+use nodeward_core::id::{BudgetKey, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
-use nodeward_runtime::{Clients, Leadership, Refusal, Wake};
-use tokio::task::JoinSet;
+use nodeward_runtime::{Clients, Leadership, Refusal};
+use tokio::task::{JoinError, JoinSet};
 
-use crate::plan::turn::Wait;
+use crate::plan::override_rule::NotYet;
 use crate::plan::{Action, ClockAction, PodAction};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
@@ -28,9 +29,11 @@ use self::recheck::Recheck;
 pub struct Executor {
     clients: Clients,
     leadership: Leadership,
-    wake: Wake,
     dry_run: bool,
+    policy: Option<Arc<Policy>>,
+    in_force: Arc<AtomicU64>,
     running: JoinSet<Completion>,
+    ended: Vec<Result<Completion, JoinError>>,
     pods_in_flight: BTreeSet<PodUid>,
     nodes_in_flight: BTreeSet<NodeUid>,
 }
@@ -61,7 +64,7 @@ pub enum Outcome {
     /// The eviction was accepted.
     Evicted,
     /// The budget refused, was overridden, and the pod is being deleted with its own grace.
-    BudgetOverridden,
+    BudgetOverridden(Vec<BudgetKey>),
     /// Finalizers were removed.
     FinalizersRemoved(Vec<String>),
     /// Deleted without grace.
@@ -88,7 +91,7 @@ pub struct BudgetRefusal {
     /// How long the server asks to wait.
     pub retry_after: Option<SignedDuration>,
     /// What the override waits for, where one was due.
-    pub wait: Option<Wait>,
+    pub wait: Option<NotYet>,
 }
 
 impl Outcome {
@@ -96,7 +99,7 @@ impl Outcome {
     pub fn has_acted(&self) -> bool {
         matches!(
             self,
-            Self::Evicted | Self::BudgetOverridden | Self::FinalizersRemoved(_) | Self::DeletedNow
+            Self::Evicted | Self::BudgetOverridden(_) | Self::FinalizersRemoved(_) | Self::DeletedNow
         )
     }
 
@@ -104,7 +107,7 @@ impl Outcome {
     pub fn as_label(&self) -> &'static str {
         match self {
             Self::Evicted => "evicted",
-            Self::BudgetOverridden => "budget-overridden",
+            Self::BudgetOverridden(_) => "budget-overridden",
             Self::FinalizersRemoved(_) => "finalizers-removed",
             Self::DeletedNow => "deleted-without-grace",
             Self::Gone => "already-gone",
@@ -126,34 +129,63 @@ struct Pass {
     snapshot: Arc<Snapshot>,
     policy: Arc<Policy>,
     recheck: Recheck,
+    /// Which policy this is, counted, and which one is in force.
+    generation: u64,
+    in_force: Arc<AtomicU64>,
+}
+
+impl Pass {
+    /// Asked right before each write that forces: whether this process still leads, by the policy that was planned with.
+    fn may_force(&self) -> Result<(), Outcome> {
+        if !self.leadership.is_leading_now() {
+            return Err(Outcome::NotLeading);
+        }
+        if self.in_force.load(Ordering::Acquire) != self.generation {
+            return Err(Outcome::Outdated("another configuration is in force now".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 impl Executor {
     /// Nothing under way.
-    pub fn new(clients: Clients, leadership: Leadership, wake: Wake, dry_run: bool) -> Self {
+    pub fn new(clients: Clients, leadership: Leadership, dry_run: bool) -> Self {
         Self {
             clients,
             leadership,
-            wake,
             dry_run,
+            policy: None,
+            in_force: Arc::default(),
             running: JoinSet::new(),
+            ended: Vec::new(),
             pods_in_flight: BTreeSet::new(),
             nodes_in_flight: BTreeSet::new(),
         }
     }
 
+    /// From now on this policy is in force: what is under way by another one ends before its next forcing write.
+    pub fn go_by(&mut self, policy: &Arc<Policy>) {
+        if !self.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, policy)) {
+            self.in_force.fetch_add(1, Ordering::AcqRel);
+            self.policy = Some(Arc::clone(policy));
+        }
+    }
+
     /// Starts what is not under way already, and returns what it started.
     pub fn start(&mut self, actions: Vec<Action>, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> Vec<Started> {
+        self.go_by(policy);
         let pass = Pass {
             clients: self.clients.clone(),
             leadership: self.leadership.clone(),
             snapshot: Arc::clone(snapshot),
             policy: Arc::clone(policy),
             recheck: Recheck::new(self.clients.requests.clone()),
+            generation: self.in_force.load(Ordering::Acquire),
+            in_force: Arc::clone(&self.in_force),
         };
         let mut started = Vec::new();
         for action in actions {
-            let (pass, wake, dry_run) = (pass.clone(), self.wake.clone(), self.dry_run);
+            let (pass, dry_run) = (pass.clone(), self.dry_run);
             match action {
                 Action::WriteClock(action) => {
                     if self.nodes_in_flight.insert(action.node.uid.clone()) {
@@ -164,7 +196,6 @@ impl Executor {
                             } else {
                                 write_clock::write(&pass, &action).await
                             };
-                            wake.wake();
                             Completion::Clock(action, result)
                         });
                     }
@@ -182,7 +213,6 @@ impl Executor {
                             } else {
                                 act(&pass, &action).await
                             };
-                            wake.wake();
                             Completion::Pod(PodCompletion {
                                 action: *action,
                                 started,
@@ -196,25 +226,33 @@ impl Executor {
         started
     }
 
+    /// Returns when something has come to its end; never while nothing is under way.
+    pub async fn wait(&mut self) {
+        match self.running.join_next().await {
+            Some(joined) => self.ended.push(joined),
+            None => std::future::pending().await,
+        }
+    }
+
     /// What has come to its end since the last call.
     pub fn completed(&mut self) -> Vec<Completion> {
-        let mut completed = Vec::new();
-        while let Some(joined) = self.running.try_join_next() {
-            completed.extend(self.take(joined));
-        }
-        completed
+        self.ended.extend(std::iter::from_fn(|| self.running.try_join_next()));
+        std::mem::take(&mut self.ended)
+            .into_iter()
+            .filter_map(|joined| self.take(joined))
+            .collect()
     }
 
     /// Waits for everything under way: a request has its own time limit, so this ends.
     pub async fn finish(&mut self) -> Vec<Completion> {
-        let mut completed = Vec::new();
+        let mut completed = self.completed();
         while let Some(joined) = self.running.join_next().await {
             completed.extend(self.take(joined));
         }
         completed
     }
 
-    fn take(&mut self, joined: Result<Completion, tokio::task::JoinError>) -> Option<Completion> {
+    fn take(&mut self, joined: Result<Completion, JoinError>) -> Option<Completion> {
         match joined {
             Ok(completion) => {
                 match &completion {
@@ -245,8 +283,8 @@ pub enum Started {
 
 /// Carries out one pod's action.
 async fn act(pass: &Pass, action: &PodAction) -> Outcome {
-    if !pass.leadership.is_leading_now() {
-        return Outcome::NotLeading;
+    if let Err(outcome) = pass.may_force() {
+        return outcome;
     }
     match action.remedy {
         Remedy::Evict => evict::evict(pass, action).await,

@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
+use nodeward_core::deadline::later;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
 use nodeward_runtime::{
-    Cache, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState, OperatorContext,
-    Selection, Watches,
+    Cache, CacheState, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState,
+    OperatorContext, Selection, Watches,
 };
 use serde_json::Value;
 
@@ -25,6 +29,12 @@ use crate::snapshot::{Memory, NodePods, Snapshot};
 /// Key in managed-upgrade-operator's ConfigMap.
 const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 
+/// How long decisions wait for the first list of a kind that the upgrade signal reads.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
+const SILENCE: Duration = Duration::from_mins(5);
+
 /// The watches of drain-keeper.
 pub struct Observer {
     watches: Watches,
@@ -33,10 +43,25 @@ pub struct Observer {
     budgets: Cache<BudgetView>,
     pods: BTreeMap<NodeName, Cache<PodView>>,
     kinds: KindRegistry,
-    signals: BTreeMap<KindOfInterest, DynamicCache<Value>>,
+    signals: BTreeMap<KindOfInterest, SignalWatch>,
     /// What the signal reads and is not known yet, for the readiness probe.
     unsettled: Arc<Mutex<Vec<String>>>,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
+}
+
+/// What the upgrade signal reads of one kind.
+struct SignalWatch {
+    cache: DynamicCache<Value>,
+    opened: Instant,
+}
+
+impl SignalWatch {
+    /// Until when its first list is waited for, if it is still to come. After that it counts as unknown, so that one kind
+    /// that cannot be listed does not stop the others.
+    fn waits_until(&self) -> Option<Instant> {
+        let until = self.opened + LIST_PATIENCE;
+        (self.cache.state() == KindState::Syncing && Instant::now() < until).then_some(until)
+    }
 }
 
 impl Observer {
@@ -95,7 +120,13 @@ impl Observer {
                     let cache = self
                         .watches
                         .dynamic("upgrade signal", &self.kinds, target, whole_object);
-                    self.signals.insert(kind, cache);
+                    self.signals.insert(
+                        kind,
+                        SignalWatch {
+                            cache,
+                            opened: Instant::now(),
+                        },
+                    );
                 }
                 Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
             }
@@ -103,7 +134,7 @@ impl Observer {
         *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
             .signals
             .iter()
-            .filter(|(_, cache)| !cache.is_settled())
+            .filter(|(_, watch)| watch.cache.state() == KindState::Syncing)
             .map(|(kind, _)| kind.to_string())
             .collect();
     }
@@ -149,8 +180,8 @@ impl Observer {
     /// This moment; `None` until what every decision rests on is complete: absent from a cache that has not synced is
     /// not absent.
     pub fn snapshot(&self, memory: &Memory) -> Option<Snapshot> {
-        if !self.nodes.is_synced() || !self.budgets.is_synced() || !self.signals.values().all(DynamicCache::is_settled)
-        {
+        let is_complete = is_believed(&self.nodes) && is_believed(&self.budgets);
+        if !is_complete || self.waits_until().is_some() {
             return None;
         }
         Some(Snapshot {
@@ -169,9 +200,16 @@ impl Observer {
         })
     }
 
+    /// Until when the first list of what the signal reads is waited for, if one is still to come.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        let until = self.signals.values().filter_map(SignalWatch::waits_until).min()?;
+        let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
+        Some(later(Timestamp::now(), left))
+    }
+
     fn signal_inputs(&self) -> SignalInputs {
         let mut inputs = SignalInputs::default();
-        for (kind, cache) in &self.signals {
+        for (kind, SignalWatch { cache, .. }) in &self.signals {
             let state = match cache.state() {
                 KindState::Absent => signal::KindState::Absent,
                 KindState::Syncing => signal::KindState::Syncing,
@@ -184,8 +222,17 @@ impl Observer {
     }
 }
 
+/// Whether a cache's content can be decided by: complete, still permitted, and not cut off from the server.
+fn is_believed<V>(cache: &Cache<V>) -> bool {
+    let is_alive = cache
+        .health()
+        .last_contact
+        .is_some_and(|contact| contact.elapsed() < SILENCE);
+    cache.is_synced() && !matches!(cache.state(), CacheState::Forbidden(_)) && is_alive
+}
+
 fn pods_of(cache: &Cache<PodView>) -> NodePods {
-    if cache.is_synced() {
+    if is_believed(cache) {
         NodePods::Synced(cache.snapshot().values().cloned().collect())
     } else {
         NodePods::Syncing

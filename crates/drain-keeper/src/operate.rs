@@ -33,6 +33,7 @@ pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = wake.woken() => {}
+            () = keeper.executor.wait() => {}
             () = sleep_until(next) => {}
         }
     }
@@ -60,7 +61,6 @@ impl Keeper {
             executor: Executor::new(
                 context.clients.clone(),
                 context.leadership.clone(),
-                context.wake.clone(),
                 context.args.dry_run,
             ),
             reporter: Reporter::new(&context),
@@ -74,15 +74,16 @@ impl Keeper {
     fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.take_completed(now);
         let policy = self.policy.current(&self.context, &mut self.observer)?;
+        self.executor.go_by(&policy);
         self.observer.follow_signal(&policy.signal);
         if !matches!(self.context.leadership.state(), LeaderState::Leading { .. }) {
             self.stand_down();
             return None;
         }
         self.led = true;
-        let mut snapshot = self
-            .observer
-            .snapshot(self.remember.at(policy.forced_per_minute, now))?;
+        let Some(mut snapshot) = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now)) else {
+            return self.observer.waits_until();
+        };
         self.remember.compare(&mut snapshot);
         let snapshot = Arc::new(snapshot);
         let mut plan = plan(&snapshot, &policy, now);

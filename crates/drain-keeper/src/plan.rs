@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
-use nodeward_core::deadline::NextWake;
+use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{DrainingNode, NodeView};
 use nodeward_core::pod::PodView;
@@ -184,12 +184,13 @@ impl<'a> Planner<'a> {
         if gates.are_open() {
             self.plan.watch_pods.insert(node.name.clone());
         }
-        let known = self.snapshot.memory.seen.get(&node.uid).copied();
-        if gates.reason == GateReason::NotSelected && known.is_none() {
-            // What stands there is another drain-keeper's, or nobody's: only what was in scope before is cleaned up.
-            return NodeStanding::Closed { gates };
-        }
-        let recorded = self.recorded_clock(node, details);
+        let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
+        let is_selected = gates.reason != GateReason::NotSelected;
+        let recorded = if is_selected || before.was_selected {
+            self.recorded_clock(node, details)
+        } else {
+            None
+        };
         let sight = Sight {
             recorded: recorded.as_ref(),
             cordon: gates.cordon,
@@ -197,8 +198,26 @@ impl<'a> Planner<'a> {
             upgrade_since: gates.upgrade_since,
             boot_id: &details.boot_id,
         };
-        let before = known.unwrap_or_default();
+        if self.is_blurred(&gates, recorded.as_ref(), before) {
+            let seen = Seen {
+                unknown_since: before.unknown_since.or(Some(self.now)),
+                ..before
+            };
+            self.plan.seen.insert(node.uid.clone(), seen);
+            let clock = recorded;
+            return NodeStanding::NotYet {
+                reason: gates.reason,
+                clock,
+                detail: gates.detail,
+            };
+        }
         let mut seen = before.and(&sight, self.now);
+        seen.was_selected |= is_selected;
+        if !is_selected && !seen.was_selected {
+            // What stands there is another drain-keeper's, or nobody's: only what was in scope before is cleaned up.
+            self.plan.seen.insert(node.uid.clone(), seen);
+            return NodeStanding::Closed { gates };
+        }
         let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
             Reading::Stopped => {
                 seen.drained = false;
@@ -230,6 +249,18 @@ impl<'a> Planner<'a> {
         };
         self.plan.seen.insert(node.uid.clone(), seen);
         standing
+    }
+
+    /// Whether the upgrade of a node whose clock runs cannot be told for a moment. Not known is not no: nothing is done
+    /// to its pods, and its drain is not interrupted, unless that lasts longer than a flap may.
+    fn is_blurred(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: Seen) -> bool {
+        let runs = recorded.is_some_and(|clock| clock.uncordoned_at.is_none());
+        if gates.reason != GateReason::UpgradeUnknown || !runs {
+            return false;
+        }
+        let until = later(before.unknown_since.unwrap_or(self.now), self.policy.flap_tolerance);
+        self.wake.note(until);
+        self.now < until
     }
 
     /// A node whose clock runs.
@@ -325,9 +356,18 @@ impl<'a> Planner<'a> {
     }
 
     /// Of the pods whose strategy is due, acts on those that limits and budgets allow, in order: not ready before ready,
-    /// then the oldest deadline, then by name. The others learn what holds them back.
+    /// then the oldest deadline, then by name; but one that keeps failing lets the others go first. The others learn what
+    /// holds them back.
     fn act_on(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
-        candidates.sort_by(|(_, a), (_, b)| order(a).cmp(&order(b)));
+        let failures = |candidate: &Candidate| self.snapshot.memory.failures(&candidate.pod);
+        candidates.sort_by_cached_key(|(_, candidate)| {
+            (
+                failures(candidate),
+                candidate.pod.ready,
+                candidate.due,
+                candidate.pod.key.clone(),
+            )
+        });
         let mut limits = Limits::new(self.policy, self.snapshot, self.now);
         let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
         for (index, candidate) in candidates {

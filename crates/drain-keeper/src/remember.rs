@@ -14,10 +14,13 @@ use nodeward_runtime::{BackoffPolicy, Backoffs, Refusal, TokenBucket};
 use crate::clock::ClockWrite;
 use crate::execute::{self, Completion, PodCompletion, Started};
 use crate::plan::Plan;
-use crate::snapshot::{Attempt, Memory, NodePods, Outcome, PendingWrite, Snapshot};
+use crate::snapshot::{Attempt, Memory, NodePods, Outcome, Overridden, PendingWrite, Snapshot};
 
 /// How long the watch is waited for to show what was done, before it is done again.
 const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long an attempt may be under way: a few requests, each with its own time limit.
+const UNDER_WAY: SignedDuration = SignedDuration::from_mins(3);
 
 /// How long a dry run keeps quiet about what it has said of an object that does not change.
 const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_hours(1);
@@ -79,15 +82,7 @@ impl Remember {
         }
         let all_synced = snapshot.pods.values().all(|pods| matches!(pods, NodePods::Synced(_)));
         if all_synced {
-            let pods: BTreeSet<&PodUid> = snapshot
-                .pods
-                .values()
-                .flat_map(|pods| match pods {
-                    NodePods::Syncing => [].iter(),
-                    NodePods::Synced(pods) => pods.iter(),
-                })
-                .map(|pod| &pod.uid)
-                .collect();
+            let pods: BTreeSet<&PodUid> = snapshot.watched_pods().map(|pod| &pod.uid).collect();
             self.memory.attempts.retain(|uid, _| pods.contains(uid));
             self.memory.held_back.retain(|uid| pods.contains(uid));
             self.pods.retain(|uid| pods.contains(uid));
@@ -119,11 +114,24 @@ impl Remember {
                 let attempt = Attempt {
                     resource_version: resource_version.clone(),
                     outcome: Outcome::Sent,
-                    retry_at: later(now, UNTIL_SEEN),
+                    retry_at: later(now, UNDER_WAY),
+                    ..self.last_attempt(uid)
                 };
                 self.memory.attempts.insert(uid.clone(), attempt);
             }
         }
+    }
+
+    /// What stays known of a pod from one attempt to the next.
+    fn last_attempt(&self, uid: &PodUid) -> Attempt {
+        self.memory.attempts.get(uid).cloned().unwrap_or(Attempt {
+            resource_version: "".into(),
+            outcome: Outcome::NotSent,
+            retry_at: Timestamp::MIN,
+            failures: 0,
+            was_refused_by_budget: false,
+            asked_at: None,
+        })
     }
 
     /// How many attempts at a pod have failed in a row.
@@ -152,11 +160,25 @@ impl Remember {
     fn pod_completed(&mut self, done: &PodCompletion, now: Timestamp) {
         use execute::Outcome as Done;
         let uid = done.action.pod.uid.clone();
-        if !done.outcome.has_acted() {
+        // A write whose answer was lost may have happened, and counts.
+        let may_have_acted = match &done.outcome {
+            Done::Failed(refusal) => refusal.leaves_outcome_unknown(),
+            other => other.has_acted(),
+        };
+        if !may_have_acted {
             self.acts.give_back();
         }
+        if let Done::BudgetOverridden(budgets) = &done.outcome {
+            for budget in budgets {
+                let overridden = Overridden {
+                    at: now,
+                    pod: uid.clone(),
+                };
+                self.memory.overridden.insert(budget.clone(), overridden);
+            }
+        }
         let (outcome, retry_at) = match &done.outcome {
-            Done::Evicted | Done::BudgetOverridden | Done::FinalizersRemoved(_) | Done::DeletedNow | Done::Gone => {
+            Done::Evicted | Done::BudgetOverridden(_) | Done::FinalizersRemoved(_) | Done::DeletedNow | Done::Gone => {
                 self.pods.succeeded(&uid);
                 (Outcome::Sent, later(now, UNTIL_SEEN))
             }
@@ -176,15 +198,17 @@ impl Remember {
                 self.pods.failed(uid.clone(), now, refusal.retry_after()),
             ),
         };
-        let resource_version = done.action.pod.resource_version.clone();
-        self.memory.attempts.insert(
-            uid,
-            Attempt {
-                resource_version,
-                outcome,
-                retry_at,
-            },
-        );
+        let last = self.last_attempt(&uid);
+        let has_asked = matches!(done.outcome, Done::Evicted | Done::BudgetOverridden(_));
+        let attempt = Attempt {
+            resource_version: done.action.pod.resource_version.clone(),
+            failures: self.pods.attempts(&uid),
+            was_refused_by_budget: last.was_refused_by_budget || outcome == Outcome::RefusedByBudget,
+            asked_at: if has_asked { Some(now) } else { last.asked_at },
+            outcome,
+            retry_at,
+        };
+        self.memory.attempts.insert(uid, attempt);
     }
 
     fn overlay_clocks(&self, snapshot: &mut Snapshot) {

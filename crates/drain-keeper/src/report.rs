@@ -45,13 +45,13 @@ impl Reporter {
     pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Option<Timestamp> {
         self.metrics.show(plan, now);
         self.gates.tell(plan);
+        let written = self.writer.completed();
+        self.conditions.written(written, now);
         let (changes, next) = self.conditions.changes(snapshot, plan, now);
         for change in changes {
             self.announcer.announce(&change);
             self.writer.start(change);
         }
-        let written = self.writer.completed();
-        self.conditions.written(written, now);
         self.announcer.oddities(&plan.oddities);
         next
     }

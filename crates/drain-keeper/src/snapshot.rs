@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_core::budget::Budgets;
 use nodeward_core::hold::Hold;
-use nodeward_core::id::{NodeName, NodeUid, PodUid, ResourceVersion};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::SignalInputs;
@@ -50,6 +50,8 @@ pub struct Memory {
     pub clock_writes: BTreeMap<NodeUid, PendingWrite>,
     /// By pod, how the last attempt at it went.
     pub attempts: BTreeMap<PodUid, Attempt>,
+    /// By budget, what this process overrode last, in case the record on the budget is lost.
+    pub overridden: BTreeMap<BudgetKey, Overridden>,
     /// Pods that were held back after their strategy fell due.
     pub held_back: BTreeSet<PodUid>,
     /// How many acts the limit per minute allows now.
@@ -67,6 +69,15 @@ pub struct PendingWrite {
     pub until: Timestamp,
 }
 
+/// An override of a budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overridden {
+    /// When.
+    pub at: Timestamp,
+    /// For which pod.
+    pub pod: PodUid,
+}
+
 /// How the last attempt at a pod went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
@@ -76,6 +87,13 @@ pub struct Attempt {
     pub outcome: Outcome,
     /// Not before then again.
     pub retry_at: Timestamp,
+    /// How many attempts have failed in a row: others go first then.
+    pub failures: u32,
+    /// The server once refused it for a budget, perhaps one that no cache shows yet.
+    pub was_refused_by_budget: bool,
+    /// When the server accepted our delete or eviction, by our clock: its grace is not over before it has passed by our
+    /// clock too, which may differ from the server's.
+    pub asked_at: Option<Timestamp>,
 }
 
 /// Outcome of an attempt.
@@ -114,6 +132,26 @@ impl Memory {
     pub fn was_refused_by_budget(&self, pod: &PodView) -> bool {
         self.attempts
             .get(&pod.uid)
-            .is_some_and(|attempt| attempt.outcome == Outcome::RefusedByBudget)
+            .is_some_and(|attempt| attempt.was_refused_by_budget)
+    }
+
+    /// How many attempts at this pod have failed in a row.
+    pub fn failures(&self, pod: &PodView) -> u32 {
+        self.attempts.get(&pod.uid).map_or(0, |attempt| attempt.failures)
+    }
+
+    /// When the server accepted our delete or eviction of this pod, if it did.
+    pub fn asked_at(&self, pod: &PodView) -> Option<Timestamp> {
+        self.attempts.get(&pod.uid).and_then(|attempt| attempt.asked_at)
+    }
+}
+
+impl Snapshot {
+    /// All pods that are in view: those of draining nodes whose list is complete.
+    pub fn watched_pods(&self) -> impl Iterator<Item = &Arc<PodView>> {
+        self.pods.values().flat_map(|pods| match pods {
+            NodePods::Syncing => [].iter(),
+            NodePods::Synced(pods) => pods.iter(),
+        })
     }
 }

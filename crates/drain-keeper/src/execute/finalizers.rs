@@ -1,4 +1,5 @@
-//! Remove the finalizers that keep a terminating pod, but the protected ones.
+//! Remove the finalizers that keep a terminating pod, but the protected ones: once node and budgets, read anew, still
+//! allow it.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -12,6 +13,12 @@ use super::{Outcome, Pass};
 
 /// Patches the pod as it was seen: any change of it since makes this a conflict, and the plan is made anew.
 pub(super) async fn remove(pass: &Pass, action: &PodAction) -> Outcome {
+    if let Err(doubt) = pass.recheck.still_allows(action, pass).await {
+        return doubt.into();
+    }
+    if let Err(outcome) = pass.may_force() {
+        return outcome;
+    }
     let protected = &pass.policy.protected_finalizers;
     let (kept, removed): (Vec<String>, Vec<String>) = action
         .pod

@@ -1,10 +1,13 @@
-//! Recheck: what overrides a budget or takes a pod's grace re-reads what it rests on, by quorum, just before. One GET of
-//! the Node and one LIST of the namespace's budgets serve all actions of a pass.
+//! Recheck: what overrides a budget, removes finalizers or takes a pod's grace re-reads what it rests on, by quorum, just
+//! before. One GET of the Node and one LIST of the namespace's budgets serve all actions of a pass, for as long as they are
+//! fresh.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
@@ -13,14 +16,17 @@ use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::node::NodeView;
+use nodeward_core::strategy::StrategyName;
 use nodeward_runtime::Refusal;
 use tokio::sync::OnceCell;
 
-use crate::gate::cordon_taint;
-use crate::plan::PodAction;
-use crate::policy::Policy;
+use crate::gate;
+use crate::plan::{PodAction, unreachable};
 
-use super::Outcome;
+use super::{Outcome, Pass};
+
+/// How long a read serves the actions of its pass.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
@@ -46,8 +52,9 @@ type Reads<K, V> = Arc<Mutex<HashMap<K, Arc<OnceCell<Result<V, Refusal>>>>>>;
 #[derive(Clone)]
 pub(super) struct Recheck {
     client: Client,
-    nodes: Reads<String, Option<Arc<NodeView>>>,
-    budgets: Reads<String, Arc<Budgets>>,
+    began: Instant,
+    nodes: Reads<(String, u64), Option<Arc<NodeView>>>,
+    budgets: Reads<(String, u64), Arc<Budgets>>,
 }
 
 impl Recheck {
@@ -55,15 +62,44 @@ impl Recheck {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
+            began: Instant::now(),
             nodes: Reads::default(),
             budgets: Reads::default(),
         }
     }
 
-    /// The node is the same, still cordoned, and still timed by the same clock.
-    pub(super) async fn node_still_drains(&self, action: &PodAction, policy: &Policy) -> Result<(), Doubt> {
+    /// The node still drains, and the pod's budgets still let it be forced. Returns those budgets.
+    pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Vec<Arc<BudgetView>>, Doubt> {
+        self.node_still_drains(action, pass).await?;
+        let budgets = self.budgets_of(action).await?;
+        let now = Timestamp::now();
+        for budget in &budgets {
+            if budget.never_forced || budget.ceph {
+                return Err(Doubt::Changed(format!("budget {} is never overridden", budget.key)));
+            }
+            let holds = &pass.snapshot.holds;
+            if holds
+                .iter()
+                .any(|hold| hold.budget == budget.key && hold.stands_against(&action.node, now))
+            {
+                return Err(Doubt::Changed(format!("budget {} is held", budget.key)));
+            }
+        }
+        let is_for_uncovered = matches!(
+            action.strategy,
+            StrategyName::Finalizer | StrategyName::StuckTerminating
+        );
+        match budgets.first().filter(|_| is_for_uncovered) {
+            Some(budget) => Err(Doubt::Changed(format!("budget {} selects the pod now", budget.key))),
+            None => Ok(budgets),
+        }
+    }
+
+    /// The node is the same, under the same cordon, timed by the same clock, with all gates open; and if it is not Ready,
+    /// the pod is not one that could run twice.
+    async fn node_still_drains(&self, action: &PodAction, pass: &Pass) -> Result<(), Doubt> {
         let name = action.node.as_str().to_owned();
-        let node = read_once(&self.nodes, name.clone(), async {
+        let node = read_once(&self.nodes, self.window(&name), async {
             let nodes: Api<Node> = Api::all(self.client.clone());
             nodes
                 .get_opt(&name)
@@ -76,27 +112,38 @@ impl Recheck {
         let Some(node) = node.filter(|node| node.uid == action.node_uid) else {
             return changed("is gone");
         };
-        let Some(details) = node
-            .drain
-            .as_deref()
-            .filter(|details| cordon_taint(details, policy).is_some())
-        else {
+        let Some(details) = node.drain.as_deref() else {
             return changed("is no longer cordoned");
         };
+        let gates = gate::look(&node, details, &pass.snapshot, &pass.policy);
+        if !gates.are_open() {
+            return changed(gates.reason.explanation());
+        }
         let clock = details
             .annotations
             .get(annotation::DRAIN_CLOCK)
             .and_then(|value| DrainClock::parse(value).ok());
-        match clock {
-            Some(clock) if clock == action.clock => Ok(()),
-            _ => changed("its drain is timed by another clock now"),
+        if clock.as_ref() != Some(&action.clock) {
+            return changed("its drain is timed by another clock now");
         }
+        if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
+            return changed("is under another cordon now");
+        }
+        if unreachable::could_run_twice(details, &action.pod, action.remedy, &pass.policy) {
+            return changed("is not Ready, and the pod must not run twice");
+        }
+        Ok(())
+    }
+
+    /// What a read is kept under: it serves for [`FRESH`] and no longer.
+    fn window(&self, name: &str) -> (String, u64) {
+        (name.to_owned(), self.began.elapsed().as_secs() / FRESH.as_secs())
     }
 
     /// The budgets that select the pod, as they stand now.
-    pub(super) async fn budgets_of(&self, action: &PodAction) -> Result<Vec<Arc<BudgetView>>, Doubt> {
+    async fn budgets_of(&self, action: &PodAction) -> Result<Vec<Arc<BudgetView>>, Doubt> {
         let namespace = action.pod.key.namespace.to_string();
-        let budgets = read_once(&self.budgets, namespace.clone(), async {
+        let budgets = read_once(&self.budgets, self.window(&namespace), async {
             let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
             let list = budgets.list(&ListParams::default()).await?;
             Ok(Arc::new(Budgets::new(

@@ -3,55 +3,44 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use nodeward_core::strategy::StrategyName;
+use nodeward_core::id::BudgetKey;
 use nodeward_runtime::Refusal;
 
 use crate::plan::PodAction;
 
-use super::recheck::Doubt;
 use super::{Outcome, Pass};
 
-/// Deletes with the pod's own grace.
-pub(super) async fn delete_with_grace(pass: &Pass, action: &PodAction) -> Outcome {
-    let preconditions = Preconditions {
-        uid: Some(action.pod.uid.as_str().to_owned()),
-        resource_version: None,
-    };
+/// Deletes with the pod's own grace, and only the very version that was judged: one that has been labelled since, to opt
+/// out or to come under another budget, is judged anew.
+pub(super) async fn delete_with_grace(pass: &Pass, action: &PodAction, overridden: Vec<BudgetKey>) -> Outcome {
     let params = DeleteParams {
-        preconditions: Some(preconditions),
+        preconditions: Some(as_judged(action)),
         ..DeleteParams::default()
     };
-    delete(pass, action, &params, Outcome::BudgetOverridden).await
+    delete(pass, action, &params, Outcome::BudgetOverridden(overridden)).await
 }
 
 /// Deletes without grace a pod that should long be gone: once node and budgets, read anew, still say so.
 pub(super) async fn delete_now(pass: &Pass, action: &PodAction) -> Outcome {
-    if let Err(doubt) = pass.recheck.node_still_drains(action, &pass.policy).await {
+    if let Err(doubt) = pass.recheck.still_allows(action, pass).await {
         return doubt.into();
     }
-    let budgets = match pass.recheck.budgets_of(action).await {
-        Ok(budgets) => budgets,
-        Err(doubt) => return doubt.into(),
-    };
-    if action.strategy == StrategyName::StuckTerminating && !budgets.is_empty() {
-        return Doubt::Changed(format!("budget {} selects the pod now", budgets[0].key)).into();
+    if let Err(outcome) = pass.may_force() {
+        return outcome;
     }
-    if let Some(budget) = budgets.iter().find(|budget| budget.never_forced || budget.ceph) {
-        return Doubt::Changed(format!("budget {} is never overridden", budget.key)).into();
-    }
-    if !pass.leadership.is_leading_now() {
-        return Outcome::NotLeading;
-    }
-    let preconditions = Preconditions {
-        uid: Some(action.pod.uid.as_str().to_owned()),
-        resource_version: Some(action.pod.resource_version.as_str().to_owned()),
-    };
     let params = DeleteParams {
-        preconditions: Some(preconditions),
+        preconditions: Some(as_judged(action)),
         grace_period_seconds: Some(0),
         ..DeleteParams::default()
     };
     delete(pass, action, &params, Outcome::DeletedNow).await
+}
+
+fn as_judged(action: &PodAction) -> Preconditions {
+    Preconditions {
+        uid: Some(action.pod.uid.as_str().to_owned()),
+        resource_version: Some(action.pod.resource_version.as_str().to_owned()),
+    }
 }
 
 async fn delete(pass: &Pass, action: &PodAction, params: &DeleteParams, done: Outcome) -> Outcome {

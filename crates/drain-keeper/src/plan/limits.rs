@@ -13,7 +13,7 @@ use nodeward_core::pod::PodView;
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-use super::turn::Wait;
+use super::override_rule::NotYet;
 
 /// What the limits leave in this pass.
 pub struct Limits<'a> {
@@ -48,10 +48,10 @@ impl<'a> Limits<'a> {
         details: &DrainingNode,
         clock: &DrainClock,
         pods: &[Arc<PodView>],
-    ) -> Result<(), Wait> {
+    ) -> Result<(), NotYet> {
         let policy = self.policy;
         if self.acts_left == 0 {
-            return Err(Wait {
+            return Err(NotYet {
                 until: self.next_act_at,
                 detail: format!("limits.forcedPerMinute: {} reached", policy.forced_per_minute),
             });
@@ -81,7 +81,7 @@ impl<'a> Limits<'a> {
         if count + not_seen_yet + taken < policy.forced_per_node {
             return Ok(());
         }
-        Err(Wait {
+        Err(NotYet {
             until: first_end,
             detail: format!("limits.forcedPerNode: {} reached", policy.forced_per_node),
         })

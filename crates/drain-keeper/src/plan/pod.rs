@@ -7,18 +7,20 @@ use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::BudgetView;
-use nodeward_core::deadline::is_due;
+use nodeward_core::deadline::{is_due, later};
 use nodeward_core::hold::{Hold, Holder};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::node::{DrainingNode, NodeView};
 use nodeward_core::pod::{Owner, PodView};
-use nodeward_core::predicate::{Subject, belongs_to_node, must_not_run_twice};
+use nodeward_core::predicate::{Subject, belongs_to_node};
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Waits};
 use nodeward_core::verdict::{Blocker, Next};
 
 use crate::gate::cordon_taint;
 use crate::policy::{Policy, UnmanagedPods};
 use crate::snapshot::{Outcome, Snapshot};
+
+use super::unreachable::could_run_twice;
 
 /// How a pod stands in its node's drain.
 #[derive(Debug)]
@@ -111,7 +113,10 @@ impl<'a> DrainOfNode<'a> {
         let Some(strategy) = strategy else {
             return blocked(reason, Next::Nothing, String::new());
         };
-        let due = strategy.due(&subject, self.clock.start, &self.waits);
+        let mut due = strategy.due(&subject, self.clock.start, &self.waits);
+        if let (Some(asked), Some(deletion)) = (self.snapshot.memory.asked_at(pod), pod.deletion) {
+            due = due.max(later(asked, deletion.grace));
+        }
         let name = strategy.name;
         if let Some(hold) = self.hold_against(&budgets) {
             let next = Next::HeldBack {
@@ -124,7 +129,7 @@ impl<'a> DrainOfNode<'a> {
         if !is_due(due, self.now) {
             return blocked(reason, Next::At { strategy: name, due }, String::new());
         }
-        if strategy.remedy == Remedy::DeleteNow && self.could_run_twice(pod) {
+        if could_run_twice(self.details, pod, strategy.remedy, self.policy) {
             let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
             return blocked(BlockerReason::NodeUnreachable, Next::Nothing, detail.to_owned());
         }
@@ -215,12 +220,6 @@ impl<'a> DrainOfNode<'a> {
             .iter()
             .filter(|hold| hold.stands_against(&self.node.name, self.now))
             .find(|hold| budgets.iter().any(|budget| budget.key == hold.budget))
-    }
-
-    /// The node cannot be asked whether the pod has ended, and a second copy could do harm.
-    fn could_run_twice(&self, pod: &PodView) -> bool {
-        let is_surely_off = self.details.is_out_of_service() || self.policy.force_on_unreachable;
-        !self.details.ready && !is_surely_off && must_not_run_twice(pod)
     }
 }
 

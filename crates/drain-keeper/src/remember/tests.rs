@@ -2,6 +2,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use nodeward_core::id::BudgetKey;
+
 use crate::clock::Seen;
 use crate::execute::BudgetRefusal;
 use crate::plan::tests::world::{World, budget, clock, minute, node, pod, second, with};
@@ -75,8 +77,38 @@ fn what_is_under_way_is_not_started_again() {
     let attempt = attempt(&remember).unwrap();
     assert_eq!(
         (&attempt.outcome, attempt.retry_at),
-        (&Outcome::Sent, minute(45) + seconds(10))
+        (&Outcome::Sent, minute(45) + seconds(180)),
+        "a request may hang; what counts is its end"
     );
+}
+
+#[test]
+fn a_refusal_by_a_budget_is_remembered_through_later_attempts() {
+    let mut remember = nothing(false);
+    completed(&mut remember, act(), refused(None), minute(45));
+    started(&mut remember, &act(), minute(46));
+    completed(&mut remember, act(), failed(), minute(46));
+    let attempt = attempt(&remember).unwrap();
+    assert!(attempt.was_refused_by_budget && attempt.failures == 2);
+    assert!(matches!(attempt.outcome, Outcome::Failed(_)));
+}
+
+#[test]
+fn an_override_is_remembered_by_its_budget() {
+    let mut remember = nothing(false);
+    let budget = BudgetKey::new("shop", "web");
+    completed(
+        &mut remember,
+        act(),
+        execute::Outcome::BudgetOverridden(vec![budget.clone()]),
+        minute(68),
+    );
+    let remembered = remember
+        .at(std::num::NonZeroU32::MIN, minute(69))
+        .overridden
+        .get(&budget)
+        .cloned();
+    assert_eq!(remembered.map(|overridden| overridden.at), Some(minute(68)));
 }
 
 #[rstest]
@@ -136,10 +168,11 @@ fn one_that_does_not_lead_any_more_remembers_no_attempt() {
 
 #[rstest]
 #[case::acted(execute::Outcome::Evicted, 29)]
-#[case::overridden(execute::Outcome::BudgetOverridden, 29)]
+#[case::overridden(execute::Outcome::BudgetOverridden(Vec::new()), 29)]
 #[case::finalizers(execute::Outcome::FinalizersRemoved(vec![]), 29)]
 #[case::deleted(execute::Outcome::DeletedNow, 29)]
-#[case::failed(failed(), 30)]
+// Its answer was lost: it may have happened.
+#[case::unanswered(failed(), 29)]
 #[case::refused(refused(None), 30)]
 #[case::gone(execute::Outcome::Gone, 30)]
 #[case::outdated(execute::Outcome::Outdated(String::new()), 30)]

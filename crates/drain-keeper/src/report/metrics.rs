@@ -198,7 +198,7 @@ impl DrainMetrics {
             outcome: done.outcome.as_label(),
         };
         self.actions.get_or_create(&labels).inc();
-        if done.outcome == Outcome::BudgetOverridden {
+        if matches!(done.outcome, Outcome::BudgetOverridden(_)) {
             self.overrides.inc();
         }
         if is_first_attempt && !matches!(done.outcome, Outcome::NotLeading | Outcome::DryRun) {

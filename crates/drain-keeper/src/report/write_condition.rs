@@ -1,6 +1,5 @@
 //! Writes the condition into the Node's status, without the loop that plans waiting for it.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};

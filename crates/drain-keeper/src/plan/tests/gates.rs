@@ -388,3 +388,39 @@ fn an_uncordon_is_recorded_and_the_node_looked_at_again_when_it_is_forgotten() {
     assert_eq!(recorded.plan(second(602)).requeue_at, Some(second(721)));
     assert_eq!(recorded.plan(second(721)).clock_writes(), [&ClockWrite::Remove]);
 }
+
+/// An API server that cannot be read for a moment does not end a drain; one that cannot be read for long does.
+#[test]
+fn an_upgrade_that_cannot_be_told_for_a_moment_suspends_the_drain() {
+    let known = World::openshift().pod(pod("p"));
+    let unknown = || {
+        known
+            .clone()
+            .signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Syncing)
+    };
+    let mut world = unknown();
+    world.memory.seen = known.at(45).seen;
+    let plan = world.at(46);
+    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::UpgradeUnknown, 0));
+    assert_eq!(plan.requeue_at, Some(minute(48)));
+    let mut back = known.clone();
+    back.memory.seen = plan.seen.clone();
+    assert_eq!(back.at(47).acted(), ["p"], "the same drain goes on");
+    let mut longer = unknown();
+    longer.memory.seen = plan.seen;
+    assert_eq!(longer.at(48).clock_writes().len(), 1, "it counts as interrupted");
+}
+
+/// What was parked while it was out of scope is a new drain once it comes into scope.
+#[test]
+fn a_node_that_comes_into_scope_by_a_new_configuration_begins_to_drain_then() {
+    let outside = World::draining().also("nodeSelector: { pool: web }").pod(pod("p"));
+    let seen = outside.at(44).seen;
+    let mut once_more = outside.clone();
+    once_more.memory.seen = seen;
+    let mut inside = World::draining().pod(pod("p"));
+    inside.memory.seen = once_more.at(45).seen;
+    let plan = inside.at(46);
+    assert!(plan.acted().is_empty());
+    assert_eq!(plan.clock_set().start, minute(46));
+}

@@ -2,13 +2,14 @@
 
 use jiff::SignedDuration;
 use nodeward_api::reason::BlockerReason;
+use nodeward_core::id::BudgetKey;
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::Next;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::world::{World, budget, finalizers, minute, node, not_ready, pod, terminating, with};
-use crate::snapshot::Outcome;
+use crate::snapshot::{Outcome, Overridden};
 
 use StrategyName::PdbDelete;
 
@@ -272,4 +273,45 @@ fn a_pod_that_the_limits_hold_back_takes_no_turn() {
         .budget(budget("web", 0))
         .at(68);
     assert_eq!(plan.acted(), ["0", "c"]);
+}
+
+/// What was begun for a pod and not finished, for whatever reason, does not keep that pod waiting.
+#[rstest]
+#[case::recorded(overridden(69, "p"), json!({}))]
+#[case::counted_as_going(json!({}), json!({ "disruptedPods": { "p": minute(69).to_string() } }))]
+fn an_override_that_was_begun_is_finished(#[case] record: Value, #[case] status: Value) {
+    let plan = World::draining()
+        .pod(pod("p"))
+        .budget(with(with(budget("web", 0), record), json!({ "status": status })))
+        .at(70);
+    assert_eq!(plan.acted(), ["p"]);
+}
+
+#[test]
+fn an_override_whose_record_is_lost_still_counts_for_who_made_it() {
+    let mut world = World::draining()
+        .pod(pod("q"))
+        .budget(with(budget("web", 0), json!({ "status": { "currentHealthy": 2 } })));
+    let overridden = Overridden {
+        at: minute(69),
+        pod: "p".into(),
+    };
+    world
+        .memory
+        .overridden
+        .insert(BudgetKey::new("shop", "web"), overridden);
+    assert_eq!(world.at(70).reason("q"), Some(BlockerReason::BudgetInUse));
+    assert_eq!(world.at(79).acted(), ["q"]);
+}
+
+/// A delete that an admission webhook denies for ever must not take every turn.
+#[test]
+fn a_pod_that_keeps_failing_lets_the_others_go_first() {
+    let mut world = World::draining()
+        .pods([pod("a"), pod("b")])
+        .budget(budget("web", 0))
+        .attempted("a", Outcome::Failed("denied".into()), minute(1));
+    assert_eq!(world.at(68).acted(), ["a"]);
+    world.memory.attempts.get_mut(&"a".into()).unwrap().failures = 1;
+    assert_eq!(world.at(68).acted(), ["b"]);
 }

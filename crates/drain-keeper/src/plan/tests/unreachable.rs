@@ -93,3 +93,25 @@ fn gentler_strategies_go_on_when_the_node_is_not_ready(#[case] state: Value, #[c
         .pod(with(with(pod("p"), with_claim()), state));
     assert_eq!(world.at(45).strategy(), Some(strategy));
 }
+
+/// A grace of 0 makes the API server forget the pod at once, whoever asked for it.
+#[rstest]
+#[case::its_own(json!({ "spec": { "terminationGracePeriodSeconds": 0 } }), false)]
+#[case::its_own_under_a_budget(json!({ "spec": { "terminationGracePeriodSeconds": 0 } }), true)]
+#[case::of_a_delete_that_a_finalizer_keeps(with(terminating(30, 0), finalizers(&["a.io/x"])), false)]
+fn what_must_not_run_twice_is_not_forgotten_by_a_grace_of_zero(#[case] state: Value, #[case] covered: bool) {
+    let world = |pod: Value| {
+        World::draining()
+            .node_with(not_ready())
+            .pod(pod)
+            .budgets(covered.then(|| budget("web", 0)))
+            .at(10_000)
+    };
+    let kept = world(with(with(pod("p"), with_claim()), state.clone()));
+    assert_eq!(
+        (kept.reason("p"), kept.acted().len()),
+        (Some(BlockerReason::NodeUnreachable), 0)
+    );
+    let stateless = world(with(pod("p"), state));
+    assert_eq!(stateless.acted(), ["p"]);
+}

@@ -253,8 +253,11 @@ impl World {
     pub fn attempted(mut self, pod: &str, outcome: Outcome, now: Timestamp) -> Self {
         let attempt = Attempt {
             resource_version: "1".into(),
+            was_refused_by_budget: outcome == Outcome::RefusedByBudget,
             outcome,
             retry_at: now + SignedDuration::from_secs(10),
+            failures: 0,
+            asked_at: None,
         };
         self.memory.attempts.insert(pod.into(), attempt);
         self
