@@ -1,6 +1,15 @@
 //! drain-keeper on a real control plane: its release binary, under the ServiceAccount that the chart installs. One
 //! binary, so that all tests share one control plane; each has nodes, namespaces and an operator of its own.
 
+mod chart;
+mod configuration;
+mod dry_run;
+mod explanations;
+mod faults;
 mod flapping;
+mod leaders;
+mod openshift;
+mod perturbed;
 mod place;
+mod requests;
 mod strategies;

@@ -159,7 +159,12 @@ impl<'a> Place<'a> {
 
     /// A drain-keeper of this place, to be started.
     pub fn spec(&self, changes: &Value) -> OperatorSpec {
-        OperatorSpec::new(COMPONENT, &self.system, &self.service_account).config(&self.config(changes))
+        self.keeper().config(&self.config(changes))
+    }
+
+    /// A drain-keeper under this place's ServiceAccount, without a configuration yet.
+    pub fn keeper(&self) -> OperatorSpec {
+        OperatorSpec::new(COMPONENT, &self.system, &self.service_account)
     }
 
     /// Starts a drain-keeper, and waits until it is ready.
@@ -235,16 +240,21 @@ impl<'a> Place<'a> {
     /// Ends drain-keepers as a kubelet does, and checks what holds in every test: it ends well and at once, without ever
     /// having panicked or been refused a right.
     pub async fn end<const N: usize>(self, keepers: [Keeper; N]) -> Result<()> {
+        let refused = self
+            .requests()?
+            .only(|request| request.code == 403 || request.code == 401);
+        ensure!(refused.count() == 0, "the chart grants too little: {:?}", refused.0);
+        self.end_whatever_was_refused(keepers).await
+    }
+
+    /// As [`Place::end`], but rights may have been refused.
+    pub async fn end_whatever_was_refused<const N: usize>(self, keepers: [Keeper; N]) -> Result<()> {
         for keeper in &keepers {
             let status = keeper.stop(secs(20)).await?;
             let tail = keeper.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
             ensure!(!keeper.log().contains("panicked"), "it has panicked:\n{tail}");
         }
-        let refused = self
-            .requests()?
-            .only(|request| request.code == 403 || request.code == 401);
-        ensure!(refused.count() == 0, "the chart grants too little: {:?}", refused.0);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.system);
         for lease in leases.list(&ListParams::default()).await? {
             let holder = lease

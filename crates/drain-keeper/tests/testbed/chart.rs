@@ -1,0 +1,55 @@
+//! The chart, with the operator that it is for.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::Resource;
+use kube::api::{Api, ListParams};
+use nodeward_testkit::workload;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::place::{Place, managed};
+
+async fn names<K>(api: Api<K>, release: &str) -> Result<Vec<String>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let of_the_release = ListParams::default().labels(&format!("app.kubernetes.io/instance={release}"));
+    let found = api.list_metadata(&of_the_release).await?.items.into_iter();
+    Ok(found
+        .filter_map(|object| object.metadata.name)
+        .map(|name| format!("{} {name}", K::kind(&())))
+        .collect())
+}
+
+/// Everything that carries the release's label.
+async fn installed(place: &Place<'_>) -> Result<Vec<String>> {
+    let (client, release) = (place.client.clone(), place.release.name());
+    Ok([
+        names::<ClusterRole>(Api::all(client.clone()), release).await?,
+        names::<ClusterRoleBinding>(Api::all(client.clone()), release).await?,
+        names::<Role>(Api::all(client.clone()), release).await?,
+        names::<RoleBinding>(Api::all(client.clone()), release).await?,
+        names::<ServiceAccount>(Api::all(client.clone()), release).await?,
+        names::<ConfigMap>(Api::all(client), release).await?,
+    ]
+    .concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_leaves_nothing_of_the_chart_and_no_held_lease() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_cordoned_node("a").await?;
+    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    let keeper = place.start(json!({})).await?;
+    workload::gone(&place.client, &pod, nodeward_testkit::wait::secs(20)).await?;
+    let installed_now = installed(&place).await?;
+    ensure!(installed_now.len() >= 6, "{installed_now:?}");
+    keeper.stop(nodeward_testkit::wait::secs(20)).await?;
+    place.release.uninstall(place.plane).await?;
+    let left = installed(&place).await?;
+    ensure!(left.is_empty(), "{left:?}");
+    ensure!(place.lease_holder("drain-keeper").await?.is_none(), "the lease is held");
+    place.end([]).await
+}

@@ -1,0 +1,151 @@
+//! Configuration that is broken and mended, in the file and in managed-upgrade-operator's ConfigMap.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, bulk, names, workload};
+use rstest::rstest;
+use serde_json::json;
+
+use crate::place::{Keeper, Place, is_untouched, managed};
+
+const REJECTED: &str = "nodeward_drain_keeper_config_rejected";
+
+async fn rejected_is(keeper: &Keeper, value: f64) -> Result<()> {
+    wait::until(format!("{REJECTED} to be {value}"), secs(20), || async {
+        let now = keeper.metrics().await?.value(REJECTED, &[]);
+        ensure!(now == Some(value), "{now:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_cordoned_node("a").await?;
+    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    let keeper = place.start(json!({ "nodeDrain": { "timeOut": "1h" } })).await?;
+    place.clock_that(&node, "runs", |_| true).await?;
+    rejected_is(&keeper, 0.0).await?;
+    // In force, it would evict the pod at once: were any part of a broken file taken over, this one would.
+    let broken = json!({ "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": -1 } });
+    keeper.write_config(&place.config(&broken))?;
+    rejected_is(&keeper, 1.0).await?;
+    ensure!(
+        keeper.log().contains("nodeDrain.expectedNodeDrainTime"),
+        "{}",
+        keeper.process().log_tail(5)
+    );
+    wait::throughout("the last good configuration", secs(3), || async {
+        is_untouched(&place.pods(), &pod).await?;
+        keeper.ready(secs(5)).await
+    })
+    .await?;
+    keeper.write_config(&place.config(&json!({ "nodeDrain": { "timeOut": "1s" } })))?;
+    rejected_is(&keeper, 0.0).await?;
+    workload::gone(&place.client, &pod, secs(20)).await?;
+    place.end([keeper]).await
+}
+
+#[rstest]
+#[case::unknown_field("upgradeSignal: openshift\nnodeDrain:\n  timeout: 45\n", 3, "timeout")]
+#[case::negative_time("nodeDrain:\n  timeOut: -1\n", 2, "nodeDrain.timeOut")]
+#[case::zero_time("# a comment\npdbForceDrainTimeout: 0\n", 2, "pdbForceDrainTimeout")]
+#[case::no_time("forceAfter: soon\n", 1, "forceAfter")]
+#[case::bad_pattern(
+    "nodeDrain:\n  ignoredNamespacePatterns:\n    - ^fine$\n    - \"(open\"\n",
+    4,
+    "nodeDrain.ignoredNamespacePatterns[1]"
+)]
+#[case::bad_cel(
+    "countsAsDrain: all\nupgradeSignal:\n  resource:\n    apiVersion: v1\n    kind: Thing\n    when: \"object.status ==\"\n",
+    2,
+    "upgradeSignal"
+)]
+#[case::needs_another_component("upgradeSignal: always\ncountsAsDrain: nodeDrain\n", 2, "countsAsDrain")]
+#[case::no_mapping("- 1\n", 1, "")]
+#[case::no_yaml("nodeDrain: {timeOut: 1\n", 2, "")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_configuration_at_the_start_ends_it_with_status_2_and_names_file_line_and_field(
+    #[case] text: &str,
+    #[case] line: usize,
+    #[case] field: &str,
+) -> Result<()> {
+    let place = unprivileged().await?;
+    let operator = place.keeper().config(text).start(place.plane).await?;
+    let status = operator.process().wait_for_exit(secs(20)).await?;
+    let log = operator.log();
+    ensure!(status.code() == Some(2), "{status}: {log}");
+    ensure!(!log.contains("panicked"), "{log}");
+    let named = log
+        .lines()
+        .find(|said| said.contains(&format!("config.yaml:{line}")))
+        .with_context(|| log.clone())?;
+    ensure!(named.contains(field), "no field {field} in: {named}");
+    Ok(())
+}
+
+/// One place for all that never get as far as asking for anything.
+async fn unprivileged() -> Result<&'static Place<'static>> {
+    static PLACE: tokio::sync::OnceCell<Place<'static>> = tokio::sync::OnceCell::const_new();
+    PLACE.get_or_try_init(Place::new).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_file_at_the_start_ends_it_with_status_2_and_names_the_file() -> Result<()> {
+    let place = unprivileged().await?;
+    let operator = place
+        .keeper()
+        .arg("--config=/nonexistent/nodeward.yaml")
+        .start(place.plane)
+        .await?;
+    let status = operator.process().wait_for_exit(secs(20)).await?;
+    let log = operator.log();
+    ensure!(
+        status.code() == Some(2) && log.contains("/nonexistent/nodeward.yaml"),
+        "{status}: {log}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_managed_upgrade_operators_node_drain_is_read_and_its_last_good_text_stays_in_force() -> Result<()> {
+    let theirs = names::unique("managed-upgrade");
+    let plane = ControlPlane::shared().await;
+    plane.namespace(&theirs).await?;
+    let name = "managed-upgrade-operator-config";
+    let values = json!({ "readManagedUpgradeConfigMap": { "enabled": true, "namespace": theirs, "name": name } });
+    let place = Place::with(plane, values).await?;
+    let map = |text: &str| -> Result<ConfigMap> {
+        let whole = json!({ "metadata": { "namespace": theirs, "name": name }, "data": { "config.yaml": text } });
+        Ok(serde_json::from_value(whole)?)
+    };
+    let maps: Api<ConfigMap> = Api::namespaced(place.client.clone(), &theirs);
+    let write = async |text: &str| {
+        let patch = Patch::Merge(json!({ "data": { "config.yaml": text } }));
+        maps.patch(name, &PatchParams::default(), &patch).await
+    };
+    // As it is deployed there: other blocks beside, times in minutes.
+    let deployed = "maintenance:\n  controlPlaneTime: 90\nscale:\n  timeOut: 30\nnodeDrain:\n  timeOut: 45\n  expectedNodeDrainTime: 8\n";
+    bulk::create(&place.client, [map(deployed)?]).await?;
+    let node = place.add_cordoned_node("a").await?;
+    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    // The file's own block says: at once.
+    let config = json!({
+        "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
+        "managedUpgradeConfigMap": { "namespace": theirs, "name": name },
+    });
+    let keeper = place.start(config).await?;
+    place.clock_that(&node, "runs", |_| true).await?;
+    let pods = place.pods();
+    wait::throughout("their 45 minutes", secs(3), || is_untouched(&pods, &pod)).await?;
+    write("nodeDrain:\n  timeOut: -5\n").await?;
+    rejected_is(&keeper, 1.0).await?;
+    wait::throughout("their last good text", secs(2), || is_untouched(&pods, &pod)).await?;
+    write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
+    rejected_is(&keeper, 0.0).await?;
+    workload::gone(&place.client, &pod, secs(20)).await?;
+    place.end([keeper]).await
+}

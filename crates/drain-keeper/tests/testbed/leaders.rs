@@ -1,0 +1,214 @@
+//! Two leaders at once, and none for a while.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::Api;
+use nodeward_testkit::fleet;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget};
+use serde_json::json;
+
+use crate::place::{Place, an_hour_ago, managed};
+
+const LEASE: &str = "drain-keeper";
+
+/// Both lead, for neither asks for a lease: what keeps them from overriding a budget twice are preconditions.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_leaders_at_once_override_a_budget_for_one_pod_at_a_time() -> Result<()> {
+    const SPACING: SignedDuration = SignedDuration::from_secs(4);
+    let place = Place::new().await?;
+    let nodes = [place.add_node("a").await?, place.add_node("b").await?];
+    let app = |node: &str| managed(node).label("app", "db");
+    let pods = place
+        .add_pods([
+            ("db-0", app(&nodes[0])),
+            ("db-1", app(&nodes[0])),
+            ("db-2", app(&nodes[1])),
+        ])
+        .await?;
+    place.add_budget(place.tight("db", 3), 3).await?;
+    let spec = || {
+        place
+            .spec(&json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": format!("{}s", SPACING.as_secs()) }))
+            .arg("--leader-elect=false")
+    };
+    let keepers = [
+        place.run(spec().identity("one")).await?,
+        place.run(spec().identity("another")).await?,
+    ];
+    for node in &nodes {
+        fleet::cordon_since(&place.client, node, an_hour_ago()).await?;
+    }
+    for pod in &pods {
+        workload::gone(&place.client, pod, secs(60)).await?;
+    }
+
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    let requests = place.requests()?;
+    let mut deleted: BTreeMap<String, Timestamp> = BTreeMap::new();
+    for request in requests
+        .0
+        .iter()
+        .filter(|request| request.verb == "delete" && request.code == 200)
+    {
+        deleted.entry(request.name.clone()).or_insert(request.received);
+    }
+    ensure!(deleted.len() == 3, "{deleted:?}");
+    let mut moments: Vec<Timestamp> = deleted.values().copied().collect();
+    moments.sort();
+    let tolerance = SignedDuration::from_millis(500);
+    for pair in moments.windows(2) {
+        let between = pair[1].duration_since(pair[0]);
+        ensure!(
+            SPACING - tolerance <= between,
+            "two pods of one budget within {between}: {deleted:?}"
+        );
+    }
+    let recorded = requests.only(|request| request.resource == "poddisruptionbudgets/status" && request.code == 200);
+    ensure!(
+        recorded.count() == 3,
+        "each override is recorded once: {:?}",
+        recorded.0
+    );
+    ensure!(
+        budgets
+            .get("db")
+            .await?
+            .annotations()
+            .contains_key(nodeward_api::annotation::LAST_OVERRIDE)
+    );
+    let mut overrides = 0.0;
+    for keeper in &keepers {
+        overrides += keeper
+            .metrics()
+            .await?
+            .sum("nodeward_drain_keeper_budget_overrides_total", &[]);
+    }
+    ensure!((overrides - 3.0).abs() < 0.5, "{overrides} overrides are counted");
+    place.end(keepers).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_standby_ends_the_drain_that_a_killed_leader_had_begun_by_the_same_clock() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_node("a").await?;
+    let [free, covered] = place
+        .add_pods([("free", managed(&node)), ("covered", managed(&node))])
+        .await?;
+    place.add_budget(place.tight("covered", 1), 1).await?;
+    let config = json!({
+        "nodeDrain": { "timeOut": "6s", "expectedNodeDrainTime": "1s" },
+        "pdbForceDrainTimeout": "7s",
+    });
+    let first = place.run(place.spec(&config).identity("first")).await?;
+    holder_is(&place, "first").await?;
+    let second = place.run(place.spec(&config).identity("second")).await?;
+    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    first.process().kill();
+    let killed_at = Timestamp::now();
+
+    for pod in [&free, &covered] {
+        workload::gone(&place.client, pod, secs(60)).await?;
+    }
+    holder_is(&place, "second").await?;
+    ensure!(
+        place.clock(&node).await?.as_ref() == Some(&clock),
+        "another clock: {:?}",
+        place.clock(&node).await?
+    );
+    let acts = place
+        .requests()?
+        .writes()
+        .only(|request| request.resource.starts_with("pods"));
+    let first_act = acts.0.first().context("no act")?;
+    ensure!(
+        killed_at < first_act.received,
+        "the killed one had acted: {first_act:?}"
+    );
+    place.end([second]).await
+}
+
+async fn holder_is(place: &Place<'_>, name: &str) -> Result<()> {
+    wait::until(format!("{name} to lead"), Duration::from_secs(40), || async {
+        let holder = place.lease_holder(LEASE).await?;
+        ensure!(holder.as_deref() == Some(name), "{holder:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_told_to_end_gives_its_lease_back_and_the_standby_leads_at_once() -> Result<()> {
+    let place = Place::new().await?;
+    let spec = |name: &str| place.spec(&json!({})).identity(name);
+    let first = place.run(spec("first")).await?;
+    holder_is(&place, "first").await?;
+    let second = place.run(spec("second")).await?;
+    let node = place.add_cordoned_node("a").await?;
+    place.clock_that(&node, "runs", |_| true).await?;
+    let status = first.stop(secs(20)).await?;
+    ensure!(status.success(), "{status}: {}", first.process().log_tail(20));
+    ensure!(
+        place.lease_holder(LEASE).await?.as_deref() != Some("first"),
+        "it still holds its lease"
+    );
+    // Far less than the lease's duration.
+    wait::until("the standby to lead", secs(6), || async {
+        let holder = place.lease_holder(LEASE).await?;
+        ensure!(holder.as_deref() == Some("second"), "{holder:?}");
+        Ok(())
+    })
+    .await?;
+    second.stop(secs(20)).await?;
+    ensure!(place.lease_holder(LEASE).await?.is_none(), "the lease is held");
+    place.end([]).await
+}
+
+/// A leader that stood still while another led must not go on where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_frozen_does_nothing_when_it_wakes() -> Result<()> {
+    let place = Place::new().await?;
+    let node = place.add_node("a").await?;
+    let config = json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": "10m" });
+    let frozen = place.run(place.spec(&config).identity("frozen")).await?;
+    holder_is(&place, "frozen").await?;
+    let other = place.run(place.spec(&config).identity("other")).await?;
+    let pods = place
+        .add_pods([
+            ("db-0", managed(&node).label("app", "db")),
+            ("db-1", managed(&node).label("app", "db")),
+        ])
+        .await?;
+    place
+        .add_budget(Budget::min_available(&place.name, "db", 2).of("db"), 2)
+        .await?;
+    frozen.process().pause()?;
+    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    holder_is(&place, "other").await?;
+    wait::until("one pod to go", secs(30), || async {
+        let mut gone = 0;
+        for pod in &pods {
+            gone += u32::from(place.pods().get_opt(&pod.name_any()).await?.is_none());
+        }
+        ensure!(gone == 1, "{gone} are gone");
+        Ok(())
+    })
+    .await?;
+    let mark = place.plane.audit().mark()?;
+    frozen.process().resume()?;
+    frozen.ready(secs(20)).await?;
+    wait::throughout("no second override", secs(3), || async {
+        let writes = place.requests_since(mark)?.writes().without_leases();
+        let deletes = writes.only(|request| request.verb == "delete");
+        ensure!(deletes.count() == 0, "{:?}", deletes.0);
+        Ok(())
+    })
+    .await?;
+    place.end([frozen, other]).await
+}

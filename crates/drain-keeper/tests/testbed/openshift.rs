@@ -1,0 +1,168 @@
+//! OpenShift's kinds: absent, installed later, holding nonsense, removed and installed again.
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use nodeward_testkit::fleet;
+use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload;
+use serde_json::{Value, json};
+
+use crate::place::{Keeper, Place, an_hour_ago, is_untouched, managed};
+
+const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
+const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+const VERSION: &str = "4.99.1";
+
+/// A node that the machine-config-operator has drained for an hour, and a pod on it.
+async fn draining(place: &Place<'_>, name: &str) -> Result<(String, Pod)> {
+    let node = place
+        .worker(name)
+        .annotation(DESIRED, "drain-rendered-worker-2")
+        .annotation(APPLIED, "uncordon-rendered-worker-1")
+        .cordoned_since(an_hour_ago());
+    fleet::create(&place.client, [node]).await?;
+    let node = place.node_name(name);
+    let [pod] = place.add_pods([(name, managed(&node))]).await?;
+    Ok((node, pod))
+}
+
+async fn put(place: &Place<'_>, config: Value, pool: Value) -> Result<()> {
+    Foreign::UpgradeConfig
+        .put(&place.client, Some(&place.name), "managed-upgrade-config", config)
+        .await?;
+    Foreign::MachineConfigPool
+        .put(&place.client, None, "worker", pool)
+        .await?;
+    Ok(())
+}
+
+fn upgrading() -> Value {
+    upgrade_config(VERSION, "Upgrading", an_hour_ago(), 0)
+}
+
+/// Nothing is forced, nothing is begun, and drain-keeper is well.
+async fn nothing_happens(place: &Place<'_>, keeper: &Keeper, pods: &[&Pod]) -> Result<()> {
+    wait::throughout("nothing forced", secs(3), || async {
+        for pod in pods {
+            is_untouched(&place.pods(), pod).await?;
+        }
+        keeper.ready(secs(5)).await
+    })
+    .await
+}
+
+async fn is_said_to_be_unreadable(place: &Place<'_>, node: &str, parts: &[&str]) -> Result<()> {
+    let events: Api<Event> = Api::all(place.client.clone());
+    let about = ListParams::default().fields(&format!("regarding.name={node},reason=Unreadable"));
+    wait::until(
+        format!("an Event on {parts:?}, which cannot be read"),
+        secs(20),
+        || async {
+            let notes: Vec<String> = events
+                .list(&about)
+                .await?
+                .items
+                .into_iter()
+                .filter_map(|event| event.note)
+                .collect();
+            ensure!(
+                notes.iter().any(|note| parts.iter().all(|part| note.contains(part))),
+                "{notes:?}"
+            );
+            Ok(())
+        },
+    )
+    .await
+}
+
+/// The kinds belong to the whole cluster: one test for all that happens to them.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_that_come_go_and_hold_nonsense_force_nothing_and_are_picked_up_without_a_restart() -> Result<()> {
+    let place = Place::new().await?;
+    let (node, pod) = draining(&place, "first").await?;
+    let config = json!({
+        "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
+        "upgradeSignal": "openshift",
+        "countsAsDrain": null,
+        "flapTolerance": "1s",
+    });
+    let keeper = place.start(config).await?;
+    let pid = keeper.process().pid();
+    nothing_happens(&place, &keeper, &[&pod]).await?;
+    ensure!(
+        place.clock(&node).await?.is_none(),
+        "a drain is timed although nothing says that an upgrade is on"
+    );
+
+    // Installed, and empty; then nonsense of several kinds.
+    for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
+        kind.install(&place.client).await?;
+    }
+    nothing_happens(&place, &keeper, &[&pod]).await?;
+    let good_pool = || machine_config_pool("worker", 3, 1);
+    for (config, pool) in [
+        (
+            json!({ "spec": { "desired": 7 }, "status": { "history": "none" } }),
+            good_pool(),
+        ),
+        (
+            json!({ "spec": { "desired": { "version": VERSION } }, "status": { "history": [7, null] } }),
+            good_pool(),
+        ),
+        (
+            upgrading(),
+            json!({ "spec": { "nodeSelector": "worker" }, "status": { "machineCount": "three" } }),
+        ),
+        (upgrade_config(VERSION, "Pending", an_hour_ago(), 0), good_pool()),
+        (upgrading(), machine_config_pool("worker", 3, 3)),
+    ] {
+        put(&place, config, pool).await?;
+        nothing_happens(&place, &keeper, &[&pod]).await?;
+    }
+
+    // An upgrade, whose PDBForceDrainTimeout is nonsense: said, and ours counts instead.
+    put(
+        &place,
+        upgrade_config(VERSION, "Upgrading", an_hour_ago(), "soon"),
+        good_pool(),
+    )
+    .await?;
+    workload::gone(&place.client, &pod, secs(20)).await?;
+    is_said_to_be_unreadable(&place, &node, &["spec.desired.version is not a string"]).await?;
+    is_said_to_be_unreadable(&place, &node, &["PDBForceDrainTimeout", "soon"]).await?;
+    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    ensure!(
+        clock.start < Timestamp::now() - jiff::SignedDuration::from_mins(50),
+        "{clock}"
+    );
+
+    // Removed in the middle of it: nothing more is forced, and the drain is over for drain-keeper.
+    Foreign::MachineConfigPool.remove(&place.client).await?;
+    wait::until("the clock to go", secs(30), || async {
+        ensure!(place.clock(&node).await?.is_none(), "still there");
+        Ok(())
+    })
+    .await?;
+    let (_, second) = draining(&place, "second").await?;
+    nothing_happens(&place, &keeper, &[&second]).await?;
+
+    // And back.
+    Foreign::MachineConfigPool.install(&place.client).await?;
+    put(&place, upgrading(), good_pool()).await?;
+    workload::gone(&place.client, &second, secs(30)).await?;
+    ensure!(keeper.process().pid() == pid, "it was restarted");
+    let nodes: Api<Node> = Api::all(place.client.clone());
+    ensure!(
+        nodes.get(&node).await?.annotations().contains_key(DESIRED),
+        "their annotation is theirs"
+    );
+    for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
+        kind.remove(&place.client).await?;
+    }
+    place.end([keeper]).await
+}
