@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use nodeward_api::{annotation, condition, label};
 use serde_json::{Value, json};
 
-use crate::id::{NodeName, NodeUid, ResourceVersion};
+use crate::id::{NodeName, NodeUid};
 
 /// Key of the taint that the node-lifecycle controller adds to an unschedulable node.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -93,7 +93,6 @@ impl NodeView {
     /// carries something of ours that is to be removed.
     fn concerns_drains(node: &Node) -> bool {
         let spec = node.spec.as_ref();
-        let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
         spec.is_some_and(|s| s.unschedulable == Some(true))
             || spec.is_some_and(|s| {
                 s.taints
@@ -106,15 +105,20 @@ impl NodeView {
                 .annotations
                 .as_ref()
                 .is_some_and(|a| a.contains_key(annotation::DRAIN_CLOCK))
-            || conditions.into_iter().any(|c| c.type_ == condition::DRAIN_BLOCKED)
+            || condition_of(node, condition::DRAIN_BLOCKED).is_some()
     }
+}
+
+/// The node's condition of this type; the API server keeps no two of one type.
+fn condition_of<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    let mut conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.find(|c| c.type_ == type_)
 }
 
 impl DrainingNode {
     fn project(node: &Node) -> Self {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
-        let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
         Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             annotations: node.metadata.annotations.clone().unwrap_or_default(),
@@ -129,20 +133,17 @@ impl DrainingNode {
                 })
                 .collect(),
             unschedulable: spec.is_some_and(|s| s.unschedulable == Some(true)),
-            ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+            ready: condition_of(node, "Ready").is_some_and(|c| c.status == "True"),
             boot_id: status
                 .and_then(|s| s.node_info.as_ref())
                 .map(|i| i.boot_id.clone())
                 .unwrap_or_default(),
-            drain_blocked: conditions
-                .iter()
-                .find(|c| c.type_ == condition::DRAIN_BLOCKED)
-                .map(|c| ConditionView {
-                    status: c.status.clone(),
-                    reason: c.reason.clone().unwrap_or_default(),
-                    message: c.message.clone().unwrap_or_default(),
-                    last_transition: c.last_transition_time.as_ref().map(|t| t.0),
-                }),
+            drain_blocked: condition_of(node, condition::DRAIN_BLOCKED).map(|c| ConditionView {
+                status: c.status.clone(),
+                reason: c.reason.clone().unwrap_or_default(),
+                message: c.message.clone().unwrap_or_default(),
+                last_transition: c.last_transition_time.as_ref().map(|t| t.0),
+            }),
         }
     }
 
@@ -183,17 +184,6 @@ impl NodeView {
             "status": { "nodeInfo": { "bootID": node.boot_id } },
         })
     }
-}
-
-/// Identity of a Node object at one moment, for preconditions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeIdentity {
-    /// Name.
-    pub name: NodeName,
-    /// UID.
-    pub uid: NodeUid,
-    /// Resource version, where the write carries one.
-    pub resource_version: Option<ResourceVersion>,
 }
 
 #[cfg(test)]

@@ -79,13 +79,13 @@ impl Preset {
         match self {
             Self::Kured => Some(NodeMark::annotation("weave.works/kured-reboot-in-progress")),
             Self::ClusterApi => Some(NodeMark::taint("node.cluster.x-k8s.io/outdated-revision", None)),
-            Self::Karpenter => Some(NodeMark::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule"))),
+            Self::Karpenter => self.cordon_taint(),
             Self::SystemUpgradeController => None,
             Self::Talos => Some(NodeMark::annotation("talos.dev/cordoned").with_value("true")),
         }
     }
 
-    /// The taint that stands for `spec.unschedulable`.
+    /// The taint that stands for `spec.unschedulable`: one of [`crate::node::CORDON_TAINTS`], or the node would never be seen.
     pub(super) fn cordon_taint(self) -> Option<NodeMark> {
         (self == Self::Karpenter).then(|| NodeMark::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule")))
     }
@@ -172,8 +172,9 @@ mod tests {
     use serde_json::json;
 
     use super::super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
-    use super::super::{DrainMarks, KindState, Truth};
+    use super::super::{DrainMarks, KindState, NodeMarkPlace, Truth};
     use super::*;
+    use crate::node::CORDON_TAINTS;
 
     fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Truth, bool) {
         let signal = signal(&format!("{{preset: {preset}}}"));
@@ -218,6 +219,16 @@ mod tests {
         let node = cordoned_with_taints(json!({}), taints);
         let truth = if on { Truth::Yes } else { Truth::No };
         assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
+    }
+
+    #[test]
+    fn a_node_that_only_a_presets_taint_cordons_is_kept() {
+        let cordoning: Vec<NodeMark> = Preset::ALL.into_iter().filter_map(Preset::cordon_taint).collect();
+        assert!(!cordoning.is_empty());
+        for taint in cordoning {
+            assert_eq!(taint.place, NodeMarkPlace::Taint);
+            assert!(CORDON_TAINTS.contains(&taint.key.as_str()), "{taint}");
+        }
     }
 
     fn plan(spec: Value, status: Value) -> Value {
