@@ -10,8 +10,5 @@ pub mod last_override;
 pub mod opt_out;
 pub mod reason;
 
-/// API group of Nodeward's own kinds.
-pub const GROUP: &str = "nodeward.dev";
-
 /// Namespace that the components run in unless told otherwise.
 pub const DEFAULT_NAMESPACE: &str = "nodeward-system";

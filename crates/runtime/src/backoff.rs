@@ -73,23 +73,9 @@ impl<K: Ord> Backoffs<K> {
         self.waiting.remove(key);
     }
 
-    /// Whether the key may be tried now.
-    pub fn is_due(&self, key: &K, now: Timestamp) -> bool {
-        self.not_before(key).is_none_or(|not_before| not_before <= now)
-    }
-
     /// When the key may be tried again, if it has failed.
     pub fn not_before(&self, key: &K) -> Option<Timestamp> {
         self.waiting.get(key).map(|waiting| waiting.not_before)
-    }
-
-    /// The next moment at which a key that waits now becomes due.
-    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.waiting
-            .values()
-            .map(|waiting| waiting.not_before)
-            .filter(|at| *at > now)
-            .min()
     }
 
     /// How often the key has failed since it last succeeded.
@@ -152,16 +138,15 @@ mod tests {
     fn retry_after_is_a_floor() {
         let mut backoffs = Backoffs::with_seed(POLICY, 1);
         assert_eq!(backoffs.failed("pod", now(), Some(seconds(10))), now() + seconds(10));
-        assert!(!backoffs.is_due(&"pod", now() + seconds(9)));
-        assert!(backoffs.is_due(&"pod", now() + seconds(10)));
+        assert_eq!(backoffs.not_before(&"pod"), Some(now() + seconds(10)));
     }
 
     #[test]
     fn one_object_that_fails_does_not_hold_up_another() {
         let mut backoffs = Backoffs::with_seed(POLICY, 1);
         backoffs.failed("stuck", now(), None);
-        assert!(!backoffs.is_due(&"stuck", now()));
-        assert!(backoffs.is_due(&"fine", now()));
+        assert!(backoffs.not_before(&"stuck").is_some_and(|at| now() < at));
+        assert_eq!(backoffs.not_before(&"fine"), None);
     }
 
     #[test]
@@ -173,15 +158,6 @@ mod tests {
         backoffs.succeeded(&"pod");
         assert_eq!(backoffs.attempts(&"pod"), 0);
         assert!(backoffs.failed("pod", now(), None) <= now() + seconds(1));
-    }
-
-    #[test]
-    fn the_next_due_moment_skips_what_is_due_already() {
-        let mut backoffs = Backoffs::with_seed(POLICY, 1);
-        backoffs.failed("due", now(), None);
-        let later = backoffs.failed("later", now(), Some(seconds(30)));
-        assert_eq!(backoffs.next_due(now() + seconds(5)), Some(later));
-        assert_eq!(backoffs.next_due(now() + seconds(30)), None);
     }
 
     #[test]

@@ -81,30 +81,9 @@ impl Refusal {
         }
     }
 
-    /// The object is where a delete wanted it.
-    pub fn is_success_of_a_delete(&self) -> bool {
-        matches!(self, Self::Gone)
-    }
-
     /// Whether the write may have happened although no answer says so: look before doing it again.
     pub fn leaves_outcome_unknown(&self) -> bool {
         matches!(self, Self::Timeout | Self::Transport { .. } | Self::Server { .. })
-    }
-
-    /// The value of a metric label: a fixed set.
-    pub fn as_label(&self) -> &'static str {
-        match self {
-            Self::RefusedByBudget { .. } => "refused_by_budget",
-            Self::Throttled { .. } => "throttled",
-            Self::NamespaceTerminating => "namespace_terminating",
-            Self::Gone => "gone",
-            Self::Conflict => "conflict",
-            Self::Forbidden { .. } => "forbidden",
-            Self::Invalid { .. } => "invalid",
-            Self::Server { .. } => "server_error",
-            Self::Timeout => "timeout",
-            Self::Transport { .. } => "transport",
-        }
     }
 
     fn from_status(status: &Status) -> Self {

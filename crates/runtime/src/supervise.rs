@@ -2,20 +2,15 @@
 //!
 //! A pod that exits is restarted and seen; a task that died silently leaves an operator that looks well and does nothing.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-const FIRST_RESTART: Duration = Duration::from_secs(1);
-const LAST_RESTART: Duration = Duration::from_mins(1);
 
 /// Why the process has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,28 +44,6 @@ impl Supervisor {
     pub fn spawn(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let supervised = self.clone().supervise(task, work);
         self.tracker.spawn(supervised);
-    }
-
-    /// Runs a task again, with growing pauses, each time that it fails. Ending with `Ok` before shutdown is fatal.
-    pub fn spawn_restarting<F, E>(&self, task: &'static str, mut start: impl FnMut() -> F + Send + 'static)
-    where
-        F: Future<Output = Result<(), E>> + Send,
-        E: Display + Send,
-    {
-        let shutdown = self.shutdown.clone();
-        self.spawn(task, async move {
-            let mut pause = FIRST_RESTART;
-            while let Err(error) = start().await {
-                if shutdown.is_cancelled() {
-                    return;
-                }
-                tracing::warn!(task, "failed, starts again in {pause:?}: {error}");
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RESTART),
-                }
-            }
-        });
     }
 
     /// Runs a task that lives as long as the guard: dropping the guard ends it at its next await.
@@ -192,27 +165,6 @@ mod tests {
         supervisor.finished().await;
         assert_eq!(finished.load(Ordering::SeqCst), 1);
         assert!(supervisor.fatality().now_or_never().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failing_task_is_started_again() {
-        let supervisor = Supervisor::new(CancellationToken::new());
-        let starts = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&starts);
-        supervisor.spawn_restarting("flaky", move || {
-            let start = count.fetch_add(1, Ordering::SeqCst);
-            async move {
-                if start < 3 {
-                    Err("not yet")
-                } else {
-                    std::future::pending().await
-                }
-            }
-        });
-        while starts.load(Ordering::SeqCst) < 4 {
-            tokio::time::advance(std::time::Duration::from_secs(1)).await;
-        }
-        assert!(supervisor.fatality_now().is_none());
     }
 
     #[tokio::test]

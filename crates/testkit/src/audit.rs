@@ -111,15 +111,6 @@ impl Requests {
         }
         counts
     }
-
-    /// How many there are of each user.
-    pub fn by_user(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for request in &self.0 {
-            *counts.entry(request.user.clone()).or_default() += 1;
-        }
-        counts
-    }
 }
 
 impl AuditLog {

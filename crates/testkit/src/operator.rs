@@ -253,11 +253,6 @@ impl Operator {
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
-
-    /// The URL of its admin server.
-    pub fn admin_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
 }
 
 /// A token of the ServiceAccount, good for a day.

@@ -152,15 +152,6 @@ impl PodTemplate {
         self.spec("tolerations", json!([{"operator": "Exists"}]))
     }
 
-    /// Tolerates a cordon.
-    #[must_use]
-    pub fn tolerates_cordon(self) -> Self {
-        self.spec(
-            "tolerations",
-            json!([{"key": crate::fleet::CORDON_TAINT, "operator": "Exists"}]),
-        )
-    }
-
     /// With an emptyDir volume.
     #[must_use]
     pub fn empty_dir(self) -> Self {
@@ -315,13 +306,6 @@ impl Budget {
     #[must_use]
     pub fn selector(mut self, selector: Value) -> Self {
         self.spec["selector"] = selector;
-        self
-    }
-
-    /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
-    #[must_use]
-    pub fn always_allow_unhealthy(mut self) -> Self {
-        self.spec["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
         self
     }
 

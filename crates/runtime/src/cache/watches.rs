@@ -52,12 +52,6 @@ impl Watches {
         }
     }
 
-    /// The same, ringing another bell.
-    #[must_use]
-    pub fn with_wake(&self, wake: Wake) -> Self {
-        Self { wake, ..self.clone() }
-    }
-
     /// The bell.
     pub fn wake(&self) -> &Wake {
         &self.wake

@@ -62,9 +62,4 @@ impl ConfigMapSource {
             Some(Value(Some(text))) => ConfigMapText::Text(Arc::clone(text)),
         }
     }
-
-    /// The watch behind it, for a readiness gate.
-    pub fn is_synced(&self) -> bool {
-        self.cache.is_synced()
-    }
 }
