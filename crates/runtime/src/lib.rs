@@ -2,7 +2,7 @@
 //!
 //! An operator's `main` parses its arguments and calls [`run`]; everything around the operator's own loop
 //! (logging, clients, caches, leader election, Events, metrics, probes, config with hot reload, shutdown) lives here.
-//! What an operator decides is pure and lives elsewhere: nothing in this crate knows about nodes or budgets.
+//! What an operator decides is pure and lives elsewhere: nothing in this crate decides about nodes or budgets.
 
 pub mod admin;
 pub mod args;
