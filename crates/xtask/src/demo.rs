@@ -69,12 +69,21 @@ async fn demo(args: &Args) -> Result<ExitCode> {
     };
     // A panic is an error like any other: what was made is removed.
     let play = AssertUnwindSafe(play(args, &place, binary)).catch_unwind();
-    let outcome = tokio::select! {
-        outcome = play => outcome.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
-        () = ended.wait() => Ok(interrupted()),
+    let played = tokio::select! {
+        played = play => played.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
+        () = ended.wait() => Ok(Played { code: interrupted(), keeper: None, to_the_end: false }),
     };
-    if place.plane().is_none() {
-        removal::remove(&place).await?;
+    let outcome = match played {
+        Ok(played) => end(args, &place, played, &mut ended).await,
+        Err(error) => Err(error),
+    };
+    if place.plane().is_none()
+        && let Err(left) = removal::remove(&place).await
+    {
+        if let Err(error) = &outcome {
+            eprintln!("error: {error:#}");
+        }
+        return Err(left);
     }
     outcome
 }
@@ -109,7 +118,14 @@ async fn open(args: &Args) -> Result<(Option<PathBuf>, Place)> {
     Ok((binary, Place::open(args).await?))
 }
 
-async fn play(args: &Args, place: &Place, binary: Option<PathBuf>) -> Result<ExitCode> {
+/// What is left when the story is told.
+struct Played {
+    code: ExitCode,
+    keeper: Option<Operator>,
+    to_the_end: bool,
+}
+
+async fn play(args: &Args, place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     let progress = Progress::begin("fleet and workloads");
     scenario::create(place, &progress).await?;
     progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
@@ -165,17 +181,28 @@ async fn play(args: &Args, place: &Place, binary: Option<PathBuf>) -> Result<Exi
             keeper.process().log_tail(30)
         );
     }
-    if args.keep {
-        keep(place).await;
-    }
-    if let Some(keeper) = keeper {
-        stop(keeper).await?;
-    }
-    Ok(if verdict.is_promised() {
+    let code = if verdict.is_promised() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    };
+    Ok(Played {
+        code,
+        keeper,
+        to_the_end: true,
     })
+}
+
+/// drain-keeper ends as it does in a cluster; with `--keep` not before Ctrl-C.
+async fn end(args: &Args, place: &Place, played: Played, ended: &mut Ended) -> Result<ExitCode> {
+    if args.keep && played.to_the_end {
+        print_usage(place);
+        ended.wait().await;
+    }
+    if let Some(keeper) = played.keeper {
+        stop(keeper).await?;
+    }
+    Ok(played.code)
 }
 
 async fn stop(keeper: Operator) -> Result<()> {
@@ -219,8 +246,7 @@ fn introduce(narrator: &Narrator, args: &Args, place: &Place) {
     }
 }
 
-/// Until the demo is interrupted.
-async fn keep(place: &Place) {
+fn print_usage(place: &Place) {
     println!("It stays as it is until Ctrl-C:");
     println!("  export KUBECONFIG={}", place.cluster().kubeconfig().display());
     println!(
@@ -232,5 +258,4 @@ async fn keep(place: &Place) {
         "  {} get events -A --field-selector type=Warning",
         place.cluster().tools().kubectl.display()
     );
-    std::future::pending::<()>().await;
 }

@@ -152,7 +152,7 @@ impl Narrator {
         }
     }
 
-    /// The story is over.
+    /// The story is over, or was interrupted.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -282,5 +282,11 @@ impl Narrator {
             );
         }
         self.tell(Voice::Keeper, node, lines);
+    }
+}
+
+impl Drop for Narrator {
+    fn drop(&mut self) {
+        self.finish();
     }
 }

@@ -34,15 +34,15 @@ pub async fn remove(place: &Place) -> Result<()> {
         Err(error) => failures.push(format!("{what}: {error:#}")),
     };
     progress.step("the chart's release");
-    note("helm release", release(place).await);
+    note("release", release(place).await);
     progress.step("namespaces and all that is in them");
-    note("namespaces with all in them", namespaces(place).await);
+    note("namespaces", namespaces(place).await);
     progress.step("nodes");
     place.stop_kubelets();
     let mut visitors = BTreeSet::new();
     note("nodes", nodes(place, &mut visitors).await);
     progress.step("Events about the nodes");
-    note("Events about them", events(place, &visitors).await);
+    note("Events", events(place, &visitors).await);
     if removed.is_empty() {
         removed.push("there was nothing".to_owned());
     }
