@@ -39,7 +39,7 @@ pub struct OperatorArgs {
     pub namespace: String,
 
     /// Name of this process in the lease: unique among replicas. [default: the host's name and a random part]
-    #[arg(long, env = "POD_NAME", value_name = "NAME", default_value_t = generated_identity(), hide_default_value = true, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, env = "POD_NAME", value_name = "NAME", default_value_t = generated_identity(), hide_default_value = true, value_parser = identity)]
     pub identity: String,
 
     /// Format of the log on standard error.
@@ -62,6 +62,15 @@ pub enum LogFormat {
     Json,
     /// For people.
     Text,
+}
+
+/// It is the field manager of the lease's writes too, and the API server takes at most 128 bytes as one.
+fn identity(given: &str) -> Result<String, String> {
+    match given.len() {
+        0 => Err("must not be empty".to_owned()),
+        1..=128 => Ok(given.to_owned()),
+        longer => Err(format!("has {longer} bytes; the API server takes at most 128")),
+    }
 }
 
 /// A name that no other replica has: a lease must not take two processes on one host for the same holder.
@@ -130,5 +139,12 @@ mod tests {
     #[case::identity(&["--identity", ""])]
     fn nonsense_is_refused(#[case] flags: &[&str]) {
         assert_eq!(parsed(flags).unwrap_err().exit_code(), 2);
+    }
+
+    #[rstest]
+    #[case::longest(128, true)]
+    #[case::too_long(129, false)]
+    fn an_identity_fits_into_a_field_manager(#[case] bytes: usize, #[case] taken: bool) {
+        assert_eq!(parsed(&["--identity", &"x".repeat(bytes)]).is_ok(), taken);
     }
 }
