@@ -19,6 +19,7 @@ pub mod observe;
 pub mod operate;
 pub mod plan;
 pub mod policy;
+pub mod policy_in_force;
 pub mod remember;
 pub mod report;
 pub mod settings;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nodeward_runtime::{ConfigError, ConfigMapText, LeaderState, OperatorContext, sleep_until};
+use nodeward_runtime::{LeaderState, OperatorContext, sleep_until};
 
 use crate::execute::{Completion, Executor};
 use crate::observe::Observer;
 use crate::plan::plan;
-use crate::policy::Policy;
+use crate::policy_in_force::PolicyInForce;
 use crate::remember::Remember;
 use crate::report::Reporter;
 use crate::settings::Settings;
@@ -128,90 +128,5 @@ impl Keeper {
             self.settle(&completion, Timestamp::now());
         }
         self.reporter.finish().await;
-    }
-}
-
-/// The policy in force: the file's, or with managed-upgrade-operator's `nodeDrain` where that is read and good.
-struct PolicyInForce {
-    settings: Arc<Settings>,
-    theirs: Option<Arc<str>>,
-    policy: Arc<Policy>,
-    /// Whether `policy` is made from `settings` and `theirs`, and not from what was last good.
-    is_good: bool,
-}
-
-impl PolicyInForce {
-    fn new(context: &OperatorContext<Settings>) -> Self {
-        let settings = context.config.current();
-        let policy = Arc::new(settings.policy.clone());
-        say_requirements(&policy);
-        Self {
-            settings,
-            theirs: None,
-            policy,
-            is_good: true,
-        }
-    }
-
-    fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {
-        Remember::nothing(self.policy.forced_per_minute, context.args.dry_run, Timestamp::now())
-    }
-
-    /// The policy now; `None` while the ConfigMap that may change it is still being read for the first time.
-    fn current(&mut self, context: &OperatorContext<Settings>, observer: &mut Observer) -> Option<Arc<Policy>> {
-        let settings = context.config.current();
-        observer.follow_config_map(settings.policy.managed_upgrade_config_map.as_ref());
-        let (theirs, unread) = match observer.managed_upgrade_config() {
-            None => (None, None),
-            Some(ConfigMapText::Syncing) if self.theirs.is_none() => return None,
-            Some(ConfigMapText::Text(text)) => (Some(text), None),
-            // What was last good stays in force.
-            Some(ConfigMapText::Syncing) => (self.theirs.clone(), None),
-            Some(ConfigMapText::Absent) => (self.theirs.clone(), Some("the ConfigMap does not exist".to_owned())),
-            Some(ConfigMapText::KeyMissing) => (
-                self.theirs.clone(),
-                Some("the ConfigMap has no key config.yaml".to_owned()),
-            ),
-            Some(ConfigMapText::Forbidden(message)) => (self.theirs.clone(), Some(message.to_string())),
-        };
-        let is_readable = unread.is_none();
-        if let Some(message) = unread {
-            context
-                .config
-                .reject_merged(Some(ConfigError::at("managedUpgradeConfigMap", message)));
-        }
-        if Arc::ptr_eq(&settings, &self.settings) && theirs == self.theirs {
-            if is_readable && self.is_good {
-                context.config.reject_merged(None);
-            }
-            return Some(Arc::clone(&self.policy));
-        }
-        let merged = match &theirs {
-            Some(text) => settings.with_managed_upgrade_config(text),
-            None => Ok(settings.policy.clone()),
-        };
-        self.is_good = merged.is_ok();
-        match merged {
-            Ok(policy) => {
-                if policy.signal != self.policy.signal {
-                    say_requirements(&policy);
-                }
-                self.policy = Arc::new(policy);
-                if is_readable {
-                    context.config.reject_merged(None);
-                }
-            }
-            Err(error) => context.config.reject_merged(Some(error)),
-        }
-        self.settings = settings;
-        self.theirs = theirs;
-        Some(Arc::clone(&self.policy))
-    }
-}
-
-/// What has to be switched on elsewhere for the upgrade signal to work.
-fn say_requirements(policy: &Policy) {
-    for requirement in policy.signal.requirements() {
-        tracing::info!(signal = %policy.signal.spec(), "{requirement}");
     }
 }

@@ -104,7 +104,7 @@ fn an_override_is_remembered_by_its_budget() {
         minute(68),
     );
     let remembered = remember
-        .at(std::num::NonZeroU32::MIN, minute(69))
+        .at(NonZeroU32::MIN, minute(69))
         .overridden
         .get(&budget)
         .cloned();
