@@ -12,7 +12,7 @@ mod preset;
 mod resource;
 mod spec;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 pub use self::answer::{Answer, NoteLevel, SignalNote, Truth};
 pub use self::drain_mark::{BeingDrained, CountsAsDrain, DrainMarks};
@@ -30,8 +30,8 @@ use crate::node::{DrainingNode, NodeView};
 pub const MAX_NESTING: usize = 16;
 
 /// A compiled upgrade signal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(try_from = "SignalSpec", into = "SignalSpec")]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "SignalSpec")]
 pub struct UpgradeSignal {
     spec: SignalSpec,
     root: Compiled,
@@ -169,12 +169,6 @@ impl TryFrom<SignalSpec> for UpgradeSignal {
 
     fn try_from(spec: SignalSpec) -> Result<Self, SignalError> {
         Self::compile(spec)
-    }
-}
-
-impl From<UpgradeSignal> for SignalSpec {
-    fn from(signal: UpgradeSignal) -> Self {
-        signal.spec
     }
 }
 

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 use super::answer::Answer;
 use crate::node::DrainingNode;
@@ -112,23 +111,6 @@ impl fmt::Display for NodeMark {
     }
 }
 
-impl Serialize for NodeMark {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        if self.value.is_none() && self.effect.is_none() {
-            map.serialize_entry(self.place.as_str(), &self.key)?;
-        } else {
-            let written = WrittenMark {
-                key: self.key.clone(),
-                value: self.value.clone(),
-                effect: self.effect.clone(),
-            };
-            map.serialize_entry(self.place.as_str(), &written)?;
-        }
-        map.end()
-    }
-}
-
 impl<'de> Deserialize<'de> for NodeMark {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeMarkVisitor)
@@ -199,13 +181,13 @@ fn article(place: NodeMarkPlace) -> &'static str {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenMark {
     key: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     value: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     effect: Option<String>,
 }
 

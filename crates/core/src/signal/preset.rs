@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
@@ -12,7 +12,7 @@ use super::node_mark::NodeMark;
 use crate::node::{DrainingNode, KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Preset {
     /// kured reboots nodes; it annotates them only with `--annotate-nodes`.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 use super::node_mark::NodeMark;
 use super::preset::Preset;
@@ -33,7 +32,7 @@ pub enum SignalSpec {
 }
 
 /// Objects and an expression over them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourceSpec {
     /// Group and version, or `v1`.
@@ -41,13 +40,13 @@ pub struct ResourceSpec {
     /// Kind.
     pub kind: String,
     /// Only the object of this name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub name: Option<String>,
     /// Only objects in this namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub namespace: Option<String>,
     /// Only objects that this label selector matches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub selector: Option<Selector>,
     /// A CEL expression over `object` and `node`.
     pub when: String,
@@ -75,24 +74,6 @@ impl fmt::Display for SignalSpec {
             Self::AnyOf(members) => list(f, "anyOf", members),
             Self::AllOf(members) => list(f, "allOf", members),
         }
-    }
-}
-
-impl Serialize for SignalSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if matches!(self, Self::Always | Self::OpenShift | Self::OpenShiftClusterVersion) {
-            return serializer.collect_str(self);
-        }
-        let mut map = serializer.serialize_map(Some(1))?;
-        match self {
-            Self::Preset(preset) => map.serialize_entry("preset", preset)?,
-            Self::Node(mark) => map.serialize_entry("node", mark)?,
-            Self::Resource(resource) => map.serialize_entry("resource", resource)?,
-            Self::AnyOf(members) => map.serialize_entry("anyOf", members)?,
-            Self::AllOf(members) => map.serialize_entry("allOf", members)?,
-            Self::Always | Self::OpenShift | Self::OpenShiftClusterVersion => {}
-        }
-        map.end()
     }
 }
 

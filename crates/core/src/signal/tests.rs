@@ -39,12 +39,11 @@ fn no_signal_configured_means_openshift() {
     "{anyOf: [openshift, {allOf: [always, {preset: kured}]}]}",
     "anyOf[openshift, allOf[always, preset kured]]"
 )]
-fn every_form_of_a_signal_is_read_and_written_back(#[case] yaml: &str, #[case] shown: &str) {
+fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[case] shown: &str) {
     let signal = read(yaml).unwrap();
     assert_eq!(signal.spec().to_string(), shown);
-    assert_eq!(read(&serde_yaml::to_string(&signal).unwrap()).unwrap(), signal);
-    let json: UpgradeSignal = serde_json::from_value(serde_json::to_value(&signal).unwrap()).unwrap();
-    assert_eq!(json, signal);
+    let json: Value = serde_yaml::from_str(yaml).unwrap();
+    assert_eq!(serde_json::from_value::<UpgradeSignal>(json).unwrap(), signal);
 }
 
 #[rstest]
