@@ -3,13 +3,14 @@
 mod echo;
 mod note;
 mod queue;
+mod series;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
 pub use queue::{EventQueue, EventSink};
 
-/// One Event. `reason`, `action` and the objects tell one kind of event from another: the server keeps the first note of
-/// a series, so whatever changes from one occurrence to the next belongs into `related` or into another reason.
+/// One Event. `reason`, `action` and the objects tell one kind of event from another: the same with the same note is a
+/// series. Another note begins another Event, so what changes with each occurrence is better kept out of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventSpec {
     /// The object that it is about; the Event lands in its namespace, or in `default` for cluster-scoped objects.

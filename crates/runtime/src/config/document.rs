@@ -22,9 +22,11 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
             Some(path) => ConfigError::at(path, message),
             None => ConfigError::new(message),
         };
+        // For an error of a type's own the parser knows no more than where the mapping around it begins.
+        let of_the_field = error.clone().located_in(text);
         match place {
-            Some((line, column)) => error.with_place(line, column),
-            None => error.located_in(text),
+            Some((line, column)) if of_the_field.line() <= Some(line) => error.with_place(line, column),
+            _ => of_the_field,
         }
     })
 }

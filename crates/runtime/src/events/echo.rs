@@ -28,7 +28,7 @@ struct Saying {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Object {
+pub(super) struct Object {
     kind: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
@@ -36,7 +36,7 @@ struct Object {
 }
 
 impl Object {
-    fn of(reference: &ObjectReference) -> Self {
+    pub(super) fn of(reference: &ObjectReference) -> Self {
         let ObjectReference {
             kind,
             namespace,

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::echo::Echoes;
 use super::note::shortened;
+use super::series::Notes;
 use super::{EventSpec, Severity};
 use crate::component::Component;
 use crate::metrics::Metrics;
@@ -34,7 +35,10 @@ pub struct EventSink {
 /// The receiving end, to be run as a task.
 pub struct EventQueue {
     incoming: mpsc::Receiver<EventSpec>,
+    client: Client,
+    reporter: Reporter,
     recorder: Recorder,
+    notes: Notes,
     echoes: Echoes,
     counters: Counters,
 }
@@ -48,7 +52,7 @@ impl EventSink {
             controller: format!("nodeward.dev/{}", component.name()),
             instance: Some(identity.chars().take(128).collect()),
         };
-        let recorder = Recorder::new(client, reporter);
+        let recorder = Recorder::new(client.clone(), reporter.clone());
         let sink = Self {
             queue: Some(queue),
             counters: counters.clone(),
@@ -57,7 +61,10 @@ impl EventSink {
             sink,
             EventQueue {
                 incoming,
+                client,
+                reporter,
                 recorder,
+                notes: Notes::default(),
                 echoes: Echoes::default(),
                 counters,
             },
@@ -96,6 +103,9 @@ impl EventQueue {
         event.note = shortened(event.note);
         if self.echoes.is_echo(&event, Timestamp::now()) {
             return Fate::Repeated;
+        }
+        if self.notes.would_hide(&event) {
+            self.recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         }
         let reason = event.reason;
         let regarding = event.regarding;
