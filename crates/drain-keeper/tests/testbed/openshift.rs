@@ -1,6 +1,6 @@
 //! OpenShift's kinds: absent, installed later, holding nonsense, removed and installed again.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;

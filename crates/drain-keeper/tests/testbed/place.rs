@@ -122,7 +122,7 @@ impl<'a> Place<'a> {
                 .await?,
             );
         }
-        Ok(ready.try_into().ok().context("as many as were made")?)
+        ready.try_into().ok().context("as many as were made")
     }
 
     /// Creates a budget, and waits until it is counted to cover so many pods.
