@@ -295,8 +295,7 @@ impl<'a> Planner<'a> {
     }
 
     fn recorded_clock(&mut self, node: &NodeView, details: &DrainingNode) -> Option<DrainClock> {
-        let value = details.annotations.get(annotation::DRAIN_CLOCK)?;
-        match DrainClock::parse(value) {
+        match DrainClock::of(&details.annotations)? {
             Ok(clock) => Some(clock),
             Err(error) => {
                 let text = format!(

@@ -149,7 +149,8 @@ impl Remember {
                 if let Some(pending) = self.memory.clock_writes.get_mut(uid) {
                     pending.until = until;
                 }
-                if *refusal != Refusal::Conflict {
+                // A conflict is ordinary once or twice.
+                if *refusal != Refusal::Conflict || self.nodes.attempts(uid) > 2 {
                     tracing::warn!(node = %action.node.name, %refusal, retry_at = %until, "drain clock not written");
                 }
             }

@@ -12,11 +12,12 @@ use kube::api::{Patch, PatchParams};
 use nodeward_api::annotation;
 use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
+use nodeward_core::deadline::to_the_second;
 use nodeward_runtime::Refusal;
 use serde_json::json;
 
 use crate::plan::PodAction;
-use crate::plan::override_rule::{Evidence, is_status_current, may_override};
+use crate::plan::override_rule::{Evidence, may_override};
 
 use super::recheck::Doubt;
 use super::{BudgetRefusal, Outcome, Pass, remove};
@@ -32,7 +33,7 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
     }
     // A refusal also says "not counted yet", and room may have come since: then the next eviction passes.
     let may_pass = matches!(budgets.as_slice(), [budget] if budget.room(&action.pod).is_there());
-    if may_pass || budgets.iter().any(|budget| !is_status_current(budget)) {
+    if may_pass || budgets.iter().any(|budget| !budget.is_status_current()) {
         return Outcome::RefusedByBudget(refusal);
     }
     let now = Timestamp::now();
@@ -66,7 +67,7 @@ async fn record(pass: &Pass, action: &PodAction, budget: &BudgetView, now: Times
         pod: action.pod.key.name.to_string(),
         uid: action.pod.uid.as_str().to_owned(),
     };
-    let disrupted_at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let disrupted_at = to_the_second(now);
     let patch = json!({
         "metadata": {
             "uid": budget.uid,

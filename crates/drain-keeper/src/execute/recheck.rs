@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::node::NodeView;
@@ -74,8 +73,12 @@ impl Recheck {
         let budgets = self.budgets_of(action).await?;
         let now = Timestamp::now();
         for budget in &budgets {
-            if budget.never_forced || budget.ceph {
-                return Err(Doubt::Changed(format!("budget {} is never overridden", budget.key)));
+            if let Some(reason) = budget.forbids_force() {
+                return Err(Doubt::Changed(format!(
+                    "the pod {} ({})",
+                    reason.explanation(),
+                    budget.key
+                )));
             }
             let holds = &pass.snapshot.holds;
             if holds
@@ -119,10 +122,7 @@ impl Recheck {
         if !gates.are_open() {
             return changed(gates.reason.explanation());
         }
-        let clock = details
-            .annotations
-            .get(annotation::DRAIN_CLOCK)
-            .and_then(|value| DrainClock::parse(value).ok());
+        let clock = DrainClock::of(&details.annotations).and_then(Result::ok);
         if clock.as_ref() != Some(&action.clock) {
             return changed("its drain is timed by another clock now");
         }

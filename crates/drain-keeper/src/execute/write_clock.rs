@@ -12,9 +12,6 @@ use crate::plan::ClockAction;
 
 use super::Pass;
 
-/// Where the annotation stands, as a JSON pointer.
-const POINTER: &str = "/metadata/annotations/nodeward.dev~1drain-clock";
-
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
 pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), Refusal> {
     if !pass.leadership.is_leading_now() {
@@ -22,14 +19,12 @@ pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), Refus
     }
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
     let name = action.node.name.as_str();
-    let patched = match json_patch(action) {
-        Some(patch) => nodes.patch_metadata(name, &PatchParams::default(), &patch).await,
-        None => {
-            nodes
-                .patch_metadata(name, &PatchParams::default(), &first_annotation(action))
-                .await
-        }
-    };
+    let patch = Patch::Json::<Value>(
+        serde_json::from_value(operations(action)).map_err(|error| Refusal::Invalid {
+            message: error.to_string(),
+        })?,
+    );
+    let patched = nodes.patch_metadata(name, &PatchParams::default(), &patch).await;
     match patched.map_err(|error| Refusal::from(&error)) {
         Ok(_) | Err(Refusal::Gone) => Ok(()),
         // A failed `test` of a JSON patch is answered with 422.
@@ -38,32 +33,79 @@ pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), Refus
     }
 }
 
-/// The change with a test of what is replaced; `None` if the node has no annotations yet, where there is nothing to test.
-fn json_patch(action: &ClockAction) -> Option<Patch<Value>> {
-    let annotations = &action.node.drain.as_deref()?.annotations;
-    if annotations.is_empty() {
-        return None;
-    }
-    // A test for null holds where the annotation is absent.
-    let before = annotations
-        .get(annotation::DRAIN_CLOCK)
-        .map_or(Value::Null, |text| json!(text));
-    let change = match &action.write {
-        ClockWrite::Set(clock) => json!({ "op": "add", "path": POINTER, "value": clock.to_string() }),
-        ClockWrite::Remove => json!({ "op": "remove", "path": POINTER }),
+/// A JSON patch: the change, after a test of what it replaces. A test for null holds where there is nothing.
+fn operations(action: &ClockAction) -> Value {
+    let annotations = action.node.drain.as_deref().map(|details| &details.annotations);
+    let annotations = annotations.filter(|annotations| !annotations.is_empty());
+    let (path, before, after) = match (annotations, &action.write) {
+        (Some(annotations), write) => {
+            let before = annotations
+                .get(annotation::DRAIN_CLOCK)
+                .map_or(Value::Null, |text| json!(text));
+            let after = match write {
+                ClockWrite::Set(clock) => json!(clock.to_string()),
+                ClockWrite::Remove => Value::Null,
+            };
+            (
+                format!("/metadata/annotations/{}", annotation::DRAIN_CLOCK.replace('/', "~1")),
+                before,
+                after,
+            )
+        }
+        (None, ClockWrite::Set(clock)) => (
+            "/metadata/annotations".to_owned(),
+            Value::Null,
+            json!({ annotation::DRAIN_CLOCK: clock.to_string() }),
+        ),
+        (None, ClockWrite::Remove) => ("/metadata/annotations".to_owned(), Value::Null, Value::Null),
     };
-    let operations = json!([
-        { "op": "test", "path": "/metadata/uid", "value": action.node.uid },
-        { "op": "test", "path": POINTER, "value": before },
-        change,
-    ]);
-    serde_json::from_value(operations).ok().map(Patch::Json)
+    let mut operations = vec![
+        json!({ "op": "test", "path": "/metadata/uid", "value": action.node.uid }),
+        json!({ "op": "test", "path": path, "value": before }),
+    ];
+    match (before.is_null(), after.is_null()) {
+        (_, false) => operations.push(json!({ "op": "add", "path": path, "value": after })),
+        (false, true) => operations.push(json!({ "op": "remove", "path": path })),
+        (true, true) => {}
+    }
+    Value::Array(operations)
 }
 
-fn first_annotation(action: &ClockAction) -> Patch<Value> {
-    let value = match &action.write {
-        ClockWrite::Set(clock) => json!(clock.to_string()),
-        ClockWrite::Remove => Value::Null,
-    };
-    Patch::Merge(json!({ "metadata": { "uid": action.node.uid, "annotations": { annotation::DRAIN_CLOCK: value } } }))
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nodeward_core::node::NodeView;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::plan::tests::world::{clock, node};
+
+    #[rstest]
+    #[case::first_of_a_node_without_annotations(json!({}), json!([
+        { "op": "test", "path": "/metadata/annotations", "value": null },
+        { "op": "add", "path": "/metadata/annotations", "value": { "nodeward.dev/drain-clock": clock(0) } },
+    ]))]
+    #[case::first_beside_others(json!({ "a": "b" }), json!([
+        { "op": "test", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": null },
+        { "op": "add", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": clock(0) },
+    ]))]
+    #[case::in_place_of_another(json!({ "nodeward.dev/drain-clock": "old" }), json!([
+        { "op": "test", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": "old" },
+        { "op": "add", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": clock(0) },
+    ]))]
+    fn a_clock_is_written_on_top_of_nothing_but_what_was_read(#[case] annotations: Value, #[case] expected: Value) {
+        let mut object = node("n1");
+        object["metadata"]["annotations"] = annotations;
+        let view = NodeView::project(&serde_json::from_value(object).unwrap()).unwrap();
+        let clock = nodeward_api::drain_clock::DrainClock::parse(&clock(0)).unwrap();
+        let action = ClockAction {
+            node: Arc::new(view),
+            write: ClockWrite::Set(clock),
+        };
+        assert_eq!(
+            operations(&action).as_array().unwrap()[1..],
+            *expected.as_array().unwrap()
+        );
+    }
 }

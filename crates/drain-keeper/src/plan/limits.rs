@@ -57,10 +57,7 @@ impl<'a> Limits<'a> {
             });
         }
         let waits = policy.waits_for(details, &self.snapshot.signals);
-        let first_wait = waits
-            .time_out
-            .min(waits.expected_drain.saturating_add(waits.budget_force));
-        let forced_since = later(clock.start, first_wait);
+        let forced_since = later(clock.start, waits.first());
         // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
         let in_flight = pods

@@ -72,7 +72,7 @@ pub fn may_override(
     let other_pending = record.is_some_and(|record| evidence.alive.iter().any(|alive| alive.as_str() == record.uid));
     let in_flight = evidence.last_termination.is_some() || evicted.is_some() || other_pending;
     let status = &budget.status;
-    let is_healthy = status.current_healthy >= status.desired_healthy && is_status_current(budget);
+    let is_healthy = budget.has_recovered() && budget.is_status_current();
     let spaced = later(last, spacing);
     if (is_healthy && !in_flight) || spaced <= now {
         return Ok(());
@@ -89,11 +89,6 @@ pub fn may_override(
         until: Some(spaced),
         detail,
     })
-}
-
-/// Whether the disruption controller has seen the budget's present spec.
-pub fn is_status_current(budget: &BudgetView) -> bool {
-    budget.status.observed_generation >= budget.generation
 }
 
 impl Evidence {

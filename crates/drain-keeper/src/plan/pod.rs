@@ -179,11 +179,8 @@ impl<'a> DrainOfNode<'a> {
         {
             return Some((BlockerReason::ToleratesCordon, String::new()));
         }
-        if budgets.iter().any(|budget| budget.never_forced) {
-            return Some((BlockerReason::BudgetNeverForced, String::new()));
-        }
-        if budgets.iter().any(|budget| budget.ceph) {
-            return Some((BlockerReason::CephBudget, String::new()));
+        if let Some(reason) = budgets.iter().filter_map(|budget| budget.forbids_force()).min() {
+            return Some((reason, String::new()));
         }
         if pod.owner == Owner::Unmanaged && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep
         {
