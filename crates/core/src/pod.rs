@@ -149,7 +149,8 @@ impl PodView {
                 grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
             }),
             own_grace: SignedDuration::from_secs(
-                spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
+                spec.and_then(|s| s.termination_grace_period_seconds)
+                    .unwrap_or(DEFAULT_GRACE_SECONDS),
             ),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             opt_out,
