@@ -113,12 +113,17 @@ pub enum Outcome {
 
 impl Memory {
     /// The attempt that still says something about this pod: one whose delay runs, and, where it only waits for the
-    /// watch to catch up, of the pod as it still stands.
+    /// watch to catch up, of the pod as it still stands. A pod that was asked to go and does not terminate yet waits for
+    /// that, whatever else changes: an eviction sets a condition before it deletes.
     pub fn attempt(&self, pod: &PodView, now: Timestamp) -> Option<&Attempt> {
         self.attempts.get(&pod.uid).filter(|attempt| {
-            now < attempt.retry_at
-                && (!matches!(attempt.outcome, Outcome::Sent | Outcome::NotSent)
-                    || attempt.resource_version == pod.resource_version)
+            let is_seen_anew = attempt.resource_version != pod.resource_version;
+            let is_answered_by_the_watch = match attempt.outcome {
+                Outcome::Sent => is_seen_anew && pod.deletion.is_some(),
+                Outcome::NotSent => is_seen_anew,
+                Outcome::RefusedByBudget | Outcome::NamespaceTerminating | Outcome::Failed(_) => false,
+            };
+            now < attempt.retry_at && !is_answered_by_the_watch
         })
     }
 

@@ -236,12 +236,17 @@ fn an_attempt_is_not_repeated_before_its_time_and_holds_up_no_other_pod(
 
 /// What only waits for the watch ends with the watch.
 #[rstest]
-#[case(Outcome::Sent, true)]
-#[case(Outcome::NotSent, true)]
-#[case(Outcome::Failed("boom".to_owned()), false)]
-fn a_changed_pod_is_looked_at_anew_unless_its_backoff_runs(#[case] outcome: Outcome, #[case] acts: bool) {
+#[case::asked_to_go_and_not_seen_to(Outcome::Sent, json!({}), false)]
+#[case::asked_to_go_and_seen_to(Outcome::Sent, terminating(0, 30), true)]
+#[case(Outcome::NotSent, json!({}), true)]
+#[case(Outcome::Failed("boom".to_owned()), json!({}), false)]
+fn a_changed_pod_is_looked_at_anew_unless_its_backoff_runs_or_its_end_is_awaited(
+    #[case] outcome: Outcome,
+    #[case] state: Value,
+    #[case] acts: bool,
+) {
     let now = minute(45);
-    let changed = with(pod("p"), json!({ "metadata": { "resourceVersion": "2" } }));
+    let changed = with(with(pod("p"), state), json!({ "metadata": { "resourceVersion": "2" } }));
     let plan = World::draining().pod(changed).attempted("p", outcome, now).plan(now);
     assert_eq!(plan.acted().len(), usize::from(acts));
 }
