@@ -61,7 +61,7 @@ async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() ->
 )]
 #[case::bad_cel(
     "countsAsDrain: all\nupgradeSignal:\n  resource:\n    apiVersion: v1\n    kind: Thing\n    when: \"object.status ==\"\n",
-    2,
+    3,
     "upgradeSignal"
 )]
 #[case::needs_another_component("upgradeSignal: always\ncountsAsDrain: nodeDrain\n", 2, "countsAsDrain")]
