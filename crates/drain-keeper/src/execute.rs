@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
 use nodeward_runtime::{Clients, Leadership, Refusal};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::plan::override_rule::NotYet;
@@ -32,6 +33,7 @@ pub struct Executor {
     dry_run: bool,
     policy: Option<Arc<Policy>>,
     in_force: Arc<AtomicU64>,
+    turns: Arc<Semaphore>,
     running: JoinSet<Completion>,
     ended: Vec<Result<Completion, JoinError>>,
     pods_in_flight: BTreeSet<PodUid>,
@@ -121,6 +123,10 @@ impl Outcome {
     }
 }
 
+/// Actions under way at once. Each has a connection of its own to the API server, which costs memory here and a handshake
+/// there; more of them would not make it any faster.
+const AT_ONCE: usize = 24;
+
 /// What every action of one pass shares.
 #[derive(Clone)]
 struct Pass {
@@ -132,9 +138,15 @@ struct Pass {
     /// Which policy this is, counted, and which one is in force.
     generation: u64,
     in_force: Arc<AtomicU64>,
+    turns: Arc<Semaphore>,
 }
 
 impl Pass {
+    /// Waits until few enough actions are under way. The semaphore is never closed.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
+    }
+
     /// Asked right before each write that forces: whether this process still leads, by the policy that was planned with.
     fn may_force(&self) -> Result<(), Outcome> {
         if !self.leadership.is_leading_now() {
@@ -156,6 +168,7 @@ impl Executor {
             dry_run,
             policy: None,
             in_force: Arc::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             running: JoinSet::new(),
             ended: Vec::new(),
             pods_in_flight: BTreeSet::new(),
@@ -182,6 +195,7 @@ impl Executor {
             recheck: Recheck::new(self.clients.requests.clone()),
             generation: self.in_force.load(Ordering::Acquire),
             in_force: Arc::clone(&self.in_force),
+            turns: Arc::clone(&self.turns),
         };
         let mut started = Vec::new();
         for action in actions {
@@ -194,6 +208,7 @@ impl Executor {
                             let result = if dry_run {
                                 Ok(())
                             } else {
+                                let _turn = pass.turn().await;
                                 write_clock::write(&pass, &action).await
                             };
                             Completion::Clock(action, result)
@@ -207,6 +222,7 @@ impl Executor {
                             action.pod.resource_version.clone(),
                         ));
                         self.running.spawn(async move {
+                            let _turn = pass.turn().await;
                             let started = Timestamp::now();
                             let outcome = if dry_run {
                                 Outcome::DryRun

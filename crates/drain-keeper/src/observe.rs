@@ -17,8 +17,8 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
 use nodeward_runtime::{
-    Cache, CacheState, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState,
-    OperatorContext, Selection, Watches,
+    Cache, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState, OperatorContext,
+    Selection, Watches,
 };
 use serde_json::Value;
 
@@ -222,13 +222,14 @@ impl Observer {
     }
 }
 
-/// Whether a cache's content can be decided by: complete, still permitted, and not cut off from the server.
+/// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
+/// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
 fn is_believed<V>(cache: &Cache<V>) -> bool {
     let is_alive = cache
         .health()
         .last_contact
         .is_some_and(|contact| contact.elapsed() < SILENCE);
-    cache.is_synced() && !matches!(cache.state(), CacheState::Forbidden(_)) && is_alive
+    cache.is_synced() && is_alive
 }
 
 fn pods_of(cache: &Cache<PodView>) -> NodePods {

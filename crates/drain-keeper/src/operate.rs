@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nodeward_runtime::{LeaderState, OperatorContext, sleep_until};
+use tokio::time::Instant;
 
 use crate::execute::{Completion, Executor};
 use crate::observe::Observer;
@@ -17,6 +18,10 @@ use crate::settings::Settings;
 /// A pass that takes longer than this means that the process is stuck.
 const PASS_LIMIT: Duration = Duration::from_mins(1);
 
+/// From one pass to the next at least, unless something falls due: a drain of many nodes changes hundreds of pods a second,
+/// and one pass sees them all.
+const PASS_SPACING: Duration = Duration::from_millis(50);
+
 /// Runs until shutdown.
 ///
 /// # Errors
@@ -26,14 +31,21 @@ pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
     let (shutdown, wake) = (context.shutdown.clone(), context.wake.clone());
     let mut keeper = Keeper::new(context);
     loop {
+        let began = Instant::now();
         let next = {
             let _pass = progress.begin_pass();
             keeper.pass(Timestamp::now())
         };
+        let changed = async {
+            tokio::select! {
+                () = wake.woken() => {}
+                () = keeper.executor.wait() => {}
+            }
+            tokio::time::sleep_until(began + PASS_SPACING).await;
+        };
         tokio::select! {
             () = shutdown.cancelled() => break,
-            () = wake.woken() => {}
-            () = keeper.executor.wait() => {}
+            () = changed => {}
             () = sleep_until(next) => {}
         }
     }

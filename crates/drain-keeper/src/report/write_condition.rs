@@ -1,5 +1,7 @@
 //! Writes the condition into the Node's status, without the loop that plans waiting for it.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -8,11 +10,15 @@ use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeUid;
 use nodeward_runtime::{Clients, Leadership, OperatorContext, Refusal, Wake};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::settings::Settings;
 
 use super::condition::{Change, DrainBlocked};
+
+/// Writes under way at once: they are many when many nodes drain, and never urgent, so what is done to pods goes first.
+const AT_ONCE: usize = 4;
 
 /// Writes conditions.
 pub struct ConditionWriter {
@@ -20,6 +26,7 @@ pub struct ConditionWriter {
     leadership: Leadership,
     wake: Wake,
     dry_run: bool,
+    turns: Arc<Semaphore>,
     running: JoinSet<(NodeUid, bool)>,
 }
 
@@ -31,6 +38,7 @@ impl ConditionWriter {
             leadership: context.leadership.clone(),
             wake: context.wake.clone(),
             dry_run: context.args.dry_run,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             running: JoinSet::new(),
         }
     }
@@ -45,12 +53,15 @@ impl ConditionWriter {
         if self.dry_run {
             return;
         }
+        let turns = Arc::clone(&self.turns);
         let (nodes, leadership, wake) = (
             Api::<Node>::all(self.clients.requests.clone()),
             self.leadership.clone(),
             self.wake.clone(),
         );
         self.running.spawn(async move {
+            // The semaphore is never closed.
+            let _turn = turns.acquire().await;
             let written = leadership.is_leading_now() && write(&nodes, &change).await;
             wake.wake();
             (change.uid, written)

@@ -40,11 +40,13 @@ async fn all_gone(place: &Place<'_>, keeper: &Keeper, pods: &[Pod]) -> Result<()
     Ok(())
 }
 
-/// What the keeper has said of this place.
+/// What the keeper has said, but of nodes of other places.
 fn log_of(place: &Place<'_>, keeper: &Keeper) -> String {
-    let log = keeper.log();
-    log.lines()
-        .filter(|line| line.contains(&place.name))
+    let is_elsewhere = |line: &&str| line.contains("node=place-") && !line.contains(&place.name);
+    keeper
+        .log()
+        .lines()
+        .filter(|line| !is_elsewhere(line))
         .collect::<Vec<_>>()
         .join("\n")
 }
