@@ -45,6 +45,10 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(35);
 /// A streamed list that says nothing for so long comes from a server that does not know streaming lists.
 const LIST_SILENCE: Duration = Duration::from_secs(30);
 
+/// A refusal comes at once: a watch that is still open after so long, without a word, is being served. Its first bookmark
+/// may be a minute away, too long to go on taking the right to read for lost.
+const SERVED_AFTER: Duration = Duration::from_secs(1);
+
 /// Bookmarks come about once a minute from a server that sends them at all.
 const SILENCE_AFTER_BOOKMARKS: Duration = Duration::from_secs(150);
 
@@ -141,6 +145,7 @@ where
     let mut events = pin!(opened.map_err(Ending::Failed)?);
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
+    let mut is_served = listing;
     loop {
         let silence = if listing {
             LIST_SILENCE
@@ -149,11 +154,18 @@ where
         } else {
             deadline.saturating_duration_since(Instant::now())
         };
-        let event = match timeout(silence, events.next()).await {
+        let patience = if is_served { silence } else { SERVED_AFTER.min(silence) };
+        let event = match timeout(patience, events.next()).await {
             Ok(Some(event)) => event,
+            Err(_) if !is_served => {
+                is_served = true;
+                sink.contact();
+                continue;
+            }
             Err(_) if listing => return Err(Ending::NoStreaming),
             Ok(None) | Err(_) => return Err(Ending::Closed),
         };
+        is_served = true;
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                 sink.contact();
