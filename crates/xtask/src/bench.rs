@@ -34,7 +34,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Operator {
-    /// Requests, lateness, time to ready, memory and CPU of drain-keeper, at 1,000 nodes and at 5,000 (14 minutes)
+    /// Requests, lateness, time to ready, memory and CPU of drain-keeper, at 1,000 nodes and at 5,000 (20 minutes)
     DrainKeeper(DrainKeeper),
 }
 
