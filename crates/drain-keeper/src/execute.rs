@@ -16,7 +16,6 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
 use nodeward_runtime::{Clients, Leadership, Refusal};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::plan::override_rule::NotYet;
@@ -33,7 +32,6 @@ pub struct Executor {
     dry_run: bool,
     policy: Option<Arc<Policy>>,
     in_force: Arc<AtomicU64>,
-    turns: Arc<Semaphore>,
     running: JoinSet<Completion>,
     ended: Vec<Result<Completion, JoinError>>,
     pods_in_flight: BTreeSet<PodUid>,
@@ -54,7 +52,7 @@ pub enum Completion {
 pub struct PodCompletion {
     /// The action.
     pub action: PodAction,
-    /// When its first request was about to be sent.
+    /// When it was begun.
     pub started: Timestamp,
     /// What came of it.
     pub outcome: Outcome,
@@ -123,10 +121,6 @@ impl Outcome {
     }
 }
 
-/// Actions under way at once. Each has a connection of its own to the API server, which costs memory here and a handshake
-/// there; more of them would not make it any faster.
-const AT_ONCE: usize = 24;
-
 /// What every action of one pass shares.
 #[derive(Clone)]
 struct Pass {
@@ -138,15 +132,9 @@ struct Pass {
     /// Which policy this is, counted, and which one is in force.
     generation: u64,
     in_force: Arc<AtomicU64>,
-    turns: Arc<Semaphore>,
 }
 
 impl Pass {
-    /// Waits until few enough actions are under way. The semaphore is never closed.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.turns.acquire().await.ok()
-    }
-
     /// Asked right before each write that forces: whether this process still leads, by the policy that was planned with.
     fn may_force(&self) -> Result<(), Outcome> {
         if !self.leadership.is_leading_now() {
@@ -168,7 +156,6 @@ impl Executor {
             dry_run,
             policy: None,
             in_force: Arc::default(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
             running: JoinSet::new(),
             ended: Vec::new(),
             pods_in_flight: BTreeSet::new(),
@@ -195,7 +182,6 @@ impl Executor {
             recheck: Recheck::new(self.clients.requests.clone()),
             generation: self.in_force.load(Ordering::Acquire),
             in_force: Arc::clone(&self.in_force),
-            turns: Arc::clone(&self.turns),
         };
         let mut started = Vec::new();
         for action in actions {
@@ -208,7 +194,6 @@ impl Executor {
                             let result = if dry_run {
                                 Ok(())
                             } else {
-                                let _turn = pass.turn().await;
                                 write_clock::write(&pass, &action).await
                             };
                             Completion::Clock(action, result)
@@ -222,7 +207,6 @@ impl Executor {
                             action.pod.resource_version.clone(),
                         ));
                         self.running.spawn(async move {
-                            let _turn = pass.turn().await;
                             let started = Timestamp::now();
                             let outcome = if dry_run {
                                 Outcome::DryRun

@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderName, HeaderValue};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{BoxError, ServiceBuilder};
 
 use crate::component::Component;
 
@@ -14,14 +21,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the longest admission webhook may take (30 s), so that a slow answer is not mistaken for a lost one.
 const REQUEST_READ_TIMEOUT: Duration = Duration::from_secs(35);
 
+/// Requests under way at once. Each has a connection of its own, which costs memory here and a handshake there; more of them
+/// would not make anything faster. They are served in the order in which they were asked for: of many actions that are due
+/// at once each gets its first request before any gets its second.
+const REQUESTS_AT_ONCE: usize = 24;
+
+/// What a connection may read ahead. Watches have one each; hyper's own bound of some 400 KiB is for bulk transfers.
+const READ_AHEAD: usize = 32 * 1024;
+
 /// The clients of an operator. Neither retries by itself: kube's default repeats a 429 up to 15 times, which turns an
 /// eviction that a budget refuses into minutes of blocking and sixteen requests. Whoever calls decides when to call again.
 #[derive(Clone)]
 pub struct Clients {
     /// For watches: no read timeout, for a quiet watch is a healthy one. The caches detect dead connections themselves.
     pub watches: Client,
-    /// For everything else: an answer that does not come within 35 s is an error.
+    /// For everything else: an answer that does not come within 35 s is an error, and 24 at once are under way.
     pub requests: Client,
+    /// For the lease alone, which waits for no other request.
+    pub lease: Client,
 }
 
 /// No client could be made.
@@ -49,18 +66,44 @@ impl Clients {
         let mut requests = watches.clone();
         requests.read_timeout = Some(REQUEST_READ_TIMEOUT);
         Ok(Self {
-            watches: Client::try_from(watches)?,
-            requests: Client::try_from(requests)?,
+            watches: connect(watches, None)?,
+            lease: connect(requests.clone(), None)?,
+            requests: connect(requests, Some(REQUESTS_AT_ONCE))?,
         })
     }
 
-    /// The same client for both uses, for tests that bring their own.
+    /// The same client for all uses, for tests that bring their own.
     pub fn single(client: Client) -> Self {
         Self {
             watches: client.clone(),
+            lease: client.clone(),
             requests: client,
         }
     }
+}
+
+/// A client as kube makes it, but for what its connections may read ahead, and how many requests are under way at once.
+fn connect(config: Config, at_once: Option<usize>) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let connections = legacy::Client::builder(TokioExecutor::new())
+        .http1_max_buf_size(READ_AHEAD)
+        .build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .option_layer(at_once.map(ConcurrencyLimitLayer::new))
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 fn without_retries(mut config: Config, component: Component) -> Config {

@@ -283,7 +283,7 @@ impl Campaign {
             };
         }
         let election = Election::new(
-            clients.requests.clone(),
+            clients.lease.clone(),
             &args.namespace,
             component.lease_name(args.dry_run),
             args.identity.clone(),
