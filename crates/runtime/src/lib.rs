@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod shutdown;
 pub mod sleep;
 pub mod supervise;
+pub mod task_set;
 pub mod telemetry;
 pub mod wake;
 
@@ -43,5 +44,6 @@ pub use readiness::Readiness;
 pub use refusal::Refusal;
 pub use sleep::sleep_until;
 pub use supervise::Supervisor;
+pub use task_set::{Ended, TaskSet};
 pub use tokio_util::sync::CancellationToken;
 pub use wake::Wake;
