@@ -1,5 +1,6 @@
 //! Names and identities, parsed once at the edge.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +29,19 @@ macro_rules! text_id {
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self(text.into())
+            }
+        }
+
+        impl From<Arc<str>> for $name {
+            fn from(text: Arc<str>) -> Self {
+                Self(text)
+            }
+        }
+
+        /// Looked up by its text.
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 

@@ -9,11 +9,11 @@ use serde::Deserialize;
 /// A parsed label selector.
 ///
 /// In configuration it is written as in the API, `matchLabels` and `matchExpressions`; unknown fields are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Selector(Terms);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Terms {
     /// The selector is absent: it matches nothing.
     Nothing,
@@ -27,13 +27,13 @@ impl Default for Terms {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Term {
     key: String,
     condition: Condition,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Condition {
     In(Vec<String>),
     NotIn(Vec<String>),
@@ -110,9 +110,14 @@ impl Selector {
 
     /// Whether labels fulfil every term. `NotIn` and `DoesNotExist` hold for an absent key.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.holds(|key| labels.get(key).map(String::as_str))
+    }
+
+    /// The same for labels in whatever shape they are kept: `value_of` answers the value of a key.
+    pub fn holds<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         match &self.0 {
             Terms::Nothing => false,
-            Terms::All(terms) => terms.iter().all(|term| term.matches(labels)),
+            Terms::All(terms) => terms.iter().all(|term| term.accepts(value_of(&term.key))),
         }
     }
 
@@ -212,11 +217,11 @@ impl Term {
         })
     }
 
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
+    fn accepts(&self, value: Option<&str>) -> bool {
+        let is_listed = |values: &[String]| value.is_some_and(|value| values.iter().any(|listed| listed == value));
         match &self.condition {
-            Condition::In(values) => value.is_some_and(|value| values.contains(value)),
-            Condition::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Condition::In(values) => is_listed(values),
+            Condition::NotIn(values) => !is_listed(values),
             Condition::Exists => value.is_some(),
             Condition::DoesNotExist => value.is_none(),
         }
