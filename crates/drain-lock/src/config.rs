@@ -1,0 +1,141 @@
+//! The configuration file, as written by the user. What it means is [`crate::policy::Policy`].
+//!
+//! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use nodeward_core::duration::ConfigDuration;
+use nodeward_core::selector::Selector;
+use serde::{Deserialize, Deserializer};
+
+/// A field that is there has a value: an explicit `null`, which is easily written by leaving a line unfinished, is an
+/// error, and only an absent field is its default.
+fn value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let missing = || serde::de::Error::custom("has no value: give it one, or leave the field out for the default");
+    Option::deserialize(deserializer)?.ok_or_else(missing)
+}
+
+/// As [`value`], for fields whose absence is told from every value.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    value(deserializer).map(Some)
+}
+
+/// The configuration file of drain-lock.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// How long each part of a drain may take, where the NodeDrain does not say.
+    #[serde(default, deserialize_with = "value")]
+    pub deadlines: DeadlinesConfig,
+    /// How long a node is away when it reboots: pods that stay have to tolerate that. Default 15 minutes.
+    #[serde(default, deserialize_with = "given")]
+    pub expected_outage: Option<ConfigDuration>,
+    /// How long a replacement may be without a node before its pod counts as one that finds no other. Default 30 seconds.
+    #[serde(default, deserialize_with = "given")]
+    pub unschedulable_after: Option<ConfigDuration>,
+    /// How pods are evicted.
+    #[serde(default, deserialize_with = "value")]
+    pub eviction: EvictionConfig,
+    /// What the owners of applications may hold.
+    #[serde(default, deserialize_with = "value")]
+    pub holds: HoldsConfig,
+    /// Drains by programs that know nothing of drain-lock.
+    #[serde(default, deserialize_with = "value")]
+    pub auto: AutoConfig,
+    /// Nodes that these drains are taken from. Default: all.
+    #[serde(default, deserialize_with = "given")]
+    pub node_selector: Option<Selector>,
+    /// The lease by which medik8s' operators keep out of each other's way on a node.
+    #[serde(rename = "medik8sLease", default, deserialize_with = "value")]
+    pub medik8s_lease: Medik8sLeaseConfig,
+    /// The FleetLock endpoint.
+    #[serde(default, deserialize_with = "value")]
+    pub fleet_lock: FleetLockConfig,
+    /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
+    /// not answer. Default false.
+    #[serde(default, deserialize_with = "value")]
+    pub reserve_through_budget_status: bool,
+}
+
+/// The block `deadlines`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeadlinesConfig {
+    /// From the drain's turn in the queue to its grant. Default 1 hour.
+    #[serde(default, deserialize_with = "given")]
+    pub queue: Option<ConfigDuration>,
+    /// From the grant to the node being drained. Default 30 minutes.
+    #[serde(default, deserialize_with = "given")]
+    pub drain: Option<ConfigDuration>,
+    /// From being drained to the last unit's return. Default 30 minutes.
+    #[serde(default, deserialize_with = "given")]
+    pub recover: Option<ConfigDuration>,
+}
+
+/// The block `eviction`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EvictionConfig {
+    /// Pods of one node on their way out at once. Default 50.
+    #[serde(default, deserialize_with = "given")]
+    pub max_parallel: Option<NonZeroU32>,
+}
+
+/// The block `holds`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HoldsConfig {
+    /// How long an owner's hold lasts at most. Default 24 hours.
+    #[serde(default, deserialize_with = "given")]
+    pub max_duration: Option<ConfigDuration>,
+}
+
+/// The block `auto`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AutoConfig {
+    /// Whether an eviction from a node that is being drained asks for a NodeDrain. Default true.
+    #[serde(default, deserialize_with = "given")]
+    pub enabled: Option<bool>,
+    /// Whether another drainer's eviction of a pod that asked to stay is refused. Default false.
+    #[serde(default, deserialize_with = "value")]
+    pub refuse_opt_out: bool,
+    /// How long after its last eviction another program's drain ends, while none of its pods is down. Default 10 minutes.
+    #[serde(default, deserialize_with = "given")]
+    pub quiet_period: Option<ConfigDuration>,
+}
+
+/// The block `medik8sLease`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Medik8sLeaseConfig {
+    /// Whether the lease is taken and respected. Default true.
+    #[serde(default, deserialize_with = "given")]
+    pub enabled: Option<bool>,
+    /// Its namespace. Default `medik8s-leases`.
+    #[serde(default, deserialize_with = "given")]
+    pub namespace: Option<String>,
+}
+
+/// The block `fleetLock`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FleetLockConfig {
+    /// Whether it is served. Default false.
+    #[serde(default, deserialize_with = "value")]
+    pub enabled: bool,
+    /// Where. Default `0.0.0.0:9444`.
+    #[serde(default, deserialize_with = "given")]
+    pub bind: Option<SocketAddr>,
+    /// A directory with `tls.crt` and `tls.key`. Default: plain HTTP.
+    #[serde(default, deserialize_with = "given")]
+    pub tls: Option<PathBuf>,
+    /// A file with the certificates that clients have to be signed by. Needs `tls`.
+    #[serde(rename = "clientCA", default, deserialize_with = "given")]
+    pub client_ca: Option<PathBuf>,
+    /// A file with the token that clients have to send.
+    #[serde(default, deserialize_with = "given")]
+    pub bearer_token_file: Option<PathBuf>,
+}

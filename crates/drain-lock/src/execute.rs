@@ -1,0 +1,1 @@
+//! Execute: carries out a plan's actions, each on its own with its own preconditions.

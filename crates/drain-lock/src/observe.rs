@@ -1,0 +1,1 @@
+//! Observe: from watches to what plans, the webhook and the explanations read.

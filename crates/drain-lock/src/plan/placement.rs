@@ -1,0 +1,1 @@
+//! Whether a pod would find another node.

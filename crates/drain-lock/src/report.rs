@@ -1,0 +1,1 @@
+//! Report: what a plan says, as people and monitoring see it.

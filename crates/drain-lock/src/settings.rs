@@ -1,0 +1,26 @@
+//! Settings: the configuration file, read and checked.
+
+use nodeward_runtime::{ConfigError, config};
+
+use crate::config::Config;
+use crate::policy::Policy;
+
+/// A checked configuration file.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What the file means.
+    pub policy: std::sync::Arc<Policy>,
+}
+
+impl Settings {
+    /// Reads the configuration file; no text is all defaults.
+    ///
+    /// # Errors
+    /// With line, field and what to write instead.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file: Config = config::from_yaml(text)?;
+        Ok(Self {
+            policy: std::sync::Arc::new(Policy::from_config(file)?),
+        })
+    }
+}

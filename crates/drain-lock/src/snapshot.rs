@@ -1,0 +1,1 @@
+//! What decisions rest on, as plain values and indexes.

@@ -1,0 +1,69 @@
+//! Labels of pods and nodes, kept small: a cluster repeats the same few keys and values a hundred thousand times.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nodeward_core::selector::Selector;
+
+/// Labels, sorted by key. Keys and values are shared with whoever else carries them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let index = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        self.0.get(index).map(|(_, value)| &**value)
+    }
+
+    /// The value of a label, shared.
+    pub fn shared(&self, key: &str) -> Option<&Arc<str>> {
+        let index = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        self.0.get(index).map(|(_, value)| value)
+    }
+
+    /// All of them, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a selector accepts them.
+    pub fn match_selector(&self, selector: &Selector) -> bool {
+        selector.holds(|key| self.get(key))
+    }
+
+    /// The same as an ordinary map.
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        self.iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+}
+
+impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(labels: I) -> Self {
+        let sorted: BTreeMap<Arc<str>, Arc<str>> =
+            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self(sorted.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_found_whatever_the_order_they_came_in() {
+        let labels: Labels = [("tier", "front"), ("app", "web"), ("zone", "")].into_iter().collect();
+        assert_eq!(labels.get("app"), Some("web"));
+        assert_eq!(labels.get("tier"), Some("front"));
+        assert_eq!(labels.get("zone"), Some(""));
+        assert_eq!(labels.get("ap"), None);
+        assert_eq!(labels.iter().map(|(key, _)| key).collect::<Vec<_>>(), ["app", "tier", "zone"]);
+    }
+}

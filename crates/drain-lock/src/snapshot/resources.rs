@@ -1,0 +1,137 @@
+//! Amounts of what pods ask for and nodes offer.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+/// Amounts of resources: what a pod requests, what a node can allocate, or what runs on it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Resources {
+    /// Thousandths of a CPU.
+    pub cpu: i64,
+    /// Bytes of memory.
+    pub memory: i64,
+    /// Bytes of local ephemeral storage.
+    pub ephemeral: i64,
+    /// Pods.
+    pub pods: i64,
+    /// Any other resource by its name, huge pages included.
+    pub extended: BTreeMap<Arc<str>, i64>,
+}
+
+impl Resources {
+    /// The first resource of which `request` asks more than is left of these after `taken` and `promised`; `None` if it
+    /// fits. What is not asked for is not looked at, as in the scheduler: a node that is overcommitted in memory takes a
+    /// pod that requests none.
+    pub fn shortage(&self, taken: &Self, promised: &Self, request: &Self) -> Option<&'static str> {
+        let is_short = |offered: i64, taken: i64, promised: i64, asked: i64| {
+            asked > 0 && asked > offered.saturating_sub(taken).saturating_sub(promised)
+        };
+        let of = |amounts: &Self, name: &str| amounts.extended.get(name).copied().unwrap_or_default();
+        if is_short(self.pods, taken.pods, promised.pods, request.pods) {
+            return Some("pods");
+        }
+        if is_short(self.cpu, taken.cpu, promised.cpu, request.cpu) {
+            return Some("cpu");
+        }
+        if is_short(self.memory, taken.memory, promised.memory, request.memory) {
+            return Some("memory");
+        }
+        if is_short(self.ephemeral, taken.ephemeral, promised.ephemeral, request.ephemeral) {
+            return Some("ephemeral storage");
+        }
+        request
+            .extended
+            .iter()
+            .any(|(name, asked)| is_short(of(self, name), of(taken, name), of(promised, name), *asked))
+            .then_some("an extended resource")
+    }
+
+    /// Takes `other` away; an extended resource of which nothing is left is forgotten.
+    pub fn take_away(&mut self, other: &Self) {
+        self.cpu = self.cpu.saturating_sub(other.cpu);
+        self.memory = self.memory.saturating_sub(other.memory);
+        self.ephemeral = self.ephemeral.saturating_sub(other.ephemeral);
+        self.pods = self.pods.saturating_sub(other.pods);
+        for (name, amount) in &other.extended {
+            if let Some(own) = self.extended.get_mut(name) {
+                *own = own.saturating_sub(*amount);
+                if *own == 0 {
+                    self.extended.remove(name);
+                }
+            }
+        }
+    }
+
+    /// The greater of each amount.
+    #[must_use]
+    pub fn max(mut self, other: &Self) -> Self {
+        self.cpu = self.cpu.max(other.cpu);
+        self.memory = self.memory.max(other.memory);
+        self.ephemeral = self.ephemeral.max(other.ephemeral);
+        self.pods = self.pods.max(other.pods);
+        for (name, amount) in &other.extended {
+            let own = self.extended.entry(Arc::clone(name)).or_default();
+            *own = (*own).max(*amount);
+        }
+        self
+    }
+}
+
+impl AddAssign<&Self> for Resources {
+    fn add_assign(&mut self, other: &Self) {
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.memory = self.memory.saturating_add(other.memory);
+        self.ephemeral = self.ephemeral.saturating_add(other.ephemeral);
+        self.pods = self.pods.saturating_add(other.pods);
+        for (name, amount) in &other.extended {
+            let own = self.extended.entry(Arc::clone(name)).or_default();
+            *own = own.saturating_add(*amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn amounts(cpu: i64, memory: i64, pods: i64, gpus: i64) -> Resources {
+        Resources {
+            cpu,
+            memory,
+            pods,
+            extended: [(Arc::from("example.com/gpu"), gpus)].into(),
+            ..Resources::default()
+        }
+    }
+
+    #[rstest]
+    #[case::fits_exactly(amounts(500, 50, 1, 1), None)]
+    #[case::no_cpu_left(amounts(501, 50, 1, 1), Some("cpu"))]
+    #[case::no_memory_left(amounts(500, 51, 1, 1), Some("memory"))]
+    #[case::no_pod_left(amounts(0, 0, 2, 0), Some("pods"))]
+    #[case::no_gpu_left(amounts(0, 0, 1, 2), Some("an extended resource"))]
+    fn what_is_taken_and_what_is_promised_both_count(#[case] request: Resources, #[case] short: Option<&str>) {
+        let offered = amounts(1000, 100, 3, 3);
+        let (taken, promised) = (amounts(300, 30, 1, 1), amounts(200, 20, 1, 1));
+        assert_eq!(offered.shortage(&taken, &promised, &request), short);
+    }
+
+    #[test]
+    fn an_overcommitted_resource_that_is_not_asked_for_stops_nobody() {
+        let (offered, taken) = (amounts(1000, 100, 10, 0), amounts(2000, 200, 1, 0));
+        let nothing = Resources::default();
+        assert_eq!(offered.shortage(&taken, &nothing, &amounts(0, 0, 1, 0)), None);
+        assert_eq!(offered.shortage(&taken, &nothing, &amounts(1, 0, 1, 0)), Some("cpu"));
+    }
+
+    #[test]
+    fn what_is_added_and_taken_away_again_leaves_nothing_behind() {
+        let mut total = Resources::default();
+        total += &amounts(1, 2, 3, 4);
+        total.take_away(&amounts(1, 2, 3, 4));
+        assert_eq!(total, Resources::default());
+    }
+}
