@@ -1,5 +1,6 @@
 //! How late drain-keeper acts: from a deadline to the first request that follows from it, as the API server received it.
-//! That is the request on the pod, or where a pod is to lose its grace the look at its node that comes before.
+//! That is the request on the pod, or where a pod is to lose its grace or its finalizers the look at its node that comes
+//! before.
 
 use std::collections::BTreeMap;
 
@@ -193,7 +194,10 @@ impl Strategy {
 
     /// Whether the node is read once more before the pod is touched.
     const fn looks_at_the_node(self) -> bool {
-        matches!(self, Self::StuckTerminating | Self::PdbStuckTerminating)
+        matches!(
+            self,
+            Self::Finalizer | Self::StuckTerminating | Self::PdbStuckTerminating
+        )
     }
 
     /// The first request of the strategy on its pod, among all on the pod.
