@@ -1,0 +1,3 @@
+//! `kubectl nodeward`: what stands between nodes and the end of their drains, and drains that wait their turn.
+
+pub mod text;

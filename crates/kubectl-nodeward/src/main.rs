@@ -1,0 +1,3 @@
+//! The plugin's binary.
+
+fn main() {}
