@@ -32,6 +32,7 @@ pub struct NodeSpec {
     boot_id: String,
     unschedulable: bool,
     kubelet: Option<String>,
+    cpus: u32,
 }
 
 impl NodeSpec {
@@ -50,6 +51,7 @@ impl NodeSpec {
             boot_id: new_boot_id(),
             unschedulable: false,
             kubelet: Some("kwok".to_owned()),
+            cpus: 64,
             name,
         }
     }
@@ -122,6 +124,12 @@ impl NodeSpec {
         }
     }
 
+    /// With so many CPUs: room for pods that request them (else 64).
+    #[must_use]
+    pub fn cpus(self, cpus: u32) -> Self {
+        Self { cpus, ..self }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -137,12 +145,14 @@ impl NodeSpec {
             boot_id,
             unschedulable,
             kubelet,
+            cpus,
         } = self;
         if let Some(kubelet) = kubelet {
             labels.insert(KUBELET_LABEL.to_owned(), kubelet);
         }
+        let cpus = cpus.to_string();
         let capacity: BTreeMap<String, Quantity> = [
-            ("cpu", "64"),
+            ("cpu", cpus.as_str()),
             ("memory", "256Gi"),
             ("pods", "1000"),
             ("ephemeral-storage", "1Ti"),
@@ -223,15 +233,18 @@ async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
         wait::until(format!("node {name} to be Ready"), Duration::from_mins(5), || async {
             let node = nodes.get(&name).await?;
             ensure!(is_ready(&node), "conditions: {}", conditions(&node));
-            let not_ready = taints(&node)
-                .iter()
-                .any(|taint| taint.key == "node.kubernetes.io/not-ready");
+            let not_ready = taints(&node).iter().any(|taint| tells_not_ready(&taint.key));
             ensure!(!not_ready, "tainted not-ready");
             Ok(())
         })
         .await
     }));
     looks.buffer_unordered(LOOKS).try_collect().await
+}
+
+/// Whether the taint is one that the node-lifecycle controller puts on nodes that are not Ready.
+pub(crate) fn tells_not_ready(key: &str) -> bool {
+    matches!(key, "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
 }
 
 /// Whether the Ready condition is True.
@@ -352,7 +365,7 @@ async fn set_cordon_taint(client: &Client, name: &str, wanted: Option<Taint>) ->
     .await
 }
 
-/// Gives the node a new `bootID`, as a reboot does, and returns it.
+/// Gives the node a new `bootID`, as a reboot does, and returns it. Nothing else happens; see [`crate::reboot`] for the rest.
 ///
 /// # Errors
 /// When the node is missing.

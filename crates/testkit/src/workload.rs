@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 use crate::wait;
 
+/// The annotation that says how long a pod takes to get Ready, as `1500ms`.
+pub(crate) const READY_AFTER: &str = "testbed.nodeward.dev/ready-after";
+
 /// How a pod starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
@@ -102,10 +105,10 @@ impl PodTemplate {
         let key = "testbed.nodeward.dev/start";
         match start {
             Start::Ready(after) if after.is_zero() => self,
-            Start::Ready(after) => self.annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
+            Start::Ready(after) => self.annotation(READY_AFTER, &seconds(after)),
             Start::SlowReady(after) => self
                 .annotation(key, "slow-ready")
-                .annotation("testbed.nodeward.dev/ready-after", &seconds(after)),
+                .annotation(READY_AFTER, &seconds(after)),
             Start::NeverReady => self.annotation(key, "never-ready"),
             Start::CrashLoop => self.annotation(key, "crash-loop"),
             Start::NeverStarted => self.annotation(key, "never-started"),

@@ -1,0 +1,153 @@
+//! A reboot as the API sees it: the node is not Ready for a while, comes back with another `bootID`, and the containers
+//! of the pods that stayed on it start again.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::{fleet, wait, workload};
+
+/// How many pods are restarted at once.
+const AT_ONCE: usize = 8;
+
+/// How long the node-lifecycle controller may take to notice that the node is back.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Reboots the node: it is away for `away`. Gives its new `bootID` when it is Ready, the not-ready taint is gone and the
+/// pods that stayed on it, and were Ready before, are Ready again (each after its own time to get Ready).
+///
+/// # Errors
+/// When the node is missing, or the node-lifecycle controller keeps its taint.
+pub async fn reboot(client: &Client, node: &str, away: Duration) -> Result<String> {
+    let stayed = running(client, node).await?;
+    fleet::set_ready(client, node, false).await?;
+    set_pods(
+        client,
+        &stayed,
+        |_| json!({ "conditions": ready_conditions(false, "NodeNotReady") }),
+    )
+    .await?;
+    tokio::time::sleep(away).await;
+    let boot_id = fleet::reboot(client, node).await?;
+    // Who was deleted meanwhile is gone now: nobody starts it again.
+    let stayed: Vec<Pod> = running(client, node)
+        .await?
+        .into_iter()
+        .filter(|pod| stayed.iter().any(|before| before.uid() == pod.uid()))
+        .collect();
+    fleet::set_ready(client, node, true).await?;
+    let started = Timestamp::now();
+    tokio::try_join!(untainted(client, node), restart(client, &stayed, started))?;
+    Ok(boot_id)
+}
+
+/// Ready pods of the node that nobody has deleted.
+async fn running(client: &Client, node: &str) -> Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let pods = pods.list(&on_node).await?.items.into_iter();
+    Ok(pods
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && workload::phase(pod) == "Running")
+        .collect())
+}
+
+async fn restart(client: &Client, pods: &[Pod], started: Timestamp) -> Result<()> {
+    set_pods(client, pods, |pod| restarted(pod, started, false)).await?;
+    stream::iter(pods)
+        .map(|pod| async move {
+            tokio::time::sleep(time_to_ready(pod)).await;
+            set_pod(client, pod, &restarted(pod, started, true)).await
+        })
+        // Their times to get Ready run side by side.
+        .buffer_unordered(usize::MAX)
+        .try_collect()
+        .await
+}
+
+/// The time that the pod's annotation gives it, as `1500ms`.
+fn time_to_ready(pod: &Pod) -> Duration {
+    let given = pod.annotations().get(workload::READY_AFTER);
+    let millis = given.and_then(|text| text.strip_suffix("ms")?.parse().ok());
+    Duration::from_millis(millis.unwrap_or_default())
+}
+
+async fn set_pods(client: &Client, pods: &[Pod], status: impl Fn(&Pod) -> Value) -> Result<()> {
+    let patches: Vec<(&Pod, Value)> = pods.iter().map(|pod| (pod, status(pod))).collect();
+    stream::iter(patches)
+        .map(|(pod, status)| async move { set_pod(client, pod, &status).await })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// A pod that is gone, or is another of the same name by now, is left alone.
+async fn set_pod(client: &Client, pod: &Pod, status: &Value) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
+    let name = pod.name_any();
+    match pods
+        .patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("set the status of pod {name}")),
+    }
+}
+
+fn restarted(pod: &Pod, started: Timestamp, ready: bool) -> Value {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_deref())
+        .unwrap_or_default();
+    let containers: Vec<Value> = statuses
+        .iter()
+        .map(|container| {
+            json!({
+                "name": container.name,
+                "image": container.image,
+                "imageID": container.image_id,
+                "ready": ready,
+                "started": true,
+                "restartCount": container.restart_count + 1,
+                "state": { "running": { "startedAt": second(started) } },
+            })
+        })
+        .collect();
+    json!({
+        "containerStatuses": containers,
+        "conditions": ready_conditions(ready, if ready { "" } else { "ContainersNotReady" }),
+    })
+}
+
+fn ready_conditions(ready: bool, reason: &str) -> Value {
+    let status = if ready { "True" } else { "False" };
+    let at = second(Timestamp::now());
+    let of = |kind: &str| json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": at });
+    json!([of("Ready"), of("ContainersReady")])
+}
+
+/// As the API has times of pods: to the second.
+fn second(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The scheduler uses the node again.
+async fn untainted(client: &Client, node: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    wait::until(format!("{node} to be back"), NOTICED_WITHIN, || async {
+        let node = nodes.get(node).await?;
+        let keys: Vec<&str> = fleet::taints(&node).iter().map(|taint| taint.key.as_str()).collect();
+        ensure!(!keys.iter().any(|key| fleet::tells_not_ready(key)), "tainted {keys:?}");
+        ensure!(fleet::is_ready(&node), "not Ready");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,49 @@
+//! kubectl as people run it.
+
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{ControlPlane, bulk, names};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commands_lines_are_told_once_each_and_whole_and_a_drain_that_waits_is_ended_with_its_value() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    let client = plane.client().await?;
+    let (ns, node) = (names::unique("kubectl"), names::unique("node"));
+    plane.namespace(&ns).await?;
+    fleet::create(&client, [NodeSpec::worker(&node)]).await?;
+    let pods = PodTemplate::new().node_selector("kubernetes.io/hostname", &node);
+    bulk::create(&client, [pods.deployment(&ns, "web", 1)?]).await?;
+    bulk::create(&client, [Budget::min_available(&ns, "web", 1).of("web").build()?]).await?;
+    workload::ready_pods(&client, &ns, "web", 1, secs(30)).await?;
+    workload::counted_budget(&client, &ns, "web", 1, secs(30)).await?;
+
+    let kubectl = Kubectl::of(plane)?;
+    let mut drain = kubectl.start(["drain", &node, "--ignore-daemonsets"])?;
+    let mut told = Vec::new();
+    wait::until("the drain to be refused", secs(30), || {
+        told.extend(drain.news());
+        let refused = told.iter().filter(|line| line.contains("disruption budget")).count();
+        async move {
+            ensure!(refused > 0, "not yet");
+            Ok(())
+        }
+    })
+    .await?;
+    told.extend(drain.news());
+    ensure!(
+        told == drain.text().lines().map(str::to_owned).collect::<Vec<_>>(),
+        "{told:?}"
+    );
+    ensure!(drain.ended().is_none(), "it goes on trying");
+    let id = drain.process().id().context("its id")?;
+    drop(drain);
+    ensure!(!id.is_alive());
+
+    kubectl.run(["uncordon", &node], secs(20)).await?;
+    let refusal = kubectl.run(["uncordon", "no-such-node"], secs(20)).await.unwrap_err();
+    ensure!(format!("{refusal:#}").contains("not found"), "{refusal:#}");
+    Ok(())
+}
