@@ -5,6 +5,7 @@
 //! between consumers it drops deletes (kube issue 1590).
 
 mod feed;
+mod index;
 mod key;
 mod outage;
 mod pause;
@@ -15,11 +16,13 @@ mod tests;
 mod watches;
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
+pub use index::Index;
 pub use key::ObjectKey;
 pub use selection::Selection;
 pub use store::{Change, Content, Store};
@@ -31,6 +34,12 @@ use watches::WatchMetrics;
 /// A view of the cluster that one watch keeps current. Clones share it; dropping the last one closes the watch.
 pub struct Cache<V> {
     shared: Arc<Shared<V>>,
+    feed: Feed,
+}
+
+/// A watch that feeds an [`Index`]. Clones share it; dropping the last one closes the watch.
+pub struct Feed {
+    shared: Arc<FeedShared>,
     task: SharedTask,
 }
 
@@ -58,9 +67,13 @@ pub struct WatchHealth {
     pub last_error: Option<Arc<str>>,
 }
 
-pub(super) struct Shared<V> {
-    name: &'static str,
+struct Shared<V> {
     store: RwLock<Store<V>>,
+}
+
+struct FeedShared {
+    name: &'static str,
+    objects: AtomicUsize,
     health: Mutex<WatchHealth>,
     status: Arc<Status>,
     metrics: WatchMetrics,
@@ -99,7 +112,7 @@ impl Status {
     }
 }
 
-impl<V> Cache<V> {
+impl Feed {
     /// The name that probes, logs and metrics use.
     pub fn name(&self) -> &'static str {
         self.shared.name
@@ -110,8 +123,7 @@ impl<V> Cache<V> {
         self.shared.status.state()
     }
 
-    /// Whether the content has been complete once. It stays so while a relist is under way: the old content remains
-    /// visible until the new one replaces it as a whole.
+    /// Whether the content has been complete once.
     pub fn is_synced(&self) -> bool {
         self.shared.status.is_synced()
     }
@@ -126,6 +138,65 @@ impl<V> Cache<V> {
     /// A number that grows with every change of content or state, to be waited on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.status.revision.subscribe()
+    }
+
+    /// How the watch fares.
+    pub fn health(&self) -> WatchHealth {
+        self.shared
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn status_view(&self) -> Arc<Status> {
+        Arc::clone(&self.shared.status)
+    }
+}
+
+impl Clone for Feed {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            task: Arc::clone(&self.task),
+        }
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed")
+            .field("name", &self.name())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V> Cache<V> {
+    /// The name that probes, logs and metrics use.
+    pub fn name(&self) -> &'static str {
+        self.feed.name()
+    }
+
+    /// How far the content can be trusted.
+    pub fn state(&self) -> CacheState {
+        self.feed.state()
+    }
+
+    /// Whether the content has been complete once. It stays so while a relist is under way: the old content remains
+    /// visible until the new one replaces it as a whole.
+    pub fn is_synced(&self) -> bool {
+        self.feed.is_synced()
+    }
+
+    /// Returns when the content has been complete once.
+    pub async fn wait_synced(&self) {
+        self.feed.wait_synced().await;
+    }
+
+    /// A number that grows with every change of content or state, to be waited on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.feed.changes()
     }
 
     /// One object.
@@ -151,15 +222,11 @@ impl<V> Cache<V> {
 
     /// How the watch fares.
     pub fn health(&self) -> WatchHealth {
-        self.shared
-            .health
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.feed.health()
     }
 
     pub(crate) fn status_view(&self) -> Arc<Status> {
-        Arc::clone(&self.shared.status)
+        self.feed.status_view()
     }
 }
 
@@ -167,7 +234,7 @@ impl<V> Clone for Cache<V> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            task: Arc::clone(&self.task),
+            feed: self.feed.clone(),
         }
     }
 }

@@ -29,7 +29,7 @@ pub mod wake;
 
 pub use args::{LogFormat, OperatorArgs};
 pub use backoff::{BackoffPolicy, Backoffs};
-pub use cache::{Cache, CacheState, ObjectKey, Selection, WatchHealth, Watches};
+pub use cache::{Cache, CacheState, Feed, Index, ObjectKey, Selection, WatchHealth, Watches};
 pub use client::Clients;
 pub use component::Component;
 pub use config::{ConfigError, ConfigHandle, ConfigMapSource, ConfigMapText};

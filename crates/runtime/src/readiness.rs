@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::cache::{Cache, CacheState};
+use crate::cache::{Cache, CacheState, Feed, Status};
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -42,12 +42,20 @@ impl Readiness {
     /// Adds a gate that opens when the cache has been complete once: what is absent from a cache that has not synced
     /// is not absent from the cluster.
     pub fn require_cache<V: Send + Sync + 'static>(&self, cache: &Cache<V>) {
-        let view = cache.status_view();
-        self.require(format!("{} cache", cache.name()), move || {
-            if view.is_synced() {
+        self.require_status(cache.name(), cache.status_view());
+    }
+
+    /// The same for a watch that feeds an index.
+    pub fn require_feed(&self, feed: &Feed) {
+        self.require_status(feed.name(), feed.status_view());
+    }
+
+    fn require_status(&self, name: &str, status: Arc<Status>) {
+        self.require(format!("{name} cache"), move || {
+            if status.is_synced() {
                 return Ok(());
             }
-            Err(match view.state() {
+            Err(match status.state() {
                 CacheState::Forbidden(message) => format!("forbidden: {message}"),
                 _ => "not synced".to_owned(),
             })

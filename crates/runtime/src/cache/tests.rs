@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, CacheState, ObjectKey, Selection, Watches};
+use super::{Cache, CacheState, Feed, Index, ObjectKey, Selection, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -389,4 +389,99 @@ async fn dropping_the_last_handle_ends_the_watch() {
     drop(clone);
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(server.asked(), ["stream"]);
+}
+
+/// Writes down what it is told.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn note(&self, what: &str, object: &ConfigMap) -> bool {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        self.0.lock().unwrap().push(format!("{what} {name}"));
+        true
+    }
+
+    fn pages(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Index<ConfigMap> for Diary {
+    fn list_began(&mut self) {
+        self.0.lock().unwrap().push("began".to_owned());
+    }
+
+    fn listed(&mut self, object: ConfigMap) -> bool {
+        self.note("listed", &object)
+    }
+
+    fn list_ended(&mut self) -> bool {
+        self.0.lock().unwrap().push("ended".to_owned());
+        false
+    }
+
+    fn applied(&mut self, object: ConfigMap) -> bool {
+        self.note("applied", &object)
+    }
+
+    fn deleted(&mut self, object: ConfigMap) -> bool {
+        self.note("deleted", &object)
+    }
+
+    fn objects(&self) -> usize {
+        0
+    }
+}
+
+impl Server {
+    fn feed(&self, diary: &Diary) -> Feed {
+        let api: Api<ConfigMap> = Api::namespaced(self.client(), "ns");
+        Watches::detached().follow("things", api, Selection::all(), diary.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_is_told_every_step_of_its_watch_in_order() {
+    let server = Server::new([
+        Answer::Closed(vec![added("a", "1")]),
+        Answer::Open(vec![
+            added("a", "1"),
+            end_of_list(),
+            modified("a", "2", "11"),
+            event("DELETED", "a", "2", "12"),
+        ]),
+    ]);
+    let diary = Diary::default();
+    let feed = server.feed(&diary);
+    feed.wait_synced().await;
+    let expected = [
+        "began",
+        "listed a",
+        "began",
+        "listed a",
+        "ended",
+        "applied a",
+        "deleted a",
+    ];
+    timeout(Duration::from_mins(1), async {
+        while diary.pages().len() < expected.len() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(diary.pages(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_whose_first_list_changed_nothing_is_complete_all_the_same() {
+    let server = Server::new([Answer::Open(vec![end_of_list()])]);
+    let feed = server.feed(&Diary::default());
+    let mut changes = feed.changes();
+    feed.wait_synced().await;
+    timeout(Duration::from_mins(1), changes.wait_for(|changes| *changes > 0))
+        .await
+        .unwrap()
+        .unwrap();
 }

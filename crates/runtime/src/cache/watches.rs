@@ -1,6 +1,7 @@
-//! Opens caches, and carries what a watch brings into them.
+//! Opens caches and other indexes, and carries what a watch brings into them.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -13,8 +14,9 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{self, Sink, Step};
+use super::index::{Index, StoreIndex};
 use super::outage::{Outage, Outages};
-use super::{Cache, CacheState, Change, ObjectKey, Selection, Shared, Status, Store, WatchHealth};
+use super::{Cache, CacheState, Feed, FeedShared, Selection, Shared, Status, Store, WatchHealth};
 use crate::metrics::Metrics;
 use crate::refusal::with_sources;
 use crate::supervise::Supervisor;
@@ -77,8 +79,27 @@ impl Watches {
         V: PartialEq + Send + Sync + 'static,
     {
         let shared = Arc::new(Shared {
-            name,
             store: RwLock::new(Store::default()),
+        });
+        let index = StoreIndex {
+            shared: Arc::clone(&shared),
+            project,
+        };
+        Cache {
+            shared,
+            feed: self.follow(name, api, selection, index),
+        }
+    }
+
+    /// Keeps a watch that feeds an index of the caller's own making, for what a map of projected values cannot answer
+    /// quickly enough or in little enough memory. The bell rings whenever the index says that it changed.
+    pub fn follow<K>(&self, name: &'static str, api: Api<K>, selection: Selection, index: impl Index<K>) -> Feed
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let shared = Arc::new(FeedShared {
+            name,
+            objects: AtomicUsize::new(0),
             health: Mutex::new(WatchHealth::default()),
             status: Arc::new(Status::new()),
             metrics: self.metrics.clone(),
@@ -87,49 +108,46 @@ impl Watches {
             shared: Arc::clone(&shared),
             wake: self.wake.clone(),
             outage: self.outages.of(name),
-            project,
+            index,
         };
         let task = self
             .supervisor
             .spawn_guarded(name, async move { feed::run(api, selection, &mut inlet).await });
-        Cache {
+        Feed {
             shared,
             task: Arc::new(task),
         }
     }
 }
 
-/// Where a feed ends: projects, stores, and rings.
-struct Inlet<V, P> {
-    shared: Arc<Shared<V>>,
+/// Where a feed ends: hands over to the index, and rings.
+struct Inlet<I> {
+    shared: Arc<FeedShared>,
     wake: Wake,
     outage: Outage,
-    project: P,
+    index: I,
 }
 
-impl<K, V, P> Sink<K> for Inlet<V, P>
+impl<K, I> Sink<K> for Inlet<I>
 where
     K: Resource,
-    V: PartialEq,
-    P: Fn(K) -> Option<V>,
+    I: Index<K>,
 {
     fn step(&mut self, step: Step<K>) {
-        let keyed = |object: K| ObjectKey::of(object.meta()).map(|key| (key, (self.project)(object)));
         let list_ended = matches!(step, Step::ListEnded);
-        let change = match step {
-            Step::ListBegan => Some(Change::ListBegan),
-            Step::ListEnded => Some(Change::ListEnded),
-            Step::Listed(object) => keyed(object).map(|(key, value)| Change::Listed(key, value)),
-            Step::Applied(object) => keyed(object).map(|(key, value)| Change::Applied(key, value)),
-            Step::Deleted(object) => ObjectKey::of(object.meta()).map(Change::Deleted),
+        let changed = match step {
+            Step::ListBegan => {
+                self.index.list_began();
+                false
+            }
+            Step::Listed(object) => self.index.listed(object),
+            Step::ListEnded => self.index.list_ended(),
+            Step::Applied(object) => self.index.applied(object),
+            Step::Deleted(object) => self.index.deleted(object),
         };
-        let Some(change) = change else { return };
-        let changed = self.shared.apply(change);
-        if list_ended {
-            self.shared.note_list();
-            self.shared.status.enter(CacheState::Synced);
-        }
-        if changed {
+        self.shared.count(self.index.objects());
+        let completed = list_ended && self.shared.complete();
+        if changed || completed {
             self.ring();
         }
     }
@@ -182,7 +200,7 @@ where
     }
 }
 
-impl<V, P> Inlet<V, P> {
+impl<I> Inlet<I> {
     fn ring(&self) {
         self.shared.status.revision.send_modify(|revision| *revision += 1);
         self.wake.wake();
@@ -200,28 +218,23 @@ impl Status {
     }
 }
 
-impl<V: PartialEq> Shared<V> {
-    fn apply(&self, change: Change<V>) -> bool {
-        let (changed, before, after, synced) = {
-            let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
-            let before = store.len();
-            let changed = store.apply(change);
-            (changed, before, store.len(), store.is_synced())
-        };
-        self.metrics.objects_changed(self.name, before, after);
-        if synced {
-            self.status
-                .synced
-                .send_if_modified(|known| !std::mem::replace(known, true));
-        }
-        changed
+impl FeedShared {
+    /// Tells the metrics how many objects there are now.
+    fn count(&self, objects: usize) {
+        let before = self.objects.swap(objects, Ordering::Relaxed);
+        self.metrics.objects_changed(self.name, before, objects);
     }
-}
 
-impl<V> Shared<V> {
-    fn note_list(&self) {
+    /// Notes a complete list; true for the first one: from then on absence means something.
+    fn complete(&self) -> bool {
         self.metrics.lists.get_or_create(&CacheLabel { cache: self.name }).inc();
         self.health.lock().unwrap_or_else(PoisonError::into_inner).lists += 1;
+        let is_first = self
+            .status
+            .synced
+            .send_if_modified(|known| !std::mem::replace(known, true));
+        self.status.enter(CacheState::Synced);
+        is_first
     }
 
     fn note_failure(&self, text: &Arc<str>) {
@@ -235,10 +248,9 @@ impl<V> Shared<V> {
     }
 }
 
-impl<V> Drop for Shared<V> {
+impl Drop for FeedShared {
     fn drop(&mut self) {
-        let left = self.read().len();
-        self.metrics.objects_changed(self.name, left, 0);
+        self.count(0);
     }
 }
 

@@ -1,0 +1,89 @@
+//! What a watch feeds.
+
+use std::sync::{Arc, PoisonError};
+
+use kube::Resource;
+
+use super::{Change, ObjectKey, Shared};
+
+/// Takes in what a watch tells, and keeps of it what its owner needs, in a shape of the owner's own.
+///
+/// The calls come from one task, in the order of the watch; readers must be served from behind a lock of the index's own.
+/// Whatever a list did not name between [`Index::list_began`] and [`Index::list_ended`] no longer exists. A list that
+/// breaks off begins again.
+///
+/// Each method but the first returns whether what readers see has changed in a way that the loop should look at.
+pub trait Index<K>: Send + 'static {
+    /// A complete list begins; one that was under way is void.
+    fn list_began(&mut self);
+
+    /// An object of that list.
+    fn listed(&mut self, object: K) -> bool;
+
+    /// The list is complete.
+    fn list_ended(&mut self) -> bool;
+
+    /// An object was added or modified.
+    fn applied(&mut self, object: K) -> bool;
+
+    /// An object was deleted; this is its last state.
+    fn deleted(&mut self, object: K) -> bool;
+
+    /// How many objects it holds, for the metrics.
+    fn objects(&self) -> usize;
+}
+
+/// The index of a cache: projects, and stores.
+pub(super) struct StoreIndex<V, P> {
+    pub(super) shared: Arc<Shared<V>>,
+    pub(super) project: P,
+}
+
+impl<K, V, P> Index<K> for StoreIndex<V, P>
+where
+    K: Resource,
+    V: PartialEq + Send + Sync + 'static,
+    P: Fn(K) -> Option<V> + Send + 'static,
+{
+    fn list_began(&mut self) {
+        self.apply(Change::ListBegan);
+    }
+
+    fn listed(&mut self, object: K) -> bool {
+        self.put(object, Change::Listed)
+    }
+
+    fn list_ended(&mut self) -> bool {
+        self.apply(Change::ListEnded)
+    }
+
+    fn applied(&mut self, object: K) -> bool {
+        self.put(object, Change::Applied)
+    }
+
+    fn deleted(&mut self, object: K) -> bool {
+        ObjectKey::of(object.meta()).is_some_and(|key| self.apply(Change::Deleted(key)))
+    }
+
+    fn objects(&self) -> usize {
+        self.shared.read().len()
+    }
+}
+
+impl<V: PartialEq, P> StoreIndex<V, P> {
+    fn put<K>(&self, object: K, change: impl Fn(ObjectKey, Option<V>) -> Change<V>) -> bool
+    where
+        K: Resource,
+        P: Fn(K) -> Option<V>,
+    {
+        ObjectKey::of(object.meta()).is_some_and(|key| self.apply(change(key, (self.project)(object))))
+    }
+
+    fn apply(&self, change: Change<V>) -> bool {
+        self.shared
+            .store
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .apply(change)
+    }
+}
