@@ -8,15 +8,13 @@ mod recheck;
 mod remove;
 mod write_clock;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
-use nodeward_runtime::{Clients, Leadership, Refusal};
-use tokio::task::{JoinError, JoinSet};
+use nodeward_runtime::{Clients, Leadership, Refusal, TaskSet};
 
 use crate::plan::override_rule::NotYet;
 use crate::plan::{Action, ClockAction, PodAction};
@@ -32,10 +30,14 @@ pub struct Executor {
     dry_run: bool,
     policy: Option<Arc<Policy>>,
     in_force: Arc<AtomicU64>,
-    running: JoinSet<Completion>,
-    ended: Vec<Result<Completion, JoinError>>,
-    pods_in_flight: BTreeSet<PodUid>,
-    nodes_in_flight: BTreeSet<NodeUid>,
+    under_way: TaskSet<Target, Completion>,
+}
+
+/// What an action is about: one at a time is under way for each.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Node(NodeUid),
+    Pod(PodUid),
 }
 
 /// An action that has come to its end.
@@ -156,10 +158,7 @@ impl Executor {
             dry_run,
             policy: None,
             in_force: Arc::default(),
-            running: JoinSet::new(),
-            ended: Vec::new(),
-            pods_in_flight: BTreeSet::new(),
-            nodes_in_flight: BTreeSet::new(),
+            under_way: TaskSet::new(),
         }
     }
 
@@ -188,37 +187,38 @@ impl Executor {
             let (pass, dry_run) = (pass.clone(), self.dry_run);
             match action {
                 Action::WriteClock(action) => {
-                    if self.nodes_in_flight.insert(action.node.uid.clone()) {
-                        started.push(Started::Clock(action.clone()));
-                        self.running.spawn(async move {
-                            let result = if dry_run {
-                                Ok(())
-                            } else {
-                                write_clock::write(&pass, &action).await
-                            };
-                            Completion::Clock(action, result)
-                        });
+                    let begun = Started::Clock(action.clone());
+                    let target = Target::Node(action.node.uid.clone());
+                    let work = async move {
+                        let result = if dry_run {
+                            Ok(())
+                        } else {
+                            write_clock::write(&pass, &action).await
+                        };
+                        Completion::Clock(action, result)
+                    };
+                    if self.under_way.start(target, work) {
+                        started.push(begun);
                     }
                 }
                 Action::Act(action) => {
-                    if self.pods_in_flight.insert(action.pod.uid.clone()) {
-                        started.push(Started::Pod(
-                            action.pod.uid.clone(),
-                            action.pod.resource_version.clone(),
-                        ));
-                        self.running.spawn(async move {
-                            let started = Timestamp::now();
-                            let outcome = if dry_run {
-                                Outcome::DryRun
-                            } else {
-                                act(&pass, &action).await
-                            };
-                            Completion::Pod(PodCompletion {
-                                action: *action,
-                                started,
-                                outcome,
-                            })
-                        });
+                    let begun = Started::Pod(action.pod.uid.clone(), action.pod.resource_version.clone());
+                    let target = Target::Pod(action.pod.uid.clone());
+                    let work = async move {
+                        let started = Timestamp::now();
+                        let outcome = if dry_run {
+                            Outcome::DryRun
+                        } else {
+                            act(&pass, &action).await
+                        };
+                        Completion::Pod(PodCompletion {
+                            action: *action,
+                            started,
+                            outcome,
+                        })
+                    };
+                    if self.under_way.start(target, work) {
+                        started.push(begun);
                     }
                 }
             }
@@ -228,47 +228,19 @@ impl Executor {
 
     /// Returns when something has come to its end; never while nothing is under way.
     pub async fn wait(&mut self) {
-        match self.running.join_next().await {
-            Some(joined) => self.ended.push(joined),
-            None => std::future::pending().await,
-        }
+        self.under_way.wait().await;
     }
 
     /// What has come to its end since the last call.
     pub fn completed(&mut self) -> Vec<Completion> {
-        self.ended.extend(std::iter::from_fn(|| self.running.try_join_next()));
-        std::mem::take(&mut self.ended)
-            .into_iter()
-            .filter_map(|joined| self.take(joined))
-            .collect()
+        let ended = self.under_way.take_ended();
+        ended.into_iter().filter_map(|task| task.outcome).collect()
     }
 
     /// Waits for everything under way: a request has its own time limit, so this ends.
     pub async fn finish(&mut self) -> Vec<Completion> {
-        let mut completed = self.completed();
-        while let Some(joined) = self.running.join_next().await {
-            completed.extend(self.take(joined));
-        }
-        completed
-    }
-
-    fn take(&mut self, joined: Result<Completion, JoinError>) -> Option<Completion> {
-        match joined {
-            Ok(completion) => {
-                match &completion {
-                    Completion::Clock(action, _) => self.nodes_in_flight.remove(&action.node.uid),
-                    Completion::Pod(done) => self.pods_in_flight.remove(&done.action.pod.uid),
-                };
-                Some(completion)
-            }
-            Err(error) => {
-                // Which object it was is lost with the task; none may stay marked as under way for ever.
-                tracing::error!(%error, "an action ended without a result");
-                self.pods_in_flight.clear();
-                self.nodes_in_flight.clear();
-                None
-            }
-        }
+        let ended = self.under_way.finish().await;
+        ended.into_iter().filter_map(|task| task.outcome).collect()
     }
 }
 

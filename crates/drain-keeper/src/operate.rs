@@ -40,6 +40,7 @@ pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
             tokio::select! {
                 () = wake.woken() => {}
                 () = keeper.executor.wait() => {}
+                () = keeper.reporter.wait() => {}
             }
             tokio::time::sleep_until(began + PASS_SPACING).await;
         };

@@ -68,6 +68,11 @@ impl Reporter {
         self.conditions = Conditions::default();
     }
 
+    /// Returns when a write has come to its end; never while none is under way.
+    pub async fn wait(&mut self) {
+        self.writer.wait().await;
+    }
+
     /// Waits for writes under way.
     pub async fn finish(&mut self) {
         self.writer.finish().await;

@@ -40,7 +40,7 @@ fn completed(remember: &mut Remember, action: PodAction, outcome: execute::Outco
 
 /// What is remembered of the last attempt at `p`.
 fn attempt(remember: &Remember) -> Option<&Attempt> {
-    remember.memory.attempts.get(&"p".into())
+    remember.memory.attempts.get("p")
 }
 
 fn failed() -> execute::Outcome {
@@ -228,7 +228,7 @@ fn annotated(clock: impl Into<Value>) -> Value {
 fn compared(remember: &mut Remember, world: &World) -> (Snapshot, Option<PendingWrite>) {
     let mut snapshot = world.snapshot();
     remember.compare(&mut snapshot);
-    let pending = snapshot.memory.clock_writes.get(&"n1".into()).cloned();
+    let pending = snapshot.memory.clock_writes.get("n1").cloned();
     (snapshot, pending)
 }
 
@@ -338,7 +338,7 @@ fn what_is_gone_is_forgotten(#[case] world: World, #[case] remembered: bool) {
     remember.planned(&plan);
     remember.compare(&mut world.snapshot());
     assert_eq!(attempt(&remember).is_some(), remembered);
-    assert_eq!(remember.memory.held_back.contains(&"p".into()), remembered);
+    assert_eq!(remember.memory.held_back.contains("p"), remembered);
     assert_eq!(remember.failures(&"p".into()) > 0, remembered);
 }
 
@@ -362,7 +362,7 @@ fn what_a_plan_has_seen_and_held_back_is_remembered_for_the_next() {
     let mut snapshot = world.snapshot();
     remember.compare(&mut snapshot);
     assert_eq!(snapshot.memory.held_back, ["q".into()].into());
-    assert_eq!(snapshot.memory.seen[&"n1".into()].cordoned_since, Some(minute(68)));
+    assert_eq!(snapshot.memory.seen["n1"].cordoned_since, Some(minute(68)));
     remember.planned(&world.at(1));
     assert_eq!(remember.memory.held_back, ["q".into()].into(), "until it is gone");
 }

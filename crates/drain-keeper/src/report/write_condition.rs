@@ -1,17 +1,13 @@
 //! Writes the condition into the Node's status, without the loop that plans waiting for it.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeUid;
-use nodeward_runtime::{Clients, Leadership, OperatorContext, Refusal, Wake};
+use nodeward_runtime::{Clients, Leadership, OperatorContext, Refusal, TaskSet};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::settings::Settings;
 
@@ -24,10 +20,8 @@ const AT_ONCE: usize = 4;
 pub struct ConditionWriter {
     clients: Clients,
     leadership: Leadership,
-    wake: Wake,
     dry_run: bool,
-    turns: Arc<Semaphore>,
-    running: JoinSet<(NodeUid, bool)>,
+    under_way: TaskSet<NodeUid, bool>,
 }
 
 impl ConditionWriter {
@@ -36,10 +30,8 @@ impl ConditionWriter {
         Self {
             clients: context.clients.clone(),
             leadership: context.leadership.clone(),
-            wake: context.wake.clone(),
             dry_run: context.args.dry_run,
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
-            running: JoinSet::new(),
+            under_way: TaskSet::at_once(AT_ONCE),
         }
     }
 
@@ -53,29 +45,31 @@ impl ConditionWriter {
         if self.dry_run {
             return;
         }
-        let turns = Arc::clone(&self.turns);
-        let (nodes, leadership, wake) = (
-            Api::<Node>::all(self.clients.requests.clone()),
-            self.leadership.clone(),
-            self.wake.clone(),
-        );
-        self.running.spawn(async move {
-            // The semaphore is never closed.
-            let _turn = turns.acquire().await;
-            let written = leadership.is_leading_now() && write(&nodes, &change).await;
-            wake.wake();
-            (change.uid, written)
+        let nodes = Api::<Node>::all(self.clients.requests.clone());
+        let leadership = self.leadership.clone();
+        self.under_way.start(change.uid.clone(), async move {
+            leadership.is_leading_now() && write(&nodes, &change).await
         });
+    }
+
+    /// Returns when a write has come to its end; never while none is under way.
+    pub async fn wait(&mut self) {
+        self.under_way.wait().await;
     }
 
     /// Which writes have come to their end, and whether they succeeded.
     pub fn completed(&mut self) -> Vec<(NodeUid, bool)> {
-        std::iter::from_fn(|| self.running.try_join_next()).flatten().collect()
+        let ended = self.under_way.take_ended();
+        let succeeded = |outcome: Option<bool>| outcome.unwrap_or(false);
+        ended
+            .into_iter()
+            .map(|task| (task.key, succeeded(task.outcome)))
+            .collect()
     }
 
     /// Waits for all of them.
     pub async fn finish(&mut self) {
-        while self.running.join_next().await.is_some() {}
+        self.under_way.finish().await;
     }
 }
 

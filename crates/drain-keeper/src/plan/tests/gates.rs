@@ -29,7 +29,7 @@ fn annotations(annotations: Value) -> Value {
 fn assert_left_alone(world: &World, reason: GateReason) {
     let plan = world.clone().pod(pod("p")).at(10_000);
     assert_eq!((plan.gate(), plan.acted().len(), plan.has_failed()), (reason, 0, false));
-    assert!(!plan.watch_pods.contains(&"n1".into()));
+    assert!(!plan.watch_pods.contains("n1"));
 }
 
 #[rstest]
@@ -268,7 +268,7 @@ fn disabled_strategies_are_explained_and_the_drain_fails_after_the_timeout() {
             .contains("strategies are disabled")
     );
     assert!(world.at(10_000).acted().is_empty());
-    assert!(late.watch_pods.contains(&"n1".into()));
+    assert!(late.watch_pods.contains("n1"));
 }
 
 /// A node without the annotation: nothing is done before its clock stands there.
@@ -292,7 +292,7 @@ fn a_drain_begins_with_its_clock_in_the_annotation(
         (start, from, "boot-1")
     );
     assert_eq!((plan.gate(), plan.acted().len()), (GateReason::ClockStarting, 0));
-    assert!(plan.watch_pods.contains(&"n1".into()));
+    assert!(plan.watch_pods.contains("n1"));
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
 fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
     let mut world = World::draining();
     world.memory.seen = world.at(10).seen;
-    assert!(world.memory.seen[&"n1".into()].drained);
+    assert!(world.memory.seen["n1"].drained);
     let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
     let plan = uncordoned.at(11);
     assert_eq!(plan.clock_writes(), [&ClockWrite::Remove]);
@@ -372,7 +372,7 @@ fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
             ..Seen::default()
         },
     );
-    assert!(!parked.at(12).seen[&"n1".into()].drained);
+    assert!(!parked.at(12).seen["n1"].drained);
 }
 
 #[test]

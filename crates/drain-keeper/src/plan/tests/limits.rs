@@ -25,7 +25,7 @@ fn so_many_pods_of_a_node_are_forced_at_once() {
     for held in ["p5", "p6"] {
         assert_eq!(plan.reason(held), Some(BlockerReason::LimitReached));
         assert!(plan.blocker(held).unwrap().detail.contains("forcedPerNode"));
-        assert!(plan.held_back.contains(&held.into()));
+        assert!(plan.held_back.contains(held));
     }
     assert!(!plan.has_failed());
     assert!(world.at(10_000).has_failed(), "a capped pod is not pending");

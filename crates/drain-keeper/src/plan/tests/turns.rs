@@ -312,6 +312,6 @@ fn a_pod_that_keeps_failing_lets_the_others_go_first() {
         .budget(budget("web", 0))
         .attempted("a", Outcome::Failed("denied".into()), minute(1));
     assert_eq!(world.at(68).acted(), ["a"]);
-    world.memory.attempts.get_mut(&"a".into()).unwrap().failures = 1;
+    world.memory.attempts.get_mut("a").unwrap().failures = 1;
     assert_eq!(world.at(68).acted(), ["b"]);
 }

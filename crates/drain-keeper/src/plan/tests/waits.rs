@@ -332,7 +332,7 @@ fn a_pod_that_we_evicted_has_its_grace_by_our_own_clock_too() {
     let mut world = World::draining()
         .pod(with(pod("p"), terminating(41, 1)))
         .attempted("p", Outcome::Sent, minute(1));
-    world.memory.attempts.get_mut(&"p".into()).unwrap().asked_at = Some(minute(46));
+    world.memory.attempts.get_mut("p").unwrap().asked_at = Some(minute(46));
     assert!(world.plan(minute(46)).acted().is_empty());
     assert_eq!(world.plan(minute(47)).acted(), ["p"]);
 }
