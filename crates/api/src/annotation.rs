@@ -8,3 +8,25 @@ pub const LAST_OVERRIDE: &str = "nodeward.dev/last-override";
 
 /// On a Pod (or as a label, which comes first): how a drain treats it, see [`crate::opt_out`].
 pub const DRAIN: &str = "nodeward.dev/drain";
+
+/// On a Pod, with the value [`KARPENTER_DO_NOT_DISRUPT_TRUE`]: Karpenter's way of asking that a pod finish before its node
+/// goes (<https://karpenter.sh/docs/concepts/disruption/#pod-level-controls>), see [`crate::opt_out`].
+pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// The value of [`KARPENTER_DO_NOT_DISRUPT`] that means it.
+pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
+
+/// On a PodDisruptionBudget: its owner holds all of it, for the reason that is the value. The short form of a
+/// [`crate::disruption_hold::DisruptionHold`].
+pub const HOLD: &str = "nodeward.dev/hold";
+
+/// On a PodDisruptionBudget, by drain-lock: the nodes whose drains hold units of it, for people to see. Never read for a
+/// decision.
+pub const LOCKED_BY: &str = "nodeward.dev/locked-by";
+
+/// On a Node, by drain-lock: the UID of the NodeDrain that it was cordoned for. A node without it is never uncordoned.
+pub const CORDONED_BY: &str = "nodeward.dev/cordoned-by";
+
+/// On a NodeDrain or a DisruptionHold: an administrator frees what it holds, though nothing shows that it is safe. The value
+/// says who and why, and is logged, counted and announced.
+pub const RELEASE: &str = "nodeward.dev/release";

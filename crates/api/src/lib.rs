@@ -1,14 +1,28 @@
-//! Names that other programs may depend on: labels, annotations, conditions, reasons.
+//! What other programs may depend on: kinds, labels, annotations, conditions, reasons.
 //!
 //! Everything here is part of Nodeward's contract with its users: a change is a change of API.
 
 pub mod annotation;
+pub mod budget_ref;
 pub mod condition;
+pub mod crd;
+pub mod disruption_hold;
 pub mod drain_clock;
+pub mod drain_ledger;
+pub mod finalizer;
 pub mod label;
 pub mod last_override;
+mod later_version;
+pub mod node_drain;
 pub mod opt_out;
 pub mod reason;
+mod schema;
+pub mod taint;
+
+pub use budget_ref::BudgetRef;
+pub use disruption_hold::DisruptionHold;
+pub use drain_ledger::DrainLedger;
+pub use node_drain::NodeDrain;
 
 /// Namespace that the components run in unless told otherwise.
 pub const DEFAULT_NAMESPACE: &str = "nodeward-system";

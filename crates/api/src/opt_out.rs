@@ -1,4 +1,6 @@
-//! Opt-out of drains: the pod label or annotation `nodeward.dev/drain`.
+//! Opt-out of drains: the pod label or annotation `nodeward.dev/drain`, and what other drainers read in its place.
+
+use crate::{annotation, label};
 
 /// What a pod's owner asked drains to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,13 +13,60 @@ pub enum OptOut {
     Unknown,
 }
 
+/// Where an opt-out was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OptOutSource {
+    /// The label `nodeward.dev/drain`.
+    Label,
+    /// The annotation `nodeward.dev/drain`.
+    Annotation,
+    /// The label `cluster.x-k8s.io/drain: skip`, which Cluster API honours, too.
+    ClusterApi,
+    /// The annotation `karpenter.sh/do-not-disrupt: "true"`.
+    Karpenter,
+}
+
 impl OptOut {
-    /// Reads the value of the label or annotation.
+    /// Reads the value of the label or annotation `nodeward.dev/drain`.
     pub fn parse(value: &str) -> Self {
         match value {
             "skip" => Self::Skip,
             "wait-completed" => Self::WaitCompleted,
             _ => Self::Unknown,
+        }
+    }
+
+    /// What a pod with these labels and annotations asked for, and where; `None` where it asked for nothing.
+    ///
+    /// Nodeward's own label comes first, then its annotation, then Cluster API's label, then Karpenter's annotation: what
+    /// was written for Nodeward says more precisely what is meant.
+    pub fn read<'a>(
+        label: impl Fn(&str) -> Option<&'a str>,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<(Self, OptOutSource)> {
+        if let Some(value) = label(label::DRAIN) {
+            return Some((Self::parse(value), OptOutSource::Label));
+        }
+        if let Some(value) = annotation(annotation::DRAIN) {
+            return Some((Self::parse(value), OptOutSource::Annotation));
+        }
+        if label(label::CLUSTER_API_DRAIN) == Some(label::CLUSTER_API_DRAIN_SKIP) {
+            return Some((Self::Skip, OptOutSource::ClusterApi));
+        }
+        let do_not_disrupt = annotation(annotation::KARPENTER_DO_NOT_DISRUPT);
+        (do_not_disrupt == Some(annotation::KARPENTER_DO_NOT_DISRUPT_TRUE))
+            .then_some((Self::WaitCompleted, OptOutSource::Karpenter))
+    }
+}
+
+impl OptOutSource {
+    /// The key that the opt-out was read from.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Label => label::DRAIN,
+            Self::Annotation => annotation::DRAIN,
+            Self::ClusterApi => label::CLUSTER_API_DRAIN,
+            Self::Karpenter => annotation::KARPENTER_DO_NOT_DISRUPT,
         }
     }
 }
@@ -36,5 +85,48 @@ mod tests {
     #[case("true", OptOut::Unknown)]
     fn any_other_value_is_unknown(#[case] value: &str, #[case] opt_out: OptOut) {
         assert_eq!(OptOut::parse(value), opt_out);
+    }
+
+    #[rstest]
+    #[case::nothing(&[], &[], None)]
+    #[case::label(&[("nodeward.dev/drain", "skip")], &[], Some((OptOut::Skip, OptOutSource::Label)))]
+    #[case::annotation(&[], &[("nodeward.dev/drain", "skip")], Some((OptOut::Skip, OptOutSource::Annotation)))]
+    #[case::cluster_api(&[("cluster.x-k8s.io/drain", "skip")], &[], Some((OptOut::Skip, OptOutSource::ClusterApi)))]
+    #[case::cluster_api_other(&[("cluster.x-k8s.io/drain", "wait-completed")], &[], None)]
+    #[case::cluster_api_is_a_label(&[], &[("cluster.x-k8s.io/drain", "skip")], None)]
+    #[case::karpenter(&[], &[("karpenter.sh/do-not-disrupt", "true")], Some((OptOut::WaitCompleted, OptOutSource::Karpenter)))]
+    #[case::karpenter_off(&[], &[("karpenter.sh/do-not-disrupt", "false")], None)]
+    #[case::karpenter_is_an_annotation(&[("karpenter.sh/do-not-disrupt", "true")], &[], None)]
+    #[case::own_label_before_all(
+        &[("nodeward.dev/drain", "wait-completed"), ("cluster.x-k8s.io/drain", "skip")],
+        &[("nodeward.dev/drain", "skip")],
+        Some((OptOut::WaitCompleted, OptOutSource::Label))
+    )]
+    #[case::own_annotation_before_others(
+        &[("cluster.x-k8s.io/drain", "skip")],
+        &[("nodeward.dev/drain", "wait-completed")],
+        Some((OptOut::WaitCompleted, OptOutSource::Annotation))
+    )]
+    #[case::skip_before_wait(
+        &[("cluster.x-k8s.io/drain", "skip")],
+        &[("karpenter.sh/do-not-disrupt", "true")],
+        Some((OptOut::Skip, OptOutSource::ClusterApi))
+    )]
+    // A label of our own that is not understood does not let others through.
+    #[case::unknown_stays_unknown(
+        &[("nodeward.dev/drain", "never"), ("cluster.x-k8s.io/drain", "skip")],
+        &[],
+        Some((OptOut::Unknown, OptOutSource::Label))
+    )]
+    fn what_was_written_for_nodeward_comes_before_what_was_written_for_others(
+        #[case] labels: &[(&str, &'static str)],
+        #[case] annotations: &[(&str, &'static str)],
+        #[case] expected: Option<(OptOut, OptOutSource)>,
+    ) {
+        let among = |entries: &[(&str, &'static str)], key: &str| {
+            entries.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+        };
+        let read = OptOut::read(|key| among(labels, key), |key| among(annotations, key));
+        assert_eq!(read, expected);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 macro_rules! reasons {
     ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $variant:ident => $text:literal,)+ }) => {
@@ -132,6 +132,129 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Why a drain waits, why a pod is treated as it is, and what became of both, in drain-lock.
+    LockReason {
+        // Why a pod needs units of its budgets.
+        /// Its owner asked for it to stay on the node.
+        OptedOut => "asked to stay on the node through its reboot",
+        /// It has a volume that no other node can give it.
+        LocalVolume => "has a volume that exists on this node only",
+        /// Its selectors, affinity or tolerations fit this node alone.
+        Pinned => "fits no other node",
+        /// Other nodes would fit it, and have no room for it.
+        NoRoom => "finds no room on another node",
+        /// A replacement of it has found no node.
+        Unschedulable => "has a replacement that finds no node",
+
+        // Why a drain waits, or an eviction is refused.
+        /// Older drains come first, or its turn has just begun.
+        Queued => "waits for its turn",
+        /// What becomes of its pods has not been worked out yet.
+        NotPlanned => "is not planned yet",
+        /// Another drain holds the units.
+        WaitsForUnits => "waits for units of a budget that another drain holds",
+        /// An older drain waits for the units.
+        Reserved => "waits for units of a budget that are kept for an older drain",
+        /// Pods of the budget are not healthy.
+        BudgetUnhealthy => "waits for a budget whose pods are not healthy",
+        /// An owner holds the budget.
+        OwnerHold => "waits for a budget that its owner holds",
+        /// The disruption controller has yet to see the newest change.
+        StatusBehind => "waits for a budget whose status is behind",
+        /// The claim was granted, and its budgets are being read once more.
+        AwaitsConfirmation => "waits until its budgets have been read once more",
+        /// It asked to be waited for.
+        WaitCompleted => "asked to finish before the drain (wait-completed)",
+        /// Its pods are on their way out.
+        AwaitingPods => "waits for pods on their way out",
+        /// Its units return when its pods are ready again.
+        AwaitingReady => "waits for pods to be ready again",
+        /// Another program has the node's medik8s lease.
+        LeaseHeldByOther => "waits for the node's lease, which another program holds",
+
+        // What a person has to see to.
+        /// The budget allows no disruption, whatever its pods do.
+        MisconfiguredPDB => "is covered by a budget that can never allow a disruption",
+        /// Several budgets select it.
+        SeveralPDBs => "is selected by several budgets, which the eviction API refuses",
+        /// The node's pods need more of a budget than it can ever give.
+        NeedExceedsBudget => "needs more units of a budget than that can ever give",
+        /// It stays, and its tolerations end before the node is back.
+        TolerationTooShort => "stays, but tolerates the outage of its node for too short a time",
+        /// Its opt-out has a value that Nodeward does not know.
+        UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
+        /// Another drainer evicts it though it asked to stay.
+        OptOutNotHonoured => "asked to stay, and another drainer evicts it",
+        /// The node does not exist, or not any more.
+        NodeGone => "does not exist",
+        /// The node of that name has another UID.
+        NodeReplaced => "is another one than the drain was asked for",
+        /// The NodeDrain cannot be followed as it is written.
+        InvalidDrain => "has a NodeDrain that cannot be followed",
+        /// The ledger cannot be read, or is not there.
+        LedgerUnavailable => "waits for the ledger, which cannot be read",
+        /// The DisruptionHold names a budget that is not there.
+        NoSuchBudget => "names a budget that does not exist",
+
+        // What became of a drain.
+        /// The node was cordoned for it.
+        Cordoned => "was cordoned",
+        /// All of its units were granted.
+        Granted => "was granted all units that it needs",
+        /// A unit was gone when its budgets were read once more.
+        GrantLost => "lost its grant before it used it",
+        /// A deadline passed: it gave back what it could, and queues again.
+        Requeued => "gave back its units and queues again",
+        /// A deadline passed: what the fallback says was done.
+        Fallback => "went on without its units, as its fallback says",
+        /// A deadline passed.
+        DeadlinePassed => "has passed a deadline",
+        /// Its drainer vanished while pods are down.
+        Suspect => "has pods down, and nobody who drains it",
+        /// An administrator freed what it held.
+        AdminRelease => "was released by an administrator",
+        /// Another program took the node's medik8s lease.
+        LeaseLost => "lost the node's lease to another program",
+        /// No pod has to leave the node any more.
+        Drained => "is drained",
+        /// The node was uncordoned.
+        Uncordoned => "was uncordoned",
+        /// It holds nothing any more.
+        Released => "holds nothing any more",
+        /// It was taken back before it was done.
+        Cancelled => "was cancelled",
+        /// It was given up.
+        GivenUp => "was given up",
+
+        // What became of a pod.
+        /// It was evicted.
+        PodEvicted => "was evicted for the drain",
+        /// It was deleted around its budget.
+        PodDeleted => "was deleted around its budget, as the fallback says",
+        /// It stays on the node.
+        Retained => "stays on the node",
+        /// The last attempt to evict it failed; it is tried again after a delay.
+        EvictionFailed => "could not be evicted and is tried again",
+
+        /// A reason of a later version.
+        Other => "is as it is for a reason that this version does not know",
+    }
+}
+
+impl LockReason {
+    /// The reason of that spelling; [`Self::Other`] for one that a later version gave.
+    pub fn parse(text: &str) -> Self {
+        let known = Self::ALL.iter().find(|reason| reason.as_str() == text);
+        known.copied().unwrap_or(Self::Other)
+    }
+
+    /// Reads a reason in a status, see [`Self::parse`].
+    pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::parse(&String::deserialize(deserializer)?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -146,7 +269,7 @@ mod tests {
                 [$($name::ALL.iter().map(|r| (r.as_str(), r.explanation(), r.to_string())).collect::<Vec<_>>()),+].concat()
             };
         }
-        let reasons = all!(BlockerReason, GateReason, ActReason, DrainReason);
+        let reasons = all!(BlockerReason, GateReason, ActReason, DrainReason, LockReason);
         for (text, explanation, shown) in &reasons {
             assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
             assert!(
@@ -160,7 +283,26 @@ mod tests {
             assert_eq!(shown, text);
         }
         let spellings: BTreeSet<_> = reasons.iter().map(|(text, ..)| text).collect();
-        assert_eq!(spellings.len(), reasons.len());
+        assert_eq!(spellings.len(), reasons.len() - SHARED.len());
+        for shared in SHARED {
+            assert_eq!(
+                reasons.iter().filter(|(text, ..)| *text == shared).count(),
+                2,
+                "{shared}"
+            );
+        }
+    }
+
+    /// What drain-keeper and drain-lock both say of a pod or a budget.
+    const SHARED: [&str; 3] = ["MisconfiguredPDB", "OptedOut", "UnknownOptOut"];
+
+    #[test]
+    fn a_reason_of_a_later_version_is_read_as_another_one() {
+        for reason in LockReason::ALL {
+            assert_eq!(LockReason::parse(reason.as_str()), *reason);
+        }
+        assert_eq!(LockReason::parse("TheMoonIsFull"), LockReason::Other);
+        assert_eq!(LockReason::parse(""), LockReason::Other);
     }
 
     #[test]

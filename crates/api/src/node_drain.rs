@@ -1,0 +1,421 @@
+//! `NodeDrain`: the wish that a node be drained, and how far that has come.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::budget_ref::BudgetRef;
+use crate::later_version::known_or_absent;
+use crate::reason::LockReason;
+use crate::schema::{self, kind_schema};
+
+/// What is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "nodeward.dev",
+    version = "v1alpha1",
+    kind = "NodeDrain",
+    plural = "nodedrains",
+    shortname = "nd",
+    category = "nodeward",
+    status = "NodeDrainStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    schema = "manual",
+    crates(kube_core = "::kube_core"),
+    doc = "Asks that a node be drained, and tells how far that has come. It is named after its node.",
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Where the drain stands"
+    ),
+    printcolumn(
+        name = "Ticket",
+        type_ = "integer",
+        json_path = ".status.ticket",
+        description = "Its place in the queue: the lowest is the oldest"
+    ),
+    printcolumn(
+        name = "Held",
+        type_ = "integer",
+        json_path = ".status.heldUnits",
+        description = "Units of budgets that it holds"
+    ),
+    printcolumn(
+        name = "Blocked by",
+        type_ = "string",
+        json_path = ".status.blockedBy[0].reason",
+        description = "The first thing that it waits for"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Requester",
+        type_ = "string",
+        json_path = ".spec.requesters[0].name",
+        description = "Who asked for it",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Budget",
+        type_ = "string",
+        json_path = ".status.blockedBy[0].pdb",
+        description = "The budget that it waits for",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Held by",
+        type_ = "string",
+        json_path = ".status.blockedBy[0].node",
+        description = "The node that has that budget",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        description = "Where the drain stands, for a person",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(oldSelf.nodeUID) || (has(self.nodeUID) && self.nodeUID == oldSelf.nodeUID)",
+    "message": "nodeUID cannot be changed once it is set: delete the NodeDrain and make another"
+}]))]
+pub struct NodeDrainSpec {
+    /// Name of the node to drain: the same as the NodeDrain's own name. It cannot be changed.
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = [{
+        "rule": "self == oldSelf", "message": "nodeName cannot be changed: delete the NodeDrain and make another"
+    }]))]
+    pub node_name: String,
+    /// UID of the node to drain, so that a node which is deleted and comes again under its name is not drained by mistake.
+    /// drain-lock fills it in. It cannot be changed once it is set.
+    #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub node_uid: Option<String>,
+    /// Who asked for the drain. It goes on until the last of them has released it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub requesters: Vec<Requester>,
+    /// What the drain is for, for people to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub purpose: Option<String>,
+    /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted.
+    #[serde(default)]
+    pub evict: Evictor,
+    /// How long each part of the drain may take.
+    #[serde(default, skip_serializing_if = "Deadlines::is_default")]
+    pub deadlines: Deadlines,
+    /// What happens when a deadline passes.
+    #[serde(default)]
+    pub fallback: Fallback,
+    /// Plan only: nothing is cordoned, claimed or evicted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+kind_schema! {
+    NodeDrain { "spec": NodeDrainSpec, "status": Option<NodeDrainStatus> }
+    "Asks that a node be drained, and tells how far that has come. It is named after its node.",
+    "self.metadata.name == self.spec.nodeName" => "a NodeDrain is named after its node: metadata.name and spec.nodeName must be the same",
+}
+
+/// Somebody who asked for a drain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Requester {
+    /// Who: `kubectl-nodeward:alice`, `eviction:system:serviceaccount:ns:name`, `fleetlock:group`.
+    #[schemars(length(min = 1, max = 512))]
+    pub name: String,
+    /// When they first asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub since: Option<Timestamp>,
+}
+
+/// Who evicts the pods of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Evictor {
+    /// drain-lock evicts them.
+    #[default]
+    Nodeward,
+    /// The requester evicts them, and is refused until the claim is granted. Also what a value of a later version is read
+    /// as: nothing is then evicted that was not asked for.
+    #[serde(other)]
+    Requester,
+}
+
+/// How long each part of a drain may take: durations such as `90s`, `15m`, `1h30m`. An absent one is the configuration's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Deadlines {
+    /// From its turn in the queue to the grant of its claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_duration")]
+    pub queue: Option<String>,
+    /// From the grant to the node being drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_duration")]
+    pub drain: Option<String>,
+    /// From the node being drained to the last unit's return: the reboot and what follows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_duration")]
+    pub recover: Option<String>,
+}
+
+impl Deadlines {
+    /// Whether all are the configuration's.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What happens when a deadline passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Fallback {
+    /// Units of pods that still run are given back, and the drain queues again with its ticket.
+    #[default]
+    ReleaseAndRequeue,
+    /// Its pods are evicted without units, as any drain would: each as its budget allows.
+    EvictAnyway,
+    /// Its pods are deleted around their budgets.
+    Delete,
+    /// It goes on waiting. Also what a value of a later version is read as: waiting harms nothing.
+    #[serde(other)]
+    Wait,
+}
+
+/// How far a drain has come: written by drain-lock for people and other programs, and never read by it for a decision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDrainStatus {
+    /// The `metadata.generation` that this status was written for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+    /// Where the drain stands.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_or_absent"
+    )]
+    pub phase: Option<Phase>,
+    /// Its place in the queue: the lowest is the oldest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ticket: Option<i64>,
+    /// Units of budgets that it holds: the sum over `holds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub held_units: Option<i32>,
+    /// The budgets that it holds units of. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<HeldBudget>,
+    /// What it waits for, the most telling first. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<BlockedBy>,
+    /// What becomes of each pod of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<DrainPlan>,
+    /// How many pods have gone, and how many have not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodCounts>,
+    /// When the drain began: the node was cordoned, or found cordoned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub started_at: Option<Timestamp>,
+    /// When its claim was granted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub granted_at: Option<Timestamp>,
+    /// When no pod had to leave the node any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub drained_at: Option<Timestamp>,
+    /// Until when the present phase lasts at most; the fallback comes after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub deadline: Option<Timestamp>,
+    /// Where the drain stands, for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Planned, Granted, BudgetBlocked, MisconfiguredPDB, Drained, LeaseLost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where a drain stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// It waits for its claim; pods that need none may leave already.
+    Queued,
+    /// Its claim is granted, and is being confirmed.
+    Granted,
+    /// Its pods are leaving.
+    Draining,
+    /// No pod has to leave the node any more: it may go down.
+    Drained,
+    /// The node is back, and its units return as its pods do.
+    Recovering,
+    /// Nothing is held any more.
+    Released,
+    /// Its drainer vanished while pods are down: what it holds is freed by what is seen, or by an administrator.
+    Suspect,
+    /// It was given up.
+    Failed,
+}
+
+impl Phase {
+    /// Every phase, in the order that a drain passes them.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Granted,
+        Self::Draining,
+        Self::Drained,
+        Self::Recovering,
+        Self::Released,
+        Self::Suspect,
+        Self::Failed,
+    ];
+
+    /// Its spelling in the status, in metrics and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Granted => "Granted",
+            Self::Draining => "Draining",
+            Self::Drained => "Drained",
+            Self::Recovering => "Recovering",
+            Self::Released => "Released",
+            Self::Suspect => "Suspect",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Units of one budget that a drain holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldBudget {
+    /// The budget.
+    pub pdb: BudgetRef,
+    /// How many of its units: one a pod.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub units: i32,
+    /// The pods, as `namespace/name`. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
+}
+
+/// Something that a drain waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockedBy {
+    /// What it is, in one word.
+    #[serde(deserialize_with = "LockReason::lenient")]
+    #[schemars(with = "String")]
+    pub reason: LockReason,
+    /// The budget, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pdb: Option<String>,
+    /// The pod, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The node whose drain has the budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What it is, for a person.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// What becomes of each pod of a node. Each list has at most 100 entries; `omitted` counts the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainPlan {
+    /// Pods that are gone until the node is back, or must not be counted on: each needs a unit of its budgets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<PlannedPod>,
+    /// How many pods find room elsewhere: evicted as their budgets allow, without a unit.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub movable: i32,
+    /// Pods that the drain waits for until they finish.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<PlannedPod>,
+    /// Pods that stay on the node through its reboot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<PlannedPod>,
+    /// How many pods no drain concerns: DaemonSets' pods, mirror pods, finished pods.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub ignored: i32,
+    /// What keeps the plan from being carried out, and needs a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<BlockedBy>,
+    /// How many entries the lists above left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub omitted: i32,
+}
+
+/// How many entries a list in a status has at most.
+pub const LISTED_AT_MOST: usize = 100;
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+/// A pod in a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedPod {
+    /// The pod, as `namespace/name`.
+    pub pod: String,
+    /// The budgets that select it, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pdbs: Vec<String>,
+    /// Why it is treated so, in one word.
+    #[serde(deserialize_with = "LockReason::lenient")]
+    #[schemars(with = "String")]
+    pub reason: LockReason,
+    /// Why it is treated so, for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How many pods of the node have gone, and how many have not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCounts {
+    /// All that the drain concerns.
+    #[schemars(range(min = 0))]
+    pub total: i32,
+    /// Gone from the node.
+    #[schemars(range(min = 0))]
+    pub gone: i32,
+    /// Evicted, and terminating.
+    #[schemars(range(min = 0))]
+    pub evicting: i32,
+    /// Staying through the reboot.
+    #[schemars(range(min = 0))]
+    pub retained: i32,
+    /// Not evicted yet, or waited for until they finish.
+    #[schemars(range(min = 0))]
+    pub waiting: i32,
+}

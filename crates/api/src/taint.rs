@@ -1,0 +1,8 @@
+//! Taints that Nodeward puts on nodes.
+
+/// The node waits for its turn to drain: with the effect [`QUEUED_EFFECT`] replacements of evicted pods avoid it, and go
+/// there all the same where nothing else has room.
+pub const QUEUED: &str = "nodeward.dev/queued";
+
+/// The effect of [`QUEUED`].
+pub const QUEUED_EFFECT: &str = "PreferNoSchedule";
