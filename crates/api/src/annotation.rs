@@ -30,3 +30,10 @@ pub const CORDONED_BY: &str = "nodeward.dev/cordoned-by";
 /// On a NodeDrain or a DisruptionHold: an administrator frees what it holds, though nothing shows that it is safe. The value
 /// says who and why, and is logged, counted and announced.
 pub const RELEASE: &str = "nodeward.dev/release";
+
+/// On the Eviction of a held pod, by drain-lock alone: the grant that it rests on, `<ticket>/<grant>`. The webhook refuses one
+/// that is no longer in force, and one that anybody else sends.
+pub const TICKET: &str = "nodeward.dev/ticket";
+
+/// On a NodeDrain, by drain-lock's webhook: when its requester last evicted a pod (RFC 3339), to a minute.
+pub const LAST_EVICTION: &str = "nodeward.dev/last-eviction";

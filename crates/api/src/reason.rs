@@ -156,12 +156,18 @@ reasons! {
         WaitsForUnits => "waits for units of a budget that another drain holds",
         /// An older drain waits for the units.
         Reserved => "waits for units of a budget that are kept for an older drain",
+        /// Another drain holds the units, with pods that are down, and waits in turn for units that this one holds.
+        WaitsInCircle => "waits for units of a drain that waits for it, until one of the two nodes is uncordoned",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",
         /// An owner holds the budget.
         OwnerHold => "waits for a budget that its owner holds",
         /// The disruption controller has yet to see the newest change.
         StatusBehind => "waits for a budget whose status is behind",
+        /// The grant that an eviction of ours names is over.
+        StaleTicket => "rests on a grant that is no longer in force",
+        /// Somebody else's eviction names a grant of ours.
+        ForgedTicket => "carries a ticket that is drain-lock's alone to use",
         /// The claim was granted, and its budgets are being read once more.
         AwaitsConfirmation => "waits until its budgets have been read once more",
         /// It asked to be waited for.
