@@ -93,6 +93,9 @@ pub struct Claim {
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign_cordon: bool,
+    /// The node may go down at any moment: the pods that stay on it count as down from now on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
     /// The units that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Units>,

@@ -14,6 +14,7 @@ pub mod deadline;
 pub mod duration;
 pub mod hold;
 pub mod id;
+pub mod ledger;
 pub mod node;
 pub mod pattern;
 pub mod pod;

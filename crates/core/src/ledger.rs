@@ -1,0 +1,167 @@
+//! The ledger of claims on disruption budgets: who waits, who holds which units, and who may go next.
+//!
+//! One object holds all of it, so a grant of every unit that a node needs is one write with a resourceVersion. What is
+//! here is the pure state machine: the functions change a copy, and the caller writes it back, or reads again when
+//! somebody else was faster. The rules:
+//!
+//! - **All or nothing.** A claim gets every unit that its node's held pods need in one grant, or none.
+//! - **A claim never grows while it holds.** A new need returns the units of running pods and queues the whole need
+//!   again ([`Ledger::set_needs`]).
+//! - **First come, first served, with few reservations.** Only the first claim in the queue that waits for units which
+//!   other claims hold, and which will come back, reserves; only what it needs; all others go ahead wherever there are
+//!   units ([`Ledger::reserver`]).
+//! - **Units whose pods are down come back by observation alone** ([`Ledger::return_pods`]), or by an audited override.
+//! - **An eviction belongs to a grant** ([`Ledger::may_evict`]): a drainer that was paused acts on nothing but the grant
+//!   that is in force.
+
+mod facts;
+mod give_back;
+mod grant;
+mod needs;
+mod obstacle;
+mod queue;
+mod units;
+
+use jiff::Timestamp;
+use nodeward_api::drain_ledger::{Claim, ClaimState, DrainLedgerSpec};
+use serde::{Deserialize, Serialize};
+
+pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
+pub use give_back::{Released, TimedOut};
+pub use grant::Lost;
+pub use needs::NeedChange;
+pub use obstacle::Obstacle;
+
+/// The ledger, as it is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ledger(pub DrainLedgerSpec);
+
+/// Which grant of which claim an eviction rests on. Tickets are never given twice, and a claim's grants are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fence {
+    /// The claim's ticket.
+    pub ticket: i64,
+    /// The number of its grant.
+    pub grant: i64,
+}
+
+impl Fence {
+    /// The claim's present grant, or its last.
+    pub fn of(claim: &Claim) -> Self {
+        Self {
+            ticket: claim.ticket,
+            grant: claim.grant,
+        }
+    }
+}
+
+impl Ledger {
+    /// The claims, in the order of their tickets.
+    pub fn claims(&self) -> &[Claim] {
+        &self.0.claims
+    }
+
+    /// The claim of a node.
+    pub fn claim(&self, node_uid: &str) -> Option<&Claim> {
+        self.0.claims.iter().find(|claim| claim.node_uid == node_uid)
+    }
+
+    fn claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
+        self.0.claims.iter_mut().find(|claim| claim.node_uid == node_uid)
+    }
+
+    /// Puts a node into the queue and answers with its ticket; for a node that is in it, nothing changes but who
+    /// cordoned it.
+    ///
+    /// Grants are counted from the milliseconds of `now`, so that a ledger which was deleted and made again repeats no
+    /// [`Fence`].
+    pub fn enqueue(&mut self, node: &str, node_uid: &str, foreign_cordon: bool, now: Timestamp) -> i64 {
+        if let Some(claim) = self.claim_mut(node_uid) {
+            claim.foreign_cordon = foreign_cordon;
+            return claim.ticket;
+        }
+        let ticket = self.next_ticket();
+        self.0.claims.push(Claim {
+            ticket,
+            node: node.to_owned(),
+            node_uid: node_uid.to_owned(),
+            state: ClaimState::Waiting,
+            since: now,
+            queued_at: now,
+            grant: now.as_millisecond(),
+            boot_id: String::new(),
+            foreign_cordon,
+            drained: false,
+            needs: Vec::new(),
+            holds: Vec::new(),
+        });
+        ticket
+    }
+
+    fn next_ticket(&mut self) -> i64 {
+        let last = self.0.claims.iter().map(|claim| claim.ticket).max().unwrap_or_default();
+        let ticket = self.0.next_ticket.max(last + 1).max(1);
+        self.0.next_ticket = ticket + 1;
+        ticket
+    }
+
+    /// Units of a budget that no claim has: `min(disruptionsAllowed, healthy − desiredHealthy)`, less the healthy pods
+    /// that claims hold, by whichever budget. Negative when something else took what was granted.
+    ///
+    /// Both bounds are needed: an accepted eviction lowers `disruptionsAllowed` at once and the healthy pods only later,
+    /// and a pod that stopped being ready lowers the healthy pods at once and `disruptionsAllowed` only later.
+    pub fn free(&self, budget: &BudgetFacts) -> i32 {
+        let granted = budget.healthy.iter().filter(|pod| self.is_held(pod.as_str())).count();
+        budget.unbroken() - units::count(granted)
+    }
+
+    /// Whether any claim holds a unit for this pod.
+    pub fn is_held(&self, pod_uid: &str) -> bool {
+        self.0
+            .claims
+            .iter()
+            .any(|claim| units::holds_pod(&claim.holds, pod_uid))
+    }
+
+    /// Whether this grant is in force and has a unit for the pod: what an eviction of a held pod, and a reboot over a
+    /// retained one, must ask.
+    pub fn may_evict(&self, node_uid: &str, fence: Fence, pod_uid: &str) -> bool {
+        self.claim(node_uid).is_some_and(|claim| {
+            claim.state == ClaimState::Confirmed && Fence::of(claim) == fence && units::holds_pod(&claim.holds, pod_uid)
+        })
+    }
+
+    /// Notes that the node may go down at any moment: to be written before anybody is told that it is drained. From then
+    /// on its retained pods count as down, so that no unit of theirs can be returned by a write. Answers whether the
+    /// grant is in force; if not, nobody may be told.
+    pub fn drained(&mut self, node_uid: &str, fence: Fence) -> bool {
+        let claim = self
+            .claim_mut(node_uid)
+            .filter(|claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence);
+        match claim {
+            Some(claim) => {
+                claim.drained = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether the claim of the node is confirmed and has a unit for the pod: what an eviction by somebody else, from a
+    /// node that drains, must ask.
+    pub fn admits_requester(&self, node_uid: &str, pod_uid: &str) -> bool {
+        self.claim(node_uid)
+            .is_some_and(|claim| claim.state == ClaimState::Confirmed && units::holds_pod(&claim.holds, pod_uid))
+    }
+
+    /// Whether the claim waits for nothing but its own pods: its drain ended or was given up while pods were down.
+    pub fn comes_back(claim: &Claim) -> bool {
+        claim.state == ClaimState::Waiting && claim.needs.is_empty() && !claim.holds.is_empty()
+    }
+
+    /// Whether the claim is in the queue with a need of its own.
+    fn asks(claim: &Claim) -> bool {
+        claim.state == ClaimState::Waiting && !claim.needs.is_empty()
+    }
+}

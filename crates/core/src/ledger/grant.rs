@@ -1,0 +1,209 @@
+//! What a claim is granted, and what keeps it from being granted.
+
+use jiff::Timestamp;
+use nodeward_api::drain_ledger::{ClaimState, HeldPod};
+use nodeward_api::reason::LockReason;
+
+use super::needs::Turn;
+use super::queue::Queue;
+use super::{BudgetFacts, Facts, Ledger, Obstacle, units};
+use crate::id::NodeName;
+
+/// Why a grant does not stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lost {
+    /// There is no such grant: the claim is gone, waits, is suspect, or has another grant.
+    NotGranted,
+    /// A unit was taken between the grant and now. The units of running pods are returned, and the claim waits under its
+    /// ticket.
+    Returned {
+        /// What is missing.
+        obstacles: Vec<Obstacle>,
+        /// Units that stay with the claim, for their pods are down.
+        kept: usize,
+    },
+}
+
+impl Ledger {
+    /// What stands in the way of a grant; nothing for a claim that has one.
+    pub fn obstacles(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
+        let Some(claim) = self.claim(node_uid) else {
+            return vec![Obstacle::of_claim(LockReason::NotPlanned, None)];
+        };
+        let own = |reason| vec![Obstacle::of_claim(reason, Some(claim.node.as_str().into()))];
+        match claim.state {
+            ClaimState::Granted | ClaimState::Confirmed => Vec::new(),
+            ClaimState::Suspect => own(LockReason::Suspect),
+            ClaimState::Waiting if Self::comes_back(claim) => own(LockReason::AwaitingReady),
+            ClaimState::Waiting => Queue::new(self, facts).obstacles(claim),
+        }
+    }
+
+    /// Grants all that the claim needs, or nothing. Answers with the number of the grant; for a claim that has one, with
+    /// that.
+    pub fn try_grant(
+        &mut self,
+        node_uid: &str,
+        boot_id: &str,
+        facts: &Facts,
+        now: Timestamp,
+    ) -> Result<i64, Vec<Obstacle>> {
+        let obstacles = self.obstacles(node_uid, facts);
+        if !obstacles.is_empty() {
+            return Err(obstacles);
+        }
+        self.take_all(node_uid, boot_id, facts, now)
+            .ok_or_else(|| self.obstacles(node_uid, facts))
+    }
+
+    /// Gives the claim all that it needs, whatever the budgets say: the fallback of a drain that its policy lets go on
+    /// without. The units are recorded, so that nobody else counts on these pods. `None` for a node without a claim, and
+    /// for a suspect one.
+    pub fn grant_by_fallback(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
+        let grant = self.take_all(node_uid, boot_id, facts, now)?;
+        let claim = self.claim_mut(node_uid)?;
+        claim.state = ClaimState::Confirmed;
+        Some(grant)
+    }
+
+    fn take_all(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
+        let claim = self.claim_mut(node_uid)?;
+        match claim.state {
+            ClaimState::Granted | ClaimState::Confirmed => return Some(claim.grant),
+            ClaimState::Suspect => return None,
+            ClaimState::Waiting => {}
+        }
+        let mut holds = std::mem::take(&mut claim.holds);
+        claim.drained &= !holds.is_empty();
+        for mut need in units::missing(&claim.needs, &holds) {
+            let healthy = facts.get(&units::key(&need.pdb)).map_or(0, |b| b.healthy.len());
+            need.healthy_at_grant = units::count(healthy);
+            units::add(&mut holds, &need);
+        }
+        claim.holds = units::normal(holds);
+        claim.state = ClaimState::Granted;
+        claim.since = now;
+        claim.grant += 1;
+        boot_id.clone_into(&mut claim.boot_id);
+        Some(claim.grant)
+    }
+
+    /// Makes sure of a grant by what was read after it: only then may the first pod be evicted, or the node be rebooted.
+    /// If a unit is gone, all that can be returned is.
+    pub fn confirm(
+        &mut self,
+        node_uid: &str,
+        grant: i64,
+        facts: &Facts,
+        is_down: &dyn Fn(&HeldPod) -> bool,
+        now: Timestamp,
+    ) -> Result<(), Lost> {
+        let claim = self.claim(node_uid).filter(|claim| claim.grant == grant);
+        match claim.map(|claim| claim.state) {
+            Some(ClaimState::Confirmed) => return Ok(()),
+            Some(ClaimState::Granted) => {}
+            Some(ClaimState::Waiting | ClaimState::Suspect) | None => return Err(Lost::NotGranted),
+        }
+        let obstacles = self.broken(node_uid, facts);
+        let Some(claim) = self.claim_mut(node_uid) else {
+            return Err(Lost::NotGranted);
+        };
+        if obstacles.is_empty() {
+            claim.state = ClaimState::Confirmed;
+            claim.since = now;
+            return Ok(());
+        }
+        let kept = claim.requeue(is_down, now);
+        Err(Lost::Returned { obstacles, kept })
+    }
+
+    /// The budgets of a grant that no longer have room for it.
+    fn broken(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
+        let Some(claim) = self.claim(node_uid) else {
+            return Vec::new();
+        };
+        let held = claim.holds.iter().filter_map(|held| {
+            let key = units::key(&held.pdb);
+            let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
+            let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
+            let reason = match budget {
+                None => LockReason::NotPlanned,
+                Some(b) if !b.current => LockReason::StatusBehind,
+                Some(b) if self.free(b) < 0 => LockReason::BudgetUnhealthy,
+                Some(_) if free < 0 => LockReason::OwnerHold,
+                Some(_) => return None,
+            };
+            Some(Obstacle {
+                reason,
+                pdb: Some(key),
+                pod: None,
+                holder: None,
+                needed: units::count(held.pods.len()),
+                free,
+            })
+        });
+        held.collect()
+    }
+
+    /// The ticket of the claim that reserves: the first in the queue that waits for units which other claims hold and
+    /// which will come back.
+    pub fn reserver(&self, facts: &Facts) -> Option<i64> {
+        Queue::new(self, facts).reserver()
+    }
+
+    /// The node of a claim that holds units of pods that are down, waits for another such claim, and is waited for by it,
+    /// and whose cordon is ours: the youngest. [`Ledger::time_out`] is to be called for it at once, for no time would
+    /// end that wait. Of claims under a foreign cordon nobody can give way but whoever cordoned; they are told
+    /// (`WaitsInCircle`), and reserve nothing.
+    pub fn gives_way(&self, facts: &Facts) -> Option<&str> {
+        Queue::new(self, facts).gives_way().map(|claim| claim.node_uid.as_str())
+    }
+
+    /// Whether an eviction outside any claim may go: a unit is free after grants, owners' holds and what the queue is to
+    /// have.
+    pub fn admits_foreign(&self, budget: &BudgetFacts, facts: &Facts) -> Result<(), Obstacle> {
+        self.admits_movable(budget)?;
+        let left = budget.without_owner(self.free(budget));
+        match Queue::new(self, facts).reserved_of(&budget.key) {
+            Some((reserved, node)) if left <= reserved => {
+                Err(self.refusal(budget, LockReason::Reserved, Some(node), left - reserved))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the eviction of a movable pod of a draining node may go: a unit is free after grants and owners' holds.
+    /// Reservations do not stand against it: the claim that reserves may be waiting for that very drain.
+    pub fn admits_movable(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
+        let free = self.free(budget);
+        let left = budget.without_owner(free);
+        if left >= 1 {
+            return Ok(());
+        }
+        if free >= 1 {
+            return Err(self.refusal(budget, LockReason::OwnerHold, None, left));
+        }
+        let holder = self.claims().iter().find(|claim| {
+            let of_budget = claim.holds.iter().filter(|u| units::is_of(&u.pdb, &budget.key));
+            of_budget.flat_map(|u| &u.pods).next().is_some()
+        });
+        let reason = if holder.is_some() {
+            LockReason::WaitsForUnits
+        } else {
+            LockReason::BudgetUnhealthy
+        };
+        Err(self.refusal(budget, reason, holder.map(|claim| claim.node.as_str().into()), free))
+    }
+
+    #[allow(clippy::unused_self, reason = "reads as the ledger's refusal")]
+    fn refusal(&self, budget: &BudgetFacts, reason: LockReason, holder: Option<NodeName>, free: i32) -> Obstacle {
+        Obstacle {
+            reason,
+            pdb: Some(budget.key.clone()),
+            pod: None,
+            holder,
+            needed: 1,
+            free,
+        }
+    }
+}

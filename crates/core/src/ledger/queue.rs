@@ -1,0 +1,285 @@
+//! The order of the queue, and who reserves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
+use nodeward_api::reason::LockReason;
+
+use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
+use crate::id::{BudgetKey, NodeName, PodKey};
+
+/// Units that claims ahead in the queue are to have, by budget, and the node of the first of them.
+type Reserved = BTreeMap<BudgetKey, (i32, NodeName)>;
+
+/// Whose units come back without anybody's help, by ticket.
+type Returning = BTreeSet<i64>;
+
+/// The queue at one moment.
+pub(super) struct Queue<'a, 'f> {
+    ledger: &'a Ledger,
+    facts: &'f Facts,
+    returning: Returning,
+}
+
+impl<'a, 'f> Queue<'a, 'f> {
+    pub(super) fn new(ledger: &'a Ledger, facts: &'f Facts) -> Self {
+        let mut queue = Self {
+            ledger,
+            facts,
+            returning: Returning::new(),
+        };
+        queue.returning = queue.returning();
+        queue
+    }
+
+    /// The claims that ask, in the order in which they are served: by ticket, but a claim that holds units of pods that
+    /// are down, and asks again, goes ahead of every claim that needs units of those budgets.
+    fn order(&self) -> Vec<&'a Claim> {
+        let asking: Vec<&Claim> = self
+            .ledger
+            .claims()
+            .iter()
+            .filter(|claim| Ledger::asks(claim))
+            .collect();
+        let mut order = Vec::with_capacity(asking.len());
+        let mut seen = BTreeSet::new();
+        for claim in &asking {
+            serve(claim, &asking, &mut seen, &mut order);
+        }
+        order
+    }
+
+    /// The claims whose units come back without a step that can be refused: those that drain, those whose pods are on
+    /// their way back, and, of those that wait while they hold, those that wait for nothing but such units. What waits
+    /// in a circle is none of them, nor is what waits for a suspect claim, for health or for an owner.
+    fn returning(&self) -> Returning {
+        let claims = self.ledger.claims();
+        let mut returning: Returning = claims
+            .iter()
+            .filter(|claim| match claim.state {
+                ClaimState::Granted | ClaimState::Confirmed => true,
+                ClaimState::Waiting => Ledger::comes_back(claim),
+                ClaimState::Suspect => false,
+            })
+            .map(|claim| claim.ticket)
+            .collect();
+        loop {
+            let more: Vec<i64> = claims
+                .iter()
+                .filter(|claim| Ledger::asks(claim) && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
+                .filter(|claim| self.waits_for_units_at_most(claim, &Reserved::new(), &returning))
+                .map(|claim| claim.ticket)
+                .collect();
+            if more.is_empty() {
+                return returning;
+            }
+            returning.extend(more);
+        }
+    }
+
+    /// Whether nothing but units that `returning` claims hold, or claims ahead are to have, is in the claim's way.
+    fn waits_for_units_at_most(&self, claim: &Claim, reserved: &Reserved, returning: &Returning) -> bool {
+        self.lacks(claim, reserved, &|holder| returning.contains(&holder.ticket))
+            .iter()
+            .all(|lack| matches!(lack.reason, LockReason::WaitsForUnits | LockReason::Reserved))
+    }
+
+    /// What claims ahead of `until` are to have, and the ticket of the one that waits. All who could be granted now are
+    /// counted up to the first that waits for units; that one is the last.
+    fn reserved(&self, until: Option<&Claim>) -> (Reserved, Option<i64>) {
+        let mut reserved = Reserved::new();
+        for claim in self.order() {
+            if until.is_some_and(|until| until.ticket == claim.ticket) {
+                break;
+            }
+            if !self.waits_for_units_at_most(claim, &reserved, &self.returning) {
+                continue;
+            }
+            let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
+            for need in units::missing(&claim.needs, &claim.holds) {
+                let key = units::key(&need.pdb);
+                let demand = self.facts.get(&key).map_or(0, |budget| demand(claim, &need, budget));
+                let entry = reserved.entry(key).or_insert((0, claim.node.as_str().into()));
+                entry.0 += demand;
+            }
+            if waits {
+                return (reserved, Some(claim.ticket));
+            }
+        }
+        (reserved, None)
+    }
+
+    /// The claim that reserves.
+    pub(super) fn reserver(&self) -> Option<i64> {
+        self.reserved(None).1
+    }
+
+    /// Units of a budget that claims in the queue are to have before anybody outside it.
+    pub(super) fn reserved_of(&self, budget: &BudgetKey) -> Option<(i32, NodeName)> {
+        self.reserved(None).0.remove(budget).filter(|(units, _)| *units > 0)
+    }
+
+    /// What stands in the way of a claim that asks.
+    pub(super) fn obstacles(&self, claim: &Claim) -> Vec<Obstacle> {
+        let (reserved, _) = self.reserved(Some(claim));
+        let mut lacks = self.lacks(claim, &reserved, &|_| true);
+        if self.is_in_circle(claim) {
+            for lack in &mut lacks {
+                if lack.reason == LockReason::WaitsForUnits {
+                    lack.reason = LockReason::WaitsInCircle;
+                }
+            }
+        }
+        lacks
+    }
+
+    /// What the claim lacks, budget by budget, if `returns` tells whose units will come back.
+    fn lacks(&self, claim: &Claim, reserved: &Reserved, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
+        units::missing(&claim.needs, &claim.holds)
+            .iter()
+            .filter_map(|need| self.lack(claim, need, reserved, returns))
+            .collect()
+    }
+
+    fn lack(
+        &self,
+        claim: &Claim,
+        need: &Units,
+        reserved: &Reserved,
+        returns: &dyn Fn(&Claim) -> bool,
+    ) -> Option<Obstacle> {
+        let key = units::key(&need.pdb);
+        let whole = units::whole_of(claim, &need.pdb);
+        let obstacle = |reason, needed, free| Obstacle {
+            reason,
+            pdb: Some(key.clone()),
+            pod: None,
+            holder: None,
+            needed,
+            free,
+        };
+        let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
+            return Some(obstacle(LockReason::NotPlanned, whole, 0));
+        };
+        let several = need.pods.iter().find(|pod| budget.several.contains(pod.uid.as_str()));
+        if let Some(pod) = several {
+            return Some(Obstacle {
+                pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.name.as_str())),
+                ..obstacle(LockReason::SeveralPDBs, 0, 0)
+            });
+        }
+        if let Some(misconfigured) = budget.misconfigured {
+            return Some(obstacle(misconfigured.reason(), whole, 0));
+        }
+        if !budget.current {
+            return Some(obstacle(LockReason::StatusBehind, whole, 0));
+        }
+        if whole > budget.ceiling() {
+            return Some(obstacle(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
+        }
+
+        let demand = demand(claim, need, budget);
+        let free = self.ledger.free(budget);
+        let for_claims = budget.without_owner(free);
+        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && units::held_of(other, &need.pdb) > 0;
+        let others = || self.ledger.claims().iter().filter(held_by);
+        let back: i32 = others()
+            .filter(|other| returns(other))
+            .map(|other| units::held_of(other, &need.pdb))
+            .sum();
+        let in_time = (free + back).min(budget.ceiling() - units::held_of(claim, &need.pdb));
+        let owner_has_all = budget.owner_units == Some(OwnerUnits::All);
+
+        if in_time < demand {
+            return Some(obstacle(LockReason::BudgetUnhealthy, demand, free));
+        }
+        if owner_has_all || budget.without_owner(in_time) < demand {
+            return Some(obstacle(LockReason::OwnerHold, demand, for_claims));
+        }
+        if for_claims < demand {
+            return Some(Obstacle {
+                holder: others().next().map(|other| other.node.as_str().into()),
+                ..obstacle(LockReason::WaitsForUnits, demand, for_claims)
+            });
+        }
+        match reserved.get(&key) {
+            Some((units, node)) if *units > 0 && for_claims - units < demand => Some(Obstacle {
+                holder: Some(node.clone()),
+                ..obstacle(LockReason::Reserved, demand, for_claims - units)
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether the claim waits for a claim that, by way of others or at once, waits for this one, so that neither comes
+    /// to an end by itself.
+    fn is_in_circle(&self, claim: &Claim) -> bool {
+        if claim.holds.is_empty() || self.returning.contains(&claim.ticket) {
+            return false;
+        }
+        let mut reached = BTreeSet::new();
+        let mut open = vec![claim];
+        while let Some(next) = open.pop() {
+            for holder in self.waits_on(next) {
+                if holder.ticket == claim.ticket {
+                    return true;
+                }
+                if reached.insert(holder.ticket) {
+                    open.push(holder);
+                }
+            }
+        }
+        false
+    }
+
+    /// The claims that hold, ask, and have what this one waits for.
+    fn waits_on(&self, claim: &Claim) -> Vec<&'a Claim> {
+        let lacks = self.lacks(claim, &Reserved::new(), &|_| true);
+        let wanted = |holder: &&Claim| {
+            lacks
+                .iter()
+                .filter(|lack| lack.reason == LockReason::WaitsForUnits)
+                .filter_map(|lack| lack.pdb.as_ref())
+                .any(|key| holder.holds.iter().any(|u| units::is_of(&u.pdb, key)))
+        };
+        self.ledger
+            .claims()
+            .iter()
+            .filter(|other| other.ticket != claim.ticket && Ledger::asks(other))
+            .filter(wanted)
+            .collect()
+    }
+
+    /// The youngest claim in a circle whose cordon is ours to lift.
+    pub(super) fn gives_way(&self) -> Option<&'a Claim> {
+        self.ledger
+            .claims()
+            .iter()
+            .filter(|claim| Ledger::asks(claim) && !claim.foreign_cordon)
+            .rfind(|claim| self.is_in_circle(claim))
+    }
+}
+
+/// Puts the claim into the order, behind those that go ahead of it. Claims that go ahead of each other keep the order of
+/// their tickets.
+fn serve<'a>(claim: &'a Claim, asking: &[&'a Claim], seen: &mut BTreeSet<i64>, order: &mut Vec<&'a Claim>) {
+    if !seen.insert(claim.ticket) {
+        return;
+    }
+    for holder in asking {
+        if units::meet(&claim.needs, &holder.holds) {
+            serve(holder, asking, seen, order);
+        }
+    }
+    order.push(claim);
+}
+
+/// Units that the grant would take from what is free now: an unready pod needs a unit that is its own already, for it
+/// is not counted as healthy; should it turn ready, it counts on both sides.
+fn demand(claim: &Claim, need: &Units, budget: &BudgetFacts) -> i32 {
+    let taken = need
+        .pods
+        .iter()
+        .filter(|pod| budget.is_healthy(&pod.uid) && !units::holds_pod(&claim.holds, &pod.uid));
+    units::count(taken.count())
+}

@@ -1,0 +1,117 @@
+//! Lists of units: which pods, by which budget.
+
+use std::collections::BTreeSet;
+
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::{Claim, HeldPod, Units};
+
+use crate::id::BudgetKey;
+
+/// A number of things, as the API counts.
+pub(super) fn count(things: usize) -> i32 {
+    i32::try_from(things).unwrap_or(i32::MAX)
+}
+
+pub(super) fn key(budget: &BudgetRef) -> BudgetKey {
+    BudgetKey::new(budget.namespace.as_str(), budget.name.as_str())
+}
+
+/// Whether both mean the budget of one name, be it the same object or one made again.
+pub(super) fn same_key(a: &BudgetRef, b: &BudgetRef) -> bool {
+    a.namespace == b.namespace && a.name == b.name
+}
+
+pub(super) fn is_of(budget: &BudgetRef, key: &BudgetKey) -> bool {
+    *budget.namespace == *key.namespace && *budget.name == *key.name
+}
+
+pub(super) fn holds_pod(units: &[Units], pod_uid: &str) -> bool {
+    units.iter().any(|u| u.pods.iter().any(|pod| pod.uid == pod_uid))
+}
+
+/// Whether the list has this pod by this very budget.
+fn has(units: &[Units], budget: &BudgetRef, pod_uid: &str) -> bool {
+    units
+        .iter()
+        .any(|u| u.pdb == *budget && u.pods.iter().any(|pod| pod.uid == pod_uid))
+}
+
+/// One entry a budget, sorted by it; one a pod, sorted by UID. A list that says the same is the same.
+pub(super) fn normal(units: impl IntoIterator<Item = Units>) -> Vec<Units> {
+    let mut normal: Vec<Units> = Vec::new();
+    for unit in units {
+        add(&mut normal, &unit);
+    }
+    normal.retain(|u| !u.pods.is_empty());
+    normal.sort_by(|a, b| order(&a.pdb).cmp(&order(&b.pdb)));
+    normal
+}
+
+fn order(budget: &BudgetRef) -> (&str, &str, &str) {
+    (&budget.namespace, &budget.name, &budget.uid)
+}
+
+/// Adds what is not in the list yet.
+pub(super) fn add(units: &mut Vec<Units>, more: &Units) {
+    let present = units.iter().position(|u| u.pdb == more.pdb).unwrap_or_else(|| {
+        units.push(Units {
+            pods: Vec::new(),
+            ..more.clone()
+        });
+        units.len() - 1
+    });
+    let entry = &mut units[present];
+    entry.healthy_at_grant = entry.healthy_at_grant.max(more.healthy_at_grant);
+    for pod in &more.pods {
+        if entry.pods.iter().all(|known| known.uid != pod.uid) {
+            entry.pods.push(pod.clone());
+        }
+    }
+    entry.pods.sort_by(|a, b| a.uid.cmp(&b.uid));
+}
+
+/// Of `needs`, what is not in `holds`.
+pub(super) fn missing(needs: &[Units], holds: &[Units]) -> Vec<Units> {
+    let mut missing = needs.to_vec();
+    for unit in &mut missing {
+        unit.pods.retain(|pod| !has(holds, &unit.pdb, &pod.uid));
+    }
+    missing.retain(|u| !u.pods.is_empty());
+    missing
+}
+
+/// Keeps the units of pods for which `keep` holds; answers how many went.
+pub(super) fn retain(units: &mut Vec<Units>, keep: impl Fn(&BudgetRef, &HeldPod) -> bool) -> usize {
+    let before = len(units);
+    for unit in units.iter_mut() {
+        let Units { pdb, pods, .. } = unit;
+        pods.retain(|pod| keep(pdb, pod));
+    }
+    units.retain(|u| !u.pods.is_empty());
+    before - len(units)
+}
+
+pub(super) fn len(units: &[Units]) -> usize {
+    units.iter().map(|u| u.pods.len()).sum()
+}
+
+/// Units that a claim holds of the budget of this name.
+pub(super) fn held_of(claim: &Claim, budget: &BudgetRef) -> i32 {
+    let held = claim.holds.iter().filter(|u| same_key(&u.pdb, budget));
+    count(held.map(|u| u.pods.len()).sum())
+}
+
+/// Pods of the budget of this name that the claim needs or holds.
+pub(super) fn whole_of(claim: &Claim, budget: &BudgetRef) -> i32 {
+    let units = claim.needs.iter().chain(&claim.holds);
+    let pods: BTreeSet<&str> = units
+        .filter(|u| same_key(&u.pdb, budget))
+        .flat_map(|u| u.pods.iter().map(|pod| pod.uid.as_str()))
+        .collect();
+    count(pods.len())
+}
+
+/// Whether one of the budgets of `needs` is among those of `holds`.
+pub(super) fn meet(needs: &[Units], holds: &[Units]) -> bool {
+    needs.iter().any(|n| holds.iter().any(|h| same_key(&n.pdb, &h.pdb)))
+}
