@@ -59,10 +59,13 @@ async fn running(client: &Client, node: &str) -> Result<Vec<Pod>> {
 
 async fn restart(client: &Client, pods: &[Pod], started: Timestamp) -> Result<()> {
     set_pods(client, pods, |pod| restarted(pod, started, false)).await?;
-    stream::iter(pods)
-        .map(|pod| async move {
-            tokio::time::sleep(time_to_ready(pod)).await;
-            set_pod(client, pod, &restarted(pod, started, true)).await
+    stream::iter(pods.to_vec())
+        .map(|pod| {
+            let client = client.clone();
+            async move {
+                tokio::time::sleep(time_to_ready(&pod)).await;
+                set_pod(client, &pod, &restarted(&pod, started, true)).await
+            }
         })
         // Their times to get Ready run side by side.
         .buffer_unordered(usize::MAX)
@@ -78,17 +81,20 @@ fn time_to_ready(pod: &Pod) -> Duration {
 }
 
 async fn set_pods(client: &Client, pods: &[Pod], status: impl Fn(&Pod) -> Value) -> Result<()> {
-    let patches: Vec<(&Pod, Value)> = pods.iter().map(|pod| (pod, status(pod))).collect();
+    let patches: Vec<(Pod, Value)> = pods.iter().map(|pod| (pod.clone(), status(pod))).collect();
     stream::iter(patches)
-        .map(|(pod, status)| async move { set_pod(client, pod, &status).await })
+        .map(|(pod, status)| {
+            let client = client.clone();
+            async move { set_pod(client, &pod, &status).await }
+        })
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
 }
 
 /// A pod that is gone, or is another of the same name by now, is left alone.
-async fn set_pod(client: &Client, pod: &Pod, status: &Value) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+async fn set_pod(client: Client, pod: &Pod, status: &Value) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
     let name = pod.name_any();
     match pods

@@ -1,53 +1,74 @@
-//! `cargo xtask demo`: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
+//! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
 mod budgets;
-mod keeper;
-mod machinery;
+mod chart;
+mod clock;
 mod narrator;
-mod outcome;
-mod owners;
 mod page;
+mod parallel_drains;
 mod place;
-mod protected;
 mod removal;
-mod retell;
-mod scenario;
-mod upgrader;
+mod table;
+mod upgrade;
+mod verdict;
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use futures::FutureExt;
 use nodeward_testkit::binaries;
 use nodeward_testkit::operator::Operator;
-use nodeward_testkit::progress::Progress;
 
-use self::budgets::BudgetWatch;
-use self::narrator::Narrator;
-use self::outcome::{Kept, Outcome};
 use self::place::Place;
-use self::upgrader::Upgrader;
+use self::verdict::Verdict;
 use crate::cluster::Ended;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Leave drain-keeper out: the same upgrade gets stuck, and the demo expects just that
+    /// Play this act only [default: all]
+    #[arg(long, value_enum)]
+    act: Option<Act>,
+    /// Leave the operators out: the same work gets stuck, and the demo expects just that
     #[arg(long)]
     without: bool,
     /// Leave everything running at the end, until Ctrl-C, and print how to use it
     #[arg(long)]
     keep: bool,
     /// Play on the cluster of this kubeconfig's current context, with simulated nodes of the demo's own; all that the demo
-    /// made is removed at the end, on failure and on Ctrl-C
+    /// made is removed at the end, on failure and on Ctrl-C. Only the act `upgrade` can be played there
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Only remove what earlier runs left on that cluster: those that were killed, and could not do it themselves
-    #[arg(long, requires = "kubeconfig", conflicts_with_all = ["without", "keep"])]
+    #[arg(long, requires = "kubeconfig", conflicts_with_all = ["act", "without", "keep"])]
     remove: bool,
+}
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Act {
+    /// A fleet is upgraded node by node, and drain-keeper unblocks it
+    Upgrade,
+    /// Three nodes are drained at once, and drain-lock keeps their drains from waiting for each other for ever
+    ParallelDrains,
+}
+
+impl Act {
+    /// The operator that it is about.
+    const fn operator(self) -> &'static str {
+        match self {
+            Self::Upgrade => "drain-keeper",
+            Self::ParallelDrains => "drain-lock",
+        }
+    }
+}
+
+/// What is left when an act has been played to its end.
+struct Played {
+    verdict: Verdict,
+    operator: Option<Operator>,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -62,19 +83,21 @@ async fn demo(args: &Args) -> Result<ExitCode> {
     if let (true, Some(kubeconfig)) = (args.remove, &args.kubeconfig) {
         return remove_earlier(kubeconfig).await;
     }
+    let acts = acts(args)?;
     let mut ended = Ended::listen()?;
-    let (binary, place) = tokio::select! {
-        opened = open(args) => opened?,
+    let (binaries, place) = tokio::select! {
+        opened = open(args, &acts) => opened?,
         () = ended.wait() => return Ok(interrupted()),
     };
     // A panic is an error like any other: what was made is removed.
-    let play = AssertUnwindSafe(play(args, &place, binary)).catch_unwind();
+    let play = AssertUnwindSafe(play(&place, &acts, &binaries)).catch_unwind();
     let played = tokio::select! {
         played = play => played.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
-        () = ended.wait() => Ok(Played { code: interrupted(), keeper: None, to_the_end: false }),
+        () = ended.wait() => Ok((interrupted(), None)),
     };
     let outcome = match played {
-        Ok(played) => end(args, &place, played, &mut ended).await,
+        Ok((code, Some(last))) => end(args, &place, code, last, &mut ended).await,
+        Ok((code, None)) => Ok(code),
         Err(error) => Err(error),
     };
     if place.plane().is_none()
@@ -86,6 +109,19 @@ async fn demo(args: &Args) -> Result<ExitCode> {
         return Err(left);
     }
     outcome
+}
+
+/// Those asked for. On a user's cluster only the first: its API server could not reach a webhook on this machine, and
+/// drain-lock keeps one record of all drains of a cluster, which may be in use there.
+fn acts(args: &Args) -> Result<Vec<Act>> {
+    match (args.act, args.kubeconfig.is_some()) {
+        (Some(Act::ParallelDrains), true) => Err(anyhow!(
+            "the act parallel-drains is played on a control plane of its own only: leave --kubeconfig out"
+        )),
+        (Some(act), _) => Ok(vec![act]),
+        (None, true) => Ok(vec![Act::Upgrade]),
+        (None, false) => Ok(vec![Act::Upgrade, Act::ParallelDrains]),
+    }
 }
 
 /// What earlier runs left.
@@ -108,142 +144,69 @@ fn interrupted() -> ExitCode {
     ExitCode::from(130)
 }
 
-/// All that takes long the first time.
-async fn open(args: &Args) -> Result<(Option<PathBuf>, Place)> {
-    let binary = if args.without {
-        None
-    } else {
-        Some(tokio::task::spawn_blocking(|| binaries::operator("drain-keeper")).await??)
-    };
-    Ok((binary, Place::open(args).await?))
-}
-
-/// What is left when the story is told.
-struct Played {
-    code: ExitCode,
-    keeper: Option<Operator>,
-    to_the_end: bool,
-}
-
-async fn play(args: &Args, place: &Place, binary: Option<PathBuf>) -> Result<Played> {
-    let progress = Progress::begin("fleet and workloads");
-    scenario::create(place, &progress).await?;
-    progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
-    let keeper = match binary {
-        Some(binary) => Some(keeper::install(place, binary).await?),
-        None => None,
-    };
-
-    let narrator = Arc::new(Narrator::new(place));
-    introduce(&narrator, args, place);
-    let _events = narrator.follow_events(place);
-    let _conditions = narrator.follow_conditions(place);
-    let budgets = BudgetWatch::start(place);
-    let _owners = owners::start(place, &narrator);
-    let began = Instant::now();
-    let patience = if args.without {
-        scenario::PATIENCE_WITHOUT
-    } else {
-        scenario::PATIENCE
-    };
-    let upgrade = Upgrader::new(place, Arc::clone(&narrator))
-        .upgrade_all(&scenario::nodes(place), patience)
-        .await?;
-    let took = began.elapsed();
-    narrator.finish();
-    let kept = match &keeper {
-        Some(keeper) => {
-            let progress = Progress::begin("drain-keeper cleans up after itself");
-            let kept = Kept::gather(place, keeper).await?;
-            progress.done(if kept.leftovers.is_empty() {
-                "nothing is left on the nodes"
-            } else {
-                "something is left"
-            });
-            Some(kept)
-        }
-        None => None,
-    };
-    let outcome = Outcome {
-        upgrade,
-        took,
-        violations: budgets.violations(),
-        keeper: kept,
-    };
-    println!("\n{}", outcome.table());
-    let verdict = outcome.verdict();
-    println!("{}\n", verdict.text());
-    if let Some(keeper) = &keeper
-        && !verdict.is_promised()
-    {
-        eprintln!(
-            "the last lines of drain-keeper's log:\n{}",
-            keeper.process().log_tail(30)
-        );
+/// All that takes long the first time: the binaries of the acts' operators, unless they are left out, and the place.
+async fn open(args: &Args, acts: &[Act]) -> Result<(Vec<Option<PathBuf>>, Place)> {
+    let mut found = Vec::new();
+    for act in acts {
+        let operator = act.operator();
+        found.push(if args.without {
+            None
+        } else {
+            Some(tokio::task::spawn_blocking(|| binaries::operator(operator)).await??)
+        });
     }
-    let code = if verdict.is_promised() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    };
-    Ok(Played {
-        code,
-        keeper,
-        to_the_end: true,
-    })
+    Ok((found, Place::open(args.kubeconfig.as_deref()).await?))
 }
 
-/// drain-keeper ends as it does in a cluster; with `--keep` not before Ctrl-C.
-async fn end(args: &Args, place: &Place, played: Played, ended: &mut Ended) -> Result<ExitCode> {
-    if args.keep && played.to_the_end {
+/// Plays all acts; gives the last one's operator, which still runs.
+async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Result<(ExitCode, Option<Last>)> {
+    let mut code = ExitCode::SUCCESS;
+    let mut last = None;
+    for (act, binary) in acts.iter().zip(binaries) {
+        if let Some(Last(Some(operator))) = last.take() {
+            stop(operator).await?;
+        }
+        let played = match act {
+            Act::Upgrade => upgrade::play(place, binary.clone()).await?,
+            Act::ParallelDrains => parallel_drains::play(place, binary.clone()).await?,
+        };
+        println!("{}\n", played.verdict.text());
+        if !played.verdict.is_promised() {
+            code = ExitCode::FAILURE;
+            if let Some(operator) = &played.operator {
+                eprintln!(
+                    "the last lines of {}'s log:\n{}",
+                    act.operator(),
+                    operator.process().log_tail(30)
+                );
+            }
+        }
+        last = Some(Last(played.operator));
+    }
+    Ok((code, last))
+}
+
+/// The operator of the act that was played last, unless it was left out.
+struct Last(Option<Operator>);
+
+/// The operator ends as it does in a cluster; with `--keep` not before Ctrl-C.
+async fn end(args: &Args, place: &Place, code: ExitCode, last: Last, ended: &mut Ended) -> Result<ExitCode> {
+    if args.keep {
         print_usage(place);
         ended.wait().await;
     }
-    if let Some(keeper) = played.keeper {
-        stop(keeper).await?;
+    if let Some(operator) = last.0 {
+        stop(operator).await?;
     }
-    Ok(played.code)
+    Ok(code)
 }
 
-async fn stop(keeper: Operator) -> Result<()> {
-    let status = keeper
-        .stop(Duration::from_secs(20))
-        .await
-        .context("stop drain-keeper")?;
-    anyhow::ensure!(status.success(), "drain-keeper ended with {status} instead of 0");
+async fn stop(operator: Operator) -> Result<()> {
+    let name = operator.process().name().to_owned();
+    let status = operator.stop(Duration::from_secs(20)).await;
+    let status = status.with_context(|| format!("stop {name}"))?;
+    anyhow::ensure!(status.success(), "{name} ended with {status} instead of 0");
     Ok(())
-}
-
-fn introduce(narrator: &Narrator, args: &Args, place: &Place) {
-    let who = if args.without {
-        "without drain-keeper"
-    } else {
-        "with drain-keeper watching"
-    };
-    println!();
-    let title = format!(
-        "An upgrade of {} nodes, one by one, {who}. In its way:",
-        scenario::NODES
-    );
-    narrator.preface(&title, 0);
-    for (node, text) in scenario::OBSTACLES {
-        narrator.preface(&format!("  {node:<13} {text}"), 16);
-    }
-    if !args.without {
-        narrator.preface(
-            "Minutes are seconds here: it waits 6 s, and 9 s where there is a budget.",
-            0,
-        );
-    }
-    if !place.prefix().is_empty() {
-        narrator.preface(
-            &format!(
-                "All names begin with {}, which is left out below. All of it is removed at the end.",
-                place.prefix()
-            ),
-            0,
-        );
-    }
 }
 
 fn print_usage(place: &Place) {

@@ -3,7 +3,9 @@
 mod bench;
 mod cluster;
 mod demo;
+mod drain_lock;
 mod image;
+mod maintenance;
 mod test;
 
 use std::process::ExitCode;
@@ -28,7 +30,7 @@ enum Command {
     Bench(bench::Args),
     /// Run a real control plane on this machine
     Cluster(cluster::Args),
-    /// Upgrade a fleet on a real control plane, with drain-keeper or without
+    /// Show on a real control plane what the operators do, or what happens without them
     Demo(demo::Args),
     /// Build the container image of a component, and run it
     Image(image::Args),

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use nodeward_api::annotation::LAST_OVERRIDE;
-use nodeward_api::drain_clock::LastOverride;
+use nodeward_api::last_override::LastOverride;
 use tokio::task::JoinHandle;
 
 use super::place::Place;

@@ -21,9 +21,6 @@ use nodeward_testkit::{Cluster, ControlPlane, Options, bulk, kwok, names, toolch
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Args;
-use super::machinery::Machinery;
-
 /// The label of all that a run makes, and the taint of its nodes; the value is the run's.
 pub const RUN: &str = "demo.nodeward.dev/run";
 
@@ -46,8 +43,8 @@ pub struct Place {
 
 impl Place {
     /// As asked for: a new control plane, or the cluster of the kubeconfig.
-    pub async fn open(args: &Args) -> Result<Self> {
-        if let Some(kubeconfig) = &args.kubeconfig {
+    pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
+        if let Some(kubeconfig) = kubeconfig {
             let place = Self::reach(kubeconfig, names::unique("nodeward-demo")).await?;
             let kubelets = kwok::kubelets(&place.cluster, &place.run)?;
             return Ok(Self {
@@ -140,7 +137,7 @@ impl Place {
         &self.prefix
     }
 
-    /// The value of [`RUN`], and the name of drain-keeper's release on a user's cluster.
+    /// The value of [`RUN`], and the name of the chart's release on a user's cluster.
     pub fn run(&self) -> &str {
         &self.run
     }
@@ -148,15 +145,6 @@ impl Place {
     /// Namespaces that were there before.
     pub fn others(&self) -> &[String] {
         &self.others
-    }
-
-    /// How an upgrade is announced here.
-    pub const fn machinery(&self) -> Machinery {
-        if self.plane.is_some() {
-            Machinery::OpenShift
-        } else {
-            Machinery::Annotation
-        }
     }
 
     /// The full name of a node or namespace.

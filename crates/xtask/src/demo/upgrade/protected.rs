@@ -7,9 +7,9 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use nodeward_testkit::audit::Requests;
 
-use super::keeper;
-use super::place::Place;
 use super::scenario::{REPORT, VAULT};
+use crate::demo::chart;
+use crate::demo::place::Place;
 
 /// What drain-keeper did, or tried, to protected pods.
 pub async fn touched(place: &Place) -> Result<Vec<String>> {
@@ -17,7 +17,7 @@ pub async fn touched(place: &Place) -> Result<Vec<String>> {
     if let Some(plane) = place.plane() {
         let audit = plane.audit();
         let asked = audit.since(audit.beginning())?;
-        let asked = asked.of_service_account(&keeper::namespace(place), &keeper::service_account(place));
+        let asked = asked.of_service_account(&chart::namespace(place), &chart::service_account(place, "drain-keeper"));
         return Ok(writes_to_pods(asked, &namespaces));
     }
     let mut touched = Vec::new();

@@ -1,10 +1,8 @@
 //! What came of the demo: the table at its end, and whether it is what was promised.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use console::style;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -13,11 +11,12 @@ use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_testkit::operator::{Metrics, Operator};
 use nodeward_testkit::wait;
 
-use super::page;
-use super::place::Place;
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
+use crate::demo::place::Place;
+use crate::demo::table::Table;
+use crate::demo::verdict::Verdict;
 
 /// What came of the demo.
 #[derive(Debug, Default)]
@@ -47,13 +46,6 @@ pub struct Acts {
     pub overridden: f64,
     pub finalizers: f64,
     pub without_grace: f64,
-}
-
-/// Whether the outcome is the promised one.
-#[derive(Debug)]
-pub enum Verdict {
-    Promised(String),
-    Broken(Vec<String>),
 }
 
 impl Kept {
@@ -109,7 +101,7 @@ impl Outcome {
             None => table.row("drain-keeper", "left out"),
         }
         table.must_be_zero("budget violations", self.violations.len());
-        table.0
+        table.text()
     }
 
     pub fn verdict(&self) -> Verdict {
@@ -176,44 +168,6 @@ impl Outcome {
              upgrade ends.",
             pods.join(", ")
         )
-    }
-}
-
-#[derive(Default)]
-struct Table(String);
-
-impl Table {
-    fn row(&mut self, name: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.0, "  {name:<42} {value:>10}");
-    }
-
-    fn must_be_zero(&mut self, name: &str, count: usize) {
-        let value = style(format!("{count:>10}")).bold();
-        let value = if count == 0 { value.green() } else { value.red() };
-        let _ = writeln!(self.0, "  {name:<42} {value}");
-    }
-}
-
-impl Verdict {
-    pub const fn is_promised(&self) -> bool {
-        matches!(self, Self::Promised(_))
-    }
-
-    pub fn text(&self) -> String {
-        let paragraph = |text: &str, indent| page::wrap(text, page::width(), indent).join("\n");
-        match self {
-            Self::Promised(text) => style(paragraph(text, 0)).green().bold().to_string(),
-            Self::Broken(reasons) => {
-                let reasons: Vec<String> = reasons
-                    .iter()
-                    .map(|reason| paragraph(&format!("  - {reason}"), 4))
-                    .collect();
-                style(format!("NOT as promised:\n{}", reasons.join("\n")))
-                    .red()
-                    .bold()
-                    .to_string()
-            }
-        }
     }
 }
 

@@ -12,9 +12,10 @@ use kube::api::{Api, EvictParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::{fleet, workload};
 
-use super::narrator::{Line, Narrator, Voice};
-use super::place::Place;
-use super::retell::seconds;
+use super::machinery::Machinery;
+use crate::demo::clock::seconds;
+use crate::demo::narrator::{Line, Narrator, Voice};
+use crate::demo::place::Place;
 
 /// How often evictions are tried again; `kubectl drain` waits 5 s.
 const RETRY: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl<'a> Upgrader<'a> {
             self.narrator.heading(node, index + 1, nodes.len());
             self.narrator.progress(index, nodes.len(), &format!("draining {node}"));
             let began = Instant::now();
-            self.place.machinery().drain_begins(&self.client, node).await?;
+            Machinery::of(self.place).drain_begins(&self.client, node).await?;
             fleet::cordon(&self.client, node).await?;
             self.narrator
                 .say(Voice::Upgrader, node, "cordons the node and evicts its pods");
@@ -85,17 +86,19 @@ impl<'a> Upgrader<'a> {
                 .tell(Voice::Upgrader, node, [Line::plain(text).look(Style::new().green())]);
             self.end_drain(node).await?;
             upgrade.upgraded += 1;
-            self.place.machinery().upgraded(&self.client, upgrade.upgraded).await?;
+            Machinery::of(self.place)
+                .upgraded(&self.client, upgrade.upgraded)
+                .await?;
         }
         self.narrator.progress(nodes.len(), nodes.len(), "all upgraded");
         Ok(upgrade)
     }
 
     async fn end_drain(&self, node: &str) -> Result<()> {
-        self.place.machinery().drained(&self.client, node).await?;
+        Machinery::of(self.place).drained(&self.client, node).await?;
         fleet::reboot(&self.client, node).await?;
         fleet::uncordon(&self.client, node).await?;
-        self.place.machinery().back(&self.client, node).await
+        Machinery::of(self.place).back(&self.client, node).await
     }
 
     /// Evicts until nothing is left, or patience ends: then the pods that are left.

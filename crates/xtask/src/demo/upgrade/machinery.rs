@@ -7,8 +7,8 @@ use nodeward_testkit::fleet;
 use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
 use serde_json::{Value, json};
 
-use super::place::{Place, RUN};
 use super::scenario::NODES;
+use crate::demo::place::{Place, RUN};
 
 /// Where the UpgradeConfig lives, as in managed-upgrade-operator's clusters.
 const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
@@ -33,6 +33,15 @@ pub enum Machinery {
 }
 
 impl Machinery {
+    /// As suits the place.
+    pub const fn of(place: &Place) -> Self {
+        if place.plane().is_some() {
+            Self::OpenShift
+        } else {
+            Self::Annotation
+        }
+    }
+
     /// Announces the upgrade.
     pub async fn begin(self, place: &Place) -> Result<()> {
         if matches!(self, Self::Annotation) {

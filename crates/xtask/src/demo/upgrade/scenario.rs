@@ -8,7 +8,8 @@ use nodeward_testkit::fleet;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 
-use super::place::Place;
+use super::machinery::Machinery;
+use crate::demo::place::Place;
 
 /// How many nodes are upgraded.
 pub const NODES: usize = 12;
@@ -67,7 +68,7 @@ pub async fn create(place: &Place, progress: &Progress) -> Result<()> {
     )
     .await?;
     progress.step("the upgrade's own objects");
-    place.machinery().begin(place).await?;
+    Machinery::of(place).begin(place).await?;
     progress.step("workloads");
     workloads(place, progress).await
 }

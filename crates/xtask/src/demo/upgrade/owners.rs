@@ -14,9 +14,9 @@ use nodeward_api::reason::BlockerReason;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::narrator::{Narrator, Voice};
-use super::place::Place;
 use super::scenario::{REPORT, VAULT};
+use crate::demo::narrator::{Narrator, Voice};
+use crate::demo::place::Place;
 
 /// How long an owner takes to act.
 const REACTION: Duration = Duration::from_secs(4);

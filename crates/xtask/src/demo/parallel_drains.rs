@@ -1,0 +1,128 @@
+//! An act: three nodes are drained at once by plain `kubectl drain`, which wedges; then by the very same commands with
+//! drain-lock running, which ends.
+
+mod follow;
+mod lock;
+mod outcome;
+mod round;
+mod scenario;
+mod waits;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use console::Style;
+use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::progress::Progress;
+
+use self::outcome::Outcome;
+use self::round::Round;
+use super::Played;
+use super::budgets::BudgetWatch;
+use super::narrator::{Line, Narrator, Voice};
+use super::place::Place;
+use crate::maintenance::{Drainer, Maintenance};
+
+/// How often plain drains are begun, should they end by luck: one node may get both budgets before the others ask.
+const ROUNDS: usize = 8;
+
+/// With drain-lock's binary, or without drain-lock.
+pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
+    let progress = Progress::begin("three nodes and two StatefulSets");
+    scenario::create(place).await?;
+    progress.done("all members ready");
+    let narrator = Arc::new(Narrator::new(place));
+    introduce(&narrator);
+    let maintenance = Maintenance {
+        client: place.client(),
+        kubectl: Kubectl::of(place.cluster())?,
+        drainer: Drainer::Kubectl,
+        away: scenario::AWAY,
+    };
+    let budgets = BudgetWatch::start(place);
+
+    let mut naive: Vec<Round> = Vec::new();
+    while naive.len() < ROUNDS && naive.iter().all(Round::is_finished) {
+        narrator.title("kubectl drain, three at once");
+        let round = round::run(place, &narrator, &maintenance).await?;
+        tell_end(&narrator, &round);
+        naive.push(round);
+    }
+    let mut operator = None;
+    let mut locked = None;
+    if let Some(binary) = binary {
+        put_back(place, &narrator, &maintenance).await?;
+        // The line that shows progress must not be in the way.
+        narrator.finish();
+        operator = Some(lock::install(place, binary).await?);
+        let narrator = Arc::new(Narrator::new(place));
+        narrator.title("the same commands, with drain-lock running");
+        let _drains = follow::drains(&narrator, place);
+        let round = round::run(place, &narrator, &maintenance).await?;
+        tell_end(&narrator, &round);
+        locked = Some(round);
+        narrator.finish();
+    }
+    narrator.finish();
+    let outcome = Outcome {
+        naive,
+        locked,
+        violations: budgets.violations(),
+    };
+    println!("\n{}", outcome.table());
+    Ok(Played {
+        verdict: outcome.verdict(),
+        operator,
+    })
+}
+
+fn introduce(narrator: &Narrator) {
+    println!();
+    narrator.preface(
+        "Three nodes are to be rebooted, and somebody drains all of them at once.",
+        0,
+    );
+    narrator.preface(
+        "  On them: kafka and mongo, three members each, one on each node, which can run nowhere else. Of each, one member \
+         may be down (a PodDisruptionBudget).",
+        4,
+    );
+    narrator.preface(
+        "  A member that was evicted is back when its node is, and its node reboots when the drain has ended.",
+        4,
+    );
+}
+
+fn tell_end(narrator: &Narrator, round: &Round) {
+    let text = if round.is_finished() {
+        format!("all nodes are maintained after {:.0} s", round.took.as_secs_f32())
+    } else if round.wedge.is_empty() {
+        format!("{} of {} nodes are maintained", round.maintained, round.of)
+    } else {
+        "WEDGED: none of these can go on before another has, and kubectl goes on asking every 5 s for ever:".to_owned()
+    };
+    let look = if round.is_finished() {
+        Style::new().green().bold()
+    } else {
+        Style::new().red().bold()
+    };
+    let waits = round.wedge.iter().map(|wait| {
+        let text = format!("- {} waits for {}: {}", wait.node, wait.budget, round::holders(wait));
+        Line::plain(text).look(Style::new().red())
+    });
+    narrator.tell(
+        Voice::Observer,
+        "",
+        [Line::plain(text).look(look)].into_iter().chain(waits),
+    );
+}
+
+/// As it was before the drains.
+async fn put_back(place: &Place, narrator: &Narrator, maintenance: &Maintenance) -> Result<()> {
+    narrator.say(Voice::Admin, "", "interrupts them, and uncordons the nodes");
+    for node in scenario::nodes(place) {
+        maintenance.uncordon(&node).await?;
+    }
+    scenario::all_ready(place).await.map(drop)
+}

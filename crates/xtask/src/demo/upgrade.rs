@@ -1,0 +1,111 @@
+//! An act: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
+
+mod follow;
+mod keeper;
+mod machinery;
+mod outcome;
+mod owners;
+mod protected;
+mod retell;
+mod scenario;
+mod upgrader;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use nodeward_testkit::progress::Progress;
+
+use self::outcome::{Kept, Outcome};
+use self::upgrader::Upgrader;
+use super::Played;
+use super::budgets::BudgetWatch;
+use super::narrator::Narrator;
+use super::place::Place;
+
+/// With drain-keeper's binary, or without drain-keeper.
+pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
+    let without = binary.is_none();
+    let progress = Progress::begin("fleet and workloads");
+    scenario::create(place, &progress).await?;
+    progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
+    let keeper = match binary {
+        Some(binary) => Some(keeper::install(place, binary).await?),
+        None => None,
+    };
+
+    let narrator = Arc::new(Narrator::new(place));
+    introduce(&narrator, without, place);
+    let _events = follow::events(&narrator, place);
+    let _conditions = follow::conditions(&narrator, place);
+    let budgets = BudgetWatch::start(place);
+    let _owners = owners::start(place, &narrator);
+    let began = Instant::now();
+    let patience = if without {
+        scenario::PATIENCE_WITHOUT
+    } else {
+        scenario::PATIENCE
+    };
+    let upgrade = Upgrader::new(place, Arc::clone(&narrator))
+        .upgrade_all(&scenario::nodes(place), patience)
+        .await?;
+    let took = began.elapsed();
+    narrator.finish();
+    let kept = match &keeper {
+        Some(keeper) => {
+            let progress = Progress::begin("drain-keeper cleans up after itself");
+            let kept = Kept::gather(place, keeper).await?;
+            progress.done(if kept.leftovers.is_empty() {
+                "nothing is left on the nodes"
+            } else {
+                "something is left"
+            });
+            Some(kept)
+        }
+        None => None,
+    };
+    let outcome = Outcome {
+        upgrade,
+        took,
+        violations: budgets.violations(),
+        keeper: kept,
+    };
+    println!("\n{}", outcome.table());
+    Ok(Played {
+        verdict: outcome.verdict(),
+        operator: keeper,
+    })
+}
+
+fn introduce(narrator: &Narrator, without: bool, place: &Place) {
+    let who = if without {
+        "without drain-keeper"
+    } else {
+        "with drain-keeper watching"
+    };
+    println!();
+    let title = format!(
+        "An upgrade of {} nodes, one by one, {who}. In its way:",
+        scenario::NODES
+    );
+    narrator.preface(&title, 0);
+    for (node, text) in scenario::OBSTACLES {
+        narrator.preface(&format!("  {node:<13} {text}"), 16);
+    }
+    if !without {
+        narrator.preface(
+            "Minutes are seconds here: it waits 6 s, and 9 s where there is a budget.",
+            0,
+        );
+    }
+    if !place.prefix().is_empty() {
+        narrator.preface(
+            &format!(
+                "All names begin with {}, which is left out below. All of it is removed at the end.",
+                place.prefix()
+            ),
+            0,
+        );
+    }
+}
