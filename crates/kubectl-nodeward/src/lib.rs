@@ -1,3 +1,7 @@
 //! `kubectl nodeward`: what stands between nodes and the end of their drains, and drains that wait their turn.
 
+pub mod args;
+pub mod cluster;
+pub mod failure;
 pub mod text;
+pub mod view;

@@ -1,0 +1,99 @@
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use rstest::rstest;
+
+use super::*;
+
+fn parse(line: &str) -> Result<CommandLine, clap::Error> {
+    CommandLine::try_parse_from(std::iter::once("kubectl-nodeward").chain(line.split_whitespace()))
+}
+
+#[test]
+fn the_definition_of_the_command_line_is_sound() {
+    CommandLine::command().debug_assert();
+}
+
+#[rstest]
+#[case("status")]
+#[case("why node-1 -o json")]
+#[case("why node/node-1")]
+#[case("plan ip-10-0-1-2.eu-central-1.compute.internal --context prod")]
+#[case("drain a b c --timeout 1h30m --fallback evict-anyway --purpose kernel")]
+#[case("drain a --fallback EvictAnyway")]
+#[case("drain a --no-wait --deadline-queue 15m --deadline-drain 90s --deadline-recover 2h")]
+#[case("release a b hold/db -n shop")]
+#[case("release dh/db -n shop")]
+#[case("release a --force --reason gone")]
+#[case("release a --requester kubectl-nodeward:bob")]
+#[case("locks -n shop -o yaml")]
+#[case("hold web -n shop --reason migration --for 2h --units 1")]
+#[case("hold pdb/web -n shop --reason migration --for 2h")]
+#[case("hold poddisruptionbudget.policy/web -n shop --reason migration --for 2h")]
+#[case("completion powershell")]
+fn these_lines_are_understood(#[case] line: &str) {
+    if let Err(error) = parse(line) {
+        panic!("{error}");
+    }
+}
+
+#[rstest]
+#[case::no_command("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)]
+#[case::unknown_command("stauts", ErrorKind::InvalidSubcommand)]
+#[case::no_node("why", ErrorKind::MissingRequiredArgument)]
+#[case::two_nodes("why a b", ErrorKind::UnknownArgument)]
+#[case::bad_name("why Node_1", ErrorKind::ValueValidation)]
+#[case::name_of_another_kind("why pod/a", ErrorKind::ValueValidation)]
+#[case::name_ends_with_a_dash("drain a b-", ErrorKind::ValueValidation)]
+#[case::drain_nothing("drain", ErrorKind::MissingRequiredArgument)]
+#[case::bad_duration("drain a --timeout 5", ErrorKind::ValueValidation)]
+#[case::negative_duration("drain a --timeout=-5m", ErrorKind::ValueValidation)]
+#[case::bad_fallback("drain a --fallback panic", ErrorKind::InvalidValue)]
+#[case::timeout_without_waiting("drain a --no-wait --timeout 5m", ErrorKind::ArgumentConflict)]
+#[case::force_without_reason("release a --force", ErrorKind::MissingRequiredArgument)]
+#[case::reason_without_force("release a --reason gone", ErrorKind::MissingRequiredArgument)]
+#[case::force_for_a_requester("release a --force --reason x --requester y", ErrorKind::ArgumentConflict)]
+#[case::release_of_something_else("release pod/a", ErrorKind::ValueValidation)]
+#[case::hold_without_reason("hold web --for 2h", ErrorKind::MissingRequiredArgument)]
+#[case::hold_without_end("hold web --reason x", ErrorKind::MissingRequiredArgument)]
+#[case::hold_of_nothing("hold web --reason x --for 2h --units 0", ErrorKind::ValueValidation)]
+#[case::namespace_before_the_name("hold shop/web --reason x --for 2h", ErrorKind::ValueValidation)]
+#[case::unknown_output("status -o xml", ErrorKind::InvalidValue)]
+#[case::unknown_shell("completion tcsh", ErrorKind::InvalidValue)]
+fn wrong_usage_is_told_and_ends_with_2(#[case] line: &str, #[case] kind: ErrorKind) {
+    let error = parse(line).unwrap_err();
+    assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{error}");
+}
+
+#[rstest]
+#[case("status", Some(30))]
+#[case("status --request-timeout 5", Some(5))]
+#[case("--request-timeout 2m status", Some(120))]
+#[case("status --request-timeout=0", None)]
+fn the_limit_of_a_request_reads_as_in_kubectl(#[case] line: &str, #[case] seconds: Option<u64>) {
+    let limit = parse(line).unwrap().global.request_timeout;
+    assert_eq!(limit, RequestTimeout(seconds.map(Duration::from_secs)));
+}
+
+#[test]
+fn a_target_is_a_node_unless_it_says_hold() {
+    let Command::Release(release) = parse("release node-1 nd/node-2 hold/db").unwrap().command else {
+        panic!("another command");
+    };
+    let node = |name: &str| Target::Node(name.to_owned());
+    assert_eq!(
+        release.targets,
+        [node("node-1"), node("node-2"), Target::Hold("db".to_owned())]
+    );
+}
+
+#[rstest]
+#[case("--reason", "")]
+#[case("--reason", "   ")]
+#[case("--reason", "two\nlines")]
+#[case("--reason", "\u{1b}[31m")]
+fn a_reason_is_one_line_of_text(#[case] flag: &str, #[case] text: &str) {
+    let line = ["kubectl-nodeward", "hold", "web", "--for", "2h", flag, text];
+    assert_eq!(CommandLine::try_parse_from(line).unwrap_err().exit_code(), 2);
+}

@@ -1,0 +1,118 @@
+//! Values of arguments: what is wrong with one is said before anything is asked of a cluster.
+
+use std::time::Duration;
+
+use nodeward_core::duration::ConfigDuration;
+
+use super::RequestTimeout;
+
+/// What `release` ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A request to drain this node.
+    Node(String),
+    /// The DisruptionHold of this name.
+    Hold(String),
+}
+
+/// Longest text that is stored in an object for others to read.
+const LONGEST_TEXT: usize = 256;
+
+/// The longest name of an object (RFC 1123 subdomain).
+const LONGEST_NAME: usize = 253;
+
+/// A node's name; `node/NAME`, as `kubectl get nodes -o name` prints it, is the same.
+pub fn node(text: &str) -> Result<String, String> {
+    match split_kind(text) {
+        (None | Some("node" | "nodes" | "no"), name) => object_name(name),
+        (Some(kind), _) => Err(format!("a node is asked for, not a {kind}")),
+    }
+}
+
+/// A PodDisruptionBudget's name; `pdb/NAME` is the same.
+pub fn budget(text: &str) -> Result<String, String> {
+    let text = text.replacen("poddisruptionbudget.policy/", "pdb/", 1);
+    match split_kind(&text) {
+        (None | Some("pdb" | "poddisruptionbudget" | "poddisruptionbudgets"), name) => object_name(name),
+        (Some(_), name) => Err(format!(
+            "a namespace is given with -n, not before the name: {name} -n NAMESPACE"
+        )),
+    }
+}
+
+/// What to release.
+pub fn target(text: &str) -> Result<Target, String> {
+    match split_kind(text) {
+        (None | Some("node" | "nodes" | "no" | "nodedrain" | "nodedrains" | "nd" | "nodedrain.nodeward.dev"), name) => {
+            object_name(name).map(Target::Node)
+        }
+        (
+            Some("hold" | "holds" | "dh" | "disruptionhold" | "disruptionholds" | "disruptionhold.nodeward.dev"),
+            name,
+        ) => object_name(name).map(Target::Hold),
+        (Some(kind), _) => Err(format!("{kind} is neither a node nor a hold: write NODE or hold/NAME")),
+    }
+}
+
+fn split_kind(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('/') {
+        Some((kind, name)) => (Some(kind), name),
+        None => (None, text),
+    }
+}
+
+fn object_name(name: &str) -> Result<String, String> {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    if name.is_empty() {
+        return Err("a name must not be empty".to_owned());
+    }
+    if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
+        return Err(
+            "a name has lower case letters, digits, '-' and '.', and begins and ends with a letter or digit".to_owned(),
+        );
+    }
+    Ok(name.to_owned())
+}
+
+/// A positive duration in Go's form.
+pub fn duration(text: &str) -> Result<ConfigDuration, String> {
+    ConfigDuration::parse(text).map_err(|_| "a duration is asked for, such as 90s, 15m, 1h30m".to_owned())
+}
+
+/// How long a request may take; as in kubectl, a bare number is seconds and 0 is no limit.
+pub fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
+    let timeout = match text.parse::<u64>() {
+        Ok(0) => None,
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(duration(text)?.get().unsigned_abs()),
+    };
+    Ok(RequestTimeout(timeout))
+}
+
+/// A text that others will read.
+pub fn reason(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("a text is asked for".to_owned());
+    }
+    if text.chars().any(char::is_control) {
+        return Err("the text must be one line".to_owned());
+    }
+    if text.chars().count() > LONGEST_TEXT {
+        return Err(format!("the text must have at most {LONGEST_TEXT} characters"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A positive number of units.
+pub fn units(text: &str) -> Result<i32, String> {
+    match text.parse::<i32>() {
+        Ok(units @ 1..) => Ok(units),
+        _ => Err("a number of 1 or more is asked for".to_owned()),
+    }
+}
