@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::DRAIN_CLOCK;
-pub use crate::last_override::LastOverride;
 
 /// Value of the Node annotation [`crate::annotation::DRAIN_CLOCK`]: when the node's drain began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

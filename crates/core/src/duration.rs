@@ -164,14 +164,6 @@ impl<'de> Deserialize<'de> for ConfigDuration {
     }
 }
 
-/// For optional fields: an absent one is `None` (with `#[serde(default)]`), an explicit `null` is an error.
-///
-/// # Errors
-/// As for [`ConfigDuration`].
-pub fn explicit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConfigDuration>, D::Error> {
-    ConfigDuration::deserialize(deserializer).map(Some)
-}
-
 struct ConfigDurationVisitor;
 
 impl Visitor<'_> for ConfigDurationVisitor {
@@ -286,19 +278,6 @@ mod tests {
     fn anything_else_is_an_error_that_says_what_to_write(#[case] yaml: &str, #[case] says: &str) {
         let error = serde_yaml::from_str::<ConfigDuration>(yaml).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
-    }
-
-    #[test]
-    fn an_explicit_null_is_not_the_default() {
-        #[derive(Deserialize)]
-        struct Settings {
-            #[serde(default, deserialize_with = "explicit")]
-            wait: Option<ConfigDuration>,
-        }
-        let read = |yaml| serde_yaml::from_str::<Settings>(yaml).map(|settings| settings.wait);
-        assert_eq!(read("{}").unwrap(), None);
-        assert_eq!(read("wait: 5").unwrap(), Some(ConfigDuration::from_minutes(5).unwrap()));
-        assert!(read("wait: null").is_err());
     }
 
     proptest! {

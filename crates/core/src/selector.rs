@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// A parsed label selector.
 ///
-/// In configuration it is written as in the API, `matchLabels` and `matchExpressions`; unknown fields are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(try_from = "Written")]
+/// In configuration it is written as labels in a plain map, as a pod's `nodeSelector` has them, or as in the API, with
+/// `matchLabels` and `matchExpressions`; unknown fields are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selector(Terms);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -255,7 +257,7 @@ fn is_label_value(value: &str) -> bool {
         && edge(bytes.last())
 }
 
-/// The selector as it stands in a configuration file.
+/// The selector as it stands in a configuration file, in the API's form.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
@@ -291,6 +293,33 @@ impl TryFrom<Written> for Selector {
             match_expressions: Some(expressions.collect()),
         }))
     }
+}
+
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        let is_in_full = fields.contains_key("matchLabels") || fields.contains_key("matchExpressions");
+        let written = if is_in_full {
+            serde_json::from_value(Value::Object(fields.into_iter().collect())).map_err(D::Error::custom)?
+        } else {
+            Written {
+                match_labels: plain_labels(fields).map_err(D::Error::custom)?,
+                ..Written::default()
+            }
+        };
+        Self::try_from(written).map_err(D::Error::custom)
+    }
+}
+
+fn plain_labels(fields: BTreeMap<String, Value>) -> Result<BTreeMap<String, String>, String> {
+    let label = |(key, value)| match value {
+        Value::String(value) => Ok((key, value)),
+        other => Err(format!(
+            "{key}: a label's value is text, in quotes, and {other} is not; a selector in full has matchLabels and \
+             matchExpressions"
+        )),
+    };
+    fields.into_iter().map(label).collect()
 }
 
 #[cfg(test)]
@@ -390,7 +419,14 @@ mod tests {
     #[rstest]
     #[case(json!({}), Ok("{}"))]
     #[case(json!({ "matchLabels": { "a": "b" } }), Ok("a=b"))]
-    #[case(json!({ "matchLabel": { "a": "b" } }), Err("unknown field `matchLabel`"))]
+    #[case(json!({ "a": "b", "c": "" }), Ok("a=b,c="))]
+    #[case(json!({ "a": "b c" }), Err("is not a value"))]
+    #[case(json!({ "a": 1 }), Err("a: a label's value is text, in quotes"))]
+    #[case(json!({ "a": null }), Err("a: a label's value is text"))]
+    #[case(json!({ "matchLabel": { "a": "b" } }), Err("a selector in full has matchLabels and matchExpressions"))]
+    #[case(json!({ "matchLabels": { "a": "b" }, "c": "d" }), Err("unknown field `c`"))]
+    #[case(json!({ "matchLabels": null }), Err("invalid type"))]
+    #[case(json!({ "matchExpressions": null }), Err("invalid type"))]
     #[case(json!({ "matchExpressions": [{ "key": "a", "operator": "Exists", "value": "b" }] }), Err("unknown field `value`"))]
     #[case(json!({ "matchExpressions": [{ "key": "a", "operator": "Near" }] }), Err("not a label selector operator"))]
     #[case(json!({ "matchLabels": { "a": 1 } }), Err("invalid type"))]

@@ -2,26 +2,13 @@
 //!
 //! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodeward_core::duration::ConfigDuration;
+use nodeward_core::selector::Selector;
 use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
-
-/// A field that is there has a value: an explicit `null`, which is easily written by leaving a line unfinished, is an
-/// error, and only an absent field is its default. (A list or a map that is null would otherwise be an empty one.)
-fn value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let missing = || serde::de::Error::custom("has no value: give it one, or leave the field out for the default");
-    Option::deserialize(deserializer)?.ok_or_else(missing)
-}
-
-/// As [`value`], for fields whose absence is told from every value.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    value(deserializer).map(Some)
-}
+use nodeward_runtime::config::{given, value};
+use serde::Deserialize;
 
 /// The configuration file of drain-keeper.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -50,7 +37,7 @@ pub struct Config {
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
     #[serde(default, deserialize_with = "value")]
-    pub node_selector: NodeSelector,
+    pub node_selector: Selector,
     /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
     #[serde(default, deserialize_with = "given")]
     pub protected_finalizers: Option<Vec<String>>,
@@ -118,7 +105,7 @@ pub struct LimitsConfig {
 pub struct PoolConfig {
     /// The pool's nodes.
     #[serde(deserialize_with = "value")]
-    pub selector: NodeSelector,
+    pub selector: Selector,
     /// What differs from the top level's `nodeDrain`.
     #[serde(deserialize_with = "value")]
     pub node_drain: NodeDrain,
@@ -143,43 +130,5 @@ impl ConfigMapRef {
 
     fn default_name() -> String {
         "managed-upgrade-operator-config".to_owned()
-    }
-}
-
-/// Selects nodes: labels as a plain map, as a pod's `nodeSelector` has them, or a label selector with `matchLabels` and
-/// `matchExpressions`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct NodeSelector(pub LabelSelector);
-
-impl<'de> Deserialize<'de> for NodeSelector {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        let map = BTreeMap::<String, Value>::deserialize(deserializer)?;
-        let is_label_selector = map.keys().any(|key| key == "matchLabels" || key == "matchExpressions");
-        if !is_label_selector {
-            let labels = map
-                .into_iter()
-                .map(|(key, value)| match value {
-                    Value::String(value) => Ok((key, value)),
-                    other => Err(D::Error::custom(format!(
-                        "label {key} must be text, not {other}: put it in quotes"
-                    ))),
-                })
-                .collect::<Result<BTreeMap<_, _>, _>>()?;
-            let match_labels = (!labels.is_empty()).then_some(labels);
-            return Ok(Self(LabelSelector {
-                match_labels,
-                ..LabelSelector::default()
-            }));
-        }
-        if let Some(unknown) = map
-            .keys()
-            .find(|key| *key != "matchLabels" && *key != "matchExpressions")
-        {
-            return Err(D::Error::unknown_field(unknown, &["matchLabels", "matchExpressions"]));
-        }
-        serde_json::from_value(Value::Object(map.into_iter().collect()))
-            .map(Self)
-            .map_err(D::Error::custom)
     }
 }

@@ -96,10 +96,9 @@ impl Policy {
             .iter()
             .enumerate()
             .map(|(index, pool)| {
-                let path = format!("pools[{index}]");
                 Ok(Pool {
-                    selector: selector(&pool.selector.0, &format!("{path}.selector"))?,
-                    drain: drain.overlaid(&pool.node_drain, &format!("{path}.nodeDrain"))?,
+                    selector: pool.selector.clone(),
+                    drain: drain.overlaid(&pool.node_drain, &format!("pools[{index}].nodeDrain"))?,
                 })
             })
             .collect::<Result<Vec<_>, ConfigError>>()?;
@@ -118,7 +117,7 @@ impl Policy {
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
             drain_marks,
-            node_selector: selector(&config.node_selector.0, "nodeSelector")?,
+            node_selector: config.node_selector,
             protected_finalizers: config
                 .protected_finalizers
                 .unwrap_or_else(|| PROTECTED_FINALIZERS.map(str::to_owned).to_vec()),
@@ -194,11 +193,4 @@ fn is_openshift_only(signal: &SignalSpec) -> bool {
         SignalSpec::AnyOf(all) | SignalSpec::AllOf(all) => all.iter().all(is_openshift_only),
         SignalSpec::Always | SignalSpec::Preset(_) | SignalSpec::Node(_) | SignalSpec::Resource(_) => false,
     }
-}
-
-fn selector(
-    labels: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
-    path: &str,
-) -> Result<Selector, ConfigError> {
-    Selector::parse(Some(labels)).map_err(|error| ConfigError::at(path, error.to_string()))
 }

@@ -101,8 +101,8 @@ fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[
 )]
 #[case("{resource: {apiVersion: v1, kind: Plan, name: '', when: 'true'}}", "name is empty")]
 #[case(
-    "{resource: {apiVersion: v1, kind: Plan, selector: {app: a}, when: 'true'}}",
-    "unknown field `app`"
+    "{resource: {apiVersion: v1, kind: Plan, selector: {app: 1}, when: 'true'}}",
+    "app: a label's value is text"
 )]
 #[case(
     "{resource: {apiVersion: v1, kind: Plan, when: ''}}",
@@ -143,6 +143,7 @@ fn nesting_has_a_limit() {
     "{resource: {apiVersion: a.io/v1, kind: Plan, name: p, namespace: n, selector: {matchLabels: {x: y}}, when: 'true'}}",
     &["a.io/v1/Plan n/p (x=y)"]
 )]
+#[case("{resource: {apiVersion: a.io/v1, kind: Plan, selector: {x: y}, when: 'true'}}", &["a.io/v1/Plan (x=y)"])]
 #[case("{resource: {apiVersion: a.io/v1, kind: Plan, selector: {}, when: 'true'}}", &["a.io/v1/Plan"])]
 #[case(
     "{anyOf: [openshift, {allOf: [openshift, {preset: systemUpgradeController}]}]}",

@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::Api;
 use nodeward_api::annotation::LAST_OVERRIDE;
-use nodeward_api::drain_clock::LastOverride;
+use nodeward_api::last_override::LastOverride;
 use nodeward_testkit::audit::AuditedRequest;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
