@@ -149,6 +149,61 @@ impl fmt::Display for Blocker {
     }
 }
 
+/// What the condition `nodeward.dev/DrainBlocked` says: which pods keep a drain from ending, and what happens next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockedMessage {
+    /// Everything has been tried and its time has passed.
+    pub drain_failed: bool,
+    /// How many pods there are.
+    pub pods: usize,
+    /// The first of them, each as a [`Blocker`] says it.
+    pub named: Vec<String>,
+}
+
+const DRAIN_FAILED: &str = "The drain has failed: everything that may be done has been. ";
+const ONE_KEEPS: &str = " pod keeps the drain from ending: ";
+const MANY_KEEP: &str = " pods keep the drain from ending: ";
+const BETWEEN: &str = " | ";
+
+impl BlockedMessage {
+    /// Reads what `Display` writes; `None` for anything else.
+    pub fn parse(message: &str) -> Option<Self> {
+        let (drain_failed, rest) = match message.strip_prefix(DRAIN_FAILED) {
+            Some(rest) => (true, rest),
+            None => (false, message),
+        };
+        let (pods, list) = rest.split_once(ONE_KEEPS).or_else(|| rest.split_once(MANY_KEEP))?;
+        let pods: usize = pods.parse().ok()?;
+        let mut named: Vec<String> = list
+            .split(BETWEEN)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let is_rest = |last: &String| last.strip_prefix("and ").is_some_and(|last| last.ends_with(" more"));
+        if named.len() > 1 && named.last().is_some_and(is_rest) {
+            named.pop();
+        }
+        Some(Self {
+            drain_failed,
+            pods,
+            named,
+        })
+    }
+}
+
+impl fmt::Display for BlockedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = if self.drain_failed { DRAIN_FAILED } else { "" };
+        let keeps = if self.pods == 1 { ONE_KEEPS } else { MANY_KEEP };
+        write!(f, "{failed}{}{keeps}{}", self.pods, self.named.join(BETWEEN))?;
+        match self.pods.checked_sub(self.named.len()) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, "{BETWEEN}and {more} more"),
+        }
+    }
+}
+
 fn join<T: fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -238,6 +293,38 @@ mod tests {
              grace until 2026-01-01T10:00:30Z; held by node n2); next: PdbFinalizer at 2026-01-01T10:45:00Z: remove its \
              finalizers"
         );
+    }
+
+    #[rstest]
+    #[case(false, 1, &["shop/web-0 is stuck"], "1 pod keeps the drain from ending: shop/web-0 is stuck")]
+    #[case(false, 2, &["a", "b"], "2 pods keep the drain from ending: a | b")]
+    #[case(false, 12, &["a", "b"], "12 pods keep the drain from ending: a | b | and 10 more")]
+    #[case(
+        true, 1, &["a"],
+        "The drain has failed: everything that may be done has been. 1 pod keeps the drain from ending: a"
+    )]
+    #[case(true, 0, &[], "The drain has failed: everything that may be done has been. 0 pods keep the drain from ending: ")]
+    fn what_the_condition_says_can_be_read_again(
+        #[case] drain_failed: bool,
+        #[case] pods: usize,
+        #[case] named: &[&str],
+        #[case] text: &str,
+    ) {
+        let message = BlockedMessage {
+            drain_failed,
+            pods,
+            named: named.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert_eq!(message.to_string(), text);
+        assert_eq!(BlockedMessage::parse(text), Some(message));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("many pods keep the drain from ending: a")]
+    #[case("somebody else's words")]
+    fn another_message_is_not_taken_for_one(#[case] text: &str) {
+        assert_eq!(BlockedMessage::parse(text), None);
     }
 
     #[test]

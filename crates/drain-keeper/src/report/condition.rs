@@ -2,14 +2,13 @@
 //! otherwise. Which changes are to be written, and when; pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{ConditionView, NodeView};
-use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
+use nodeward_core::verdict::{BlockedMessage, Blocker, Next, NodeVerdict};
 
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
@@ -231,24 +230,14 @@ fn chief_reason(verdict: &NodeVerdict) -> BlockerReason {
 }
 
 fn message(verdict: &NodeVerdict) -> String {
-    let count = verdict.blockers.len();
-    let mut text = String::new();
-    if verdict.drain_failed {
-        text.push_str("The drain has failed: everything that may be done has been. ");
-    }
-    let _ = write!(
-        text,
-        "{count} {} the drain from ending: ",
-        if count == 1 { "pod keeps" } else { "pods keep" }
-    );
     let mut blockers: Vec<&Blocker> = verdict.blockers.iter().collect();
     blockers.sort_by_key(|blocker| !is_obstacle(blocker));
-    let named: Vec<String> = blockers.iter().take(NAMED).map(ToString::to_string).collect();
-    text.push_str(&named.join(" | "));
-    if count > NAMED {
-        let _ = write!(text, " | and {} more", count - NAMED);
-    }
-    text
+    let message = BlockedMessage {
+        drain_failed: verdict.drain_failed,
+        pods: blockers.len(),
+        named: blockers.iter().take(NAMED).map(ToString::to_string).collect(),
+    };
+    message.to_string()
 }
 
 #[cfg(test)]
