@@ -1,0 +1,365 @@
+//! All pods, indexed by node, namespace, owner and budget, so that no question about one of these walks all pods.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use nodeward_core::id::{BudgetKey, NodeName, PodKey};
+use nodeward_core::selector::Selector;
+
+use crate::snapshot::{Load, PodFacts};
+
+/// A pod in a set, told from others by namespace and name.
+#[derive(Debug, Clone)]
+pub(super) struct Named(pub(super) Arc<PodFacts>);
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for Named {}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl Borrow<PodKey> for Named {
+    fn borrow(&self) -> &PodKey {
+        &self.0.key
+    }
+}
+
+/// Pods, each once.
+pub(super) type PodSet = HashSet<Named>;
+
+/// All pods.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    namespaces: HashMap<Arc<str>, Namespace>,
+    nodes: HashMap<NodeName, NodePods>,
+    owners: HashMap<Arc<str>, PodSet>,
+    /// Pods without a node that are not finished, nor terminating.
+    awaiting: PodSet,
+    /// Pods that keep others from their neighbourhood by terms that reach beyond their own namespace.
+    far_repelling: PodSet,
+    len: usize,
+    /// Counts lists, to tell what the present one has named.
+    round: u32,
+}
+
+/// The pods and the budgets of a namespace.
+#[derive(Debug, Default)]
+struct Namespace {
+    pods: HashMap<Arc<str>, Entry>,
+    /// Pods with required anti-affinity.
+    repelling: PodSet,
+    budgets: BTreeMap<Arc<str>, Covered>,
+}
+
+/// A pod in the index by name.
+#[derive(Debug)]
+struct Entry {
+    pod: Arc<PodFacts>,
+    /// The list that named it last, or that was the last when it changed.
+    round: u32,
+    /// How many budgets select it.
+    budgets: u32,
+}
+
+/// The pods that a budget selects.
+#[derive(Debug, Default)]
+struct Covered {
+    selector: Selector,
+    pods: PodSet,
+}
+
+/// The pods of a node.
+#[derive(Debug, Default)]
+struct NodePods {
+    pods: PodSet,
+    load: Arc<Load>,
+}
+
+impl Pods {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<PodFacts>> {
+        self.namespaces.get(namespace)?.pods.get(name).map(|entry| &entry.pod)
+    }
+
+    pub(super) fn of_node(&self, node: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
+        members(self.nodes.get(node).map(|node| &node.pods))
+    }
+
+    /// What the pods of a node have taken; shared, for it is asked of all nodes at once.
+    pub(super) fn load_of(&self, node: &str) -> Arc<Load> {
+        self.nodes.get(node).map(|node| Arc::clone(&node.load)).unwrap_or_default()
+    }
+
+    pub(super) fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
+        self.namespaces
+            .get(namespace)
+            .into_iter()
+            .flat_map(|namespace| namespace.pods.values())
+            .map(|entry| &entry.pod)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        self.namespaces
+            .values()
+            .flat_map(|namespace| namespace.pods.values())
+            .map(|entry| &entry.pod)
+    }
+
+    pub(super) fn of_owner(&self, uid: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
+        members(self.owners.get(uid))
+    }
+
+    pub(super) fn awaiting(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        members(Some(&self.awaiting))
+    }
+
+    /// Pods of a namespace that keep others from their neighbourhood.
+    pub(super) fn repelling_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
+        members(self.namespaces.get(namespace).map(|namespace| &namespace.repelling))
+    }
+
+    /// Pods that keep pods of other namespaces from their neighbourhood.
+    pub(super) fn repelling_far(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        members(Some(&self.far_repelling))
+    }
+
+    pub(super) fn of_budget(&self, budget: &BudgetKey) -> impl Iterator<Item = &Arc<PodFacts>> {
+        let namespace = self.namespaces.get(&budget.namespace);
+        members(
+            namespace
+                .and_then(|namespace| namespace.budgets.get(&budget.name))
+                .map(|covered| &covered.pods),
+        )
+    }
+
+    /// The names of the budgets in the pod's namespace that select it.
+    pub(super) fn budgets_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = BudgetKey> + 'a {
+        self.namespaces
+            .get(&pod.key.namespace)
+            .into_iter()
+            .flat_map(|namespace| &namespace.budgets)
+            .filter(|(_, covered)| pod.labels.match_selector(&covered.selector))
+            .map(|(name, _)| BudgetKey::new(Arc::clone(&pod.key.namespace), Arc::clone(name)))
+    }
+
+    /// Whether several budgets select the pod.
+    pub(super) fn is_covered_twice(&self, pod: &PodKey) -> bool {
+        let namespace = self.namespaces.get(&pod.namespace);
+        namespace
+            .and_then(|namespace| namespace.pods.get(&pod.name))
+            .is_some_and(|entry| entry.budgets > 1)
+    }
+
+    /// Takes a budget in, or one whose selector changed.
+    pub(super) fn put_budget(&mut self, key: &BudgetKey, selector: &Selector) {
+        let namespace = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
+        let known = namespace.budgets.get(&key.name);
+        if known.is_some_and(|covered| covered.selector == *selector) {
+            return;
+        }
+        namespace.uncover(&key.name);
+        let mut pods = PodSet::new();
+        for entry in namespace.pods.values_mut() {
+            if entry.pod.labels.match_selector(selector) {
+                entry.budgets += 1;
+                pods.insert(Named(Arc::clone(&entry.pod)));
+            }
+        }
+        let covered = Covered {
+            selector: selector.clone(),
+            pods,
+        };
+        namespace.budgets.insert(Arc::clone(&key.name), covered);
+    }
+
+    pub(super) fn remove_budget(&mut self, key: &BudgetKey) {
+        if let Some(namespace) = self.namespaces.get_mut(&key.namespace) {
+            namespace.uncover(&key.name);
+            if namespace.is_empty() {
+                self.namespaces.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// A list begins: what is there now has not been named by it.
+    pub(super) fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// What the list that ended has not named.
+    pub(super) fn not_named(&self) -> Vec<PodKey> {
+        let entries = self.namespaces.values().flat_map(|namespace| namespace.pods.values());
+        entries
+            .filter(|entry| entry.round != self.round)
+            .map(|entry| entry.pod.key.clone())
+            .collect()
+    }
+
+    /// Takes a pod in; whether anything is different now.
+    pub(super) fn put(&mut self, mut pod: PodFacts) -> bool {
+        let round = self.round;
+        let namespace = self.namespaces.get_mut(&pod.key.namespace);
+        if let Some(entry) = namespace.and_then(|namespace| namespace.pods.get_mut(&pod.key.name)) {
+            entry.round = round;
+            if *entry.pod == pod {
+                return false;
+            }
+            // The texts of a known pod stay where they are, so that years of changes do not scatter them.
+            pod.key = entry.pod.key.clone();
+            if pod.uid == entry.pod.uid {
+                pod.uid = entry.pod.uid.clone();
+            }
+            let known = Arc::clone(&entry.pod);
+            self.leave(&known);
+        } else {
+            self.len += 1;
+        }
+        self.enter(&Arc::new(pod));
+        true
+    }
+
+    /// Forgets a pod; whether it was there.
+    pub(super) fn remove(&mut self, namespace: &str, name: &str) -> bool {
+        let Some(pod) = self.get(namespace, name).map(Arc::clone) else {
+            return false;
+        };
+        self.leave(&pod);
+        if let Some(own) = self.namespaces.get_mut(namespace) {
+            own.pods.remove(name);
+            if own.is_empty() {
+                self.namespaces.remove(namespace);
+            }
+        }
+        self.len -= 1;
+        true
+    }
+
+    fn enter(&mut self, pod: &Arc<PodFacts>) {
+        let named = || Named(Arc::clone(pod));
+        let namespace = self.namespaces.entry(Arc::clone(&pod.key.namespace)).or_default();
+        let mut budgets = 0;
+        for covered in namespace.budgets.values_mut() {
+            if pod.labels.match_selector(&covered.selector) {
+                covered.pods.insert(named());
+                budgets += 1;
+            }
+        }
+        let entry = Entry {
+            pod: Arc::clone(pod),
+            round: self.round,
+            budgets,
+        };
+        namespace.pods.insert(Arc::clone(&pod.key.name), entry);
+        if repels(pod) {
+            namespace.repelling.insert(named());
+            if repels_far(pod) {
+                self.far_repelling.insert(named());
+            }
+        }
+        if let Some(node) = &pod.node {
+            let node = self.nodes.entry(node.clone()).or_default();
+            node.pods.insert(named());
+            if takes_room(pod) {
+                let load = Arc::make_mut(&mut node.load);
+                load.requests += &pod.scheduling.requests;
+                load.host_ports.extend(pod.scheduling.host_ports.iter().cloned());
+            }
+        }
+        if let Some(owner) = &pod.owner {
+            self.owners.entry(Arc::clone(&owner.uid)).or_default().insert(named());
+        }
+        if pod.awaits_a_node() {
+            self.awaiting.insert(named());
+        }
+    }
+
+    /// Takes a pod out of all indexes but the one by name.
+    fn leave(&mut self, pod: &Arc<PodFacts>) {
+        if let Some(namespace) = self.namespaces.get_mut(&pod.key.namespace) {
+            for covered in namespace.budgets.values_mut() {
+                covered.pods.remove(&pod.key);
+            }
+            namespace.repelling.remove(&pod.key);
+        }
+        self.far_repelling.remove(&pod.key);
+        if let Some(name) = &pod.node
+            && let Some(node) = self.nodes.get_mut(name)
+        {
+            node.pods.remove(&pod.key);
+            if takes_room(pod) {
+                let load = Arc::make_mut(&mut node.load);
+                load.requests.take_away(&pod.scheduling.requests);
+                for port in &pod.scheduling.host_ports {
+                    if let Some(index) = load.host_ports.iter().position(|used| used == port) {
+                        load.host_ports.swap_remove(index);
+                    }
+                }
+            }
+            if node.pods.is_empty() {
+                self.nodes.remove(name);
+            }
+        }
+        if let Some(owner) = &pod.owner
+            && let Some(siblings) = self.owners.get_mut(&owner.uid)
+        {
+            siblings.remove(&pod.key);
+            if siblings.is_empty() {
+                self.owners.remove(&owner.uid);
+            }
+        }
+        self.awaiting.remove(&pod.key);
+    }
+}
+
+impl Namespace {
+    /// Forgets a budget.
+    fn uncover(&mut self, budget: &str) {
+        let Some(covered) = self.budgets.remove(budget) else {
+            return;
+        };
+        for pod in covered.pods {
+            if let Some(entry) = self.pods.get_mut(&pod.0.key.name) {
+                entry.budgets = entry.budgets.saturating_sub(1);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.budgets.is_empty()
+    }
+}
+
+fn members(set: Option<&PodSet>) -> impl Iterator<Item = &Arc<PodFacts>> {
+    set.into_iter().flatten().map(|pod| &pod.0)
+}
+
+/// Whether its requests count on its node: a finished pod has given everything back, a terminating one not yet.
+fn takes_room(pod: &PodFacts) -> bool {
+    !pod.is_finished()
+}
+
+/// Whether it keeps others from its neighbourhood.
+fn repels(pod: &PodFacts) -> bool {
+    !pod.scheduling.anti_affinity.is_empty() && !pod.is_finished()
+}
+
+fn repels_far(pod: &PodFacts) -> bool {
+    use crate::snapshot::scheduling::Namespaces;
+    pod.scheduling
+        .anti_affinity
+        .iter()
+        .any(|term| term.namespaces != Namespaces::Own)
+}

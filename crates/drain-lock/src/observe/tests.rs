@@ -1,0 +1,1 @@
+//! The world against objects of every kind.
