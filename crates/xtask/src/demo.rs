@@ -1,6 +1,5 @@
 //! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
-mod budgets;
 mod chart;
 mod clock;
 mod narrator;

@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything that is done in this repository and is more than one command.
 
 mod bench;
+mod budget_watch;
 mod cluster;
 mod demo;
 mod drain_lock;

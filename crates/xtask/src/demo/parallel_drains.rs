@@ -19,9 +19,9 @@ use nodeward_testkit::progress::Progress;
 use self::outcome::Outcome;
 use self::round::Round;
 use super::Played;
-use super::budgets::BudgetWatch;
 use super::narrator::{Line, Narrator, Voice};
 use super::place::Place;
+use crate::budget_watch::BudgetWatch;
 use crate::maintenance::{Drainer, Maintenance};
 
 /// How often plain drains are begun, should they end by luck: one node may get both budgets before the others ask.
@@ -40,7 +40,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         drainer: Drainer::Kubectl,
         away: scenario::AWAY,
     };
-    let budgets = BudgetWatch::start(place);
+    let budgets = BudgetWatch::start(place.client(), place.prefix());
 
     let mut naive: Vec<Round> = Vec::new();
     while naive.len() < ROUNDS && naive.iter().all(Round::is_finished) {

@@ -20,9 +20,9 @@ use nodeward_testkit::progress::Progress;
 use self::outcome::{Kept, Outcome};
 use self::upgrader::Upgrader;
 use super::Played;
-use super::budgets::BudgetWatch;
 use super::narrator::Narrator;
 use super::place::Place;
+use crate::budget_watch::BudgetWatch;
 
 /// With drain-keeper's binary, or without drain-keeper.
 pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
@@ -39,7 +39,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     introduce(&narrator, without, place);
     let _events = follow::events(&narrator, place);
     let _conditions = follow::conditions(&narrator, place);
-    let budgets = BudgetWatch::start(place);
+    let budgets = BudgetWatch::start(place.client(), place.prefix());
     let _owners = owners::start(place, &narrator);
     let began = Instant::now();
     let patience = if without {

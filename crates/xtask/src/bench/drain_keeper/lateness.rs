@@ -10,8 +10,8 @@ use kube::api::ObjectMeta;
 use nodeward_testkit::audit::{AuditedRequest, Requests};
 
 use super::config::{BUDGET_WAIT, FORCE_AFTER, TIME_OUT};
-use super::pods::{Part, PartPod};
-use super::size::node_name;
+use crate::bench::large::pods::{Part, PartPod};
+use crate::bench::large::size::node_name;
 
 /// Something that falls due.
 #[derive(Clone, Debug)]

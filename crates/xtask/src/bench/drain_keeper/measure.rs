@@ -18,10 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::config::{self, BUDGET_WAIT, FORCE_AFTER, OVERRIDE_SPACING, TIME_OUT};
 use super::figures::{Figures, Lateness, RequestsPerNode};
 use super::heartbeats::Heartbeats;
-use super::pods::Part;
 use super::populate;
-use super::size::{self, DRAINING, RESTING, Size};
 use super::{drain, lateness};
+use crate::bench::large::fill;
+use crate::bench::large::pods::Part;
+use crate::bench::large::size::{self, DRAINING, RESTING, Size};
 
 const NAMESPACE: &str = "nodeward-system";
 const SERVICE_ACCOUNT: &str = "nodeward-drain-keeper";
@@ -46,7 +47,7 @@ struct Bench<'a> {
 /// Measures one size.
 pub async fn measure(size: Size, binary: &Path) -> Result<Figures> {
     let began = Instant::now();
-    let plane = ControlPlane::start(populate::options()).await?;
+    let plane = ControlPlane::start(fill::options()).await?;
     let client = plane.client().await?;
     populate::populate(&plane, &client, size).await?;
     let set_up = began.elapsed();

@@ -14,9 +14,9 @@ use nodeward_api::{annotation, condition};
 use nodeward_testkit::{fleet, wait};
 use serde_json::{Value, json};
 
-use super::load::CONNECTIONS;
-use super::pods::{self, PartPod};
-use super::size::{Size, node_name};
+use crate::bench::large::load::CONNECTIONS;
+use crate::bench::large::pods::{self, PartPod};
+use crate::bench::large::size::{Size, node_name};
 
 /// A moment as the API server stores it.
 pub fn this_second() -> Result<Timestamp> {

@@ -11,26 +11,14 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::{ControlPlane, Options, wait, workload};
+use nodeward_testkit::{ControlPlane, wait, workload};
 use serde_json::json;
 
-use super::size::{self, Size, thousands};
-use super::{load, nodes, pods};
+use crate::bench::large::fill::fill;
+use crate::bench::large::size::{Size, thousands};
+use crate::bench::large::{load, pods};
 
 const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
-
-/// Pods get no ServiceAccount and nodes no taint for being new, so the controllers for those can stay off.
-const ADMISSION_OFF: &str = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,LimitRanger,ResourceQuota,PodSecurity,RuntimeClass";
-
-/// A control plane for so many objects: budgets are counted, nodes are never found silent, nothing else runs.
-pub fn options() -> Options {
-    let needed = ["disruption-controller", "serviceaccount-controller"];
-    Options {
-        controllers: needed.map(String::from).to_vec(),
-        apiserver_flags: vec![ADMISSION_OFF.to_owned()],
-        ..Options::scale()
-    }
-}
 
 /// Creates everything, and waits until the drained nodes' pods run and their budgets are counted.
 pub async fn populate(plane: &ControlPlane, client: &Client, size: Size) -> Result<()> {
@@ -40,37 +28,13 @@ pub async fn populate(plane: &ControlPlane, client: &Client, size: Size) -> Resu
         thousands(size.pods)
     ));
     upgrade(client, size).await?;
-    let namespaces = pods::namespaces(size).map(|name| {
-        (
-            "/api/v1/namespaces".to_owned(),
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
-        )
-    });
-    load::create(client, &progress, "namespaces", namespaces).await?;
-    let nodes = (0..size.nodes).map(|node| ("/api/v1/nodes".to_owned(), nodes::node(node)));
-    load::create(client, &progress, "nodes", nodes).await?;
-    let leases = (size::played().end..size.nodes).map(|node| {
-        (
-            "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases".to_owned(),
-            nodes::lease(node),
-        )
-    });
-    load::create(client, &progress, "leases", leases).await?;
-    let budgets = pods::budgets(size).map(|(namespace, budget)| {
-        (
-            format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"),
-            budget,
-        )
-    });
-    let budgets = load::create(client, &progress, "budgets", budgets).await?;
-    let pods = pods::pods(size).map(|(namespace, pod)| (format!("/api/v1/namespaces/{namespace}/pods"), pod));
-    let pods = load::create(client, &progress, "pods", pods).await?;
+    let made = fill(client, size, &progress).await?;
     settled(client, size, &progress).await?;
     let memory = plane.apiserver().usage()?.rss_mib;
     progress.done(&format!(
         "{} pods and {} budgets created, kube-apiserver has {memory:.0} MiB",
-        thousands(pods),
-        thousands(budgets)
+        thousands(made.pods),
+        thousands(made.budgets)
     ));
     Ok(())
 }

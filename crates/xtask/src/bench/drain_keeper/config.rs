@@ -32,7 +32,7 @@ pools:
         BUDGET_WAIT.as_secs(),
         FORCE_AFTER.as_secs(),
         OVERRIDE_SPACING.as_secs(),
-        pool = super::nodes::POOL_LABEL,
+        pool = crate::bench::large::nodes::POOL_LABEL,
     )
 }
 

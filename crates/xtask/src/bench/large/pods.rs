@@ -226,7 +226,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::bench::size::PARTS;
+    use crate::bench::large::size::PARTS;
 
     #[test]
     fn every_pod_is_made_once_and_each_node_has_its_share() {

@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::nodes::{conditions, micros};
-use super::size::node_name;
+use crate::bench::large::nodes::{conditions, micros};
+use crate::bench::large::size::node_name;
 
 /// A kubelet renews its lease each quarter of the 40 s for which it is good.
 const LEASE_EVERY: Duration = Duration::from_secs(10);

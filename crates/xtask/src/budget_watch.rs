@@ -1,4 +1,4 @@
-//! Watches every budget while the upgrade runs. A budget that falls short is a violation, unless drain-keeper's record on
+//! Watches budgets while nodes are drained. A budget that falls short is a violation, unless drain-keeper's record on
 //! it says that it was overridden by the user's policy, and then for one pod only.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use tokio::task::JoinHandle;
 
-use super::place::Place;
+use kube::Client;
 
 /// How long after its override a budget may be short of one pod: a replacement has to start.
 const REPLACED_WITHIN: Duration = Duration::from_mins(1);
@@ -33,13 +33,13 @@ struct Seen {
 }
 
 impl BudgetWatch {
-    /// Starts watching.
-    pub fn start(place: &Place) -> Self {
+    /// Starts watching the budgets of the namespaces whose names begin with `prefix`.
+    pub fn start(client: Client, prefix: &str) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
-        let budgets: Api<PodDisruptionBudget> = Api::all(place.client());
+        let budgets: Api<PodDisruptionBudget> = Api::all(client);
         let task = tokio::spawn({
             let seen = Arc::clone(&seen);
-            let prefix = place.prefix().to_owned();
+            let prefix = prefix.to_owned();
             async move {
                 let mut changes = watcher(budgets, watcher::Config::default())
                     .default_backoff()

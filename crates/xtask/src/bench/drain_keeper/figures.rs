@@ -7,8 +7,10 @@ use nodeward_testkit::audit::Requests;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::bench::rounded::rounded;
+
 use super::lateness::Latenesses;
-use super::size::Size;
+use crate::bench::large::size::Size;
 
 /// The figures of one size.
 #[derive(Clone, Debug, Serialize)]
@@ -196,22 +198,4 @@ pub fn as_json(mut all: Vec<Figures>) -> Value {
         .map(|figures| (format!("{}/{}", figures.nodes, figures.pods), rounded(figures)));
     object["sizes"] = Value::Object(others.collect());
     object
-}
-
-/// To three digits after the point: more would be noise.
-fn rounded(figures: &Figures) -> Value {
-    let mut value = json!(figures);
-    round(&mut value);
-    value
-}
-
-fn round(value: &mut Value) {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            *value = json!(number.as_f64().map(|number| (number * 1000.0).round() / 1000.0));
-        }
-        Value::Array(items) => items.iter_mut().for_each(round),
-        Value::Object(fields) => fields.values_mut().for_each(round),
-        _ => {}
-    }
 }

@@ -1,0 +1,88 @@
+//! How long parallel drains take with drain-lock and without it, and what its webhook costs.
+
+mod bound;
+mod figures;
+mod measure;
+mod meter;
+mod queue;
+mod run;
+mod stage;
+mod topology;
+mod webhook;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use nodeward_testkit::binaries;
+
+use self::measure::Wanted;
+use self::run::Mode;
+
+/// What many nodes at once are by option.
+const MANY: usize = 50;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many nodes are drained at once; each of these in turn
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 6, 12])]
+    nodes_at_once: Vec<usize>,
+    /// 50 nodes at once, too
+    #[arg(long)]
+    with_50: bool,
+    /// Only these regimes, of A (room), B (no room), C (pinned), D (mixed)
+    #[arg(long, value_delimiter = ',', value_name = "LETTER")]
+    regimes: Vec<String>,
+    /// Only these ways of draining
+    #[arg(long, value_delimiter = ',', value_enum)]
+    modes: Vec<Mode>,
+    /// Only the last line: one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures it, and prints the figures.
+pub async fn bench(args: &Args) -> Result<ExitCode> {
+    let wanted = args.wanted().await?;
+    let figures = measure::measure(&wanted).await?;
+    if !args.json {
+        println!("{}", figures.table());
+    }
+    println!("{}", figures.json());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    async fn wanted(&self) -> Result<Wanted> {
+        let mut sizes = self.nodes_at_once.clone();
+        sizes.extend(self.with_50.then_some(MANY));
+        sizes.sort_unstable();
+        sizes.dedup();
+        let known = measure::regime_names()?;
+        let regimes: Vec<String> = self.regimes.iter().map(|regime| regime.to_uppercase()).collect();
+        for regime in &regimes {
+            ensure!(
+                known.contains(regime),
+                "there is no regime {regime}; there are {}",
+                known.join(", ")
+            );
+        }
+        let modes = if self.modes.is_empty() {
+            [Mode::ALONE, Mode::LOCKED].concat()
+        } else {
+            self.modes.clone()
+        };
+        let binaries = if modes.iter().any(|mode| Mode::LOCKED.contains(mode)) {
+            let lock = tokio::task::spawn_blocking(|| binaries::operator("drain-lock")).await??;
+            let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward")).await??;
+            Some((lock, plugin))
+        } else {
+            None
+        };
+        Ok(Wanted {
+            sizes,
+            regimes: if regimes.is_empty() { known } else { regimes },
+            modes,
+            binaries,
+        })
+    }
+}

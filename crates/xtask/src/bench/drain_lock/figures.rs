@@ -1,0 +1,235 @@
+//! What was measured: as one JSON object, and as tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::run::Mode;
+use super::webhook::Webhook;
+use crate::bench::rounded::rounded;
+
+/// The size whose figures stand first.
+const FIRST: usize = 6;
+
+/// All figures.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub sizes: BTreeMap<usize, BTreeMap<String, RegimeFigures>>,
+    /// One held pod, one moved pod and one node alone, measured first.
+    pub times: Option<Times>,
+    pub webhook: Option<Webhook>,
+}
+
+/// What a drain's steps take here at the least, in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    pub held_s: f64,
+    pub moved_s: f64,
+    pub one_drain_s: f64,
+}
+
+/// A regime at one size.
+#[derive(Clone, Debug, Default)]
+pub struct RegimeFigures {
+    /// The lower bound, of the times that were measured.
+    pub bound_s: f64,
+    /// The same of the reboot's and the pods' own times alone.
+    pub bound_of_own_times_s: f64,
+    pub modes: BTreeMap<Mode, Cell>,
+}
+
+/// One way of draining it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// From the first command until all pods are back; `null` for a run that was capped.
+    pub makespan_s: Option<f64>,
+    /// Of the nodes, how many were drained, rebooted and uncordoned: 0 to 1.
+    pub finished_share: f64,
+    /// Evictions that were refused: 429.
+    pub refused: usize,
+    /// Requests of kubectl and of drain-lock, without leases and watches.
+    pub requests: usize,
+    /// Evictions beyond one for each pod that had to leave.
+    pub wasted: usize,
+    pub unready_pod_s: f64,
+    /// From a drain's first sight to its grant, with drain-lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_wait_s: Option<QueueWait>,
+    /// Budgets that fell short.
+    pub violations: usize,
+}
+
+/// How long drains waited for their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QueueWait {
+    pub mean: f64,
+    pub max: f64,
+}
+
+impl QueueWait {
+    /// Of waits in seconds; `None` without any.
+    pub fn of(waits: &[f64]) -> Option<Self> {
+        // Counts of nodes are far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let count = waits.len() as f64;
+        (!waits.is_empty()).then(|| Self {
+            mean: waits.iter().sum::<f64>() / count,
+            max: waits.iter().copied().fold(0.0, f64::max),
+        })
+    }
+}
+
+impl RegimeFigures {
+    fn json(&self) -> Value {
+        let mut object = json!({
+            "bound_s": self.bound_s,
+            "bound_of_own_times_s": self.bound_of_own_times_s,
+        });
+        for (mode, cell) in &self.modes {
+            object[mode.name()] = json!(cell);
+        }
+        object
+    }
+}
+
+impl Figures {
+    /// One object: the regimes at six nodes (or at the smallest size measured), the other sizes under `sizes`.
+    pub fn json(&self) -> Value {
+        let first = if self.sizes.contains_key(&FIRST) {
+            Some(FIRST)
+        } else {
+            self.sizes.keys().next().copied()
+        };
+        let of_size = |regimes: &BTreeMap<String, RegimeFigures>| -> Value {
+            let regimes = regimes.iter().map(|(name, figures)| (name.clone(), figures.json()));
+            Value::Object(regimes.collect())
+        };
+        let others = self.sizes.iter().filter(|(size, _)| Some(**size) != first);
+        let others = others.map(|(size, regimes)| (size.to_string(), of_size(regimes)));
+        let webhook = self.webhook.as_ref();
+        rounded(&json!({
+            "regimes": first.and_then(|first| self.sizes.get(&first)).map(of_size),
+            "nodes_at_once": first,
+            "sizes": Value::Object(others.collect()),
+            "times": self.times,
+            "violations": self.violations(),
+            "webhook_ms": webhook.map(|webhook| json!({ "p50": webhook.p50_ms, "p99": webhook.p99_ms, "max": webhook.max_ms })),
+            "webhook": webhook,
+            "rss_mib": webhook.map(|webhook| webhook.rss_mib),
+            "ready_s": webhook.map(|webhook| webhook.ready_s),
+        }))
+    }
+
+    fn violations(&self) -> usize {
+        let cells = self
+            .sizes
+            .values()
+            .flat_map(BTreeMap::values)
+            .flat_map(|regime| regime.modes.values());
+        cells.map(|cell| cell.violations).sum()
+    }
+
+    /// For a terminal.
+    pub fn table(&self) -> String {
+        let mut table = String::new();
+        for (size, regimes) in &self.sizes {
+            let _ = writeln!(table, "\n{size} nodes at once");
+            let _ = writeln!(
+                table,
+                "  {:9} {:>8} {:>6} {:>8} {:>9} {:>7} {:>11} {:>9}",
+                "", "makespan", "done", "refused", "requests", "wasted", "unready s", "queued s"
+            );
+            for (name, figures) in regimes {
+                let _ = writeln!(
+                    table,
+                    "  {name}: at least {:.1} s ({:.1} s of reboots and starts alone)",
+                    figures.bound_s, figures.bound_of_own_times_s
+                );
+                for (mode, cell) in &figures.modes {
+                    let makespan = cell
+                        .makespan_s
+                        .map_or_else(|| "no end".to_owned(), |s| format!("{s:.1} s"));
+                    let queued = cell
+                        .queue_wait_s
+                        .map_or_else(String::new, |wait| format!("{:.1}", wait.mean));
+                    let _ = writeln!(
+                        table,
+                        "    {:8} {makespan:>7} {:>5.0}% {:>8} {:>9} {:>7} {:>11.1} {queued:>9}",
+                        mode.name(),
+                        100.0 * cell.finished_share,
+                        cell.refused,
+                        cell.requests,
+                        cell.wasted,
+                        cell.unready_pod_s,
+                    );
+                }
+            }
+        }
+        let _ = writeln!(table, "\n  budget violations: {}", self.violations());
+        if let Some(webhook) = &self.webhook {
+            let _ = writeln!(table, "{}", webhook.text());
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(makespan: Option<f64>, violations: usize) -> Cell {
+        Cell {
+            makespan_s: makespan,
+            finished_share: if makespan.is_some() { 1.0 } else { 0.5 },
+            refused: 3,
+            requests: 40,
+            wasted: 0,
+            unready_pod_s: 12.345_67,
+            queue_wait_s: None,
+            violations,
+        }
+    }
+
+    fn figures(sizes: &[usize]) -> Figures {
+        let regime = RegimeFigures {
+            bound_s: 9.0,
+            bound_of_own_times_s: 6.0,
+            modes: [(Mode::Naive, cell(None, 0)), (Mode::Auto, cell(Some(11.0), 1))].into(),
+        };
+        Figures {
+            sizes: sizes
+                .iter()
+                .map(|size| (*size, BTreeMap::from([("C".to_owned(), regime.clone())])))
+                .collect(),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn six_nodes_stand_first_and_the_other_sizes_under_their_number() {
+        let json = figures(&[2, 6, 12]).json();
+        assert_eq!(json["nodes_at_once"], 6);
+        assert_eq!(json["regimes"]["C"]["bound_s"], 9.0);
+        assert_eq!(json["regimes"]["C"]["naive"]["makespan_s"], Value::Null);
+        assert_eq!(json["regimes"]["C"]["auto"]["unready_pod_s"], 12.346);
+        let sizes: Vec<&String> = json["sizes"].as_object().unwrap().keys().collect();
+        assert_eq!(sizes, ["12", "2"]);
+        assert_eq!(json["violations"], 3);
+        assert_eq!(figures(&[2]).json()["nodes_at_once"], 2);
+    }
+
+    #[test]
+    fn a_run_without_an_end_has_no_makespan_in_the_table() {
+        let table = figures(&[6]).table();
+        assert!(table.contains("naive     no end    50%"), "{table}");
+        assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+    }
+
+    #[test]
+    fn a_queue_wait_is_the_mean_and_the_longest() {
+        assert_eq!(QueueWait::of(&[]), None);
+        assert_eq!(QueueWait::of(&[1.0, 3.0]), Some(QueueWait { mean: 2.0, max: 3.0 }));
+    }
+}

@@ -1,0 +1,208 @@
+//! A topology on the cluster: put there, put back as it was between runs, taken away.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::core::Request;
+use kube::{Client, ResourceExt};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
+use nodeward_testkit::{ControlPlane, bulk, wait};
+use serde_json::{Value, json};
+
+use super::topology::{App, Topology};
+
+/// Where all pods are.
+pub const NAMESPACE: &str = "bench";
+
+const WITHIN: Duration = Duration::from_mins(2);
+
+/// How many requests are under way at once.
+const AT_ONCE: usize = 8;
+
+/// A topology that stands on the cluster.
+pub struct Stage<'a> {
+    client: Client,
+    pub topology: &'a Topology,
+}
+
+impl<'a> Stage<'a> {
+    /// Once, for all topologies.
+    pub async fn prepare(plane: &ControlPlane) -> Result<()> {
+        plane.namespace(NAMESPACE).await
+    }
+
+    /// Creates the nodes; they have no pods yet.
+    pub async fn set(client: &Client, topology: &'a Topology) -> Result<Self> {
+        let nodes = topology
+            .nodes
+            .iter()
+            .map(|node| NodeSpec::worker(&node.name).cpus(node.room));
+        fleet::create(client, nodes).await?;
+        Ok(Self {
+            client: client.clone(),
+            topology,
+        })
+    }
+
+    /// All apps as at first: each pod where the topology has it, Ready, and known to its budget.
+    pub async fn put_back(&self) -> Result<()> {
+        self.clear().await?;
+        // While all are cordoned the scheduler leaves the pods alone, and each can be bound to its own node.
+        self.on_each_node(|client, name| async move { fleet::cordon(&client, &name).await })
+            .await?;
+        for app in &self.topology.apps {
+            self.create(app).await?;
+        }
+        for app in &self.topology.apps {
+            self.bind(app).await?;
+        }
+        self.on_each_node(|client, name| async move { fleet::uncordon(&client, &name).await })
+            .await?;
+        for app in &self.topology.apps {
+            workload::ready_pods(&self.client, NAMESPACE, &app.name, app.nodes.len(), WITHIN).await?;
+            self.counted(app).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the nodes away, and all that is on them.
+    pub async fn strike(self) -> Result<()> {
+        self.clear().await?;
+        self.on_each_node(|client, name| async move {
+            let nodes: Api<Node> = Api::all(client.clone());
+            let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+            nodes.delete(&name, &DeleteParams::default()).await?;
+            match leases.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(refusal)) if refusal.code == 404 => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
+    async fn on_each_node<F, Fut>(&self, act: F) -> Result<()>
+    where
+        F: Fn(Client, String) -> Fut,
+        Fut: Future<Output = Result<()>>,
+    {
+        let names: Vec<String> = self.topology.nodes.iter().map(|node| node.name.clone()).collect();
+        stream::iter(names)
+            .map(|name| act(self.client.clone(), name))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    async fn create(&self, app: &App) -> Result<()> {
+        let replicas = u32::try_from(app.nodes.len())?;
+        let pods = PodTemplate::new()
+            .start(Start::Ready(app.time_to_ready))
+            .spec("containers", containers());
+        if app.is_pinned {
+            let pods = pods.spec("affinity", affinity(app));
+            bulk::create_one(self.client.clone(), pods.stateful_set(NAMESPACE, &app.name, replicas)?).await?;
+        } else {
+            bulk::create_one(self.client.clone(), pods.deployment(NAMESPACE, &app.name, replicas)?).await?;
+        }
+        let budget = Budget::max_unavailable(NAMESPACE, &app.name, app.max_unavailable).of(&app.name);
+        bulk::create_one(self.client.clone(), budget.build()?).await.map(drop)
+    }
+
+    /// Binds each pod of the app to a node, as a scheduler does.
+    async fn bind(&self, app: &App) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let of_app = ListParams::default().labels(&format!("app={}", app.name));
+        let made = wait::until(format!("the pods of {}", app.name), WITHIN, || async {
+            let pods = pods.list_metadata(&of_app).await?.items;
+            ensure!(pods.len() == app.nodes.len(), "{} of {}", pods.len(), app.nodes.len());
+            Ok(pods)
+        })
+        .await?;
+        for (pod, node) in made.iter().zip(&app.nodes) {
+            let name = pod.name_any();
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": { "name": name },
+                "target": { "apiVersion": "v1", "kind": "Node", "name": node },
+            });
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
+            let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(&binding)?)?;
+            let bound = self.client.request_text(request).await;
+            bound.with_context(|| format!("bind {name} to {node}"))?;
+        }
+        Ok(())
+    }
+
+    async fn counted(&self, app: &App) -> Result<()> {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let allowed = i32::try_from(app.max_unavailable)?;
+        wait::until(format!("budget {} to have room", app.name), WITHIN, || async {
+            let status = budgets.get(&app.name).await?.status.context("not counted")?;
+            ensure!(status.disruptions_allowed == allowed, "{status:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// No workload, budget or pod is left.
+    async fn clear(&self) -> Result<()> {
+        let (all, now) = (ListParams::default(), DeleteParams::default().grace_period(0));
+        let client = || self.client.clone();
+        let workloads = DeleteParams::background();
+        Api::<Deployment>::namespaced(client(), NAMESPACE)
+            .delete_collection(&workloads, &all)
+            .await?;
+        Api::<StatefulSet>::namespaced(client(), NAMESPACE)
+            .delete_collection(&workloads, &all)
+            .await?;
+        Api::<PodDisruptionBudget>::namespaced(client(), NAMESPACE)
+            .delete_collection(&DeleteParams::default(), &all)
+            .await?;
+        let pods: Api<Pod> = Api::namespaced(client(), NAMESPACE);
+        // A controller may have made one more before it knew.
+        wait::until("all pods to be gone", WITHIN, || async {
+            pods.delete_collection(&now, &all).await?;
+            let left = pods.list_metadata(&all).await?.items.len();
+            ensure!(left == 0, "{left} are left");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// One CPU each: a node with `room` for so many pods has as many.
+fn containers() -> Value {
+    json!([{
+        "name": "main",
+        "image": "registry.example/app:1",
+        "resources": { "requests": { "cpu": "1" } },
+    }])
+}
+
+/// On its own nodes only, no two on one.
+fn affinity(app: &App) -> Value {
+    let hostname = "kubernetes.io/hostname";
+    json!({
+        "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+            { "matchExpressions": [{ "key": hostname, "operator": "In", "values": app.nodes }] },
+        ] } },
+        "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+            { "topologyKey": hostname, "labelSelector": { "matchLabels": { "app": app.name } } },
+        ] },
+    })
+}
+
+/// How many pods each app has, by its name.
+pub fn replicas(topology: &Topology) -> BTreeMap<String, usize> {
+    let apps = topology.apps.iter();
+    apps.map(|app| (app.name.clone(), app.nodes.len())).collect()
+}
