@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::header::USER_AGENT;
-use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -42,7 +42,6 @@ pub struct Cluster {
 
 /// Which of Nodeward's kinds the API server serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::struct_field_names, reason = "named after the resources")]
 pub struct Kinds {
     /// `NodeDrain`.
     pub node_drains: bool,
@@ -63,7 +62,7 @@ impl Cluster {
     pub async fn connect(global: &Global) -> Result<Self, ConnectError> {
         let mut config = config(global).await?;
         config.headers.push((
-            HeaderName::from(USER_AGENT),
+            USER_AGENT,
             HeaderValue::from_static(concat!("nodeward/kubectl-nodeward/", env!("CARGO_PKG_VERSION"))),
         ));
         // Watches are quiet for minutes; each request has the limit of its own that `ask` sets.

@@ -3,5 +3,7 @@
 pub mod args;
 pub mod cluster;
 pub mod failure;
+pub mod read;
+pub mod render;
 pub mod text;
 pub mod view;

@@ -80,7 +80,14 @@ impl<T: Into<String>> From<T> for Cell {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Row {
+    Cells(Vec<Cell>),
+    /// What the rows after it have in common.
+    Section(Cell, Cell),
 }
 
 impl Table {
@@ -96,7 +103,25 @@ impl Table {
     pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         let mut cells = cells.into();
         cells.resize(self.columns.len(), Cell::default());
-        self.rows.push(cells);
+        self.rows.push(Row::Cells(cells));
+    }
+
+    /// Begins a section: its name, and what else there is to say of it, over the whole width.
+    pub fn section(&mut self, name: impl Into<Cell>, about: impl Into<Cell>) {
+        self.rows.push(Row::Section(name.into(), about.into()));
+    }
+
+    /// Columns by which the rows of sections stand to the right of the sections' names.
+    fn indent(&self, column: usize) -> usize {
+        let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section(..)));
+        if column == 0 && has_sections { GAP } else { 0 }
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &Vec<Cell>> {
+        self.rows.iter().filter_map(|row| match row {
+            Row::Cells(cells) => Some(cells),
+            Row::Section(..) => None,
+        })
     }
 
     /// Whether it has no row.
@@ -107,10 +132,10 @@ impl Table {
     /// Its lines, in at most `width` columns if there is a limit.
     pub fn lines(&self, width: Option<usize>) -> Vec<Line> {
         let shown: Vec<usize> = (0..self.columns.len())
-            .filter(|&column| self.rows.iter().any(|row| !row[column].text.is_empty()))
+            .filter(|&column| self.cells().any(|row| !row[column].text.is_empty()))
             .collect();
         match self.widths(&shown, width) {
-            Some(widths) => self.as_table(&shown, &widths),
+            Some(widths) => self.as_table(&shown, &widths, width),
             None => self.as_records(&shown, width.unwrap_or(usize::MAX)),
         }
     }
@@ -118,7 +143,8 @@ impl Table {
     /// How wide each column is; `None` if they cannot fit.
     fn widths(&self, shown: &[usize], limit: Option<usize>) -> Option<Vec<usize>> {
         let natural = |&column: &usize| {
-            let cells = self.rows.iter().map(|row| display_width(&row[column].text));
+            let indent = self.indent(column);
+            let cells = self.cells().map(|row| display_width(&row[column].text) + indent);
             cells
                 .chain([display_width(self.columns[column].title)])
                 .max()
@@ -145,32 +171,39 @@ impl Table {
         Some(widths)
     }
 
-    fn as_table(&self, shown: &[usize], widths: &[usize]) -> Vec<Line> {
+    fn as_table(&self, shown: &[usize], widths: &[usize], limit: Option<usize>) -> Vec<Line> {
         let mut lines = Vec::new();
         let header: Vec<Cell> = shown
             .iter()
             .map(|&column| Cell::new(Tone::Faint, self.columns[column].title))
             .collect();
-        self.push_row(&mut lines, shown, widths, &header.iter().collect::<Vec<_>>());
+        self.push_row(&mut lines, shown, widths, &header.iter().collect::<Vec<_>>(), false);
         for row in &self.rows {
-            let cells: Vec<&Cell> = shown.iter().map(|&column| &row[column]).collect();
-            self.push_row(&mut lines, shown, widths, &cells);
+            match row {
+                Row::Section(name, about) => push_section(&mut lines, name, about, limit),
+                Row::Cells(cells) => {
+                    let cells: Vec<&Cell> = shown.iter().map(|&column| &cells[column]).collect();
+                    self.push_row(&mut lines, shown, widths, &cells, true);
+                }
+            }
         }
         lines
     }
 
-    fn push_row(&self, lines: &mut Vec<Line>, shown: &[usize], widths: &[usize], cells: &[&Cell]) {
+    fn push_row(&self, lines: &mut Vec<Line>, shown: &[usize], widths: &[usize], cells: &[&Cell], indented: bool) {
+        let indent = |index: usize| if indented { self.indent(shown[index]) } else { 0 };
         let wrapped: Vec<Vec<String>> = cells
             .iter()
             .zip(widths)
-            .map(|(cell, &width)| wrap(&cell.text, width))
+            .enumerate()
+            .map(|(index, (cell, &width))| wrap(&cell.text, width - indent(index)))
             .collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
         for part in 0..height {
             let mut line = Line::default();
             let mut edge = 0;
             for (index, cell) in cells.iter().enumerate() {
-                line.pad_to(edge);
+                line.pad_to(edge + indent(index));
                 let text = wrapped[index].get(part).map_or("", String::as_str);
                 if self.columns[shown[index]].look == Look::Number {
                     line.pad_to(edge + widths[index].saturating_sub(display_width(text)));
@@ -184,28 +217,60 @@ impl Table {
 
     /// A record for each row: one line for each column that has something in it.
     fn as_records(&self, shown: &[usize], width: usize) -> Vec<Line> {
-        let title_width = shown
-            .iter()
-            .map(|&column| display_width(self.columns[column].title))
-            .max()
-            .unwrap_or(0);
+        let titles = shown.iter().map(|&column| display_width(self.columns[column].title));
+        let title_width = titles.max().unwrap_or(0) + GAP;
+        // Where there is no room beside the titles, what they name stands below them.
+        let beside = title_width + NARROWEST <= width;
+        let indent = if beside {
+            title_width
+        } else {
+            GAP.min(width.saturating_sub(1))
+        };
         let mut lines = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
             if index > 0 {
                 lines.push(Line::default());
             }
-            for &column in shown.iter().filter(|&&column| !row[column].text.is_empty()) {
-                let room = width.saturating_sub(title_width + GAP);
-                for (part, text) in wrap(&row[column].text, room).into_iter().enumerate() {
-                    let title = if part == 0 { self.columns[column].title } else { "" };
-                    let mut line = Line::new(Tone::Faint, title);
-                    line.pad_to(title_width + GAP);
-                    line.push(row[column].tone, text);
+            let cells = match row {
+                Row::Section(name, about) => {
+                    push_section(&mut lines, name, about, Some(width));
+                    continue;
+                }
+                Row::Cells(cells) => cells,
+            };
+            for &column in shown.iter().filter(|&&column| !cells[column].text.is_empty()) {
+                let title = self.columns[column].title;
+                if !beside {
+                    lines.extend(
+                        wrap(title, width)
+                            .into_iter()
+                            .map(|title| Line::new(Tone::Faint, title)),
+                    );
+                }
+                for (part, text) in wrap(&cells[column].text, width - indent).into_iter().enumerate() {
+                    let mut line = Line::new(Tone::Faint, if beside && part == 0 { title } else { "" });
+                    line.pad_to(indent);
+                    line.push(cells[column].tone, text);
                     lines.push(line);
                 }
             }
         }
         lines
+    }
+}
+
+fn push_section(lines: &mut Vec<Line>, name: &Cell, about: &Cell, limit: Option<usize>) {
+    let width = display_width(&name.text) + GAP + display_width(&about.text);
+    if limit.is_none_or(|limit| width <= limit) {
+        let mut line = Line::new(name.tone, &name.text);
+        line.pad_to(display_width(&name.text) + GAP);
+        line.push(about.tone, &about.text);
+        lines.push(line);
+        return;
+    }
+    for cell in [name, about] {
+        let parts = wrap(&cell.text, limit.unwrap_or(usize::MAX)).into_iter();
+        lines.extend(parts.map(|part| Line::new(cell.tone, part)));
     }
 }
 

@@ -61,15 +61,12 @@ pub fn with_distances(text: &str, now: Timestamp) -> String {
             .filter(|_| first.is_ascii_digit())
             .filter(|candidate| candidate.ends_with('Z') && candidate.as_bytes()[10] == b'T')
             .and_then(|candidate| candidate.parse::<Timestamp>().ok());
-        let taken = match found {
-            Some(found) => {
-                told.push_str(&moment(found, now));
-                WIDTH
-            }
-            None => {
-                told.push(first);
-                first.len_utf8()
-            }
+        let taken = if let Some(found) = found {
+            told.push_str(&moment(found, now));
+            WIDTH
+        } else {
+            told.push(first);
+            first.len_utf8()
         };
         rest = &rest[taken..];
     }

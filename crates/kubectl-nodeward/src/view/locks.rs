@@ -155,7 +155,7 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
     for claim in sources.claims() {
         for units in &claim.holds {
             entry(units.pdb.to_string(), &mut |budget| {
-                budget.held.push(Held::of(claim, units))
+                budget.held.push(Held::of(claim, units));
             });
         }
         for units in &claim.needs {

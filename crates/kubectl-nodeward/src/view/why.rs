@@ -136,8 +136,8 @@ impl PodsOnNode {
 
 fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
     match pod.opt_out {
-        Some(OptOut::Skip) => return Some(KeptBy::OptedOut),
-        Some(OptOut::WaitCompleted | OptOut::Unknown) => return Some(KeptBy::WaitCompleted),
+        Some((OptOut::Skip, _)) => return Some(KeptBy::OptedOut),
+        Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::WaitCompleted),
         None => (),
     }
     if pod.skips_budgets() {

@@ -48,7 +48,7 @@ fn budget(name: &str, hold: Option<&str>) -> PodDisruptionBudget {
     .unwrap()
 }
 
-fn hold(name: &str, status: serde_json::Value) -> DisruptionHold {
+fn hold(name: &str, status: &serde_json::Value) -> DisruptionHold {
     serde_json::from_value(json!({
         "apiVersion": "nodeward.dev/v1alpha1",
         "kind": "DisruptionHold",
@@ -67,7 +67,7 @@ fn a_budget_names_who_holds_who_waits_and_what_its_owner_wants() {
     );
     let holds = [hold(
         "mine",
-        json!({ "phase": "Capped", "effectiveUntil": "2026-01-01T11:00:00Z" }),
+        &json!({ "phase": "Capped", "effectiveUntil": "2026-01-01T11:00:00Z" }),
     )];
     let sources = Sources {
         ledger: Some(&ledger),
@@ -141,7 +141,7 @@ fn a_namespace_leaves_out_all_others() {
 #[case::said_to_have_ended(json!({ "phase": "Expired" }), false)]
 #[case::has_just_ended(json!({ "phase": "Active", "effectiveUntil": "2026-01-01T10:30:00Z" }), false)]
 fn an_owners_hold_counts_until_it_ends(#[case] status: serde_json::Value, #[case] counts: bool) {
-    let holds = [hold("mine", status)];
+    let holds = [hold("mine", &status)];
     let sources = Sources {
         holds: &holds,
         ..Sources::default()

@@ -1,0 +1,128 @@
+//! What draining a node would take.
+
+use nodeward_api::node_drain::{DrainPlan, PlannedPod};
+
+use super::obstacle;
+use crate::text::line::Tone;
+use crate::text::page::Page;
+use crate::text::table::{Cell, Column, Table};
+use crate::view::plan::Plan;
+
+/// What draining a node would take.
+pub fn page(plan: &Plan) -> Page {
+    let mut page = Page::new();
+    page.heading(format!("Plan for {}", plan.node));
+    match plan.phase {
+        Some(phase) if !plan.dry_run => page.text(Tone::Plain, format!("Of its drain, which is {phase}.")),
+        _ => page.text(Tone::Faint, "Planned only: nothing was cordoned, claimed or evicted."),
+    }
+    counts(&mut page, &plan.plan);
+    problems(&mut page, &plan.plan);
+    let lists = [
+        ("Pods that need a unit of their budgets before they go", &plan.plan.held),
+        ("Pods that the drain waits for until they finish", &plan.plan.waits_for),
+        ("Pods that stay on the node through its reboot", &plan.plan.retained),
+    ];
+    for (title, pods) in lists {
+        if !pods.is_empty() {
+            page.heading(title);
+            page.table(2, table(pods));
+        }
+    }
+    if plan.plan.omitted > 0 {
+        page.gap();
+        page.text(Tone::Faint, format!("{} more are not listed.", plan.plan.omitted));
+    }
+    page
+}
+
+fn counts(page: &mut Page, plan: &DrainPlan) {
+    let held = plan.held.len();
+    page.gap();
+    page.field(
+        "movable",
+        Tone::Plain,
+        format!(
+            "{} find room elsewhere and go as their budgets allow",
+            pods(plan.movable)
+        ),
+    );
+    page.field(
+        "held",
+        Tone::Plain,
+        match held {
+            0 => "no pod: the drain needs no claim, and waits for no other drain".to_owned(),
+            _ => format!("{} need units of {}", pods(held), budgets(plan)),
+        },
+    );
+    if !plan.waits_for.is_empty() {
+        page.field(
+            "waits for",
+            Tone::Plain,
+            format!("{} to finish", pods(plan.waits_for.len())),
+        );
+    }
+    if !plan.retained.is_empty() {
+        page.field("stay", Tone::Plain, pods(plan.retained.len()));
+    }
+    page.field(
+        "ignored",
+        Tone::Faint,
+        format!("{} of DaemonSets, static or finished", pods(plan.ignored)),
+    );
+}
+
+fn pods<N: std::fmt::Display>(count: N) -> String {
+    let count = count.to_string();
+    if count == "1" {
+        "1 pod".to_owned()
+    } else {
+        format!("{count} pods")
+    }
+}
+
+fn budgets(plan: &DrainPlan) -> String {
+    let mut names: Vec<&str> = plan.held.iter().flat_map(|pod| &pod.pdbs).map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    match names.len() {
+        0 => "no budget".to_owned(),
+        ..=3 => names.join(", "),
+        many => format!("{} and {} more budgets", names[..2].join(", "), many - 2),
+    }
+}
+
+fn problems(page: &mut Page, plan: &DrainPlan) {
+    if plan.problems.is_empty() {
+        page.field("problems", Tone::Good, "none");
+        return;
+    }
+    page.heading("In the way");
+    for problem in &plan.problems {
+        page.point(1, Tone::Bad, obstacle::clause(problem));
+    }
+}
+
+fn table(pods: &[PlannedPod]) -> Table {
+    let mut table = Table::new([
+        Column::flexible("POD"),
+        Column::flexible("PDB"),
+        Column::flexible("WHY"),
+    ]);
+    for pod in pods {
+        let why = pod
+            .message
+            .as_ref()
+            .filter(|message| !message.contains(pod.reason.explanation()));
+        let why = match why {
+            Some(message) => format!("{}: {message} [{}]", pod.reason.explanation(), pod.reason),
+            None => format!("{} [{}]", pod.reason.explanation(), pod.reason),
+        };
+        table.row([
+            Cell::new(Tone::Strong, pod.pod.clone()),
+            pod.pdbs.join(", ").into(),
+            why.into(),
+        ]);
+    }
+    table
+}
