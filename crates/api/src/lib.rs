@@ -2,6 +2,11 @@
 //!
 //! Everything here is part of Nodeward's contract with its users: a change is a change of API.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "two columns of a table may be of one type, and are each declared in full"
+)]
+
 pub mod annotation;
 pub mod budget_ref;
 pub mod condition;

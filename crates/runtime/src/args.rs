@@ -55,6 +55,37 @@ pub struct OperatorArgs {
     pub dry_run: bool,
 }
 
+/// The flags of operators that the API server asks about requests of others.
+#[derive(Args, Clone, Debug)]
+pub struct WebhookArgs {
+    /// Address that serves the admission webhook, over TLS.
+    #[arg(
+        long,
+        env = "NODEWARD_WEBHOOK_BIND",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9443"
+    )]
+    pub webhook_bind: SocketAddr,
+
+    /// Directory with the webhook's tls.crt and tls.key, re-read on change. Without it the operator makes, publishes and
+    /// rotates a certificate of its own.
+    #[arg(long, env = "NODEWARD_WEBHOOK_CERT_DIR", value_name = "DIR")]
+    pub webhook_cert_dir: Option<PathBuf>,
+
+    /// ValidatingWebhookConfiguration that the operator's own certificate is made for and published in.
+    /// [default: nodeward-<component>]
+    #[arg(long, env = "NODEWARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub webhook_configuration: Option<String>,
+}
+
+impl WebhookArgs {
+    /// The name of the ValidatingWebhookConfiguration.
+    pub fn configuration_of(&self, component: &str) -> String {
+        let default = || format!("nodeward-{component}");
+        self.webhook_configuration.clone().unwrap_or_else(default)
+    }
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -88,12 +119,14 @@ mod tests {
     use clap::Parser;
     use rstest::rstest;
 
-    use super::{LogFormat, OperatorArgs};
+    use super::{LogFormat, OperatorArgs, WebhookArgs};
 
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
         operator: OperatorArgs,
+        #[command(flatten)]
+        webhook: WebhookArgs,
     }
 
     fn parsed(flags: &[&str]) -> Result<OperatorArgs, clap::Error> {
@@ -109,6 +142,17 @@ mod tests {
         assert_eq!(args.namespace, "nodeward-system");
         assert_eq!(args.log_format, LogFormat::Text);
         assert!(!args.dry_run);
+    }
+
+    #[test]
+    fn a_webhook_has_a_certificate_of_its_own_unless_a_directory_is_named() {
+        let args = Cli::try_parse_from(["operator"]).unwrap().webhook;
+        assert_eq!(args.webhook_bind.to_string(), "0.0.0.0:9443");
+        assert_eq!((args.webhook_cert_dir, args.webhook_configuration), (None, None));
+        let flags = ["operator", "--webhook-bind=127.0.0.1:0", "--webhook-cert-dir=/certs"];
+        let args = Cli::try_parse_from(flags).unwrap().webhook;
+        assert_eq!(args.webhook_bind.to_string(), "127.0.0.1:0");
+        assert_eq!(args.webhook_cert_dir.unwrap().to_str(), Some("/certs"));
     }
 
     #[test]

@@ -1,19 +1,11 @@
 //! The configuration file, followed through every way in which files get replaced.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigError, ConfigHandle};
-
-/// A kubelet swaps a link, an editor renames or writes in several steps: wait until it is quiet.
-const QUIET: Duration = Duration::from_millis(100);
-
-/// A look without any sign of change: some file systems (network mounts, overlays) tell nothing.
-const LOOK_ANYWAY: Duration = Duration::from_secs(30);
+use crate::file_changes::FileChanges;
 
 /// The longest text that is taken for a configuration, in bytes: a ConfigMap can hold no more.
 const LONGEST: u64 = 1024 * 1024;
@@ -22,8 +14,7 @@ const LONGEST: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub struct ConfigFile {
     path: PathBuf,
-    changes: mpsc::Receiver<()>,
-    _watcher: Option<RecommendedWatcher>,
+    changes: FileChanges,
 }
 
 /// Reads a configuration file.
@@ -42,36 +33,12 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
 }
 
 impl ConfigFile {
-    /// Watches the file's directory rather than the file: a ConfigMap volume replaces the link `..data`, and editors put a
-    /// new file in the old one's place; either way a watch on the file itself would go on looking at what is gone.
+    /// Begins to watch the file.
     pub fn watch(path: &Path) -> Self {
-        let (sender, changes) = mpsc::channel(1);
-        let watcher = Self::watcher(path, sender).map_err(|error| {
-            tracing::warn!(
-                "{}: changes are not announced ({error}); looking every {LOOK_ANYWAY:?}",
-                path.display()
-            );
-        });
         Self {
             path: path.to_owned(),
-            changes,
-            _watcher: watcher.ok(),
+            changes: FileChanges::beside(path),
         }
-    }
-
-    fn watcher(path: &Path, changed: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Our own reading is an access too, and would keep us reading for ever.
-            if event.is_ok_and(|event| !event.kind.is_access()) {
-                let _ = changed.try_send(());
-            }
-        })?;
-        let directory = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        watcher.watch(directory, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
     }
 
     /// Offers each new content to the handle, until `stop` is cancelled.
@@ -85,21 +52,9 @@ impl ConfigFile {
             };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.changed() => {}
-                () = tokio::time::sleep(LOOK_ANYWAY) => {}
+                () = self.changes.next() => {}
             }
         }
-    }
-
-    /// Returns when something has changed and then been quiet for a moment.
-    async fn changed(&mut self) {
-        if self.changes.recv().await.is_none() {
-            return std::future::pending().await;
-        }
-        while tokio::time::timeout(QUIET, self.changes.recv())
-            .await
-            .is_ok_and(|change| change.is_some())
-        {}
     }
 }
 
