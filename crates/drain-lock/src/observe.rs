@@ -232,7 +232,9 @@ impl World {
 
 impl Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World").field("feeds", &self.feeds).finish_non_exhaustive()
+        f.debug_struct("World")
+            .field("feeds", &self.feeds)
+            .finish_non_exhaustive()
     }
 }
 

@@ -231,8 +231,16 @@ pub struct HoldFacts {
     pub created: Timestamp,
     /// When it ends, by what the owner asked and, once its status tells, by policy.
     pub until: Option<Timestamp>,
+    /// Until when the owner asked for it.
+    pub asked_until: Option<Timestamp>,
     /// Whether an administrator has released it (annotation `nodeward.dev/release`).
     pub released: bool,
+    /// Who released it, and why: the annotation's value.
+    pub released_by: Option<Arc<str>>,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Its status as it was last written.
+    pub status: Option<Arc<nodeward_api::disruption_hold::DisruptionHoldStatus>>,
 }
 
 impl HoldFacts {
@@ -273,7 +281,7 @@ pub struct Snapshot {
     pub drains: BTreeMap<NodeName, Arc<NodeDrain>>,
     /// The ledger.
     pub ledger: LedgerState,
-    /// The pods of the nodes that were asked for.
+    /// The pods of the nodes that were asked for, and of those that have a drain or a claim.
     pub pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>>,
     /// The budgets that select each of these pods, and each that waits for a node; a pod that is not here is under none.
     pub covering: BTreeMap<PodUid, Vec<BudgetKey>>,
@@ -283,6 +291,8 @@ pub struct Snapshot {
     pub facts: Facts,
     /// Room for pods that have to leave.
     pub floor: Floor,
+    /// The pods that the ledger's units are held for, and pods that bear their names, by name.
+    pub held: BTreeMap<PodKey, Arc<PodFacts>>,
     /// Node leases by name; `None` where they are not watched, or not listed yet.
     pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseFacts>>>,
     /// Owners' holds, in force or not.

@@ -97,16 +97,17 @@ impl Board {
         if budget.hold.is_some() {
             return Some(OwnerUnits::All);
         }
-        let key = &budget.view.key;
-        let holds = self.holds.values();
-        let mut in_force = holds.filter(|hold| hold.budget == *key && hold.is_in_force(now));
-        in_force.try_fold(None, |sum, hold| match (sum, hold.units) {
-            (_, None) => Err(OwnerUnits::All),
-            (None, Some(units)) => Ok(Some(OwnerUnits::Some(units.max(0)))),
-            (Some(OwnerUnits::Some(sum)), Some(units)) => Ok(Some(OwnerUnits::Some(sum.saturating_add(units.max(0))))),
-            (Some(OwnerUnits::All), Some(_)) => Err(OwnerUnits::All),
-        })
-        .unwrap_or_else(Some)
+        let mut kept = None;
+        for hold in self.holds.values() {
+            if hold.budget != budget.view.key || !hold.is_in_force(now) {
+                continue;
+            }
+            let Some(units) = hold.units else {
+                return Some(OwnerUnits::All);
+            };
+            kept = Some(kept.unwrap_or(0_i32).saturating_add(units.max(0)));
+        }
+        kept.map(OwnerUnits::Some)
     }
 
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
@@ -119,10 +120,20 @@ impl Board {
     }
 
     pub(super) fn snapshot(&self, asked: &Asked, leases_are_known: bool, now: Timestamp) -> Snapshot {
-        let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = asked
-            .nodes
-            .iter()
-            .map(|node| (node.clone(), sorted(self.pods.of_node(node.as_str()))))
+        let ledger = self.ledger();
+        let claims = match &ledger {
+            LedgerState::Present(ledger) => ledger.spec.claims.as_slice(),
+            LedgerState::Absent => &[],
+        };
+        let mut nodes: BTreeSet<NodeName> = asked.nodes.clone();
+        nodes.extend(self.drains.iter().map(|(node, _)| node.clone()));
+        nodes.extend(claims.iter().map(|claim| NodeName::from(claim.node.as_str())));
+        let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = nodes
+            .into_iter()
+            .map(|node| {
+                let pods = sorted(self.pods.of_node(node.as_str()));
+                (node, pods)
+            })
             .collect();
         let covering: BTreeMap<PodUid, Vec<BudgetKey>> = pods
             .values()
@@ -131,12 +142,14 @@ impl Board {
             .map(|pod| (pod.uid.clone(), self.pods.budgets_of(pod).collect::<Vec<_>>()))
             .filter(|(_, budgets)| !budgets.is_empty())
             .collect();
-        let ledger = self.ledger();
         let mut wanted: BTreeSet<BudgetKey> = asked.budgets.clone();
         wanted.extend(covering.values().flatten().cloned());
-        if let LedgerState::Present(ledger) = &ledger {
-            for units in ledger.spec.claims.iter().flat_map(|claim| claim.needs.iter().chain(&claim.holds)) {
-                wanted.insert(BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str()));
+        let mut held = BTreeMap::new();
+        for units in claims.iter().flat_map(|claim| claim.needs.iter().chain(&claim.holds)) {
+            let namespace: Arc<str> = units.pdb.namespace.as_str().into();
+            wanted.insert(BudgetKey::new(Arc::clone(&namespace), units.pdb.name.as_str()));
+            for pod in units.pods.iter().filter_map(|pod| self.pods.get(&namespace, &pod.name)) {
+                held.insert(pod.key.clone(), Arc::clone(pod));
             }
         }
         let facts: Facts = wanted
@@ -144,34 +157,52 @@ impl Board {
             .filter_map(|key| Some((key.clone(), self.budget_facts(key, now)?)))
             .collect();
         Snapshot {
-            nodes: self.nodes.iter().map(|(name, node)| (name.clone(), Arc::clone(node))).collect(),
-            drains: self.drains.iter().map(|(name, drain)| (name.clone(), Arc::clone(drain))).collect(),
-            ledger,
+            nodes: self
+                .nodes
+                .iter()
+                .map(|(name, node)| (name.clone(), Arc::clone(node)))
+                .collect(),
+            drains: self
+                .drains
+                .iter()
+                .map(|(name, drain)| (name.clone(), Arc::clone(drain)))
+                .collect(),
+            held,
             covering,
             budgets: wanted
                 .iter()
                 .filter_map(|key| Some((key.clone(), Arc::clone(self.budgets.get(key)?))))
                 .collect(),
             facts,
-            floor: self.floor(pods.values().flatten()),
+            floor: self.floor(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
-            leases: leases_are_known
-                .then(|| self.leases.iter().map(|(name, lease)| (Arc::clone(name), Arc::clone(lease))).collect()),
+            ledger,
+            leases: leases_are_known.then(|| {
+                self.leases
+                    .iter()
+                    .map(|(name, lease)| (Arc::clone(name), Arc::clone(lease)))
+                    .collect()
+            }),
             holds: self.holds.values().cloned().collect(),
         }
     }
 
     /// All that decides where these pods, and those that wait for a node, can go.
-    fn floor<'a>(&self, leaving: impl Iterator<Item = &'a Arc<PodFacts>> + Clone) -> Floor {
+    fn floor(&self, leaving: &[&Arc<PodFacts>]) -> Floor {
         let rooms = self.nodes.values().map(|node| Room {
             node: Arc::clone(node),
             load: self.pods.load_of(node.name.as_str()),
         });
         let mut pending: Vec<Arc<PodFacts>> = self.pods.awaiting().cloned().collect();
         pending.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
-        let placed = || leaving.clone().chain(pending.iter()).filter(|pod| !pod.is_daemon() && !pod.mirror);
+        let placed: Vec<&Arc<PodFacts>> = leaving
+            .iter()
+            .copied()
+            .chain(&pending)
+            .filter(|pod| !pod.is_daemon() && !pod.mirror)
+            .collect();
         let mut volumes = HashMap::new();
-        for pod in placed() {
+        for pod in &placed {
             for claim in &pod.claims {
                 let key = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(claim));
                 if let Some(nodes) = self.volumes_by_claim.get(&key) {
@@ -179,16 +210,17 @@ impl Board {
                 }
             }
         }
+        let neighbours = self.neighbours(&placed);
         Floor {
             rooms: rooms.collect(),
-            neighbours: self.neighbours(placed()),
+            neighbours,
             volumes,
             pending,
         }
     }
 
     /// The bound pods that pods to be placed look at, or that would repel them.
-    fn neighbours<'a>(&self, placed: impl Iterator<Item = &'a Arc<PodFacts>>) -> Vec<Arc<PodFacts>> {
+    fn neighbours(&self, placed: &[&Arc<PodFacts>]) -> Vec<Arc<PodFacts>> {
         let mut looked_at: BTreeSet<&str> = BTreeSet::new();
         let mut own: BTreeSet<&str> = BTreeSet::new();
         let mut everywhere = false;

@@ -100,7 +100,10 @@ impl Pods {
 
     /// What the pods of a node have taken; shared, for it is asked of all nodes at once.
     pub(super) fn load_of(&self, node: &str) -> Arc<Load> {
-        self.nodes.get(node).map(|node| Arc::clone(&node.load)).unwrap_or_default()
+        self.nodes
+            .get(node)
+            .map(|node| Arc::clone(&node.load))
+            .unwrap_or_default()
     }
 
     pub(super) fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<PodFacts>> {

@@ -120,9 +120,7 @@ pub fn project_lease(lease: &Lease) -> Option<LeaseFacts> {
             .and_then(|spec| spec.holder_identity.as_deref())
             .filter(|holder| !holder.is_empty())
             .map(Into::into),
-        renewed: spec
-            .and_then(|spec| spec.renew_time.as_ref())
-            .map(|time| time.0),
+        renewed: spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0),
         duration_seconds: spec.and_then(|spec| spec.lease_duration_seconds),
     })
 }
@@ -132,6 +130,11 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
     let namespace = hold.metadata.namespace.as_deref()?;
     let asked_until = hold.spec.expires_at;
     let until = hold.status.as_ref().and_then(|status| status.effective_until);
+    let released_by = hold
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(annotation::RELEASE));
     Some(HoldFacts {
         key: NamespacedName::new(namespace, hold.metadata.name.as_deref()?),
         uid: hold.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -144,11 +147,11 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
             .creation_timestamp
             .as_ref()
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-        released: hold
-            .metadata
-            .annotations
-            .as_ref()
-            .is_some_and(|annotations| annotations.contains_key(annotation::RELEASE)),
+        asked_until,
+        released: released_by.is_some(),
+        released_by: released_by.map(|said| said.as_str().into()),
+        generation: hold.metadata.generation.unwrap_or_default(),
+        status: hold.status.clone().map(Arc::new),
     })
 }
 

@@ -68,7 +68,9 @@ impl PodProjector {
                 .map(|node| self.texts.text(node).into()),
             phase: phase(status),
             ready: ready.is_some_and(|ready| ready.status == "True"),
-            ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0),
+            ready_since: ready
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .map(|time| time.0),
             mirror: annotation(MIRROR_ANNOTATION).is_some(),
             gated: spec.is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
             opt_out: OptOut::read(label, annotation),
@@ -192,7 +194,11 @@ impl PodProjector {
                     seconds: toleration.toleration_seconds,
                 })
                 .collect(),
-            host_ports: spec.containers.iter().flat_map(|container| host_ports(container, texts)).collect(),
+            host_ports: spec
+                .containers
+                .iter()
+                .flat_map(|container| host_ports(container, texts))
+                .collect(),
             ..Scheduling::default()
         }
     }
@@ -229,7 +235,10 @@ fn started_at(status: &PodStatus) -> Option<Timestamp> {
 /// need one after another, sidecars beside both; or what the pod as a whole asks for; and the overhead.
 fn requests(spec: &PodSpec, texts: &mut Pool<str>) -> Resources {
     let of = |container: &Container, texts: &mut Pool<str>| {
-        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let requests = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
         requests.map(|requests| amounts(requests, texts)).unwrap_or_default()
     };
     let mut together = Resources::default();
@@ -250,7 +259,10 @@ fn requests(spec: &PodSpec, texts: &mut Pool<str>) -> Resources {
     }
     together += &sidecars;
     let mut requests = together.max(&starting);
-    let whole = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let whole = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
     if let Some(whole) = whole {
         let asked = amounts(whole, texts);
         if whole.contains_key("cpu") {

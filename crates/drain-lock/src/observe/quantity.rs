@@ -112,11 +112,7 @@ mod tests {
     #[case("1u", 1, 1)]
     #[case("0.0000000001", 1, 1)]
     #[case("1.0000000001", 1001, 2)]
-    fn a_quantity_is_read_as_the_api_means_it(
-        #[case] text: &str,
-        #[case] milli: i128,
-        #[case] whole: i64,
-    ) {
+    fn a_quantity_is_read_as_the_api_means_it(#[case] text: &str, #[case] milli: i128, #[case] whole: i64) {
         let quantity = Quantity(text.to_owned());
         assert_eq!(thousandths(&quantity), i64::try_from(milli).unwrap_or(i64::MAX));
         assert_eq!(units(&quantity), whole);

@@ -1,1 +1,304 @@
-//! Which pods of a node a drain has to claim budget units for, and which only have to leave.
+//! What becomes of each pod of a draining node, and which units of which budgets the drain needs for it. Pure.
+//!
+//! A claim covers the *held* pods alone: those that stay down, or must not be counted on, until their node is back. The
+//! unit of a movable pod returns by itself, so waiting for it wedges nobody.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::BudgetRef;
+use nodeward_api::drain_ledger::{HeldPod, Units};
+use nodeward_api::node_drain::BlockedBy;
+use nodeward_api::opt_out::OptOut;
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::later;
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::BudgetFacts;
+
+use super::placement::{Misplaced, Placement};
+use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
+
+/// Taints that a node without its kubelet gets, and that evict what does not tolerate them.
+const OUTAGE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// No drain concerns it.
+    Ignored(Ignored),
+    /// It has ended.
+    Finished,
+    /// It is waited for.
+    WaitsCompleted,
+    /// It leaves under the stock budget, and comes back elsewhere.
+    Movable,
+    /// It leaves under the claim, and stays down until the node is back; for this reason.
+    Held(LockReason),
+    /// It stays on the node, and is down while that is.
+    Retained,
+}
+
+/// Why no drain concerns a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ignored {
+    /// A DaemonSet would make it again on the same node.
+    DaemonSet,
+    /// It is a static pod of the kubelet.
+    Mirror,
+}
+
+/// What the classes depend on besides the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct NeedRules {
+    /// For how long a node is expected to be away.
+    pub expected_outage: SignedDuration,
+    /// For how long a replacement finds no node until its siblings count as held.
+    pub unschedulable_after: SignedDuration,
+}
+
+/// The pods of a node, and what their drain needs.
+#[derive(Debug, Clone, Default)]
+pub struct NodeNeed {
+    /// Each pod, by name, and what becomes of it.
+    pub pods: Vec<(Arc<PodFacts>, Class)>,
+    /// Why a held pod is held, in words, by its UID, where there is more to say than its reason.
+    pub why: BTreeMap<nodeward_core::id::PodUid, String>,
+    /// The units that it takes, by budget: one for each held and each retained pod, ready or not.
+    pub needs: Vec<Units>,
+    /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
+    pub problems: Vec<BlockedBy>,
+    /// When a class changes by the passing of time alone.
+    pub changes_at: Option<Timestamp>,
+}
+
+/// Works out what becomes of the pods of `node`. Movable pods take the places that they find from `placement`: called for
+/// one node after another, the oldest drain first, no two of them share the last place.
+pub fn classify(
+    node: &NodeFacts,
+    snapshot: &Snapshot,
+    placement: &mut Placement<'_>,
+    rules: &NeedRules,
+    now: Timestamp,
+) -> NodeNeed {
+    let mut need = NodeNeed::default();
+    for pod in snapshot.pods_of(&node.name) {
+        let class = need.class_of(pod, node, snapshot, placement, rules, now);
+        need.pods.push((Arc::clone(pod), class));
+    }
+    need.needs = units(&need.pods, snapshot);
+    need.problems = problems(&need, snapshot, rules);
+    need
+}
+
+impl NodeNeed {
+    fn class_of(
+        &mut self,
+        pod: &Arc<PodFacts>,
+        node: &NodeFacts,
+        snapshot: &Snapshot,
+        placement: &mut Placement<'_>,
+        rules: &NeedRules,
+        now: Timestamp,
+    ) -> Class {
+        if pod.mirror {
+            return Class::Ignored(Ignored::Mirror);
+        }
+        if pod.is_daemon() {
+            return Class::Ignored(Ignored::DaemonSet);
+        }
+        if pod.is_finished() {
+            return Class::Finished;
+        }
+        if pod.deletion.is_some() {
+            // It is leaving. A StatefulSet makes its successor only when it has gone, and that will need room.
+            if pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
+                let _ = placement.place(pod, Some(&node.name));
+            }
+            return Class::Movable;
+        }
+        match pod.opt_out {
+            Some((OptOut::Skip, _)) => return Class::Retained,
+            Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Class::WaitsCompleted,
+            None => {}
+        }
+        if pod.owner.is_none() {
+            // Nobody makes it again, here or elsewhere: waiting for it would have no end.
+            return Class::Movable;
+        }
+        if let Err(misplaced) = placement.place(pod, Some(&node.name)) {
+            self.why.insert(pod.uid.clone(), misplaced.to_string());
+            return Class::Held(match misplaced {
+                Misplaced::LocalVolume => LockReason::LocalVolume,
+                Misplaced::Pinned => LockReason::Pinned,
+                Misplaced::NoRoom(_) => LockReason::NoRoom,
+            });
+        }
+        let Some(sibling) = self.stuck_sibling(pod, snapshot, rules, now) else {
+            return Class::Movable;
+        };
+        self.why
+            .insert(pod.uid.clone(), format!("pod {} has found no node", sibling.key));
+        Class::Held(LockReason::Unschedulable)
+    }
+
+    /// A pod of the same controller, asking for the same, that has found no node for so long that this one's replacement
+    /// would find none either. What its own volume ties to a place says nothing about others.
+    fn stuck_sibling<'a>(
+        &mut self,
+        pod: &PodFacts,
+        snapshot: &'a Snapshot,
+        rules: &NeedRules,
+        now: Timestamp,
+    ) -> Option<&'a PodFacts> {
+        let floor = &snapshot.floor;
+        let siblings = floor.pending.iter().filter(|other| other.is_sibling_of(pod));
+        let alike =
+            siblings.filter(|other| other.scheduling == pod.scheduling && floor.volumes_of(other).next().is_none());
+        for sibling in alike {
+            let Some(since) = sibling.unschedulable_since else {
+                continue;
+            };
+            let counts_from = later(since, rules.unschedulable_after);
+            if counts_from <= now {
+                return Some(sibling);
+            }
+            self.changes_at = self.changes_at.into_iter().chain([counts_from]).min();
+        }
+        None
+    }
+}
+
+/// One unit of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
+fn units(pods: &[(Arc<PodFacts>, Class)], snapshot: &Snapshot) -> Vec<Units> {
+    let mut needs: BTreeMap<&BudgetKey, Units> = BTreeMap::new();
+    for (pod, class) in pods {
+        let retained = match class {
+            Class::Held(_) => false,
+            Class::Retained => true,
+            Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
+        };
+        for key in snapshot.budgets_of(pod) {
+            let units = needs.entry(key).or_insert_with(|| Units {
+                pdb: BudgetRef {
+                    namespace: key.namespace.to_string(),
+                    name: key.name.to_string(),
+                    uid: snapshot
+                        .facts
+                        .get(key)
+                        .map(|budget| budget.uid.to_string())
+                        .unwrap_or_default(),
+                },
+                ..Units::default()
+            });
+            units.pods.push(HeldPod {
+                name: pod.key.name.to_string(),
+                uid: pod.uid.to_string(),
+                retained,
+            });
+        }
+    }
+    needs.into_values().collect()
+}
+
+/// What a person has to see to.
+fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<BlockedBy> {
+    let mut problems = Vec::new();
+    let mut misconfigured: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
+    for (pod, class) in &need.pods {
+        let budgets = snapshot.budgets_of(pod);
+        let must_be_evicted = match class {
+            Class::Ignored(_) | Class::Finished => continue,
+            Class::WaitsCompleted => {
+                if let Some((OptOut::Unknown, source)) = pod.opt_out {
+                    let text = format!("{} of pod {} has a value that is not known", source.key(), pod.key);
+                    problems.push(of_pod(LockReason::UnknownOptOut, pod, text));
+                }
+                continue;
+            }
+            Class::Retained => {
+                problems.extend(too_short_toleration(pod, rules.expected_outage));
+                false
+            }
+            Class::Movable | Class::Held(_) => !pod.skips_budgets(),
+        };
+        if must_be_evicted && budgets.len() > 1 {
+            let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "pod {} is selected by several budgets, which the eviction API refuses: {}",
+                pod.key,
+                names.join(", ")
+            );
+            problems.push(of_pod(LockReason::SeveralPDBs, pod, text));
+        }
+        if must_be_evicted || *class == Class::Retained {
+            let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
+            misconfigured.extend(facts.filter(|(_, facts)| facts.current && facts.misconfigured.is_some()));
+        }
+    }
+    for (key, facts) in &misconfigured {
+        let text = format!(
+            "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
+            facts.desired_healthy, facts.expected_pods
+        );
+        problems.push(of_budget(LockReason::MisconfiguredPDB, key, text));
+    }
+    problems.extend(need.needs.iter().filter_map(|units| excess(units, snapshot)));
+    problems
+}
+
+/// That more units of a budget are needed than it can ever give.
+fn excess(units: &Units, snapshot: &Snapshot) -> Option<BlockedBy> {
+    let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+    let facts = snapshot.facts.get(&key)?;
+    let most = facts.expected_pods.saturating_sub(facts.desired_healthy);
+    let needed = i32::try_from(units.pods.len()).unwrap_or(i32::MAX);
+    let is_excess = facts.current && facts.misconfigured.is_none() && needed > most;
+    is_excess.then(|| {
+        let text = format!("{needed} pods of budget {key} stay down with the node, and it can spare {most} at most");
+        of_budget(LockReason::NeedExceedsBudget, &key, text)
+    })
+}
+
+/// That a pod which is to stay would be evicted while its node is away. Of several tolerations of a taint the first
+/// counts.
+fn too_short_toleration(pod: &PodFacts, expected_outage: SignedDuration) -> Option<BlockedBy> {
+    let tolerated = |taint: &&str| match pod.scheduling.toleration_of(taint, "NoExecute") {
+        None => Some(0),
+        Some(toleration) => toleration.seconds.map(|seconds| seconds.max(0)),
+    };
+    let (taint, seconds) = OUTAGE_TAINTS
+        .iter()
+        .filter_map(|taint| Some((taint, tolerated(taint)?)))
+        .filter(|(_, seconds)| *seconds < expected_outage.as_secs())
+        .min_by_key(|(_, seconds)| *seconds)?;
+    let text = format!(
+        "pod {} stays, but tolerates {taint} for {seconds} s only; the node is expected to be away for {} s",
+        pod.key,
+        expected_outage.as_secs()
+    );
+    Some(of_pod(LockReason::TolerationTooShort, pod, text))
+}
+
+fn of_pod(reason: LockReason, pod: &PodFacts, message: String) -> BlockedBy {
+    BlockedBy {
+        reason,
+        pdb: None,
+        pod: Some(pod.key.to_string()),
+        node: None,
+        message,
+    }
+}
+
+fn of_budget(reason: LockReason, budget: &BudgetKey, message: String) -> BlockedBy {
+    BlockedBy {
+        reason,
+        pdb: Some(budget.to_string()),
+        pod: None,
+        node: None,
+        message,
+    }
+}

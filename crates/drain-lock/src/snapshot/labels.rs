@@ -47,8 +47,10 @@ impl Labels {
 
 impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(labels: I) -> Self {
-        let sorted: BTreeMap<Arc<str>, Arc<str>> =
-            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        let sorted: BTreeMap<Arc<str>, Arc<str>> = labels
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect();
         Self(sorted.into_iter().collect())
     }
 }
@@ -64,6 +66,9 @@ mod tests {
         assert_eq!(labels.get("tier"), Some("front"));
         assert_eq!(labels.get("zone"), Some(""));
         assert_eq!(labels.get("ap"), None);
-        assert_eq!(labels.iter().map(|(key, _)| key).collect::<Vec<_>>(), ["app", "tier", "zone"]);
+        assert_eq!(
+            labels.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+            ["app", "tier", "zone"]
+        );
     }
 }

@@ -108,7 +108,8 @@ impl HostPort {
 
     /// Whether two pods cannot listen on these two on one node.
     pub fn conflicts_with(&self, other: &Self) -> bool {
-        let addresses_meet = self.address == other.address || &*self.address == Self::ANY || &*other.address == Self::ANY;
+        let addresses_meet =
+            self.address == other.address || &*self.address == Self::ANY || &*other.address == Self::ANY;
         self.port == other.port && self.protocol == other.protocol && addresses_meet
     }
 }
