@@ -210,6 +210,11 @@ impl ControlPlane {
         self.layout.apiserver_url()
     }
 
+    /// `http://127.0.0.1:PORT` of etcd.
+    pub fn etcd_url(&self) -> String {
+        self.layout.etcd_url()
+    }
+
     /// The directory with certificates, data and logs.
     pub fn dir(&self) -> &Path {
         &self.layout.dir

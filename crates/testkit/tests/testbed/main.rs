@@ -12,3 +12,4 @@ mod perturb;
 mod pods;
 mod proxy;
 mod reboot;
+mod store;
