@@ -49,6 +49,8 @@ reasons! {
         CephBudget => "is covered by a Ceph budget, which is never overridden",
         /// Another node's claim or an owner's hold has its budget.
         BudgetHeld => "is covered by a budget that is held",
+        /// It cannot be told whether anybody has its budget.
+        HoldsUnknown => "is covered by a budget that may be held",
         /// Another pod of its budget was forced and is not replaced yet.
         BudgetInUse => "waits until the budget's last override is made good",
         /// It terminates and its grace has not passed.
@@ -97,6 +99,8 @@ reasons! {
         UpgradeUnknown => "may be part of an upgrade, but the signal cannot be read",
         /// It is cordoned, and nothing says that it is being drained.
         NotDraining => "is cordoned, but nothing marks it as being drained",
+        /// Whether it is being drained cannot be told.
+        DrainUnknown => "is cordoned, and what would mark it as being drained cannot be read",
         /// A remediation of it is open.
         UnderRemediation => "is being remediated",
         /// Its drain clock is being written.

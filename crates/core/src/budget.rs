@@ -41,6 +41,8 @@ pub struct BudgetView {
     pub status: BudgetStatus,
     /// The last time that drain-keeper overrode it.
     pub last_override: Option<LastOverride>,
+    /// Its owner holds all of it, for this reason (annotation `nodeward.dev/hold`).
+    pub hold: Option<Arc<str>>,
 }
 
 /// `spec.unhealthyPodEvictionPolicy`.
@@ -111,6 +113,7 @@ impl BudgetView {
         let spec = budget.spec.as_ref();
         let selector = Selector::parse(spec.and_then(|s| s.selector.as_ref())).unwrap_or(Selector::NOTHING);
         let labels = meta.labels.as_ref();
+        let annotation = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let always_allow = spec.and_then(|s| s.unhealthy_pod_eviction_policy.as_deref()) == Some("AlwaysAllow");
         Some(Self {
             key: BudgetKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
@@ -128,11 +131,8 @@ impl BudgetView {
             },
             generation: meta.generation.unwrap_or_default(),
             status: budget.status.as_ref().map(BudgetStatus::project).unwrap_or_default(),
-            last_override: meta
-                .annotations
-                .as_ref()
-                .and_then(|a| a.get(annotation::LAST_OVERRIDE))
-                .and_then(|value| LastOverride::parse(value).ok()),
+            last_override: annotation(annotation::LAST_OVERRIDE).and_then(|value| LastOverride::parse(value).ok()),
+            hold: annotation(annotation::HOLD).map(|reason| reason.as_str().into()),
         })
     }
 

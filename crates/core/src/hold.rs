@@ -1,34 +1,157 @@
-//! Holds: a budget that somebody else has the right to, for now.
+//! Holds: budgets that somebody else has the right to, for now.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::id::{BudgetKey, NodeName};
+use crate::deadline::to_the_second;
+use crate::id::{BudgetKey, NodeName, NodeUid, PodUid};
 
-/// A budget that is not to be overridden until its hold ends: another node's claim, or an owner's wish.
+pub use self::source::{of_annotation, of_claim, of_owner};
+
+/// Budgets that are not to be overridden until their hold ends: another node's claim, or an owner's wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The budget.
-    pub budget: BudgetKey,
+    /// What is held.
+    pub held: Held,
     /// Who holds it.
     pub holder: Holder,
     /// When the hold ends by itself; `None`: only when it is released.
     pub until: Option<Timestamp>,
 }
 
+/// What a hold is on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    /// One budget.
+    Budget(BudgetKey),
+    /// Every budget of a namespace.
+    Namespace(Arc<str>),
+    /// Every budget.
+    Everything,
+}
+
 /// Who holds a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// The claim of a node that drains; it does not stand in the way of that node's own drain.
-    Node(NodeName),
+    Node {
+        /// The node.
+        name: NodeName,
+        /// Its UID.
+        uid: NodeUid,
+        /// The pods that it was granted units for.
+        pods: BTreeSet<PodUid>,
+    },
     /// An owner, with the reason given.
     Owner(String),
+    /// It cannot be told whether anybody does, for this reason: nobody may take it until that is known.
+    Unknown(String),
 }
 
 impl Hold {
-    /// Whether this keeps a pod of `node` from being forced at `now`.
-    pub fn stands_against(&self, node: &NodeName, now: Timestamp) -> bool {
-        let in_force = self.until.is_none_or(|until| now < until);
-        in_force && !matches!(&self.holder, Holder::Node(own) if own == node)
+    /// A hold on everything, because it cannot be told what is held.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self {
+            held: Held::Everything,
+            holder: Holder::Unknown(why.into()),
+            until: None,
+        }
+    }
+
+    fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    fn is_of_node(&self, node: &NodeUid) -> bool {
+        matches!(&self.holder, Holder::Node { uid, .. } if uid == node)
+    }
+
+    /// Whether the ledger granted this node a unit for this pod.
+    fn grants(&self, node: &NodeUid, pod: &PodUid) -> bool {
+        matches!(&self.holder, Holder::Node { uid, pods, .. } if uid == node && pods.contains(pod))
+    }
+}
+
+/// Who holds it and until when, for people.
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Holder::Node { name, .. } => write!(f, "held by the claim of node {name}")?,
+            Holder::Owner(_) => f.write_str("held by its owner")?,
+            Holder::Unknown(why) => return f.write_str(why),
+        }
+        if let Some(until) = self.until {
+            write!(f, " until {}", to_the_second(until))?;
+        }
+        match &self.holder {
+            Holder::Owner(reason) if !reason.is_empty() => write!(f, ": {reason}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// All holds, by what they are on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holds(BTreeMap<Held, Vec<Hold>>);
+
+impl Holds {
+    /// Adds a hold.
+    pub fn add(&mut self, hold: Hold) {
+        self.0.entry(hold.held.clone()).or_default().push(hold);
+    }
+
+    /// The hold that keeps this pod of this node from being forced against `budget` at `now`: of several the one that lasts
+    /// longest.
+    ///
+    /// A claim stands neither against its own node, nor against a pod for which the ledger granted that node a unit of its
+    /// own: it granted both, so both have their right.
+    pub fn against(&self, budget: &BudgetKey, node: &NodeUid, pod: &PodUid, now: Timestamp) -> Option<&Hold> {
+        let is_granted = self.on(budget).any(|hold| hold.grants(node, pod));
+        self.on(budget)
+            .filter(|hold| hold.is_in_force(now))
+            .filter(|hold| match &hold.holder {
+                Holder::Node { .. } => !is_granted && !hold.is_of_node(node),
+                Holder::Owner(_) | Holder::Unknown(_) => true,
+            })
+            .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
+    }
+
+    /// Whether the claim of another node is on the budget beyond its own limit. drain-lock goes on refusing evictions for it
+    /// whatever room the budget has, so room is then no sign that the next one would pass.
+    pub fn is_outlasted(&self, budget: &BudgetKey, node: &NodeUid, now: Timestamp) -> bool {
+        self.on(budget)
+            .filter(|hold| matches!(hold.holder, Holder::Node { .. }))
+            .any(|hold| !hold.is_of_node(node) && !hold.is_in_force(now))
+    }
+
+    fn on(&self, budget: &BudgetKey) -> impl Iterator<Item = &Hold> {
+        let scopes = [
+            Held::Budget(budget.clone()),
+            Held::Namespace(Arc::clone(&budget.namespace)),
+            Held::Everything,
+        ];
+        scopes.into_iter().filter_map(|held| self.0.get(&held)).flatten()
+    }
+}
+
+impl FromIterator<Hold> for Holds {
+    fn from_iter<T: IntoIterator<Item = Hold>>(holds: T) -> Self {
+        let mut all = Self::default();
+        all.extend(holds);
+        all
+    }
+}
+
+impl Extend<Hold> for Holds {
+    fn extend<T: IntoIterator<Item = Hold>>(&mut self, holds: T) {
+        for hold in holds {
+            self.add(hold);
+        }
     }
 }
 
@@ -40,24 +163,113 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn web() -> BudgetKey {
+        BudgetKey::new("shop", "web")
+    }
+
+    fn node(name: &str, pods: &[&str]) -> Holder {
+        Holder::Node {
+            name: name.into(),
+            uid: name.into(),
+            pods: pods.iter().map(|&pod| pod.into()).collect(),
+        }
+    }
+
+    fn owner(reason: &str) -> Holder {
+        Holder::Owner(reason.to_owned())
+    }
+
+    fn hold(holder: Holder, until: Option<i64>) -> Hold {
+        Hold {
+            held: Held::Budget(web()),
+            holder,
+            until: until.map(second),
+        }
+    }
+
+    fn against(holds: impl IntoIterator<Item = Hold>) -> Option<Hold> {
+        let holds: Holds = holds.into_iter().collect();
+        holds.against(&web(), &"n1".into(), &"p".into(), NOW).cloned()
+    }
+
     #[rstest]
-    #[case::another_node(Holder::Node("n2".into()), None, true)]
-    #[case::its_own_node(Holder::Node("n1".into()), None, false)]
-    #[case::an_owner(Holder::Owner("migration".to_owned()), None, true)]
-    #[case::still_held(Holder::Owner(String::new()), Some(1), true)]
-    #[case::ends_now(Holder::Owner(String::new()), Some(0), false)]
-    #[case::ended(Holder::Node("n2".into()), Some(-1), false)]
+    #[case::another_node(node("n2", &[]), None, true)]
+    #[case::its_own_node(node("n1", &[]), None, false)]
+    #[case::an_owner(owner("migration"), None, true)]
+    #[case::unknown(Holder::Unknown("not listed".to_owned()), None, true)]
+    #[case::still_held(owner(""), Some(1), true)]
+    #[case::ends_now(owner(""), Some(0), false)]
+    #[case::ended(node("n2", &[]), Some(-1), false)]
     fn a_hold_stands_against_all_but_its_own_node_until_it_ends(
         #[case] holder: Holder,
-        #[case] seconds_left: Option<i64>,
+        #[case] until: Option<i64>,
         #[case] stands: bool,
     ) {
-        let until = seconds_left.map(|seconds| Timestamp::from_second(seconds).unwrap());
+        assert_eq!(against([hold(holder, until)]).is_some(), stands);
+    }
+
+    #[rstest]
+    #[case::granted_both([node("n1", &["p"]), node("n2", &["q"])], false)]
+    #[case::granted_for_another_pod([node("n1", &["o"]), node("n2", &["q"])], true)]
+    #[case::a_node_of_the_same_name(
+        [Holder::Node { name: "n1".into(), uid: "older".into(), pods: BTreeSet::new() }, node("n3", &[])], true
+    )]
+    #[case::granted_but_held_by_the_owner([node("n1", &["p"]), owner("")], true)]
+    fn what_the_ledger_granted_to_two_nodes_both_may_use(#[case] holders: [Holder; 2], #[case] stands: bool) {
+        assert_eq!(against(holders.map(|holder| hold(holder, None))).is_some(), stands);
+    }
+
+    #[rstest]
+    #[case(Held::Budget(web()), true)]
+    #[case(Held::Budget(BudgetKey::new("shop", "db")), false)]
+    #[case(Held::Budget(BudgetKey::new("other", "web")), false)]
+    #[case(Held::Namespace("shop".into()), true)]
+    #[case(Held::Namespace("other".into()), false)]
+    #[case(Held::Everything, true)]
+    fn a_hold_is_on_a_budget_a_namespace_or_everything(#[case] held: Held, #[case] stands: bool) {
         let hold = Hold {
-            budget: BudgetKey::new("shop", "web"),
-            holder,
-            until,
+            held,
+            ..hold(owner(""), None)
         };
-        assert_eq!(hold.stands_against(&"n1".into(), NOW), stands);
+        assert_eq!(against([hold]).is_some(), stands);
+    }
+
+    #[rstest]
+    #[case(&[Some(5), Some(9), Some(7)], Some(9))]
+    #[case(&[Some(5), None], None)]
+    fn of_several_holds_the_last_to_end_is_named(#[case] untils: &[Option<i64>], #[case] named: Option<i64>) {
+        let found = against(untils.iter().map(|until| hold(owner(""), *until)));
+        assert_eq!(found.unwrap().until, named.map(second));
+    }
+
+    #[rstest]
+    #[case::in_force(node("n2", &[]), Some(1), false)]
+    #[case::beyond_its_limit(node("n2", &[]), Some(0), true)]
+    #[case::its_own(node("n1", &[]), Some(0), false)]
+    #[case::an_owners(owner(""), Some(0), false)]
+    fn a_claim_beyond_its_limit_still_keeps_evictions_away(
+        #[case] holder: Holder,
+        #[case] until: Option<i64>,
+        #[case] outlasted: bool,
+    ) {
+        let holds = Holds::from_iter([hold(holder, until)]);
+        assert_eq!(holds.is_outlasted(&web(), &"n1".into(), NOW), outlasted);
+    }
+
+    #[rstest]
+    #[case(hold(node("n2", &[]), Some(60)), "held by the claim of node n2 until 1970-01-01T00:01:00Z")]
+    #[case(hold(node("n2", &[]), None), "held by the claim of node n2")]
+    #[case(
+        hold(owner("migration"), Some(60)),
+        "held by its owner until 1970-01-01T00:01:00Z: migration"
+    )]
+    #[case(hold(owner(""), None), "held by its owner")]
+    #[case(Hold::unknown("DrainLedger is not listed yet"), "DrainLedger is not listed yet")]
+    fn a_hold_says_who_and_until_when(#[case] hold: Hold, #[case] text: &str) {
+        assert_eq!(hold.to_string(), text);
     }
 }

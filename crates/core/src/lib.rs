@@ -11,6 +11,7 @@
 
 pub mod budget;
 pub mod deadline;
+pub mod drain;
 pub mod duration;
 pub mod hold;
 pub mod id;

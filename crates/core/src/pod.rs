@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
-use nodeward_api::opt_out::OptOut;
-use nodeward_api::{annotation, label};
+use nodeward_api::opt_out::{OptOut, OptOutSource};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
 use crate::node::Taint;
@@ -49,8 +48,8 @@ pub struct PodView {
     pub own_grace: SignedDuration,
     /// Finalizers.
     pub finalizers: Vec<String>,
-    /// What its owner asked of drains.
-    pub opt_out: Option<OptOut>,
+    /// What its owner asked of drains, and where.
+    pub opt_out: Option<(OptOut, OptOutSource)>,
     /// Whether a volume is a PersistentVolumeClaim.
     pub has_persistent_volume: bool,
     /// Whether a volume is an emptyDir, whose data goes with the pod.
@@ -118,12 +117,15 @@ impl PodView {
         let status = pod.status.as_ref();
         let volumes = spec.and_then(|s| s.volumes.as_deref()).unwrap_or_default();
         let annotations = meta.annotations.as_ref();
-        let opt_out = meta
-            .labels
-            .as_ref()
-            .and_then(|l| l.get(label::DRAIN))
-            .or_else(|| annotations.and_then(|a| a.get(annotation::DRAIN)))
-            .map(|value| OptOut::parse(value));
+        let labels = meta.labels.as_ref();
+        let opt_out = OptOut::read(
+            |key| labels.and_then(|labels| labels.get(key)).map(String::as_str),
+            |key| {
+                annotations
+                    .and_then(|annotations| annotations.get(key))
+                    .map(String::as_str)
+            },
+        );
         Some(Self {
             key: PodKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
@@ -165,6 +167,11 @@ impl PodView {
     /// Whether it has ended, well or badly.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// Whether it asked to stay on its node.
+    pub fn stays(&self) -> bool {
+        matches!(self.opt_out, Some((OptOut::Skip, _)))
     }
 
     /// Whether the eviction API deletes it without asking any budget (Kubernetes `canIgnorePDB`).
@@ -298,20 +305,26 @@ mod tests {
 
     #[rstest]
     #[case(json!({}), None)]
-    #[case(json!({ "labels": { "nodeward.dev/drain": "skip" } }), Some(OptOut::Skip))]
-    #[case(json!({ "annotations": { "nodeward.dev/drain": "skip" } }), Some(OptOut::Skip))]
-    #[case(json!({ "annotations": { "nodeward.dev/drain": "wait-completed" } }), Some(OptOut::WaitCompleted))]
+    #[case(json!({ "labels": { "nodeward.dev/drain": "skip" } }), Some((OptOut::Skip, OptOutSource::Label)))]
+    #[case(
+        json!({ "annotations": { "nodeward.dev/drain": "wait-completed" } }),
+        Some((OptOut::WaitCompleted, OptOutSource::Annotation))
+    )]
     #[case(
         json!({ "labels": { "nodeward.dev/drain": "wait-completed" }, "annotations": { "nodeward.dev/drain": "skip" } }),
-        Some(OptOut::WaitCompleted)
+        Some((OptOut::WaitCompleted, OptOutSource::Label))
     )]
     // A label that is not understood does not let the annotation through.
     #[case(
         json!({ "labels": { "nodeward.dev/drain": "never" }, "annotations": { "nodeward.dev/drain": "skip" } }),
-        Some(OptOut::Unknown)
+        Some((OptOut::Unknown, OptOutSource::Label))
     )]
-    #[case(json!({ "labels": { "nodeward.dev/drain": "" } }), Some(OptOut::Unknown))]
-    fn the_opt_outs_label_comes_before_its_annotation(#[case] metadata: Value, #[case] opt_out: Option<OptOut>) {
+    #[case(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), Some((OptOut::Skip, OptOutSource::ClusterApi)))]
+    #[case(
+        json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }),
+        Some((OptOut::WaitCompleted, OptOutSource::Karpenter))
+    )]
+    fn an_opt_out_is_read_with_its_source(#[case] metadata: Value, #[case] opt_out: Option<(OptOut, OptOutSource)>) {
         assert_eq!(with_metadata(metadata).opt_out, opt_out);
     }
 

@@ -72,15 +72,10 @@ pub enum SignalError {
     /// Nothing says which cordoned nodes are being drained.
     #[error(
         "upgradeSignal {0} does not say which cordoned nodes are being drained: set countsAsDrain to an annotation, label or \
-         taint that your drainer puts on a node, or to all (every cordoned node counts, parked ones too)"
+         taint that your drainer puts on a node, to nodeDrain (where drain-lock runs), or to all (every cordoned node \
+         counts, parked ones too)"
     )]
     NoDrainMark(String),
-    /// `countsAsDrain: nodeDrain`.
-    #[error(
-        "countsAsDrain: nodeDrain needs drain-lock, which is not part of this version: use an annotation, label or taint, \
-         or all"
-    )]
-    NeedsDrainLock,
 }
 
 impl UpgradeSignal {

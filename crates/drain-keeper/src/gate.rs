@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use nodeward_api::reason::GateReason;
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::node::{DrainingNode, NodeView, Taint, UNSCHEDULABLE_TAINT};
-use nodeward_core::signal::{SignalNote, Truth};
+use nodeward_core::signal::{SignalInputs, SignalNote, Truth};
 
 use crate::clock::Cordon;
 use crate::policy::Policy;
-use crate::snapshot::Snapshot;
 
 /// What the gates say of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,13 @@ impl Gates {
 }
 
 /// Looks at the gates in their order.
-pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy: &Policy) -> Gates {
+pub fn look(
+    node: &NodeView,
+    details: &DrainingNode,
+    signals: &SignalInputs,
+    drains: &NodeDrains,
+    policy: &Policy,
+) -> Gates {
     let cordon_taint = cordon_taint(details, policy);
     let cordon = cordon_taint.map(|taint| Cordon {
         time_added: taint.time_added,
@@ -58,7 +64,7 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
         };
         return closed(reason, String::new(), None);
     }
-    let answer = policy.signal.evaluate(&snapshot.signals, node, details);
+    let answer = policy.signal.evaluate(signals, node, details);
     let detail = answer
         .notes
         .iter()
@@ -69,12 +75,13 @@ pub fn look(node: &NodeView, details: &DrainingNode, snapshot: &Snapshot, policy
         Truth::No => closed(GateReason::NotUpgrading, detail, None),
         Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
         Truth::Yes => {
-            let mark = policy.drain_marks.is_being_drained(node, details, &snapshot.signals);
-            if mark.holds {
-                closed(GateReason::Open, mark.because, answer.since)
-            } else {
-                closed(GateReason::NotDraining, mark.because, answer.since)
-            }
+            let mark = policy.drain_marks.is_being_drained(node, details, signals, drains);
+            let reason = match mark.truth {
+                Truth::Yes => GateReason::Open,
+                Truth::No => GateReason::NotDraining,
+                Truth::Unknown => GateReason::DrainUnknown,
+            };
+            closed(reason, mark.because, answer.since)
         }
     };
     Gates {

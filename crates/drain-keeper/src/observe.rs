@@ -1,35 +1,35 @@
 //! Observe: from watches to a [`Snapshot`]. Pods are watched only on draining nodes, one watch a node.
 
+pub(crate) mod holds;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::DynamicObject;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::deadline::later;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
+use nodeward_core::signal::UpgradeSignal;
 use nodeward_runtime::{
-    Cache, ConfigMapSource, ConfigMapText, DynamicCache, DynamicTarget, KindRegistry, KindState, OperatorContext,
-    Selection, Watches,
+    Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, Selection, SignalWatches, WatchHealth,
+    Watches,
 };
-use serde_json::Value;
 
 use crate::policy::ConfigMapRef;
 use crate::settings::Settings;
 use crate::snapshot::{Memory, NodePods, Snapshot};
 
+use self::holds::HoldWatches;
+
 /// Key in managed-upgrade-operator's ConfigMap.
 const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 
-/// How long decisions wait for the first list of a kind that the upgrade signal reads.
+/// How long decisions wait for the first lists of kinds that need not be installed.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
@@ -42,26 +42,9 @@ pub struct Observer {
     nodes: Cache<NodeView>,
     budgets: Cache<BudgetView>,
     pods: BTreeMap<NodeName, Cache<PodView>>,
-    kinds: KindRegistry,
-    signals: BTreeMap<KindOfInterest, SignalWatch>,
-    /// What the signal reads and is not known yet, for the readiness probe.
-    unsettled: Arc<Mutex<Vec<String>>>,
+    signal: SignalWatches,
+    holds: HoldWatches,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
-}
-
-/// What the upgrade signal reads of one kind.
-struct SignalWatch {
-    cache: DynamicCache<Value>,
-    opened: Instant,
-}
-
-impl SignalWatch {
-    /// Until when its first list is waited for, if it is still to come. After that it counts as unknown, so that one kind
-    /// that cannot be listed does not stop the others.
-    fn waits_until(&self) -> Option<Instant> {
-        let until = self.opened + LIST_PATIENCE;
-        (self.cache.state() == KindState::Syncing && Instant::now() < until).then_some(until)
-    }
 }
 
 impl Observer {
@@ -81,18 +64,6 @@ impl Observer {
         );
         context.readiness.require_cache(&nodes);
         context.readiness.require_cache(&budgets);
-        let unsettled: Arc<Mutex<Vec<String>>> = Arc::default();
-        context.readiness.require("upgrade signal", {
-            let unsettled = Arc::clone(&unsettled);
-            move || {
-                let unsettled = unsettled.lock().unwrap_or_else(PoisonError::into_inner);
-                if unsettled.is_empty() {
-                    Ok(())
-                } else {
-                    Err(format!("not listed yet: {}", unsettled.join(", ")))
-                }
-            }
-        });
         let kinds = KindRegistry::spawn(watches, client());
         Self {
             watches: watches.clone(),
@@ -100,43 +71,15 @@ impl Observer {
             nodes,
             budgets,
             pods: BTreeMap::new(),
-            kinds,
-            signals: BTreeMap::new(),
-            unsettled,
+            signal: SignalWatches::new(watches, &kinds, &context.readiness),
+            holds: HoldWatches::open(watches, &kinds),
             config_map: None,
         }
     }
 
     /// Watches what the signal reads, and nothing that an earlier one read.
     pub fn follow_signal(&mut self, signal: &UpgradeSignal) {
-        let wanted: BTreeSet<KindOfInterest> = signal.kinds().into_iter().collect();
-        self.signals.retain(|kind, _| wanted.contains(kind));
-        for kind in wanted {
-            if self.signals.contains_key(&kind) {
-                continue;
-            }
-            match target(&kind) {
-                Ok(target) => {
-                    let cache = self
-                        .watches
-                        .dynamic("upgrade signal", &self.kinds, target, whole_object);
-                    self.signals.insert(
-                        kind,
-                        SignalWatch {
-                            cache,
-                            opened: Instant::now(),
-                        },
-                    );
-                }
-                Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
-            }
-        }
-        *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
-            .signals
-            .iter()
-            .filter(|(_, watch)| watch.cache.state() == KindState::Syncing)
-            .map(|(kind, _)| kind.to_string())
-            .collect();
+        self.signal.follow(signal);
     }
 
     /// Reads managed-upgrade-operator's ConfigMap through the API, or stops doing so.
@@ -184,6 +127,8 @@ impl Observer {
         if !is_complete || self.waits_until().is_some() {
             return None;
         }
+        let budgets = self.budgets.snapshot();
+        let drains = self.holds.drains();
         Some(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
             pods: self
@@ -191,45 +136,35 @@ impl Observer {
                 .iter()
                 .map(|(node, cache)| (node.clone(), pods_of(cache)))
                 .collect(),
-            budgets: Budgets::new(self.budgets.snapshot().values().cloned()),
-            signals: self.signal_inputs(),
-            // Claims and owners' holds come from drain-lock, remediations from health-check.
-            holds: Vec::new(),
+            signals: self.signal.inputs(),
+            holds: self.holds.holds(budgets.values(), &drains),
+            budgets: Budgets::new(budgets.values().cloned()),
+            drains,
+            lock_kinds: self.holds.kinds(),
+            // Remediations come from health-check.
             remediations: BTreeSet::new(),
             memory: memory.clone(),
         })
     }
 
-    /// Until when the first list of what the signal reads is waited for, if one is still to come.
+    /// Until when the first list of a kind that need not be installed is waited for, if one is still to come.
     pub fn waits_until(&self) -> Option<Timestamp> {
-        let until = self.signals.values().filter_map(SignalWatch::waits_until).min()?;
-        let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-        Some(later(Timestamp::now(), left))
-    }
-
-    fn signal_inputs(&self) -> SignalInputs {
-        let mut inputs = SignalInputs::default();
-        for (kind, SignalWatch { cache, .. }) in &self.signals {
-            let state = match cache.state() {
-                KindState::Absent => signal::KindState::Absent,
-                KindState::Syncing => signal::KindState::Syncing,
-                KindState::Forbidden(message) => signal::KindState::Forbidden(message.to_string()),
-                KindState::Synced => signal::KindState::Objects(cache.snapshot().values().cloned().collect()),
-            };
-            inputs.insert(kind.clone(), state);
-        }
-        inputs
+        let holds = self.holds.waits_until().and_then(|until| {
+            let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
+            Some(later(Timestamp::now(), left))
+        });
+        [self.signal.waits_until(), holds].into_iter().flatten().min()
     }
 }
 
 /// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
 /// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
 fn is_believed<V>(cache: &Cache<V>) -> bool {
-    let is_alive = cache
-        .health()
-        .last_contact
-        .is_some_and(|contact| contact.elapsed() < SILENCE);
-    cache.is_synced() && is_alive
+    cache.is_synced() && is_alive(&cache.health())
+}
+
+fn is_alive(watch: &WatchHealth) -> bool {
+    watch.last_contact.is_some_and(|contact| contact.elapsed() < SILENCE)
 }
 
 fn pods_of(cache: &Cache<PodView>) -> NodePods {
@@ -238,24 +173,4 @@ fn pods_of(cache: &Cache<PodView>) -> NodePods {
     } else {
         NodePods::Syncing
     }
-}
-
-fn target(kind: &KindOfInterest) -> anyhow::Result<DynamicTarget> {
-    let mut target = DynamicTarget::kind(&kind.api_version, &kind.kind)?;
-    if let Some(namespace) = &kind.namespace {
-        target = target.namespace(namespace);
-    }
-    if let Some(name) = &kind.name {
-        target = target.name(name);
-    }
-    if let Some(selector) = &kind.selector {
-        target = target.labels(selector);
-    }
-    Ok(target)
-}
-
-/// The object in the API's own shape, without what only the API server's bookkeeping needs.
-fn whole_object(mut object: DynamicObject) -> Option<Value> {
-    object.metadata.managed_fields = None;
-    serde_json::to_value(object).ok()
 }

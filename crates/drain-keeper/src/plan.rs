@@ -179,7 +179,13 @@ enum NodeStanding<'a> {
 impl<'a> Planner<'a> {
     /// Gates and clock of one node.
     fn stand(&mut self, node: &Arc<NodeView>, details: &DrainingNode) -> NodeStanding<'a> {
-        let gates = gate::look(node, details, self.snapshot, self.policy);
+        let gates = gate::look(
+            node,
+            details,
+            &self.snapshot.signals,
+            &self.snapshot.drains,
+            self.policy,
+        );
         self.note_oddities(node, &gates);
         if gates.are_open() {
             self.plan.watch_pods.insert(node.name.clone());
@@ -251,11 +257,12 @@ impl<'a> Planner<'a> {
         standing
     }
 
-    /// Whether the upgrade of a node whose clock runs cannot be told for a moment. Not known is not no: nothing is done
-    /// to its pods, and its drain is not interrupted, unless that lasts longer than a flap may.
+    /// Whether the upgrade or the drain of a node whose clock runs cannot be told for a moment. Not known is not no: nothing
+    /// is done to its pods, and its drain is not interrupted, unless that lasts longer than a flap may.
     fn is_blurred(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: Seen) -> bool {
         let runs = recorded.is_some_and(|clock| clock.uncordoned_at.is_none());
-        if gates.reason != GateReason::UpgradeUnknown || !runs {
+        let is_unknown = matches!(gates.reason, GateReason::UpgradeUnknown | GateReason::DrainUnknown);
+        if !is_unknown || !runs {
             return false;
         }
         let until = later(before.unknown_since.unwrap_or(self.now), self.policy.flap_tolerance);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_core::budget::Budgets;
-use nodeward_core::hold::Hold;
+use nodeward_core::drain::NodeDrains;
+use nodeward_core::hold::Holds;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -24,12 +25,27 @@ pub struct Snapshot {
     pub budgets: Budgets,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
-    /// Budgets that are held by claims of other nodes or by their owners.
-    pub holds: Vec<Hold>,
+    /// NodeDrains.
+    pub drains: NodeDrains,
+    /// Budgets that are held by claims of nodes or by their owners.
+    pub holds: Holds,
+    /// Which of drain-lock's kinds there are.
+    pub lock_kinds: LockKinds,
     /// Nodes with an open remediation.
     pub remediations: BTreeSet<NodeName>,
     /// What this process remembers.
     pub memory: Memory,
+}
+
+/// Which of drain-lock's kinds the API server serves, or may serve: what it does not is not asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockKinds {
+    /// NodeDrain.
+    pub drains: bool,
+    /// DrainLedger.
+    pub ledger: bool,
+    /// DisruptionHold.
+    pub holds: bool,
 }
 
 /// The pods of one node.

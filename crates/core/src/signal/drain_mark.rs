@@ -5,20 +5,22 @@ use std::fmt;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::answer::Truth;
 use super::inputs::SignalInputs;
 use super::node_mark::NodeMark;
 use super::preset::Preset;
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
+use crate::drain::NodeDrains;
 use crate::node::{DrainingNode, NodeView};
 
-/// What the user says counts as a drain, besides what the signal brings: a mark on the node, or `all`.
+/// What the user says counts as a drain, besides what the signal brings: a mark on the node, a NodeDrain, or `all`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CountsAsDrain {
     /// A cordoned node that carries this.
     Mark(NodeMark),
     /// Every cordoned node, parked ones too.
     All,
-    /// A `NodeDrain`; refused by [`DrainMarks::new`] in this version.
+    /// A cordoned node whose NodeDrain is under way.
     NodeDrain,
 }
 
@@ -31,6 +33,7 @@ enum Mark {
     MachineConfigOperator,
     Preset(Preset),
     Node(NodeMark),
+    NodeDrain,
     All,
 }
 
@@ -38,8 +41,8 @@ enum Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeingDrained {
     /// Whether it is.
-    pub holds: bool,
-    /// The mark that says so, or all that were looked for.
+    pub truth: Truth,
+    /// The mark that says so, what could not be read, or all that were looked for.
     pub because: String,
 }
 
@@ -47,7 +50,7 @@ impl DrainMarks {
     /// What the signal's leaves bring, and what the user adds.
     ///
     /// # Errors
-    /// Nothing marks a drain, or `nodeDrain` is asked for.
+    /// Nothing marks a drain.
     pub fn new(signal: &UpgradeSignal, counts_as_drain: Option<&CountsAsDrain>) -> Result<Self, SignalError> {
         let mut marks = Vec::new();
         signal.root.for_each_leaf(&mut |leaf| {
@@ -64,7 +67,7 @@ impl DrainMarks {
         match counts_as_drain {
             Some(CountsAsDrain::Mark(mark)) => marks.push(Mark::Node(mark.clone())),
             Some(CountsAsDrain::All) => marks.push(Mark::All),
-            Some(CountsAsDrain::NodeDrain) => return Err(SignalError::NeedsDrainLock),
+            Some(CountsAsDrain::NodeDrain) => marks.push(Mark::NodeDrain),
             None => {}
         }
         if marks.is_empty() {
@@ -73,35 +76,78 @@ impl DrainMarks {
         Ok(Self(marks))
     }
 
-    /// Whether a cordoned node is being drained.
-    pub fn is_being_drained(&self, node: &NodeView, details: &DrainingNode, inputs: &SignalInputs) -> BeingDrained {
-        let mut missing = Vec::new();
+    /// Whether NodeDrains are among what is looked for.
+    pub fn read_node_drains(&self) -> bool {
+        self.0.contains(&Mark::NodeDrain)
+    }
+
+    /// Whether a cordoned node is being drained. One mark is enough; *unknown* is what cannot be read, and no other mark says
+    /// yes.
+    pub fn is_being_drained(
+        &self,
+        node: &NodeView,
+        details: &DrainingNode,
+        inputs: &SignalInputs,
+        drains: &NodeDrains,
+    ) -> BeingDrained {
+        let (mut missing, mut unknown) = (Vec::new(), None);
         for mark in &self.0 {
-            let (holds, because) = mark.is_on(node, details, inputs);
-            if holds {
-                return BeingDrained { holds, because };
+            let found = mark.is_on(node, details, inputs, drains);
+            match found.truth {
+                Truth::Yes => return found,
+                Truth::Unknown => unknown = Some(found),
+                Truth::No => missing.push(found.because),
             }
-            missing.push(because);
         }
-        BeingDrained {
-            holds: false,
+        unknown.unwrap_or_else(|| BeingDrained {
+            truth: Truth::No,
             because: format!("not found: {}", missing.join("; ")),
-        }
+        })
     }
 }
 
 impl Mark {
-    fn is_on(&self, node: &NodeView, details: &DrainingNode, inputs: &SignalInputs) -> (bool, String) {
-        match self {
+    fn is_on(
+        &self,
+        node: &NodeView,
+        details: &DrainingNode,
+        inputs: &SignalInputs,
+        drains: &NodeDrains,
+    ) -> BeingDrained {
+        let (holds, because) = match self {
             Self::MachineConfigOperator => machine_config::is_draining(details),
             Self::Preset(preset) => preset.is_draining(inputs, node, details),
             Self::Node(mark) => (mark.is_on(details), mark.to_string()),
+            Self::NodeDrain => return has_node_drain(node, drains),
             Self::All => (
                 true,
                 "every cordoned node counts as being drained (countsAsDrain: all)".to_owned(),
             ),
-        }
+        };
+        let truth = if holds { Truth::Yes } else { Truth::No };
+        BeingDrained { truth, because }
     }
+}
+
+fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
+    let (truth, because) = match drains.of(&node.name) {
+        Err(why) => (Truth::Unknown, why.to_owned()),
+        Ok(drain) => match drain.filter(|drain| drain.is_of(&node.uid)) {
+            None => (Truth::No, "a NodeDrain of the node".to_owned()),
+            Some(drain) => {
+                let phase = drain.phase.map_or("not taken up yet", |phase| phase.as_str());
+                if drain.is_emptying_its_node() {
+                    (Truth::Yes, format!("its NodeDrain ({phase})"))
+                } else {
+                    (
+                        Truth::No,
+                        format!("a NodeDrain that is under way (the node's is {phase})"),
+                    )
+                }
+            }
+        },
+    };
+    BeingDrained { truth, because }
 }
 
 impl<'de> Deserialize<'de> for CountsAsDrain {
@@ -116,7 +162,7 @@ impl<'de> Visitor<'de> for CountsAsDrainVisitor {
     type Value = CountsAsDrain;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("all, or one of {annotation, label, taint} with a key or {key, value}")
+        f.write_str("all, nodeDrain, or one of {annotation, label, taint} with a key or {key, value}")
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<CountsAsDrain, E> {
@@ -134,11 +180,14 @@ impl<'de> Visitor<'de> for CountsAsDrainVisitor {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::super::fixture::{cordoned, details, signal};
     use super::*;
+    use crate::drain::NodeDrainView;
 
     fn marks(yaml: &str, counts_as_drain: Option<&str>) -> Result<DrainMarks, SignalError> {
         let counts_as_drain = counts_as_drain.map(|yaml| serde_yaml::from_str::<CountsAsDrain>(yaml).unwrap());
@@ -147,7 +196,7 @@ mod tests {
 
     fn is_drained(marks: &DrainMarks, annotations: Value) -> BeingDrained {
         let node = cordoned(json!({ "annotations": annotations, "labels": { "pool": "blue" } }));
-        marks.is_being_drained(&node, details(&node), &SignalInputs::default())
+        marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &NodeDrains::default())
     }
 
     fn mco(desired: Option<&str>, last: Option<&str>, state: Option<&str>) -> Value {
@@ -174,7 +223,7 @@ mod tests {
     fn the_machine_config_operator_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
         for yaml in ["openshift", "openshiftClusterVersion", "{anyOf: [openshift, always]}"] {
             let answer = is_drained(&marks(yaml, None).unwrap(), annotations.clone());
-            assert_eq!(answer.holds, drained, "{}", answer.because);
+            assert_eq!(answer.truth == Truth::Yes, drained, "{}", answer.because);
         }
     }
 
@@ -199,7 +248,7 @@ mod tests {
         #[case] drained: bool,
     ) {
         let answer = is_drained(&marks(yaml, counts_as_drain).unwrap(), annotations);
-        assert_eq!(answer.holds, drained);
+        assert_eq!(answer.truth == Truth::Yes, drained);
         assert!(
             drained || answer.because.starts_with("not found: "),
             "{}",
@@ -232,17 +281,47 @@ mod tests {
         );
     }
 
-    #[test]
-    fn node_drain_is_refused_until_there_is_a_drain_lock() {
-        for yaml in ["openshift", "always"] {
-            let error = marks(yaml, Some("nodeDrain")).unwrap_err();
-            assert_eq!(error, SignalError::NeedsDrainLock);
-            assert!(
-                error
-                    .to_string()
-                    .contains("needs drain-lock, which is not part of this version")
-            );
+    fn node_drain(phase: &str, changes: Value) -> NodeDrains {
+        let mut drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
+            "spec": { "nodeName": "n1" }, "status": { "phase": phase },
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            drain["spec"][key] = value.clone();
         }
+        let view = NodeDrainView::project(&serde_json::from_value(drain).unwrap()).unwrap();
+        NodeDrains::Known([("n1".into(), Ok(Arc::new(view)))].into())
+    }
+
+    #[rstest]
+    #[case::under_way(node_drain("Draining", json!({})), Truth::Yes, "its NodeDrain (Draining)")]
+    #[case::queued(node_drain("Queued", json!({})), Truth::Yes, "its NodeDrain (Queued)")]
+    #[case::drained(node_drain("Drained", json!({})), Truth::No, "the node's is Drained")]
+    #[case::not_taken_up(node_drain("", json!({})), Truth::No, "not taken up yet")]
+    #[case::a_plan(node_drain("Draining", json!({ "dryRun": true })), Truth::No, "under way")]
+    #[case::an_earlier_node_of_its_name(node_drain("Draining", json!({ "nodeUID": "older" })), Truth::No, "a NodeDrain of the node")]
+    #[case::none(NodeDrains::default(), Truth::No, "not found: a NodeDrain of the node")]
+    #[case::unreadable(NodeDrains::Unknown("nodedrains are forbidden".to_owned()), Truth::Unknown, "forbidden")]
+    fn a_node_drain_that_is_under_way_marks_its_node(
+        #[case] drains: NodeDrains,
+        #[case] truth: Truth,
+        #[case] says: &str,
+    ) {
+        let node = cordoned(json!({}));
+        let marks = marks("always", Some("nodeDrain")).unwrap();
+        assert!(marks.read_node_drains());
+        let answer = marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &drains);
+        assert_eq!(answer.truth, truth);
+        assert!(answer.because.contains(says), "{}", answer.because);
+    }
+
+    #[test]
+    fn another_mark_is_enough_where_node_drains_cannot_be_read() {
+        let node = cordoned(json!({ "annotations": { "weave.works/kured-reboot-in-progress": "" } }));
+        let marks = marks("{preset: kured}", Some("nodeDrain")).unwrap();
+        let unknown = NodeDrains::Unknown("forbidden".to_owned());
+        let answer = marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &unknown);
+        assert_eq!(answer.truth, Truth::Yes);
     }
 
     #[rstest]
@@ -258,7 +337,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("every", "expected all, or one of {annotation, label, taint}")]
+    #[case("every", "expected all, nodeDrain, or one of {annotation, label, taint}")]
     #[case("5", "expected all")]
     #[case("[all]", "expected all")]
     #[case("{annotations: a}", "unknown field `annotations`")]

@@ -174,14 +174,16 @@ mod tests {
     use super::super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
     use super::super::{DrainMarks, KindState, NodeMarkPlace, Truth};
     use super::*;
+    use crate::drain::NodeDrains;
     use crate::node::CORDON_TAINTS;
 
     fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Truth, bool) {
         let signal = signal(&format!("{{preset: {preset}}}"));
         let marks = DrainMarks::new(&signal, None).unwrap();
-        let drained = marks.is_being_drained(node, details(node), inputs);
+        let drained = marks.is_being_drained(node, details(node), inputs, &NodeDrains::default());
         assert!(!drained.because.is_empty());
-        (signal.evaluate(inputs, node, details(node)).truth, drained.holds)
+        let is_drained = drained.truth == Truth::Yes;
+        (signal.evaluate(inputs, node, details(node)).truth, is_drained)
     }
 
     fn taint(key: &str, effect: &str) -> Value {

@@ -19,24 +19,28 @@ use serde_json::json;
 use crate::plan::PodAction;
 use crate::plan::override_rule::{Evidence, may_override};
 
-use super::recheck::Doubt;
+use super::recheck::{Doubt, Grounds};
 use super::{BudgetRefusal, Outcome, Pass, remove};
 
 /// Overrides all budgets that select the pod, if node and budgets, read anew, still allow it, and deletes the pod.
 pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal: BudgetRefusal) -> Outcome {
-    let budgets = match pass.recheck.still_allows(action, pass).await {
-        Ok(budgets) => budgets,
+    let Grounds { budgets, holds } = match pass.recheck.still_allows(action, pass).await {
+        Ok(grounds) => grounds,
         Err(doubt) => return doubt.into(),
     };
     if budgets.is_empty() {
         return Doubt::Changed("no budget selects the pod any more".to_owned()).into();
     }
-    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes.
-    let may_pass = matches!(budgets.as_slice(), [budget] if budget.room(&action.pod).is_there());
-    if may_pass || budgets.iter().any(|budget| !budget.is_status_current()) {
+    let now = Timestamp::now();
+    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
+    // drain-lock refuses it for a claim, which is beyond its limit by now.
+    let may_pass = |budget: &BudgetView| {
+        budget.room(&action.pod).is_there() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
+    };
+    let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
+    if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
         return Outcome::RefusedByBudget(refusal);
     }
-    let now = Timestamp::now();
     for budget in &budgets {
         let evidence = Evidence::of(budget, &pass.snapshot);
         if let Err(wait) = may_override(budget, &action.pod, &evidence, pass.policy.override_spacing, now) {

@@ -1,6 +1,9 @@
 //! Recheck: what overrides a budget, removes finalizers or takes a pod's grace re-reads what it rests on, by quorum, just
 //! before. One GET of the Node and one LIST of the namespace's budgets serve all actions of a pass, for as long as they are
-//! fresh.
+//! fresh; where drain-lock's kinds are installed, and a budget selects the pod, so do one GET of the ledger and one LIST of
+//! the namespace's holds.
+
+mod holds;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +16,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_core::budget::{BudgetView, Budgets};
+use nodeward_core::drain::NodeDrainView;
+use nodeward_core::hold::{Hold, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::strategy::StrategyName;
 use nodeward_runtime::Refusal;
@@ -54,6 +60,17 @@ pub(super) struct Recheck {
     began: Instant,
     nodes: Reads<(String, u64), Option<Arc<NodeView>>>,
     budgets: Reads<(String, u64), Arc<Budgets>>,
+    ledger: Reads<(String, u64), Option<Arc<DrainLedgerSpec>>>,
+    owners: Reads<(String, u64), Vec<Hold>>,
+    drains: Reads<(String, u64), Option<Arc<NodeDrainView>>>,
+}
+
+/// What an action rests on, as it was read anew.
+pub(super) struct Grounds {
+    /// The budgets that select the pod.
+    pub(super) budgets: Vec<Arc<BudgetView>>,
+    /// What holds them, or did.
+    pub(super) holds: Holds,
 }
 
 impl Recheck {
@@ -64,13 +81,17 @@ impl Recheck {
             began: Instant::now(),
             nodes: Reads::default(),
             budgets: Reads::default(),
+            ledger: Reads::default(),
+            owners: Reads::default(),
+            drains: Reads::default(),
         }
     }
 
-    /// The node still drains, and the pod's budgets still let it be forced. Returns those budgets.
-    pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Vec<Arc<BudgetView>>, Doubt> {
+    /// The node still drains, and the pod's budgets and whoever holds them still let it be forced.
+    pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Grounds, Doubt> {
         self.node_still_drains(action, pass).await?;
         let budgets = self.budgets_of(action).await?;
+        let holds = self.holds_on(&budgets, pass).await?;
         let now = Timestamp::now();
         for budget in &budgets {
             if let Some(reason) = budget.forbids_force() {
@@ -80,12 +101,8 @@ impl Recheck {
                     budget.key
                 )));
             }
-            let holds = &pass.snapshot.holds;
-            if holds
-                .iter()
-                .any(|hold| hold.budget == budget.key && hold.stands_against(&action.node, now))
-            {
-                return Err(Doubt::Changed(format!("budget {} is held", budget.key)));
+            if let Some(hold) = holds.against(&budget.key, &action.node_uid, &action.pod.uid, now) {
+                return Err(Doubt::Changed(format!("budget {} is {hold}", budget.key)));
             }
         }
         let is_for_uncovered = matches!(
@@ -94,7 +111,7 @@ impl Recheck {
         );
         match budgets.first().filter(|_| is_for_uncovered) {
             Some(budget) => Err(Doubt::Changed(format!("budget {} selects the pod now", budget.key))),
-            None => Ok(budgets),
+            None => Ok(Grounds { budgets, holds }),
         }
     }
 
@@ -118,7 +135,8 @@ impl Recheck {
         let Some(details) = node.drain.as_deref() else {
             return changed("is no longer cordoned");
         };
-        let gates = gate::look(&node, details, &pass.snapshot, &pass.policy);
+        let drains = self.drains_for(&action.node, pass).await?;
+        let gates = gate::look(&node, details, &pass.snapshot.signals, &drains, &pass.policy);
         if !gates.are_open() {
             return changed(gates.reason.explanation());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::opt_out::OptOut;
+use nodeward_api::opt_out::{OptOut, OptOutSource};
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, later};
@@ -118,13 +118,17 @@ impl<'a> DrainOfNode<'a> {
             due = due.max(later(asked, deletion.grace));
         }
         let name = strategy.name;
-        if let Some(hold) = self.hold_against(&budgets) {
+        if let Some(hold) = self.hold_against(pod, &budgets) {
             let next = Next::HeldBack {
                 strategy: name,
                 due,
                 until: hold.until.map(|until| until.max(due)),
             };
-            return blocked(BlockerReason::BudgetHeld, next, held_by(hold));
+            let reason = match hold.holder {
+                Holder::Node { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
+                Holder::Unknown(_) => BlockerReason::HoldsUnknown,
+            };
+            return blocked(reason, next, hold.to_string());
         }
         if !is_due(due, self.now) {
             return blocked(reason, Next::At { strategy: name, due }, String::new());
@@ -160,11 +164,11 @@ impl<'a> DrainOfNode<'a> {
     /// Pods that a drain waits for, and that no strategy ever touches.
     fn is_left_alone(&self, pod: &PodView, budgets: &[Arc<BudgetView>]) -> Option<(BlockerReason, String)> {
         match pod.opt_out {
-            Some(OptOut::WaitCompleted) => return Some((BlockerReason::OptedOut, String::new())),
-            Some(OptOut::Unknown) => {
+            Some((OptOut::WaitCompleted, source)) => return Some((BlockerReason::OptedOut, asked_by(source))),
+            Some((OptOut::Unknown, _)) => {
                 return Some((BlockerReason::UnknownOptOut, "use skip or wait-completed".to_owned()));
             }
-            Some(OptOut::Skip) | None => {}
+            Some((OptOut::Skip, _)) | None => {}
         }
         if let Some(pattern) = self
             .policy
@@ -211,25 +215,27 @@ impl<'a> DrainOfNode<'a> {
         }
     }
 
-    fn hold_against(&self, budgets: &[Arc<BudgetView>]) -> Option<&'a Hold> {
-        self.snapshot
-            .holds
+    /// The hold that keeps the pod from being forced: the last to end of those on its budgets.
+    fn hold_against(&self, pod: &PodView, budgets: &[Arc<BudgetView>]) -> Option<&'a Hold> {
+        let holds = &self.snapshot.holds;
+        budgets
             .iter()
-            .filter(|hold| hold.stands_against(&self.node.name, self.now))
-            .find(|hold| budgets.iter().any(|budget| budget.key == hold.budget))
+            .filter_map(|budget| holds.against(&budget.key, &self.node.uid, &pod.uid, self.now))
+            .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
     }
 }
 
 /// Pods that no drain waits for: those of the node itself, those that asked to stay, and those that have ended.
 fn is_no_blocker(pod: &PodView) -> bool {
     let has_ended = pod.is_finished() && pod.deletion.is_none();
-    belongs_to_node(pod) || has_ended || pod.opt_out == Some(OptOut::Skip)
+    belongs_to_node(pod) || has_ended || pod.stays()
 }
 
-fn held_by(hold: &Hold) -> String {
-    match &hold.holder {
-        Holder::Node(node) => format!("held by the claim of node {node}"),
-        Holder::Owner(reason) => format!("held by its owner: {reason}"),
+/// What asked for it, where that is not Nodeward's own mark, which the reason names.
+fn asked_by(source: OptOutSource) -> String {
+    match source {
+        OptOutSource::Label | OptOutSource::Annotation => String::new(),
+        OptOutSource::ClusterApi | OptOutSource::Karpenter => source.key().to_owned(),
     }
 }
 

@@ -141,7 +141,6 @@ fn every_field_is_read() {
 #[case::unknown_signal("upgradeSignal: openshfit", "upgradeSignal", "openshfit")]
 #[case::unknown_preset("upgradeSignal: {preset: kurd}", "upgradeSignal.preset", "kurd")]
 #[case::empty_any_of("upgradeSignal: {anyOf: []}", "upgradeSignal", "at least one")]
-#[case::needs_drain_lock("countsAsDrain: nodeDrain", "countsAsDrain", "drain-lock")]
 #[case::always_without_a_mark("upgradeSignal: always", "countsAsDrain", "set countsAsDrain")]
 #[case::resource_without_a_mark(
     "upgradeSignal: {resource: {apiVersion: a.io/v1, kind: A, when: 'true'}}",

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
 use super::target::DynamicTarget;
-use crate::cache::{Cache, CacheState, Content, ObjectKey, Watches};
+use crate::cache::{Cache, CacheState, Content, ObjectKey, WatchHealth, Watches};
 use crate::supervise::SharedTask;
 
 /// How far a [`DynamicCache`] can be trusted.
@@ -112,6 +112,14 @@ impl<V> DynamicCache<V> {
             Slot::Unknown => false,
             Slot::Absent => true,
             Slot::Open(cache) => cache.is_synced(),
+        }
+    }
+
+    /// How the watch fares; `None` while there is none, because the kind is absent or has yet to be looked for.
+    pub fn health(&self) -> Option<WatchHealth> {
+        match &*self.shared.read() {
+            Slot::Open(cache) => Some(cache.health()),
+            Slot::Unknown | Slot::Absent => None,
         }
     }
 

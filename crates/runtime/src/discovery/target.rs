@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use kube::core::{ApiResource, DynamicObject, GroupVersion, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 
 use crate::cache::Selection;
 
@@ -36,6 +36,16 @@ impl DynamicTarget {
             name: None,
             labels: None,
         })
+    }
+
+    /// All objects of a kind that is built in as a type.
+    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self {
+            kind: GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&())),
+            namespace: None,
+            name: None,
+            labels: None,
+        }
     }
 
     /// Only those in a namespace.

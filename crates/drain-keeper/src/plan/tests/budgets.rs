@@ -1,13 +1,13 @@
 //! Budgets: which cover a pod, which are never overridden, which are held.
 
 use nodeward_api::reason::BlockerReason;
-use nodeward_core::hold::Holder;
+use nodeward_core::hold::{Hold, Holder};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::Next;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, budget, finalizers, minute, not_ready, pod, terminating, with};
+use super::world::{World, budget, claim_of, finalizers, minute, not_ready, pod, terminating, with};
 
 use StrategyName::{Delete, PdbDelete};
 
@@ -107,8 +107,8 @@ fn only_the_label_with_its_very_value_protects_a_budget(#[case] patch: Value) {
 }
 
 #[rstest]
-#[case::another_node(Holder::Node("n2".into()), true)]
-#[case::its_own_node(Holder::Node("n1".into()), false)]
+#[case::another_node(claim_of("n2", &[]), true)]
+#[case::its_own_node(claim_of("n1", &[]), false)]
 #[case::an_owner(Holder::Owner("migration".to_owned()), true)]
 fn a_held_budget_is_reported_not_forced(
     #[case] holder: Holder,
@@ -144,6 +144,10 @@ fn a_hold_ends_at_its_own_limit() {
             until: Some(minute(100))
         }
     );
+    assert_eq!(
+        plan.blocker("p").unwrap().detail,
+        "held by its owner until 2026-01-01T01:40:00Z: migration"
+    );
     assert_eq!((plan.requeue_at, world.at(99).strategy()), (Some(minute(100)), None));
     let mut world = world;
     world.memory.held_back = plan.held_back;
@@ -151,14 +155,63 @@ fn a_hold_ends_at_its_own_limit() {
     assert!(free.acts()[0].was_held_back, "late by intent");
 }
 
+/// The ledger granted both nodes a unit: neither claim stands in the way of the other's own pods, and both stand in the
+/// way of every other pod.
+#[rstest]
+#[case(&["p"], true)]
+#[case(&["q"], false)]
+fn a_pod_that_its_own_nodes_claim_covers_is_not_held_by_another(#[case] own: &[&str], #[case] forced: bool) {
+    let world = World::draining()
+        .pod(pod("p"))
+        .budget(budget("web", 0))
+        .held("web", claim_of("n1", own), None)
+        .held("web", claim_of("n2", &["r"]), None);
+    assert_eq!(world.at(68).strategy().is_some(), forced);
+}
+
+/// Of several holds the verdict names the last to end, and the pod goes when that has.
+#[test]
+fn a_pod_waits_for_the_last_hold_on_its_budgets() {
+    let world = World::draining()
+        .pod(pod("p"))
+        .budgets([budget("web", 0), budget("all", 0)])
+        .held("web", claim_of("n2", &[]), Some(minute(90)))
+        .held("all", Holder::Owner("audit".to_owned()), Some(minute(120)));
+    let blocker = world.at(70).blocker("p").unwrap().clone();
+    assert_eq!(blocker.detail, "held by its owner until 2026-01-01T02:00:00Z: audit");
+    assert_eq!(
+        (world.at(119).strategy(), world.at(120).strategy()),
+        (None, Some(PdbDelete))
+    );
+}
+
+/// What cannot be read may hold anything: nothing is done against a budget, and pods without one are none of its concern.
+#[test]
+fn nothing_is_forced_against_a_budget_while_holds_cannot_be_read() {
+    let mut world = World::draining()
+        .pods([
+            pod("covered"),
+            with(pod("free"), json!({ "metadata": { "labels": { "app": "db" } } })),
+        ])
+        .budget(budget("web", 0));
+    world
+        .holds
+        .add(Hold::unknown("drainledgers may not be read: forbidden"));
+    let plan = world.at(10_000);
+    assert_eq!(plan.acted(), ["free"]);
+    let blocker = plan.blocker("covered").unwrap();
+    assert_eq!(blocker.reason, BlockerReason::HoldsUnknown);
+    assert_eq!(blocker.detail, "drainledgers may not be read: forbidden");
+}
+
 /// A hold that ends before the deadline changes nothing but what is said.
 #[test]
 fn a_hold_before_the_deadline_is_named_with_the_deadline() {
-    let world = World::draining().pod(pod("p")).budget(budget("web", 0)).held(
-        "web",
-        Holder::Node("n2".into()),
-        Some(minute(20)),
-    );
+    let world =
+        World::draining()
+            .pod(pod("p"))
+            .budget(budget("web", 0))
+            .held("web", claim_of("n2", &[]), Some(minute(20)));
     let plan = world.at(10);
     assert_eq!(
         plan.next("p"),

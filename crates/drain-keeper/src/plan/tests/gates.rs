@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use nodeward_api::drain_clock::ClockSource;
 use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::signal::KindState;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -423,4 +424,60 @@ fn a_node_that_comes_into_scope_by_a_new_configuration_begins_to_drain_then() {
     let plan = inside.at(46);
     assert!(plan.acted().is_empty());
     assert_eq!(plan.clock_set().start, minute(46));
+}
+
+fn by_node_drain() -> World {
+    World::draining().config("{upgradeSignal: always, countsAsDrain: nodeDrain}")
+}
+
+#[rstest]
+#[case::queued("Queued", true)]
+#[case::granted("Granted", true)]
+#[case::draining("Draining", true)]
+#[case::drained("Drained", false)]
+#[case::recovering("Recovering", false)]
+#[case::released("Released", false)]
+#[case::suspect("Suspect", true)]
+#[case::failed("Failed", false)]
+fn a_cordoned_node_counts_as_drained_while_its_node_drain_empties_it(#[case] phase: &str, #[case] drained: bool) {
+    let world = by_node_drain().node_drain(phase);
+    if drained {
+        assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);
+    } else {
+        assert_left_alone(&world, GateReason::NotDraining);
+    }
+}
+
+#[test]
+fn a_parked_node_without_a_node_drain_is_told_what_was_looked_for() {
+    let world = by_node_drain();
+    assert_left_alone(&world, GateReason::NotDraining);
+    assert!(
+        world
+            .at(1)
+            .verdict("n1")
+            .gate_detail
+            .contains("a NodeDrain of the node")
+    );
+}
+
+#[test]
+fn a_node_drain_without_a_cordon_opens_no_gate() {
+    let world = by_node_drain()
+        .node_drain("Draining")
+        .node_with(json!({ "spec": { "unschedulable": null, "taints": null } }));
+    assert_eq!(world.pod(pod("p")).at(45).acted().len(), 0);
+}
+
+/// Not known is not no: a drain under way is not interrupted for a moment without an answer, and nothing is forced in it.
+#[test]
+fn node_drains_that_cannot_be_read_suspend_a_drain_and_end_it_only_if_that_lasts() {
+    let mut world = by_node_drain().pod(pod("p"));
+    world.drains = NodeDrains::Unknown("nodedrains may not be read".to_owned());
+    let plan = world.at(50);
+    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::DrainUnknown, 0));
+    assert_eq!(plan.verdict("n1").gate_detail, "nodedrains may not be read");
+    assert_eq!(plan.requeue_at, Some(minute(52)), "the flap tolerance");
+    world.memory.seen = plan.seen;
+    assert_eq!(world.at(52).clock_writes(), [&ClockWrite::Remove]);
 }

@@ -28,6 +28,15 @@ fn annotation(value: &str) -> Value {
     Some(BlockerReason::UnknownOptOut)
 )]
 #[case::empty(label(""), Some(BlockerReason::UnknownOptOut))]
+#[case::cluster_api(json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } }), None)]
+#[case::karpenter(
+    json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    Some(BlockerReason::OptedOut)
+)]
+#[case::own_mark_before_those_of_others(
+    with(label("wait-completed"), json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } })),
+    Some(BlockerReason::OptedOut)
+)]
 fn a_pod_that_opted_out_is_never_touched(
     #[case] patch: Value,
     #[case] reason: Option<BlockerReason>,
@@ -48,6 +57,13 @@ fn a_pod_that_asked_to_finish_blocks_until_it_has() {
     };
     assert_eq!(world(json!({})).reason("p"), Some(BlockerReason::OptedOut));
     assert_eq!(world(done).reason("p"), None);
+}
+
+#[test]
+fn a_pod_that_asked_by_the_mark_of_another_program_is_named_with_it() {
+    let patch = json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } });
+    let plan = World::draining().pod(with(pod("p"), patch)).at(1);
+    assert_eq!(plan.blocker("p").unwrap().detail, "karpenter.sh/do-not-disrupt");
 }
 
 #[rstest]

@@ -8,7 +8,8 @@ use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::hold::{Hold, Holder};
+use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::hold::{Held, Hold, Holder, Holds};
 use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -21,7 +22,7 @@ use crate::clock::ClockWrite;
 use crate::plan::{Action, Plan, PodAction, plan};
 use crate::policy::Policy;
 use crate::settings::Settings;
-use crate::snapshot::{Attempt, Memory, NodePods, Outcome, Snapshot};
+use crate::snapshot::{Attempt, LockKinds, Memory, NodePods, Outcome, Snapshot};
 
 /// The drain's start in all tables; every moment is told in minutes or seconds after it.
 const START: i64 = 1_767_225_600;
@@ -124,6 +125,15 @@ pub fn budget(name: &str, room: i32) -> Value {
     })
 }
 
+/// The claim of a node, which has units for these pods.
+pub fn claim_of(node: &str, pods: &[&str]) -> Holder {
+    Holder::Node {
+        name: node.into(),
+        uid: node.into(),
+        pods: pods.iter().map(|&pod| pod.into()).collect(),
+    }
+}
+
 /// One moment of a cluster, the configuration, and what the process remembers.
 #[derive(Clone)]
 pub struct World {
@@ -133,7 +143,8 @@ pub struct World {
     budgets: Vec<Value>,
     syncing: BTreeSet<NodeName>,
     signals: SignalInputs,
-    pub holds: Vec<Hold>,
+    pub drains: NodeDrains,
+    pub holds: Holds,
     pub remediations: BTreeSet<NodeName>,
     pub memory: Memory,
 }
@@ -152,7 +163,8 @@ impl World {
             budgets: Vec::new(),
             syncing: BTreeSet::new(),
             signals: SignalInputs::default(),
-            holds: Vec::new(),
+            drains: NodeDrains::default(),
+            holds: Holds::default(),
             remediations: BTreeSet::new(),
             memory,
         }
@@ -244,8 +256,19 @@ impl World {
     }
 
     pub fn held(mut self, budget: &str, holder: Holder, until: Option<Timestamp>) -> Self {
-        let budget = BudgetKey::new("shop", budget);
-        self.holds.push(Hold { budget, holder, until });
+        let held = Held::Budget(BudgetKey::new("shop", budget));
+        self.holds.add(Hold { held, holder, until });
+        self
+    }
+
+    /// With a NodeDrain of `n1` in this phase.
+    pub fn node_drain(mut self, phase: &str) -> Self {
+        let drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
+            "spec": { "nodeName": "n1" }, "status": { "phase": phase },
+        });
+        let view = NodeDrainView::project(&serde_json::from_value(drain).unwrap()).unwrap();
+        self.drains = NodeDrains::Known([("n1".into(), Ok(Arc::new(view)))].into());
         self
     }
 
@@ -300,7 +323,9 @@ impl World {
             pods,
             budgets: Budgets::new(budgets),
             signals: self.signals.clone(),
+            drains: self.drains.clone(),
             holds: self.holds.clone(),
+            lock_kinds: LockKinds::default(),
             remediations: self.remediations.clone(),
             memory: self.memory.clone(),
         }

@@ -1,0 +1,198 @@
+//! Where holds are read: the ledger's claims, DisruptionHolds, and the annotation on a budget.
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::annotation;
+use nodeward_api::disruption_hold::DisruptionHold;
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+
+use super::{Held, Hold, Holder};
+use crate::budget::BudgetView;
+use crate::deadline::later;
+use crate::drain::NodeDrainView;
+use crate::id::BudgetKey;
+
+/// How long a drain takes where neither it nor its status says so: the default of drain-lock's `deadlines.drain`.
+const DRAIN: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long a node takes to be back where nothing says so: the default of drain-lock's `deadlines.recover`.
+const RECOVER: SignedDuration = SignedDuration::from_mins(30);
+
+/// The holds of a claim: on every budget that it has units of, whatever its state, for a claim that waits or is suspect may
+/// still have those of pods that are down. They end with the deadline of its drain.
+pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Iterator<Item = Hold> + 'a {
+    let until = Some(claim_ends(claim, drain));
+    claim
+        .holds
+        .iter()
+        .filter(|units| !units.pods.is_empty())
+        .map(move |units| Hold {
+            held: Held::Budget(BudgetKey::new(&*units.pdb.namespace, &*units.pdb.name)),
+            holder: Holder::Node {
+                name: claim.node.as_str().into(),
+                uid: claim.node_uid.as_str().into(),
+                pods: units.pods.iter().map(|pod| pod.uid.as_str().into()).collect(),
+            },
+            until,
+        })
+}
+
+/// Until when the claim may have its units: as the drain's status says, else from its deadlines and the grant.
+fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
+    let drain = drain.filter(|drain| drain.node_uid.as_ref().is_none_or(|uid| uid.as_str() == claim.node_uid));
+    if let Some(deadline) = drain.and_then(NodeDrainView::holding_deadline) {
+        return deadline;
+    }
+    let deadlines = drain.map(|drain| drain.deadlines).unwrap_or_default();
+    let recover = deadlines.recover.unwrap_or(RECOVER);
+    let lasts = match claim.state {
+        ClaimState::Granted | ClaimState::Confirmed => deadlines.drain.unwrap_or(DRAIN).saturating_add(recover),
+        ClaimState::Waiting | ClaimState::Suspect => recover,
+    };
+    later(claim.since, lasts)
+}
+
+/// An owner's hold; `None` where nothing is held: it is being deleted, an administrator has released it, or it is of no
+/// unit. It ends when its owner said, or sooner where drain-lock's policy caps it.
+pub fn of_owner(hold: &DisruptionHold) -> Option<Hold> {
+    let (meta, spec) = (&hold.metadata, &hold.spec);
+    let is_released = meta
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(annotation::RELEASE));
+    if is_released || meta.deletion_timestamp.is_some() || spec.units.is_some_and(|units| units < 1) {
+        return None;
+    }
+    let status = hold.status.as_ref().filter(|status| {
+        // Of an older spec it may say what the owner has since put off.
+        status.observed_generation.is_some() && status.observed_generation == meta.generation
+    });
+    let capped = status.and_then(|status| status.effective_until);
+    Some(Hold {
+        held: Held::Budget(BudgetKey::new(meta.namespace.as_deref()?, spec.pdb_ref.as_str())),
+        holder: Holder::Owner(spec.reason.clone()),
+        until: spec.expires_at.into_iter().chain(capped).min(),
+    })
+}
+
+/// The hold that an owner set by an annotation on the budget itself; it ends when that is removed.
+pub fn of_annotation(budget: &BudgetView) -> Option<Hold> {
+    let reason = budget.hold.as_deref()?;
+    Some(Hold {
+        held: Held::Budget(budget.key.clone()),
+        holder: Holder::Owner(reason.to_owned()),
+        until: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_api::node_drain::NodeDrain;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn minute(minutes: i64) -> Timestamp {
+        Timestamp::from_second(minutes * 60).unwrap()
+    }
+
+    fn claim(state: &str) -> Claim {
+        serde_json::from_value(json!({
+            "ticket": 1, "node": "n2", "nodeUID": "u2", "state": state, "since": minute(0), "queuedAt": minute(-10),
+            "needs": [{ "pdb": { "namespace": "shop", "name": "later", "uid": "b3" }, "pods": [{ "name": "l", "uid": "l" }] }],
+            "holds": [
+                { "pdb": { "namespace": "shop", "name": "web", "uid": "b1" }, "pods": [{ "name": "a", "uid": "a" }, { "name": "b", "uid": "b" }] },
+                { "pdb": { "namespace": "shop", "name": "none", "uid": "b2" }, "pods": [] },
+            ],
+        }))
+        .unwrap()
+    }
+
+    fn drain(spec: Value, status: Value) -> NodeDrainView {
+        let mut drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n2" },
+            "spec": { "nodeName": "n2", "nodeUID": "u2" }, "status": status,
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            drain["spec"][key] = value.clone();
+        }
+        NodeDrainView::project(&serde_json::from_value::<NodeDrain>(drain).unwrap()).unwrap()
+    }
+
+    #[rstest]
+    fn a_claim_holds_what_it_has_units_of_and_nothing_that_it_needs(
+        #[values("Granted", "Confirmed", "Suspect", "Waiting")] state: &str,
+    ) {
+        let claim = claim(state);
+        let holds: Vec<Hold> = of_claim(&claim, None).collect();
+        let holder = Holder::Node {
+            name: "n2".into(),
+            uid: "u2".into(),
+            pods: ["a".into(), "b".into()].into(),
+        };
+        assert_eq!(holds.len(), 1, "{holds:?}");
+        assert_eq!(
+            (&holds[0].held, &holds[0].holder),
+            (&Held::Budget(BudgetKey::new("shop", "web")), &holder)
+        );
+    }
+
+    #[rstest]
+    #[case::nothing_said("Confirmed", None, 60)]
+    #[case::nothing_said_of_a_suspect("Suspect", None, 30)]
+    #[case::nothing_said_of_what_comes_back("Waiting", None, 30)]
+    #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
+    #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
+    #[case::its_status_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Suspect", "deadline": minute(42) }))), 42)]
+    #[case::a_status_from_before_the_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Queued", "deadline": minute(5) }))), 60)]
+    #[case::the_drain_of_another_node_of_that_name(
+        "Confirmed", Some(drain(json!({ "nodeUID": "u3" }), json!({ "phase": "Draining", "deadline": minute(42) }))), 60
+    )]
+    #[case::deadlines_that_cannot_be_read("Granted", Some(drain(json!({ "deadlines": { "drain": "soon" } }), json!({}))), 60)]
+    fn a_claims_hold_ends_with_its_drains_deadline(
+        #[case] state: &str,
+        #[case] drain: Option<NodeDrainView>,
+        #[case] ends: i64,
+    ) {
+        let claim = claim(state);
+        let hold = of_claim(&claim, drain.as_ref()).next().unwrap();
+        assert_eq!(hold.until, Some(minute(ends)));
+    }
+
+    fn owners(metadata: Value, spec: Value, status: Value) -> Option<Hold> {
+        let mut hold = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "DisruptionHold",
+            "metadata": { "namespace": "shop", "name": "h", "generation": 2 },
+            "spec": { "pdbRef": "web", "reason": "migration" }, "status": status,
+        });
+        for (part, patch) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in patch.as_object().unwrap() {
+                hold[part][key] = value.clone();
+            }
+        }
+        of_owner(&serde_json::from_value(hold).unwrap())
+    }
+
+    #[rstest]
+    #[case::for_ever(json!({}), json!({}), None)]
+    #[case::as_the_owner_said(json!({ "expiresAt": minute(5) }), json!({}), Some(5))]
+    #[case::capped(json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
+    #[case::capped_without_an_end(json!({}), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
+    #[case::put_off_since(json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 1 }), Some(50))]
+    #[case::brought_forward(json!({ "expiresAt": minute(5) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(5))]
+    #[case::some_units(json!({ "units": 1, "expiresAt": minute(5) }), json!({}), Some(5))]
+    fn an_owners_hold_ends_as_said_or_as_capped(#[case] spec: Value, #[case] status: Value, #[case] ends: Option<i64>) {
+        let hold = owners(json!({}), spec, status).unwrap();
+        assert_eq!(hold.held, Held::Budget(BudgetKey::new("shop", "web")));
+        assert_eq!(hold.holder, Holder::Owner("migration".to_owned()));
+        assert_eq!(hold.until, ends.map(minute));
+    }
+
+    #[rstest]
+    #[case::released(json!({ "annotations": { "nodeward.dev/release": "alice: urgent" } }), json!({}))]
+    #[case::being_deleted(json!({ "deletionTimestamp": minute(0) }), json!({}))]
+    #[case::no_unit(json!({}), json!({ "units": 0 }))]
+    fn what_was_released_is_not_held(#[case] metadata: Value, #[case] spec: Value) {
+        assert_eq!(owners(metadata, spec, json!({})), None);
+    }
+}

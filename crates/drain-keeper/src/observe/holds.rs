@@ -1,0 +1,173 @@
+//! Holds, watched: drain-lock's ledger with the drains that it is about, and what the owners of budgets hold. None of the
+//! kinds has to be installed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::core::DynamicObject;
+use kube::{Resource, ResourceExt};
+use nodeward_api::drain_ledger::{self, DrainLedgerSpec};
+use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
+use nodeward_core::budget::BudgetView;
+use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::hold::{self, Held, Hold, Holds};
+use nodeward_runtime::cache::Content;
+use nodeward_runtime::{DynamicCache, DynamicTarget, KindRegistry, KindState, Watches};
+use serde::de::DeserializeOwned;
+
+use crate::snapshot::LockKinds;
+
+use super::{LIST_PATIENCE, is_alive};
+
+/// The watches of what can hold a budget.
+pub(super) struct HoldWatches {
+    drains: DynamicCache<Result<Arc<NodeDrainView>, String>>,
+    ledgers: DynamicCache<Result<DrainLedgerSpec, String>>,
+    owners: DynamicCache<Hold>,
+    opened: Instant,
+}
+
+/// What is known of a kind.
+enum Known<V> {
+    Absent,
+    Objects(Content<V>),
+    Unknown(String),
+}
+
+impl HoldWatches {
+    /// Opens them.
+    pub(super) fn open(watches: &Watches, kinds: &KindRegistry) -> Self {
+        Self {
+            drains: watches.dynamic(
+                "nodedrains",
+                kinds,
+                DynamicTarget::of::<NodeDrain>(),
+                |object| match read::<NodeDrain>(object) {
+                    Ok(drain) => NodeDrainView::project(&drain).map(|view| Ok(Arc::new(view))),
+                    Err(why) => Some(Err(why)),
+                },
+            ),
+            ledgers: watches.dynamic(
+                "drainledgers",
+                kinds,
+                DynamicTarget::of::<DrainLedger>().name(drain_ledger::NAME),
+                |object| Some(read::<DrainLedger>(object).map(|ledger| ledger.spec)),
+            ),
+            owners: watches.dynamic(
+                "disruptionholds",
+                kinds,
+                DynamicTarget::of::<DisruptionHold>(),
+                owners_hold,
+            ),
+            opened: Instant::now(),
+        }
+    }
+
+    /// Until when their first lists are waited for, if one is still to come. After that it cannot be told what is held.
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        let until = self.opened + LIST_PATIENCE;
+        let states = [self.drains.state(), self.ledgers.state(), self.owners.state()];
+        (states.contains(&KindState::Syncing) && Instant::now() < until).then_some(until)
+    }
+
+    /// Which of the kinds are served.
+    pub(super) fn kinds(&self) -> LockKinds {
+        LockKinds {
+            drains: self.drains.state() != KindState::Absent,
+            ledger: self.ledgers.state() != KindState::Absent,
+            holds: self.owners.state() != KindState::Absent,
+        }
+    }
+
+    /// All NodeDrains.
+    pub(super) fn drains(&self) -> NodeDrains {
+        match known(&self.drains) {
+            Known::Absent => NodeDrains::default(),
+            Known::Objects(objects) => {
+                let drain = |drain: &Result<_, String>| drain.as_ref().map(Arc::clone).map_err(String::clone);
+                let all = objects.iter().map(|(key, view)| (key.name().into(), drain(view)));
+                NodeDrains::Known(all.collect())
+            }
+            Known::Unknown(why) => NodeDrains::Unknown(why),
+        }
+    }
+
+    /// All holds: of claims, of owners' objects, and those that owners set on `budgets` themselves.
+    pub(super) fn holds<'a>(
+        &self,
+        budgets: impl IntoIterator<Item = &'a Arc<BudgetView>>,
+        drains: &NodeDrains,
+    ) -> Holds {
+        let mut holds: Holds = budgets
+            .into_iter()
+            .filter_map(|budget| hold::of_annotation(budget))
+            .collect();
+        match known(&self.ledgers) {
+            Known::Absent => {}
+            Known::Objects(ledgers) => {
+                for ledger in ledgers.values() {
+                    match &**ledger {
+                        Ok(ledger) => holds.extend(claims_holds(ledger, drains)),
+                        Err(why) => holds.add(Hold::unknown(why.clone())),
+                    }
+                }
+            }
+            Known::Unknown(why) => holds.add(Hold::unknown(why)),
+        }
+        match known(&self.owners) {
+            Known::Absent => {}
+            Known::Objects(owners) => holds.extend(owners.values().map(|hold| Hold::clone(hold))),
+            Known::Unknown(why) => holds.add(Hold::unknown(why)),
+        }
+        holds
+    }
+}
+
+/// The holds of every claim of the ledger. Where a claim's drain cannot be read its hold has no end.
+pub(crate) fn claims_holds(ledger: &DrainLedgerSpec, drains: &NodeDrains) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    for claim in &ledger.claims {
+        match drains.of(&claim.node.as_str().into()) {
+            Ok(drain) => holds.extend(hold::of_claim(claim, drain)),
+            Err(_) => holds.extend(hold::of_claim(claim, None).map(|hold| Hold { until: None, ..hold })),
+        }
+    }
+    holds
+}
+
+/// The object, typed; what says what it cannot be read for names it.
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+    let name = match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    };
+    let kind = K::kind(&());
+    object
+        .try_parse()
+        .map_err(|error| format!("{kind} {name} cannot be read: {error}"))
+}
+
+/// An owner's hold. One that cannot be read may be on any budget of its namespace.
+fn owners_hold(object: DynamicObject) -> Option<Hold> {
+    let namespace = object.namespace()?;
+    match read::<DisruptionHold>(object) {
+        Ok(hold) => hold::of_owner(&hold),
+        Err(why) => Some(Hold {
+            held: Held::Namespace(namespace.into()),
+            ..Hold::unknown(why)
+        }),
+    }
+}
+
+fn known<V>(cache: &DynamicCache<V>) -> Known<V> {
+    let kind = cache.name();
+    match cache.state() {
+        KindState::Absent => Known::Absent,
+        _ if cache.is_settled() && cache.health().is_some_and(|health| is_alive(&health)) => {
+            Known::Objects(cache.snapshot())
+        }
+        KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
+        KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
+        KindState::Synced => Known::Unknown(format!("nothing has been heard of {kind} for minutes")),
+    }
+}

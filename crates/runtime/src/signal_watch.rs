@@ -1,0 +1,193 @@
+//! What an upgrade signal reads, watched: its kinds, as they come and go, and the objects of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::core::DynamicObject;
+use nodeward_core::deadline::later;
+use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::cache::Watches;
+use crate::discovery::{DynamicCache, DynamicTarget, InvalidApiVersion, KindRegistry, KindState};
+use crate::readiness::Readiness;
+
+/// How long decisions wait for the first list of a kind.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The watches of an upgrade signal.
+pub struct SignalWatches {
+    watches: Watches,
+    kinds: KindRegistry,
+    open: BTreeMap<KindOfInterest, SignalWatch>,
+    /// What is not known yet, for the readiness probe.
+    unsettled: Arc<Mutex<Vec<String>>>,
+}
+
+/// The watch of one kind.
+struct SignalWatch {
+    cache: DynamicCache<Value>,
+    opened: Instant,
+}
+
+impl SignalWatch {
+    fn is_syncing(&self) -> bool {
+        self.cache.state() == KindState::Syncing
+    }
+
+    /// Until when its first list is waited for, if it is still to come. After that it counts as unknown, so that one kind
+    /// that cannot be listed does not stop the others.
+    fn waits_until(&self) -> Option<Instant> {
+        let until = self.opened + LIST_PATIENCE;
+        (self.is_syncing() && Instant::now() < until).then_some(until)
+    }
+}
+
+impl SignalWatches {
+    /// Nothing watched yet. `/readyz` is 503 from [`SignalWatches::follow`] until every kind of the signal has been listed,
+    /// or is known to be absent.
+    pub fn new(watches: &Watches, kinds: &KindRegistry, readiness: &Readiness) -> Self {
+        let unsettled: Arc<Mutex<Vec<String>>> = Arc::default();
+        let not_listed = Arc::clone(&unsettled);
+        readiness.require("upgrade signal", move || {
+            let not_listed = not_listed.lock().unwrap_or_else(PoisonError::into_inner);
+            if not_listed.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("not listed yet: {}", not_listed.join(", ")))
+            }
+        });
+        Self {
+            watches: watches.clone(),
+            kinds: kinds.clone(),
+            open: BTreeMap::new(),
+            unsettled,
+        }
+    }
+
+    /// Watches what the signal reads, and nothing that an earlier one read. Cheap where nothing has changed: call it in
+    /// every pass, which also keeps the probe true.
+    pub fn follow(&mut self, signal: &UpgradeSignal) {
+        let wanted: BTreeSet<KindOfInterest> = signal.kinds().into_iter().collect();
+        self.open.retain(|kind, _| wanted.contains(kind));
+        for kind in wanted {
+            if self.open.contains_key(&kind) {
+                continue;
+            }
+            match target(&kind) {
+                Ok(target) => {
+                    let cache = self
+                        .watches
+                        .dynamic("upgrade signal", &self.kinds, target, whole_object);
+                    let opened = Instant::now();
+                    self.open.insert(kind, SignalWatch { cache, opened });
+                }
+                Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
+            }
+        }
+        *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
+            .open
+            .iter()
+            .filter(|(_, watch)| watch.is_syncing())
+            .map(|(kind, _)| kind.to_string())
+            .collect();
+    }
+
+    /// Until when to wait for the first list of a kind, if one is still to come and worth waiting for.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        let until = self.open.values().filter_map(SignalWatch::waits_until).min()?;
+        let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
+        Some(later(Timestamp::now(), left))
+    }
+
+    /// What the signal reads, at this moment.
+    pub fn inputs(&self) -> SignalInputs {
+        let mut inputs = SignalInputs::default();
+        for (kind, SignalWatch { cache, .. }) in &self.open {
+            let state = match cache.state() {
+                KindState::Absent => signal::KindState::Absent,
+                KindState::Syncing => signal::KindState::Syncing,
+                KindState::Forbidden(message) => signal::KindState::Forbidden(message.to_string()),
+                KindState::Synced => signal::KindState::Objects(cache.snapshot().values().cloned().collect()),
+            };
+            inputs.insert(kind.clone(), state);
+        }
+        inputs
+    }
+}
+
+fn target(kind: &KindOfInterest) -> Result<DynamicTarget, InvalidApiVersion> {
+    let mut target = DynamicTarget::kind(&kind.api_version, &kind.kind)?;
+    if let Some(namespace) = &kind.namespace {
+        target = target.namespace(namespace);
+    }
+    if let Some(name) = &kind.name {
+        target = target.name(name);
+    }
+    if let Some(selector) = &kind.selector {
+        target = target.labels(selector);
+    }
+    Ok(target)
+}
+
+/// The object in the API's own shape, without what only the API server's bookkeeping needs.
+fn whole_object(mut object: DynamicObject) -> Option<Value> {
+    object.metadata.managed_fields = None;
+    serde_json::to_value(object).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use http::{Request, Response};
+    use kube::Client;
+    use nodeward_core::signal::{KindState, SignalInputs, SignalSpec, UpgradeSignal};
+
+    use super::{KindOfInterest, LIST_PATIENCE, SignalWatches};
+    use crate::cache::Watches;
+    use crate::discovery::KindRegistry;
+    use crate::readiness::Readiness;
+
+    /// A server that never answers.
+    fn silent() -> Client {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_cannot_be_listed_is_waited_for_and_then_counts_as_unknown() {
+        let (watches, readiness) = (Watches::detached(), Readiness::new());
+        let kinds = KindRegistry::spawn(&watches, silent());
+        let mut signal_watches = SignalWatches::new(&watches, &kinds, &readiness);
+        assert!(readiness.closed_gates().is_empty());
+
+        let signal = UpgradeSignal::compile(SignalSpec::OpenShiftClusterVersion).unwrap();
+        signal_watches.follow(&signal);
+        assert!(signal_watches.waits_until().is_some());
+        let reasons: Vec<String> = readiness.closed_gates().into_iter().map(|gate| gate.reason).collect();
+        assert_eq!(
+            reasons,
+            ["not listed yet: config.openshift.io/v1/ClusterVersion version"]
+        );
+
+        tokio::time::advance(LIST_PATIENCE).await;
+        signal_watches.follow(&signal);
+        assert_eq!(signal_watches.waits_until(), None);
+        let kind: &KindOfInterest = &signal.kinds()[0];
+        assert_eq!(signal_watches.inputs().get(kind), &KindState::Syncing);
+
+        signal_watches.follow(&UpgradeSignal::compile(SignalSpec::Always).unwrap());
+        assert!(
+            readiness.closed_gates().is_empty(),
+            "what nothing reads is not waited for"
+        );
+        assert_eq!(signal_watches.inputs(), SignalInputs::default());
+    }
+}
