@@ -1,1 +1,238 @@
-//! Explain: what stands in the way of a node's drain, as an answer to a request.
+//! Explain: what a drain of one node would do, or what stands in the way of the one that there is. It decides nothing, and
+//! rests on the same rules as the plan: what becomes of a pod is [`classify`]'s word, what is in the way the ledger's.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
+use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::{BudgetKey, NodeName};
+use nodeward_core::ledger::{Facts, Ledger};
+use serde::Serialize;
+
+use crate::observe::World;
+use crate::plan::need::{Class, Ignored, NeedRules, NodeNeed, classify};
+use crate::plan::placement::Placement;
+use crate::plan::verdict::blocked_by;
+use crate::policy::Policy;
+use crate::snapshot::{Asked, LedgerState, NodeFacts, PodFacts, Snapshot};
+
+/// A node, its pods, and what stands in the way of its drain. The body of `GET /v1/plan`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The node.
+    pub node: String,
+    /// When this was true.
+    pub at: Timestamp,
+    /// Whether the node is cordoned.
+    pub cordoned: bool,
+    /// The drain that there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<ExplainedDrain>,
+    /// The claim that there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ExplainedClaim>,
+    /// What becomes of each pod.
+    pub pods: Vec<ExplainedPod>,
+    /// Units that the drain needs, by budget.
+    pub needs: Vec<ExplainedUnits>,
+    /// What stands in the way of a grant now; for a node without a claim, as if it asked after all others.
+    pub obstacles: Vec<BlockedBy>,
+    /// What a person has to see to.
+    pub problems: Vec<BlockedBy>,
+}
+
+/// A drain, for people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedDrain {
+    /// Who asked for it.
+    pub requesters: Vec<String>,
+    /// Who evicts.
+    pub evict: Evictor,
+    /// Whether nothing is done.
+    pub dry_run: bool,
+}
+
+/// A claim, for people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedClaim {
+    /// Its place in the queue.
+    pub ticket: i64,
+    /// Where it stands.
+    pub state: ClaimState,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether no pod has to leave any more.
+    pub drained: bool,
+    /// Units that it has.
+    pub holds: Vec<ExplainedUnits>,
+}
+
+/// Units of one budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedUnits {
+    /// The budget, as `namespace/name`.
+    pub pdb: String,
+    /// How many.
+    pub units: usize,
+    /// For these pods of its namespace.
+    pub pods: Vec<String>,
+}
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedPod {
+    /// The pod, as `namespace/name`.
+    pub pod: String,
+    /// `ignored`, `finished`, `waitCompleted`, `movable`, `held` or `retained`.
+    pub class: &'static str,
+    /// Why, in one word, where there is more than one way to come by the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// Why, for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The budgets that select it, as `namespace/name`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<String>,
+    /// Whether it is terminating.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub terminating: bool,
+}
+
+/// Why there is no explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unexplained {
+    /// The watches are not complete, or have been silent for long.
+    NotReady,
+    /// There is no such node.
+    NoSuchNode,
+}
+
+/// Explains a node.
+///
+/// # Errors
+/// When it cannot be said.
+pub fn explain(world: &World, policy: &Policy, node: &str, now: Timestamp) -> Result<Explanation, Unexplained> {
+    let name = NodeName::from(node);
+    let asked = Asked {
+        nodes: [name.clone()].into(),
+        ..Asked::default()
+    };
+    let snapshot = world.snapshot(&asked, now).ok_or(Unexplained::NotReady)?;
+    let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
+    let rules = NeedRules {
+        expected_outage: policy.expected_outage,
+        unschedulable_after: policy.unschedulable_after,
+    };
+    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.floor), &rules, now);
+    Ok(page(facts, &snapshot, need, now))
+}
+
+/// Puts together what is known.
+fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -> Explanation {
+    let ledger = match &snapshot.ledger {
+        LedgerState::Absent => Ledger::default(),
+        LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
+    };
+    Explanation {
+        node: node.name.to_string(),
+        at: now,
+        cordoned: node.is_cordoned(),
+        drain: snapshot.drains.get(&node.name).map(|drain| explained_drain(drain)),
+        claim: ledger.claim(node.uid.as_str()).map(explained_claim),
+        pods: need
+            .pods
+            .iter()
+            .map(|(pod, class)| explained_pod(pod, *class, &need, snapshot))
+            .collect(),
+        obstacles: obstacles(ledger, node, &need.needs, &snapshot.facts, now),
+        needs: explained_units(&need.needs),
+        problems: need.problems,
+    }
+}
+
+/// What stands in the way of the need: of the claim that there is, or of one that would come last.
+fn obstacles(mut ledger: Ledger, node: &NodeFacts, needs: &[Units], facts: &Facts, now: Timestamp) -> Vec<BlockedBy> {
+    let uid = node.uid.as_str();
+    let asks_already = ledger.claim(uid).is_some_and(|claim| {
+        claim.state != ClaimState::Waiting || !claim.needs.is_empty() || Ledger::comes_back(claim)
+    });
+    if !asks_already {
+        ledger.enqueue(node.name.as_str(), uid, node.is_cordoned(), now);
+        // Nothing is held by a claim that has yet to ask, so none of its pods is down.
+        ledger.set_needs(uid, needs.to_vec(), &|_| false, now);
+    }
+    ledger.obstacles(uid, facts).iter().map(blocked_by).collect()
+}
+
+fn explained_drain(drain: &NodeDrain) -> ExplainedDrain {
+    ExplainedDrain {
+        requesters: drain
+            .spec
+            .requesters
+            .iter()
+            .map(|requester| requester.name.clone())
+            .collect(),
+        evict: drain.spec.evict,
+        dry_run: drain.spec.dry_run,
+    }
+}
+
+fn explained_claim(claim: &Claim) -> ExplainedClaim {
+    ExplainedClaim {
+        ticket: claim.ticket,
+        state: claim.state,
+        since: claim.since,
+        drained: claim.drained,
+        holds: explained_units(&claim.holds),
+    }
+}
+
+fn explained_units(units: &[Units]) -> Vec<ExplainedUnits> {
+    let explained = units.iter().map(|units| ExplainedUnits {
+        pdb: units.pdb.to_string(),
+        units: units.pods.len(),
+        pods: units.pods.iter().map(|pod| pod.name.clone()).collect(),
+    });
+    explained.collect()
+}
+
+fn explained_pod(pod: &Arc<PodFacts>, class: Class, need: &NodeNeed, snapshot: &Snapshot) -> ExplainedPod {
+    let (class, reason) = match class {
+        Class::Ignored(Ignored::DaemonSet) => ("ignored", Some("DaemonSet")),
+        Class::Ignored(Ignored::Mirror) => ("ignored", Some("Mirror")),
+        Class::Finished => ("finished", None),
+        Class::WaitsCompleted => ("waitCompleted", Some(LockReason::WaitCompleted.as_str())),
+        Class::Movable => ("movable", None),
+        Class::Held(reason) => ("held", Some(reason.as_str())),
+        Class::Retained => ("retained", Some(LockReason::OptedOut.as_str())),
+    };
+    ExplainedPod {
+        pod: pod.key.to_string(),
+        class,
+        reason,
+        message: need.why.get(&pod.uid).cloned(),
+        budgets: snapshot.budgets_of(pod).iter().map(ToString::to_string).collect(),
+        terminating: pod.deletion.is_some(),
+    }
+}
+
+/// The budgets that claims in the ledger need or hold, as the ledger reads them.
+pub fn facts_of_claims(world: &World, ledger: &Ledger, now: Timestamp) -> Facts {
+    let units = ledger
+        .claims()
+        .iter()
+        .flat_map(|claim| claim.needs.iter().chain(&claim.holds));
+    let keys: BTreeSet<BudgetKey> = units
+        .map(|units| BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str()))
+        .collect();
+    world.facts(&keys, now)
+}

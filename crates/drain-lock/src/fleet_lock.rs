@@ -1,1 +1,383 @@
-//! FleetLock: the protocol by which operating systems that update themselves ask before they reboot.
+//! FleetLock: the protocol by which operating systems that update themselves ask before they reboot (Zincati, Flatcar, and
+//! whatever reboots by it).
+//!
+//! `POST /v1/pre-reboot` asks for a drain of the machine's node, evicted by drain-lock, and answers 200 once that node is
+//! really drained; until then 423. `POST /v1/steady-state` takes the request back: the node is uncordoned, and what its
+//! drain holds returns as its pods do. `GET /v1/plan?node=` says what a drain of a node would do. A group tells requesters
+//! apart and nothing else: it is budgets that say how many nodes may be away.
+//!
+//! It is served on a port of its own, for machines that reach it are not the API server. Every replica answers.
+
+pub mod auth;
+pub mod machine;
+pub mod protocol;
+pub mod standing;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client as KubeClient};
+use nodeward_api::DrainLedger;
+use nodeward_api::drain_ledger;
+use nodeward_api::node_drain::Evictor;
+use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_runtime::serve::{BindError, HttpServer, Limits};
+use nodeward_runtime::tls::TlsDirectory;
+use nodeward_runtime::{Metrics, OperatorContext, Refusal};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use serde::Deserialize;
+
+use crate::explain::{self, Explanation};
+use crate::observe::{World, project_node};
+use crate::policy::FleetLock as FleetLockPolicy;
+use crate::requester::{self, Joined, Wish};
+use crate::settings::Settings;
+use crate::snapshot::{LedgerState, NodeFacts};
+
+use self::auth::{BearerToken, Denied};
+use self::machine::{Machines, Match};
+use self::protocol::{Client, Kind, MAX_BYTES, Problem};
+use self::standing::Standing;
+
+/// What drains asked for here are for.
+const PURPOSE: &str = "reboot (FleetLock)";
+
+/// Answers FleetLock clients.
+pub struct FleetLock {
+    world: Arc<World>,
+    client: KubeClient,
+    settings: nodeward_runtime::ConfigHandle<Settings>,
+    machines: Machines,
+    token: Option<BearerToken>,
+    dry_run: bool,
+    answers: Family<AnswerLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    request: &'static str,
+    answer: &'static str,
+}
+
+/// Serves FleetLock where the configuration of the start says so; answers with the address. Another address, certificate
+/// directory or token file takes a restart; their content is read anew when it changes.
+///
+/// # Errors
+/// When the address is taken.
+pub async fn serve(context: &OperatorContext<Settings>, world: &Arc<World>) -> Result<Option<SocketAddr>, BindError> {
+    let policy = Arc::clone(&context.config.current().policy);
+    let Some(policy) = &policy.fleet_lock else {
+        return Ok(None);
+    };
+    let server = HttpServer::bind("fleetlock", policy.bind).await?;
+    let address = server.address();
+    let tls = policy.tls.as_deref().map(|directory| {
+        let directory = TlsDirectory::open("fleetlock", directory, policy.client_ca.as_deref(), &context.metrics);
+        let tls = directory.tls();
+        context
+            .supervisor
+            .spawn("fleetlock certificate", directory.follow(context.shutdown.clone()));
+        tls
+    });
+    warn_if_open(policy);
+    let router = FleetLock::new(context, world, policy).router();
+    let limits = Limits {
+        body: MAX_BYTES,
+        ..Limits::default()
+    };
+    context
+        .supervisor
+        .spawn("fleetlock", server.serve(router, tls, limits, context.shutdown.clone()));
+    Ok(Some(address))
+}
+
+fn warn_if_open(policy: &FleetLockPolicy) {
+    if policy.client_ca.is_none() && policy.bearer_token_file.is_none() {
+        tracing::warn!(
+            "FleetLock is served without authentication: whoever reaches {} can have nodes drained and uncordoned",
+            policy.bind
+        );
+    }
+}
+
+impl FleetLock {
+    fn new(context: &OperatorContext<Settings>, world: &Arc<World>, policy: &FleetLockPolicy) -> Arc<Self> {
+        let this = Self {
+            world: Arc::clone(world),
+            client: context.clients.requests.clone(),
+            settings: context.config.clone(),
+            machines: Machines::default(),
+            token: policy.bearer_token_file.as_deref().map(BearerToken::in_file),
+            dry_run: context.args.dry_run,
+            answers: Family::default(),
+        };
+        this.register(&context.metrics);
+        Arc::new(this)
+    }
+
+    fn register(&self, metrics: &Metrics) {
+        metrics.own(|registry| {
+            registry.register(
+                "fleetlock_answers",
+                "Answers to FleetLock clients, by request (pre-reboot, steady-state, plan) and answer (ok or the error's kind)",
+                self.answers.clone(),
+            );
+        });
+    }
+
+    fn router(self: &Arc<Self>) -> Router {
+        Router::new()
+            .route("/v1/pre-reboot", post(pre_reboot).fallback(method_not_allowed))
+            .route("/v1/steady-state", post(steady_state).fallback(method_not_allowed))
+            .route("/v1/plan", get(plan).fallback(method_not_allowed))
+            .fallback(not_found)
+            .layer(DefaultBodyLimit::max(MAX_BYTES))
+            .with_state(Arc::clone(self))
+    }
+
+    async fn let_in(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(token) = &self.token else {
+            return Ok(());
+        };
+        token.check(headers).await.map_err(|denied| match denied {
+            Denied::Token => Problem::new(Kind::Unauthorized, &denied.to_string()),
+            Denied::Unusable(problem) => {
+                tracing::error!("FleetLock lets nobody in: the token cannot be checked: {problem}");
+                Problem::new(Kind::NotReady, "the server cannot check tokens; its log says why")
+            }
+        })
+    }
+
+    async fn client_of(&self, headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Client, Problem> {
+        self.let_in(headers).await?;
+        let body = body.map_err(|rejection| {
+            let kind = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                Kind::TooLarge
+            } else {
+                Kind::BadBody
+            };
+            Problem::new(kind, &rejection.body_text())
+        })?;
+        let client = Client::parse(headers, &body)?;
+        if self.world.is_believed() {
+            Ok(client)
+        } else {
+            Err(Problem::new(Kind::NotReady, "the watches are not complete yet"))
+        }
+    }
+
+    fn node_of(&self, client: &Client) -> Result<Arc<NodeFacts>, Problem> {
+        match self.machines.find(&client.id, &self.world.nodes()) {
+            Match::Node(node) => Ok(node),
+            Match::Unknown => {
+                let expected =
+                    "no node has this id: its name, its machine-id, or the application-specific form of that";
+                Err(Problem::new(Kind::UnknownNode, expected))
+            }
+            Match::Several => Err(Problem::new(Kind::AmbiguousId, "several nodes have this id")),
+        }
+    }
+
+    /// Asks for the drain of the client's node; 200 once it is drained.
+    async fn pre_reboot(&self, client: &Client) -> Result<(), Problem> {
+        let node = self.node_of(client)?;
+        if self.dry_run {
+            return Err(dry_run());
+        }
+        let wish = Wish {
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            requester: client.requester(),
+            purpose: PURPOSE.to_owned(),
+            evict: Evictor::Nodeward,
+            evicts_now: false,
+        };
+        let seen = self.as_watched(&node);
+        let is_asked_for = self
+            .world
+            .drain(node.name.as_str())
+            .is_some_and(|drain| requester::is_fulfilled_by(&wish, &drain));
+        if let (Err(waits), true) = (&seen, is_asked_for) {
+            return Err(waits.clone());
+        }
+        // From here on by the server's own word: that the drain has this requester, so that it does not end while the
+        // machine is away, and then that it is drained.
+        let joined = requester::join(&self.client, &wish, Timestamp::now()).await;
+        match joined.map_err(|refusal| unavailable(&refusal))? {
+            Joined::Created | Joined::Added | Joined::Known | Joined::Noted => {}
+            Joined::InTheWay => {
+                let ending = format!("an earlier drain of node {} has to end first", node.name);
+                return Err(Problem::new(Kind::Ending, &ending));
+            }
+            Joined::Preview => {
+                let preview = format!("NodeDrain {} is a preview (dryRun); delete it first", node.name);
+                return Err(Problem::new(Kind::Ending, &preview));
+            }
+        }
+        seen?;
+        self.as_read(&node).await
+    }
+
+    /// Whether the machine may reboot, by the watches.
+    fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
+        let ledger = match self.world.ledger() {
+            LedgerState::Absent => Ledger::default(),
+            LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
+        };
+        let facts = explain::facts_of_claims(&self.world, &ledger, Timestamp::now());
+        may_reboot(node, &ledger, &facts)
+    }
+
+    /// Whether the machine may reboot, by a quorum read: its budgets are at stake.
+    async fn as_read(&self, node: &NodeFacts) -> Result<(), Problem> {
+        let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let ledger = ledgers.get_opt(drain_ledger::NAME).await;
+        let ledger = ledger.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let ledger = Ledger(ledger.map(|ledger| ledger.spec).unwrap_or_default());
+        let present = nodes.get_opt(node.name.as_str()).await;
+        let present = present.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let present = present.and_then(|node| project_node(&node));
+        match present {
+            Some(present) if present.uid == node.uid => may_reboot(&present, &ledger, &Facts::new()),
+            _ => Err(Problem::new(Kind::UnknownNode, "the node has just been deleted")),
+        }
+    }
+
+    /// Takes the client's wish back, wherever it stands. A client that asked for nothing has nothing to take back, and is
+    /// told so with 200: it says that it is up at each boot.
+    async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
+        let requester = client.requester();
+        let drains = self.world.drains();
+        let asked = drains.iter().filter(|drain| requester::has(drain, &requester));
+        let mut names: BTreeSet<String> = asked.map(|drain| drain.spec.node_name.clone()).collect();
+        // The watch may not have shown a drain yet that another replica has just made.
+        if let Ok(node) = self.node_of(client) {
+            names.insert(node.name.to_string());
+        }
+        if self.dry_run {
+            return Err(dry_run());
+        }
+        for name in names {
+            let left = requester::leave(&self.client, &name, &requester).await;
+            if left.map_err(|refusal| unavailable(&refusal))? {
+                tracing::info!(node = name, requester, "a machine is back and has released its drain");
+            }
+        }
+        Ok(())
+    }
+
+    fn answered<T>(&self, request: &'static str, answer: &Result<T, Problem>) {
+        let answer = answer.as_ref().map_or_else(|problem| problem.kind.as_str(), |_| "ok");
+        self.answers.get_or_create(&AnswerLabels { request, answer }).inc();
+    }
+}
+
+fn may_reboot(node: &NodeFacts, ledger: &Ledger, facts: &Facts) -> Result<(), Problem> {
+    let standing = Standing {
+        node: node.name.as_str(),
+        node_uid: node.uid.as_str(),
+        cordoned: node.is_cordoned(),
+        ledger,
+        facts,
+    };
+    standing.may_reboot()
+}
+
+fn dry_run() -> Problem {
+    Problem::new(
+        Kind::NotReady,
+        "this process runs with --dry-run: it drains nothing and releases nothing",
+    )
+}
+
+fn unavailable(refusal: &Refusal) -> Problem {
+    tracing::warn!(%refusal, "a FleetLock request could not be carried out");
+    Problem::new(Kind::ApiUnavailable, &refusal.to_string())
+}
+
+async fn pre_reboot(
+    State(lock): State<Arc<FleetLock>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<StatusCode, Problem> {
+    let answer = async { lock.pre_reboot(&lock.client_of(&headers, body).await?).await }.await;
+    lock.answered("pre-reboot", &answer);
+    answer.map(|()| StatusCode::OK)
+}
+
+async fn steady_state(
+    State(lock): State<Arc<FleetLock>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<StatusCode, Problem> {
+    let answer = async { lock.steady_state(&lock.client_of(&headers, body).await?).await }.await;
+    lock.answered("steady-state", &answer);
+    answer.map(|()| StatusCode::OK)
+}
+
+#[derive(Deserialize)]
+struct PlanOf {
+    #[serde(default)]
+    node: String,
+}
+
+async fn plan(
+    State(lock): State<Arc<FleetLock>>,
+    headers: HeaderMap,
+    query: Result<Query<PlanOf>, QueryRejection>,
+) -> Result<Json<Explanation>, Problem> {
+    let answer = async {
+        lock.let_in(&headers).await?;
+        let node = query
+            .ok()
+            .map(|Query(asked)| asked.node)
+            .filter(|node| !node.is_empty());
+        let node = node.ok_or_else(|| Problem::new(Kind::BadId, "say which node: /v1/plan?node=NAME"))?;
+        let policy = Arc::clone(&lock.settings.current().policy);
+        explain::explain(&lock.world, &policy, &node, Timestamp::now()).map_err(|unexplained| match unexplained {
+            explain::Unexplained::NotReady => Problem::new(Kind::NotReady, "the watches are not complete yet"),
+            explain::Unexplained::NoSuchNode => Problem::new(Kind::UnknownNode, "there is no node of this name"),
+        })
+    }
+    .await;
+    lock.answered("plan", &answer);
+    answer.map(Json)
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(Kind::MethodNotAllowed, "use POST, and GET for /v1/plan")
+}
+
+async fn not_found() -> Problem {
+    Problem::new(
+        Kind::NotFound,
+        "there are /v1/pre-reboot, /v1/steady-state and /v1/plan",
+    )
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, is_unauthorized) = (self.kind.status(), self.kind == Kind::Unauthorized);
+        let mut response = (status, Json(self)).into_response();
+        if is_unauthorized {
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, axum::http::HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod policy;
 pub mod remember;
 pub mod report;
+pub mod requester;
 pub mod settings;
 pub mod snapshot;
 pub mod webhook;

@@ -1,0 +1,460 @@
+//! What the webhook says to an eviction: pure.
+//!
+//! An eviction belongs to the claim of its pod's node. Held pods go once that claim is confirmed, movable ones while their
+//! budget has a unit that no claim holds. Every other eviction goes while a unit is free after grants, reservations and
+//! owners' holds. Whatever the eviction API itself decides without counting units is admitted, so that its own answer shows.
+
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::ledger::{BudgetFacts, Facts, Ledger, Obstacle};
+
+use super::fence;
+
+/// Who asks for an eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// drain-lock itself: its ServiceAccount.
+    Ourselves,
+    /// Anybody else.
+    Another,
+}
+
+/// An eviction, as far as it is judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Who asks.
+    pub caller: Caller,
+    /// Whether nothing is to happen.
+    pub dry_run: bool,
+    /// The grant that it says it rests on.
+    pub ticket: Option<&'a str>,
+    /// The pod.
+    pub pod: &'a PodKey,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub enum Sight<'a> {
+    /// The watches are not complete yet, or have been silent: nothing may be concluded.
+    Unsynced,
+    /// The watches know no such pod.
+    UnknownPod,
+    /// This.
+    Seen(&'a Scene),
+}
+
+/// The pod, its node and its budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scene {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// How the eviction API treats it.
+    pub standing: Standing,
+    /// Whether its owner asked drains to leave it, or to wait for it.
+    pub opted_out: bool,
+    /// Its node, where that is known.
+    pub place: Option<Place>,
+    /// The budgets that select it.
+    pub covering: Covering,
+    /// Whether other drainers' evictions of opted-out pods are refused.
+    pub refuse_opt_out: bool,
+}
+
+/// How the eviction API treats a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The API's copy of a static pod: its eviction does nothing.
+    Mirror,
+    /// Pending, finished or terminating: no budget is asked.
+    SkipsBudgets,
+    /// Not Ready: the API applies `unhealthyPodEvictionPolicy`.
+    Unready,
+    /// Its budget is asked for a unit.
+    Counts,
+}
+
+/// A node, and whether it is being emptied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Name.
+    pub name: NodeName,
+    /// UID.
+    pub uid: NodeUid,
+    /// Whether it is cordoned, by whoever.
+    pub cordoned: bool,
+    /// Whether an eviction from it, while cordoned, asks for a drain of it by itself: auto mode is on, and it is selected.
+    pub auto: bool,
+    /// Whether it has been waited for a plan of its drain for longer than any plan takes.
+    pub patience_is_over: bool,
+}
+
+impl Place {
+    /// Whether its evictions ask for a drain.
+    pub fn is_drained_by_another(&self) -> bool {
+        self.cordoned && self.auto
+    }
+}
+
+/// The budgets that select a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Covering {
+    /// None.
+    Nothing,
+    /// One.
+    One(BudgetFacts),
+    /// Several: the API answers 500.
+    Several,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The API goes on, and asks the budget itself.
+    Admit(Admission),
+    /// The API refuses.
+    Refuse(Refused),
+}
+
+/// Why an eviction is admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Nothing is to happen.
+    DryRun,
+    /// The watches are not complete.
+    Unsynced,
+    /// The watches know no such pod.
+    UnknownPod,
+    /// The API's copy of a static pod.
+    Mirror,
+    /// Pending, finished or terminating.
+    SkipsBudgets,
+    /// Not Ready.
+    Unready,
+    /// No budget selects it.
+    NoBudget,
+    /// Several budgets select it, which the API answers with 500.
+    SeveralBudgets,
+    /// The claim of its node has a unit for it.
+    UnderClaim,
+    /// A unit is free.
+    FreeUnit,
+    /// A unit is free, and nobody has planned the drain of its node in time.
+    Unplanned,
+}
+
+impl Admission {
+    /// Every one.
+    pub const ALL: [Self; 11] = [
+        Self::DryRun,
+        Self::Unsynced,
+        Self::UnknownPod,
+        Self::Mirror,
+        Self::SkipsBudgets,
+        Self::Unready,
+        Self::NoBudget,
+        Self::SeveralBudgets,
+        Self::UnderClaim,
+        Self::FreeUnit,
+        Self::Unplanned,
+    ];
+
+    /// Its label in metrics and in the API server's audit log.
+    pub fn as_label(self) -> &'static str {
+        match self {
+            Self::DryRun => "dry-run",
+            Self::Unsynced => "unsynced",
+            Self::UnknownPod => "unknown-pod",
+            Self::Mirror => "mirror-pod",
+            Self::SkipsBudgets => "skips-budgets",
+            Self::Unready => "unready",
+            Self::NoBudget => "no-budget",
+            Self::SeveralBudgets => "several-budgets",
+            Self::UnderClaim => "under-claim",
+            Self::FreeUnit => "free-unit",
+            Self::Unplanned => "unplanned",
+        }
+    }
+
+    /// Whether it was admitted for want of knowledge, not by a rule.
+    pub fn fails_open(self) -> bool {
+        matches!(self, Self::Unsynced | Self::UnknownPod | Self::Unplanned)
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What clients make of it.
+    pub kind: RefusalKind,
+    /// Why, in one word.
+    pub reason: LockReason,
+    /// Why, for a person: who holds what is waited for.
+    pub message: String,
+}
+
+/// What clients make of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// 429: they ask again.
+    Wait,
+    /// 403: they do not.
+    Forbidden,
+}
+
+impl RefusalKind {
+    /// The HTTP status.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Wait => 429,
+            Self::Forbidden => 403,
+        }
+    }
+
+    /// `metav1.Status.reason`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Wait => "TooManyRequests",
+            Self::Forbidden => "Forbidden",
+        }
+    }
+}
+
+/// The answer, and what follows from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The answer.
+    pub decision: Decision,
+    /// Whether a drain of the pod's node is to be asked for.
+    pub files: bool,
+    /// Whether a pod goes that asked to stay.
+    pub dishonours_opt_out: bool,
+}
+
+impl Verdict {
+    /// Whether a unit goes with it that no claim holds.
+    pub fn takes_free_unit(&self) -> bool {
+        matches!(
+            self.decision,
+            Decision::Admit(Admission::FreeUnit | Admission::Unplanned)
+        )
+    }
+}
+
+/// Judges one eviction. `facts` are those of all budgets that claims in the ledger need.
+pub fn decide(asked: &Asked<'_>, sight: Sight<'_>, ledger: &Ledger, facts: &Facts) -> Verdict {
+    let scene = match sight {
+        Sight::Seen(scene) => Some(scene),
+        Sight::Unsynced | Sight::UnknownPod => None,
+    };
+    let judge = Judge { asked, ledger, facts };
+    let decision = match (asked.caller, asked.ticket) {
+        (Caller::Another, Some(_)) => Decision::Refuse(judge.forbidden()),
+        _ if asked.dry_run => Decision::Admit(Admission::DryRun),
+        (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, scene),
+        _ => match sight {
+            Sight::Unsynced => Decision::Admit(Admission::Unsynced),
+            Sight::UnknownPod => Decision::Admit(Admission::UnknownPod),
+            Sight::Seen(scene) => judge.without_ticket(scene),
+        },
+    };
+    let is_anothers = asked.caller == Caller::Another && asked.ticket.is_none() && !asked.dry_run;
+    let admits = matches!(decision, Decision::Admit(_));
+    Verdict {
+        files: is_anothers
+            && scene.is_some_and(|scene| {
+                scene.standing != Standing::Mirror && scene.place.as_ref().is_some_and(Place::is_drained_by_another)
+            }),
+        dishonours_opt_out: is_anothers
+            && admits
+            && scene.is_some_and(|scene| scene.opted_out && !scene.is_on_its_way_out() && judge.is_emptied(scene)),
+        decision,
+    }
+}
+
+impl Scene {
+    /// Whether its eviction takes nothing from anybody.
+    fn is_on_its_way_out(&self) -> bool {
+        matches!(self.standing, Standing::Mirror | Standing::SkipsBudgets)
+    }
+}
+
+struct Judge<'a> {
+    asked: &'a Asked<'a>,
+    ledger: &'a Ledger,
+    facts: &'a Facts,
+}
+
+impl Judge<'_> {
+    /// An eviction of ours that names its grant: the grant is in force and has a unit for the pod, or it is refused,
+    /// whatever the pod is. A leader that was paused acts on nothing else.
+    fn under_ticket(&self, ticket: &str, scene: Option<&Scene>) -> Decision {
+        let Some(scene) = scene else {
+            return self.wait(LockReason::StaleTicket, "the watches do not show its pod");
+        };
+        let fence = fence::parse(ticket);
+        let in_force = fence
+            .zip(scene.place.as_ref())
+            .is_some_and(|(fence, place)| self.ledger.may_evict(place.uid.as_str(), fence, scene.uid.as_str()));
+        if in_force {
+            Decision::Admit(Admission::UnderClaim)
+        } else {
+            self.wait(
+                LockReason::StaleTicket,
+                "the eviction's ticket is not that of a grant in force",
+            )
+        }
+    }
+
+    fn without_ticket(&self, scene: &Scene) -> Decision {
+        match scene.standing {
+            Standing::Mirror => return Decision::Admit(Admission::Mirror),
+            Standing::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
+            Standing::Unready | Standing::Counts => {}
+        }
+        let is_anothers = self.asked.caller == Caller::Another;
+        if is_anothers && scene.opted_out && scene.refuse_opt_out && self.is_emptied(scene) {
+            return self.wait(
+                LockReason::OptedOut,
+                "evictions of such pods by other drainers are refused",
+            );
+        }
+        if scene.standing == Standing::Unready {
+            return Decision::Admit(Admission::Unready);
+        }
+        match &scene.covering {
+            Covering::Nothing => Decision::Admit(Admission::NoBudget),
+            Covering::Several => Decision::Admit(Admission::SeveralBudgets),
+            Covering::One(budget) => self.counted(scene, budget),
+        }
+    }
+
+    /// A pod whose budget is asked for a unit.
+    fn counted(&self, scene: &Scene, budget: &BudgetFacts) -> Decision {
+        let Some(place) = &scene.place else {
+            return self.foreign(budget, Admission::FreeUnit);
+        };
+        let claim = self.ledger.claim(place.uid.as_str());
+        let is_ours = self.asked.caller == Caller::Ourselves;
+        match claim {
+            Some(claim) if is_named(claim, &scene.uid) => self.held(claim, place, scene, is_ours, budget),
+            // What drain-lock evicts beside its held pods it has found movable.
+            _ if is_ours => self.movable(budget, Admission::FreeUnit),
+            Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeUnit),
+            Some(_) if place.cordoned => self.not_planned(place),
+            None if place.is_drained_by_another() && !place.patience_is_over => self.not_planned(place),
+            None if place.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
+            Some(_) | None => self.foreign(budget, Admission::FreeUnit),
+        }
+    }
+
+    /// A pod that the claim of its node has, or needs, a unit for.
+    fn held(&self, claim: &Claim, place: &Place, scene: &Scene, is_ours: bool, budget: &BudgetFacts) -> Decision {
+        if !is_ours && self.ledger.admits_requester(place.uid.as_str(), scene.uid.as_str()) {
+            return Decision::Admit(Admission::UnderClaim);
+        }
+        let node = &place.name;
+        match claim.state {
+            ClaimState::Confirmed | ClaimState::Granted | ClaimState::Waiting if is_ours => self.wait(
+                LockReason::StaleTicket,
+                "the eviction of a held pod must name its grant",
+            ),
+            ClaimState::Granted => self.wait(
+                LockReason::AwaitsConfirmation,
+                &format!("the claim of node {node} is granted and being confirmed"),
+            ),
+            ClaimState::Suspect => self.wait(
+                LockReason::Suspect,
+                &format!("the drain of node {node} is suspect: nobody has gone on with it"),
+            ),
+            ClaimState::Waiting | ClaimState::Confirmed if Ledger::comes_back(claim) => self.wait(
+                LockReason::AwaitingReady,
+                &format!("the drain of node {node} was given up, and its pods are on their way back"),
+            ),
+            ClaimState::Waiting | ClaimState::Confirmed => self.queued(claim, budget),
+        }
+    }
+
+    /// What the claim of the pod's node waits for: the pod's own budget first.
+    fn queued(&self, claim: &Claim, budget: &BudgetFacts) -> Decision {
+        let obstacles = self.ledger.obstacles(&claim.node_uid, self.facts);
+        let own = obstacles
+            .iter()
+            .find(|obstacle| obstacle.pdb.as_ref() == Some(&budget.key));
+        let waits_for = own.or(obstacles.first());
+        match waits_for {
+            Some(obstacle) => self.wait(
+                obstacle.reason,
+                &format!("the claim of node {} (ticket {}): {obstacle}", claim.node, claim.ticket),
+            ),
+            None => self.wait(
+                LockReason::Queued,
+                &format!(
+                    "the claim of node {} (ticket {}) is about to be granted",
+                    claim.node, claim.ticket
+                ),
+            ),
+        }
+    }
+
+    fn not_planned(&self, place: &Place) -> Decision {
+        self.wait(
+            LockReason::NotPlanned,
+            &format!("the drain of node {} is being planned", place.name),
+        )
+    }
+
+    fn movable(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
+        self.free(self.ledger.admits_movable(budget), admission)
+    }
+
+    fn foreign(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
+        self.free(self.ledger.admits_foreign(budget, self.facts), admission)
+    }
+
+    fn free(&self, room: Result<(), Obstacle>, admission: Admission) -> Decision {
+        match room {
+            Ok(()) => Decision::Admit(admission),
+            Err(obstacle) => self.wait(obstacle.reason, &obstacle.to_string()),
+        }
+    }
+
+    /// Whether the pod's node is being emptied.
+    fn is_emptied(&self, scene: &Scene) -> bool {
+        scene
+            .place
+            .as_ref()
+            .is_some_and(|place| place.cordoned || self.ledger.claim(place.uid.as_str()).is_some())
+    }
+
+    fn wait(&self, reason: LockReason, detail: &str) -> Decision {
+        Decision::Refuse(self.refused(RefusalKind::Wait, reason, detail))
+    }
+
+    fn forbidden(&self) -> Refused {
+        let detail = "the annotation nodeward.dev/ticket is not for others to set";
+        self.refused(RefusalKind::Forbidden, LockReason::ForgedTicket, detail)
+    }
+
+    fn refused(&self, kind: RefusalKind, reason: LockReason, detail: &str) -> Refused {
+        Refused {
+            kind,
+            reason,
+            message: format!("pod {} {}: {detail}", self.asked.pod, reason.explanation()),
+        }
+    }
+}
+
+/// Whether the claim has, or needs, a unit for the pod.
+fn is_named(claim: &Claim, pod: &PodUid) -> bool {
+    let units = claim.holds.iter().chain(&claim.needs);
+    units.flat_map(|units| &units.pods).any(|held| held.uid == pod.as_str())
+}
+
+/// Whether it is known what the claim needs: something, or nothing, which is granted at once.
+fn is_planned(claim: &Claim) -> bool {
+    claim.state != ClaimState::Waiting || !claim.needs.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,512 @@
+use jiff::Timestamp;
+use nodeward_api::BudgetRef;
+use nodeward_api::drain_ledger::{DrainLedgerSpec, HeldPod, Units};
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{Fence, OwnerUnits};
+use rstest::rstest;
+
+use super::*;
+
+/// The pod that is evicted: `shop/web-0` on node `n1`, under budget `shop/web`.
+const POD: &str = "web-0";
+const NODE: &str = "n1";
+
+fn units(pods: &[&str]) -> Units {
+    Units {
+        pdb: BudgetRef {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "web-uid".to_owned(),
+        },
+        healthy_at_grant: 0,
+        pods: pods
+            .iter()
+            .map(|pod| HeldPod {
+                name: (*pod).to_owned(),
+                uid: (*pod).to_owned(),
+                retained: false,
+            })
+            .collect(),
+    }
+}
+
+fn some(pods: &[&str]) -> Vec<Units> {
+    if pods.is_empty() { Vec::new() } else { vec![units(pods)] }
+}
+
+/// A claim of a node; its UID is its name, its grant 10 times its ticket.
+fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&str]) -> Claim {
+    Claim {
+        ticket,
+        node: node.to_owned(),
+        node_uid: node.to_owned(),
+        state,
+        since: Timestamp::UNIX_EPOCH,
+        queued_at: Timestamp::UNIX_EPOCH,
+        grant: 10 * ticket,
+        boot_id: String::new(),
+        foreign_cordon: true,
+        drained: false,
+        needs: some(needs),
+        holds: some(holds),
+    }
+}
+
+/// Three healthy pods, of which two must be: one unit, unless said otherwise.
+fn budget() -> BudgetFacts {
+    BudgetFacts {
+        key: BudgetKey::new("shop", "web"),
+        uid: "web-uid".into(),
+        current: true,
+        disruptions_allowed: 1,
+        desired_healthy: 2,
+        expected_pods: 3,
+        misconfigured: None,
+        healthy: ["web-0", "web-1", "web-2"].map(Into::into).into(),
+        several: [].into(),
+        owner_units: None,
+    }
+}
+
+fn exhausted() -> BudgetFacts {
+    BudgetFacts {
+        disruptions_allowed: 0,
+        ..budget()
+    }
+}
+
+fn place() -> Place {
+    Place {
+        name: NODE.into(),
+        uid: NODE.into(),
+        cordoned: true,
+        auto: true,
+        patience_is_over: false,
+    }
+}
+
+fn scene() -> Scene {
+    Scene {
+        uid: POD.into(),
+        standing: Standing::Counts,
+        opted_out: false,
+        place: Some(place()),
+        covering: Covering::One(budget()),
+        refuse_opt_out: false,
+    }
+}
+
+/// One eviction in one cluster.
+struct Case {
+    caller: Caller,
+    dry_run: bool,
+    ticket: Option<String>,
+    scene: Scene,
+    claims: Vec<Claim>,
+}
+
+fn case() -> Case {
+    Case {
+        caller: Caller::Another,
+        dry_run: false,
+        ticket: None,
+        scene: scene(),
+        claims: Vec::new(),
+    }
+}
+
+impl Case {
+    fn judge(&self) -> Verdict {
+        self.judge_by(Sight::Seen(&self.scene))
+    }
+
+    fn judge_by(&self, sight: Sight<'_>) -> Verdict {
+        let pod = PodKey::new("shop", POD);
+        let asked = Asked {
+            caller: self.caller,
+            dry_run: self.dry_run,
+            ticket: self.ticket.as_deref(),
+            pod: &pod,
+        };
+        let ledger = Ledger(DrainLedgerSpec {
+            next_ticket: 100,
+            claims: self.claims.clone(),
+        });
+        let facts: Facts = match &self.scene.covering {
+            Covering::One(budget) => [(budget.key.clone(), budget.clone())].into(),
+            Covering::Nothing | Covering::Several => Facts::new(),
+        };
+        decide(&asked, sight, &ledger, &facts)
+    }
+
+    fn with(self, claims: Vec<Claim>) -> Self {
+        Self { claims, ..self }
+    }
+
+    fn of(self, scene: Scene) -> Self {
+        Self { scene, ..self }
+    }
+
+    fn under(self, covering: Covering) -> Self {
+        let scene = Scene { covering, ..self.scene };
+        Self { scene, ..self }
+    }
+
+    fn at(self, place: Place) -> Self {
+        let scene = Scene {
+            place: Some(place),
+            ..self.scene
+        };
+        Self { scene, ..self }
+    }
+
+    fn ours(self, ticket: Option<&str>) -> Self {
+        Self {
+            caller: Caller::Ourselves,
+            ticket: ticket.map(str::to_owned),
+            ..self
+        }
+    }
+
+    fn from_running_node(self) -> Self {
+        self.at(Place {
+            cordoned: false,
+            ..place()
+        })
+    }
+}
+
+fn admitted(admission: Admission) -> Result<Admission, LockReason> {
+    Ok(admission)
+}
+
+fn told(verdict: &Verdict) -> Result<Admission, LockReason> {
+    match &verdict.decision {
+        Decision::Admit(admission) => Ok(*admission),
+        Decision::Refuse(refused) => {
+            assert_eq!(refused.kind, RefusalKind::Wait);
+            Err(refused.reason)
+        }
+    }
+}
+
+#[rstest]
+#[case::dry_run(Case { dry_run: true, ..case() }, Admission::DryRun)]
+#[case::mirror(case().of(Scene { standing: Standing::Mirror, ..scene() }), Admission::Mirror)]
+#[case::pending_finished_or_terminating(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }), Admission::SkipsBudgets)]
+#[case::unready(case().of(Scene { standing: Standing::Unready, ..scene() }), Admission::Unready)]
+#[case::no_budget(case().under(Covering::Nothing), Admission::NoBudget)]
+#[case::several_budgets(case().under(Covering::Several), Admission::SeveralBudgets)]
+fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #[case] admission: Admission) {
+    // Whatever the ledger says of the pod.
+    for claims in [
+        vec![],
+        vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])],
+        vec![claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])],
+    ] {
+        let verdict = Case {
+            claims,
+            scene: case.scene.clone(),
+            ticket: None,
+            ..case
+        }
+        .judge();
+        assert_eq!(told(&verdict), admitted(admission));
+        assert!(!verdict.takes_free_unit());
+    }
+}
+
+#[rstest]
+#[case::unsynced(Sight::Unsynced, Admission::Unsynced)]
+#[case::unknown(Sight::UnknownPod, Admission::UnknownPod)]
+fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>, #[case] admission: Admission) {
+    let verdict = case().judge_by(sight);
+    assert_eq!(told(&verdict), admitted(admission));
+    assert!(admission.fails_open());
+    assert_eq!((verdict.files, verdict.takes_free_unit()), (false, false));
+}
+
+#[rstest]
+#[case::not_planned(vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], LockReason::NotPlanned)]
+#[case::no_claim_yet(vec![], LockReason::NotPlanned)]
+#[case::granted_soon(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])], LockReason::Queued)]
+#[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
+#[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
+#[case::coming_back(vec![claim(1, NODE, ClaimState::Waiting, &[], &[POD])], LockReason::AwaitingReady)]
+#[case::behind_another(
+    vec![claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"]), claim(2, NODE, ClaimState::Waiting, &[POD], &[])],
+    LockReason::WaitsForUnits
+)]
+fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
+    assert_eq!(told(&case().with(claims).judge()), Err(reason));
+}
+
+#[test]
+fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
+    let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    let verdict = case().with(confirmed.clone()).judge();
+    assert_eq!(told(&verdict), admitted(Admission::UnderClaim));
+    assert!(!verdict.takes_free_unit(), "the claim's unit is not a free one");
+    // A status that lags behind the grant is the API's to judge.
+    let verdict = case().with(confirmed).under(Covering::One(exhausted())).judge();
+    assert_eq!(told(&verdict), admitted(Admission::UnderClaim));
+}
+
+#[test]
+fn the_claim_of_another_node_lets_nobody_through() {
+    let others = vec![claim(1, "n2", ClaimState::Confirmed, &[POD], &[POD])];
+    assert_eq!(told(&case().with(others.clone()).judge()), Err(LockReason::NotPlanned));
+    let verdict = case().with(others).from_running_node().judge();
+    assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
+}
+
+#[test]
+fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one() {
+    let mut old = claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD]);
+    old.node_uid = "n1-before".to_owned();
+    assert_eq!(told(&case().with(vec![old]).judge()), Err(LockReason::NotPlanned));
+}
+
+#[rstest]
+#[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
+#[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
+// Reservations do not stand against a draining node: the older claim may be waiting for that very drain.
+#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], Ok(Admission::FreeUnit))]
+#[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+#[case::its_owner_holds_a_unit(BudgetFacts { owner_units: Some(OwnerUnits::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
+    #[case] budget: BudgetFacts,
+    #[case] others: Vec<Claim>,
+    #[case] expected: Result<Admission, LockReason>,
+    // Whether the claim is granted makes no difference to pods that it has no unit for.
+    #[values(ClaimState::Waiting, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
+) {
+    let mut claims = vec![claim(1, NODE, state, &[], &[])];
+    claims[0].needs = vec![Units {
+        pdb: BudgetRef {
+            name: "db".to_owned(),
+            ..units(&[]).pdb
+        },
+        ..units(&["db-0"])
+    }];
+    claims.extend(others);
+    let verdict = case().with(claims).under(Covering::One(budget)).judge();
+    assert_eq!(told(&verdict), expected);
+    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+}
+
+#[rstest]
+#[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
+#[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], Err(LockReason::Reserved))]
+#[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+fn any_other_eviction_goes_while_a_unit_is_free_after_grants_and_reservations(
+    #[case] budget: BudgetFacts,
+    #[case] claims: Vec<Claim>,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let verdict = case()
+        .with(claims)
+        .under(Covering::One(budget))
+        .from_running_node()
+        .judge();
+    assert_eq!(told(&verdict), expected);
+    assert!(!verdict.files);
+    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+}
+
+#[rstest]
+#[case::auto_is_off(Place { auto: false, ..place() }, Ok(Admission::FreeUnit), false)]
+#[case::not_cordoned(Place { cordoned: false, ..place() }, Ok(Admission::FreeUnit), false)]
+#[case::waits_for_a_plan(place(), Err(LockReason::NotPlanned), true)]
+#[case::no_plan_ever_came(Place { patience_is_over: true, ..place() }, Ok(Admission::Unplanned), true)]
+fn an_eviction_from_a_cordoned_node_asks_for_its_drain_in_auto_mode(
+    #[case] place: Place,
+    #[case] expected: Result<Admission, LockReason>,
+    #[case] files: bool,
+) {
+    let verdict = case().at(place).judge();
+    assert_eq!((told(&verdict), verdict.files), (expected, files));
+}
+
+#[test]
+fn without_a_plan_budgets_are_still_counted() {
+    let impatient = Place {
+        patience_is_over: true,
+        ..place()
+    };
+    let granted = vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])];
+    let verdict = case().with(granted).at(impatient).judge();
+    assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
+}
+
+#[rstest]
+#[case::admitted_anyway(case().under(Covering::Nothing), true)]
+#[case::pending(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }), true)]
+#[case::mirror(case().of(Scene { standing: Standing::Mirror, ..scene() }), false)]
+#[case::dry_run(Case { dry_run: true, ..case() }, false)]
+#[case::ours(case().ours(None), false)]
+fn an_eviction_files_whatever_becomes_of_it_unless_nothing_is_to_happen(#[case] case: Case, #[case] files: bool) {
+    assert_eq!(case.judge().files, files);
+}
+
+#[rstest]
+#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], Err(LockReason::NotPlanned))]
+#[case::nobody_drains_it(false, vec![], Ok(Admission::FreeUnit))]
+fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
+    #[case] auto: bool,
+    #[case] claims: Vec<Claim>,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let verdict = case().with(claims).at(Place { auto, ..place() }).judge();
+    assert_eq!((told(&verdict), verdict.files), (expected, false));
+}
+
+#[rstest]
+#[case::in_force("1/10", ClaimState::Confirmed, true)]
+#[case::of_an_earlier_grant("1/9", ClaimState::Confirmed, false)]
+#[case::of_another_ticket("2/10", ClaimState::Confirmed, false)]
+#[case::not_confirmed("1/10", ClaimState::Granted, false)]
+#[case::taken_back("1/10", ClaimState::Waiting, false)]
+#[case::suspect("1/10", ClaimState::Suspect, false)]
+#[case::malformed("ten", ClaimState::Confirmed, false)]
+#[case::empty("", ClaimState::Confirmed, false)]
+fn our_own_eviction_of_a_held_pod_goes_under_a_grant_in_force_only(
+    #[case] ticket: &str,
+    #[case] state: ClaimState,
+    #[case] goes: bool,
+    #[values(Standing::Counts, Standing::Unready)] standing: Standing,
+) {
+    let claims = vec![claim(1, NODE, state, &[POD], &[POD])];
+    let verdict = case()
+        .with(claims)
+        .of(Scene { standing, ..scene() })
+        .ours(Some(ticket))
+        .judge();
+    let expected = if goes {
+        Ok(Admission::UnderClaim)
+    } else {
+        Err(LockReason::StaleTicket)
+    };
+    assert_eq!(told(&verdict), expected);
+}
+
+#[test]
+fn a_ticket_is_good_for_the_pods_of_its_grant_alone() {
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &["web-1"], &["web-1"])];
+    let verdict = case().with(claims).ours(Some("1/10")).judge();
+    assert_eq!(told(&verdict), Err(LockReason::StaleTicket));
+}
+
+#[rstest]
+#[case::unknown(Sight::UnknownPod)]
+#[case::unsynced(Sight::Unsynced)]
+fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] sight: Sight<'static>) {
+    assert_eq!(
+        told(&case().ours(Some("1/10")).judge_by(sight)),
+        Err(LockReason::StaleTicket)
+    );
+}
+
+#[test]
+fn our_own_eviction_of_a_held_pod_must_name_its_grant() {
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    assert_eq!(
+        told(&case().with(claims).ours(None).judge()),
+        Err(LockReason::StaleTicket)
+    );
+}
+
+#[rstest]
+#[case::a_unit_is_free(budget(), Ok(Admission::FreeUnit))]
+#[case::none_is(exhausted(), Err(LockReason::BudgetUnhealthy))]
+fn our_own_eviction_of_a_movable_pod_goes_while_a_unit_is_free(
+    #[case] budget: BudgetFacts,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    // Its drain may have no need yet: movable pods leave before the held ones are claimed for.
+    let claims = vec![claim(1, NODE, ClaimState::Waiting, &[], &[])];
+    let verdict = case().with(claims).under(Covering::One(budget)).ours(None).judge();
+    assert_eq!(told(&verdict), expected);
+}
+
+#[rstest]
+fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run: bool) {
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    let forged = Case {
+        ticket: Some(fence::text(Fence { ticket: 1, grant: 10 })),
+        dry_run,
+        ..case().with(claims)
+    };
+    let verdict = forged.judge();
+    let Decision::Refuse(refused) = &verdict.decision else {
+        panic!("admitted: {verdict:?}");
+    };
+    assert_eq!(
+        (refused.kind, refused.reason),
+        (RefusalKind::Forbidden, LockReason::ForgedTicket)
+    );
+    assert!(!verdict.files);
+}
+
+#[rstest]
+#[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])], scene(), Ok(Admission::UnderClaim))]
+#[case::under_no_budget(vec![], Scene { covering: Covering::Nothing, ..scene() }, Ok(Admission::NoBudget))]
+fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused(
+    #[case] claims: Vec<Claim>,
+    #[case] seen: Scene,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let opted_out = Scene {
+        opted_out: true,
+        ..seen
+    };
+    let announced = case().with(claims.clone()).of(opted_out.clone()).judge();
+    assert_eq!((told(&announced), announced.dishonours_opt_out), (expected, true));
+    let refusing = Scene {
+        refuse_opt_out: true,
+        ..opted_out
+    };
+    let refused = case().with(claims).of(refusing).judge();
+    assert_eq!(
+        (told(&refused), refused.dishonours_opt_out),
+        (Err(LockReason::OptedOut), false)
+    );
+}
+
+#[rstest]
+#[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])]))]
+#[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])]).ours(Some("1/10")))]
+#[case::dry_run(Case { dry_run: true, ..case() })]
+#[case::not_drained(case().from_running_node())]
+#[case::finished(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }))]
+fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Case) {
+    let opted_out = Scene {
+        opted_out: true,
+        ..case.scene.clone()
+    };
+    assert!(!case.of(opted_out).judge().dishonours_opt_out);
+}
+
+#[test]
+fn a_refusal_names_the_pod_the_budget_and_who_has_it() {
+    let claims = vec![
+        claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"]),
+        claim(2, NODE, ClaimState::Waiting, &[POD], &[]),
+    ];
+    let Decision::Refuse(refused) = case().with(claims).judge().decision else {
+        panic!("admitted");
+    };
+    for part in ["shop/web-0", "shop/web ", "node n2", "node n1 (ticket 2)"] {
+        assert!(refused.message.contains(part), "{part} is not in: {}", refused.message);
+    }
+}
+
+#[test]
+fn every_admission_has_a_label_of_its_own() {
+    let labels: std::collections::BTreeSet<_> = Admission::ALL.iter().map(|admission| admission.as_label()).collect();
+    assert_eq!(labels.len(), Admission::ALL.len());
+}

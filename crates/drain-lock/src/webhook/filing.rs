@@ -1,0 +1,216 @@
+//! Filing: an eviction from a node that somebody empties asks for a drain of that node. The answer to the eviction never
+//! waits for it: a bounded channel takes what is to be filed, and a task of its own writes it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::Client;
+use nodeward_api::node_drain::Evictor;
+use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_runtime::CancellationToken;
+use tokio::sync::mpsc;
+
+use crate::requester::{self, Joined, Wish};
+
+use super::metrics::WebhookMetrics;
+use super::shorten;
+
+/// Filings that wait to be written. Beyond that they are dropped: the drainer asks again in seconds.
+const QUEUE: usize = 256;
+
+/// Written at once.
+const AT_ONCE: usize = 8;
+
+/// What was filed is not filed again for this long; shorter than the minute to which the last eviction is kept.
+const FILED_FOR: Duration = Duration::from_secs(30);
+
+/// What could not be filed is tried again with the drainer's next eviction after this long.
+const FAILED_FOR: Duration = Duration::from_secs(2);
+
+/// Node and user pairs that are remembered; beyond that all are forgotten, which costs a look each.
+const REMEMBERED: usize = 4096;
+
+/// A drain that an eviction asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Filing {
+    /// The node.
+    pub node: NodeName,
+    /// That very node.
+    pub node_uid: NodeUid,
+    /// Who evicts.
+    pub user: String,
+}
+
+impl Filing {
+    fn wish(&self) -> Wish {
+        Wish {
+            node: self.node.clone(),
+            node_uid: self.node_uid.clone(),
+            requester: shorten(format!("eviction:{}", self.user), requester::MAX_NAME),
+            purpose: shorten(format!("evictions by {}", self.user), 1024),
+            evict: Evictor::Requester,
+            evicts_now: true,
+        }
+    }
+}
+
+/// Not before when the same is filed again.
+type Recent = Arc<Mutex<HashMap<Filing, Instant>>>;
+
+/// Takes filings, without ever waiting.
+#[derive(Clone)]
+pub struct FilingSender {
+    queue: mpsc::Sender<Filing>,
+    recent: Recent,
+    metrics: WebhookMetrics,
+}
+
+/// Writes what was filed.
+pub struct Filer {
+    queue: mpsc::Receiver<Filing>,
+    recent: Recent,
+    metrics: WebhookMetrics,
+}
+
+/// A channel and its two ends.
+pub fn channel(metrics: &WebhookMetrics) -> (FilingSender, Filer) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let recent = Recent::default();
+    let sender = FilingSender {
+        queue: sender,
+        recent: Arc::clone(&recent),
+        metrics: metrics.clone(),
+    };
+    let filer = Filer {
+        queue: receiver,
+        recent,
+        metrics: metrics.clone(),
+    };
+    (sender, filer)
+}
+
+impl FilingSender {
+    /// Files it, unless that was done a moment ago.
+    pub fn file(&self, filing: Filing, now: Instant) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.get(&filing).is_some_and(|not_before| now < *not_before) {
+            return;
+        }
+        if recent.len() >= REMEMBERED {
+            recent.clear();
+        }
+        match self.queue.try_send(filing.clone()) {
+            Ok(()) => {
+                recent.insert(filing, now + FILED_FOR);
+            }
+            Err(_) => self.metrics.filed("dropped"),
+        }
+    }
+}
+
+impl Filer {
+    /// Writes until shutdown.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        let Self { queue, recent, metrics } = self;
+        let filings = futures::stream::unfold(queue, async |mut queue| {
+            queue.recv().await.map(|filing| (filing, queue))
+        });
+        let write = filings.for_each_concurrent(AT_ONCE, async |filing| {
+            let outcome = requester::join(&client, &filing.wish(), Timestamp::now()).await;
+            if !matches!(outcome, Ok(joined) if joined.is_in()) {
+                let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+                recent.insert(filing.clone(), Instant::now() + FAILED_FOR);
+            }
+            tell(&filing, &outcome, &metrics);
+        });
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = write => stop.cancelled().await,
+        }
+    }
+}
+
+fn tell(filing: &Filing, outcome: &Result<Joined, nodeward_runtime::Refusal>, metrics: &WebhookMetrics) {
+    let Filing { node, user, .. } = filing;
+    match outcome {
+        Ok(joined) => {
+            metrics.filed(joined.as_label());
+            match joined {
+                Joined::Created | Joined::Added => {
+                    tracing::info!(%node, user, "evictions from a cordoned node: its drain is asked for");
+                }
+                Joined::InTheWay | Joined::Preview => {
+                    tracing::info!(%node, user, why = joined.as_label(), "a drain cannot be asked for now");
+                }
+                Joined::Noted | Joined::Known => {}
+            }
+        }
+        Err(refusal) => {
+            metrics.filed("failed");
+            tracing::warn!(%node, user, %refusal, "a drain could not be asked for");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filing(number: usize) -> Filing {
+        Filing {
+            node: format!("n{number}").into(),
+            node_uid: format!("u{number}").into(),
+            user: "alice".to_owned(),
+        }
+    }
+
+    fn ends() -> (FilingSender, Filer) {
+        channel(&WebhookMetrics::unregistered())
+    }
+
+    #[test]
+    fn an_eviction_a_second_files_its_drain_twice_a_minute() {
+        let (sender, mut filer) = ends();
+        let now = Instant::now();
+        for second in 0..60 {
+            sender.file(filing(1), now + Duration::from_secs(second));
+        }
+        let filed = std::iter::from_fn(|| filer.queue.try_recv().ok()).count();
+        assert_eq!(filed, 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_filed_with_the_next_eviction() {
+        let (sender, mut filer) = ends();
+        let now = Instant::now();
+        for number in 0..=QUEUE {
+            sender.file(filing(number), now);
+        }
+        let filed: Vec<Filing> = std::iter::from_fn(|| filer.queue.try_recv().ok()).collect();
+        assert_eq!(filed.len(), QUEUE);
+        sender.file(filing(QUEUE), now);
+        assert_eq!(filer.queue.try_recv().unwrap(), filing(QUEUE));
+    }
+
+    #[test]
+    fn no_number_of_users_makes_it_remember_more_than_its_bound() {
+        let (sender, mut filer) = ends();
+        for number in 0..2 * REMEMBERED {
+            sender.file(filing(number), Instant::now());
+            assert!(filer.queue.try_recv().is_ok());
+        }
+        assert!(sender.recent.lock().unwrap().len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn an_endless_user_name_still_makes_a_requester() {
+        let endless = Filing {
+            user: "ü".repeat(1000),
+            ..filing(1)
+        };
+        assert!(endless.wish().requester.len() <= requester::MAX_NAME);
+    }
+}

@@ -1,0 +1,171 @@
+//! Look: what the watches know of an eviction's pod, its node and its budgets. One pod's worth of work, whatever the size of
+//! the cluster.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nodeward_core::id::ResourceVersion;
+use nodeward_core::ledger::{Facts, Ledger};
+
+use crate::explain::facts_of_claims;
+use crate::observe::World;
+use crate::policy::Policy;
+use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
+
+use super::decide::{Covering, Place, Scene, Standing};
+use super::patience::Patience;
+use super::review::EvictionReview;
+
+/// For how long the facts of the budgets in the ledger serve. They tell what is reserved, and what a claim waits for; the
+/// budget of the pod itself is looked up each time.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// Looks things up for reviews.
+pub struct Lookout {
+    world: Arc<World>,
+    patience: Mutex<Patience>,
+    known: Mutex<Option<Arc<Known>>>,
+}
+
+/// The ledger, and the budgets that claims in it need.
+#[derive(Debug)]
+pub struct Known {
+    /// The ledger; one that does not exist is empty.
+    pub ledger: Ledger,
+    /// Budgets that its claims need or hold.
+    pub facts: Facts,
+    resource_version: Option<ResourceVersion>,
+    read: Instant,
+}
+
+/// What was seen of a pod.
+#[derive(Debug)]
+pub enum Seen {
+    /// Nothing can be concluded.
+    Unsynced,
+    /// There is no such pod, or another of its name.
+    UnknownPod,
+    /// This.
+    Pod(Box<Scene>),
+}
+
+impl Lookout {
+    /// Looks into this world.
+    pub fn new(world: Arc<World>) -> Self {
+        Self {
+            world,
+            patience: Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The pod of a review, with its node and budgets.
+    pub fn look(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> Seen {
+        if !self.world.is_believed() {
+            return Seen::Unsynced;
+        }
+        let found = self.world.pod(&review.pod.namespace, &review.pod.name);
+        let is_meant = |pod: &Arc<PodFacts>| review.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let Some(pod) = found.filter(is_meant) else {
+            return Seen::UnknownPod;
+        };
+        let standing = standing(&pod);
+        Seen::Pod(Box::new(Scene {
+            uid: pod.uid.clone(),
+            standing,
+            opted_out: pod.opt_out.is_some(),
+            place: self.place(&pod, policy, instant),
+            covering: match standing {
+                Standing::Counts => self.covering(&pod, now),
+                Standing::Mirror | Standing::SkipsBudgets | Standing::Unready => Covering::Nothing,
+            },
+            refuse_opt_out: policy.auto.refuse_opt_out,
+        }))
+    }
+
+    fn place(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<Place> {
+        let node = self.world.node(pod.node.as_ref()?.as_str())?;
+        let is_selected = node.labels.match_selector(&policy.node_selector);
+        // A pod that belongs to its node is nothing that a drain evicts.
+        let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
+        let cordoned = node.is_cordoned();
+        Some(Place {
+            patience_is_over: auto && cordoned && self.patience_is_over(&node, now),
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            cordoned,
+            auto,
+        })
+    }
+
+    /// Whether the drain of a node has been without a claim for too long.
+    fn patience_is_over(&self, node: &NodeFacts, now: Instant) -> bool {
+        let has_claim = match self.world.ledger() {
+            LedgerState::Absent => false,
+            LedgerState::Present(ledger) => ledger
+                .spec
+                .claims
+                .iter()
+                .any(|claim| claim.node_uid == node.uid.as_str()),
+        };
+        let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_claim {
+            patience.planned(&node.uid);
+            return false;
+        }
+        patience.is_over(&node.uid, now)
+    }
+
+    fn covering(&self, pod: &PodFacts, now: Timestamp) -> Covering {
+        let budgets = self.world.budgets_of(pod);
+        match budgets.as_slice() {
+            [] => Covering::Nothing,
+            [one] => self
+                .world
+                .budget_facts(&one.view.key, now)
+                .map_or(Covering::Nothing, Covering::One),
+            _ => Covering::Several,
+        }
+    }
+
+    /// The ledger as it stands, with facts that are a moment old at most.
+    pub fn ledger(&self, now: Timestamp, instant: Instant) -> Arc<Known> {
+        let state = self.world.ledger();
+        let resource_version = match &state {
+            LedgerState::Absent => None,
+            LedgerState::Present(ledger) => Some(&ledger.resource_version),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_ref()
+            && known.resource_version.as_ref() == resource_version
+            && instant.saturating_duration_since(known.read) < FRESH
+        {
+            return Arc::clone(known);
+        }
+        let ledger = match &state {
+            LedgerState::Absent => Ledger::default(),
+            LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
+        };
+        let read = Arc::new(Known {
+            facts: facts_of_claims(&self.world, &ledger, now),
+            ledger,
+            resource_version: resource_version.cloned(),
+            read: instant,
+        });
+        *known = Some(Arc::clone(&read));
+        read
+    }
+}
+
+fn standing(pod: &PodFacts) -> Standing {
+    if pod.mirror {
+        Standing::Mirror
+    } else if pod.skips_budgets() {
+        Standing::SkipsBudgets
+    } else if pod.ready {
+        Standing::Counts
+    } else {
+        Standing::Unready
+    }
+}

@@ -1,0 +1,70 @@
+//! How long evictions from a node have been refused because its drain has no plan. Planning takes a second; where it does
+//! not come at all (nobody leads, the kinds are not installed), evictions go by the free units of their budgets again.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use nodeward_core::id::NodeUid;
+
+/// How long a plan is waited for.
+pub const LIMIT: Duration = Duration::from_mins(2);
+
+/// A wait that nobody has asked about for this long is forgotten: the next one begins anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
+/// Nodes whose drains wait for a plan.
+#[derive(Debug, Default)]
+pub struct Patience(HashMap<NodeUid, Wait>);
+
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    began: Instant,
+    asked: Instant,
+}
+
+impl Patience {
+    /// Notes that a node has no plan; answers whether that has been so for too long.
+    pub fn is_over(&mut self, node: &NodeUid, now: Instant) -> bool {
+        self.0
+            .retain(|_, wait| now.saturating_duration_since(wait.asked) < FORGOTTEN_AFTER);
+        let wait = self.0.entry(node.clone()).or_insert(Wait { began: now, asked: now });
+        wait.asked = now;
+        now.saturating_duration_since(wait.began) >= LIMIT
+    }
+
+    /// Notes that a node has a plan.
+    pub fn planned(&mut self, node: &NodeUid) {
+        self.0.remove(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_after_two_minutes_without_a_plan() {
+        let (mut patience, now) = (Patience::default(), Instant::now());
+        let node = NodeUid::from("u1");
+        assert!(!patience.is_over(&node, now));
+        assert!(!patience.is_over(&node, now + LIMIT.checked_sub(Duration::from_secs(1)).unwrap()));
+        assert!(patience.is_over(&node, now + LIMIT));
+        assert!(!patience.is_over(&"u2".into(), now + LIMIT));
+    }
+
+    #[test]
+    fn a_plan_in_between_begins_the_wait_anew() {
+        let (mut patience, now) = (Patience::default(), Instant::now());
+        let node = NodeUid::from("u1");
+        assert!(!patience.is_over(&node, now));
+        patience.planned(&node);
+        assert!(!patience.is_over(&node, now + LIMIT));
+    }
+
+    #[test]
+    fn a_wait_of_another_day_does_not_count() {
+        let (mut patience, now) = (Patience::default(), Instant::now());
+        assert!(!patience.is_over(&"u1".into(), now));
+        assert!(!patience.is_over(&"u1".into(), now + FORGOTTEN_AFTER));
+    }
+}

@@ -1,0 +1,544 @@
+//! The AdmissionReview of an eviction, read strictly: whatever is not one gets a clear 4xx and changes nothing.
+//!
+//! The shape is `admission.k8s.io/v1`: the fields of the review and of its request are fixed, so one that is not known is
+//! an error. What lies inside the Eviction itself comes from the API server's own types, and is not judged here.
+
+use axum::http::StatusCode;
+use nodeward_api::annotation;
+use nodeward_core::id::{PodKey, PodUid};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use super::decide::{Decision, Refused};
+use super::shorten;
+
+/// The most bytes that a review may have. One of an eviction has 2 to 5 KiB.
+pub const MAX_BYTES: usize = 1024 * 1024;
+
+/// The most bytes of the caller's words that an error message repeats.
+const MAX_QUOTED: usize = 200;
+
+/// Longest UID or user that is taken: Kubernetes' own are far shorter.
+const MAX_TEXT: usize = 1024;
+
+/// Longest name of a pod or namespace (RFC 1123 subdomain).
+const MAX_NAME: usize = 253;
+
+/// An eviction that somebody asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvictionReview {
+    /// Identifies the review; the answer repeats it.
+    pub uid: String,
+    /// Who asks.
+    pub user: String,
+    /// The pod that is to go.
+    pub pod: PodKey,
+    /// The pod's UID, where the caller insists on one.
+    pub pod_uid: Option<PodUid>,
+    /// Whether nothing is to happen: `dryRun` of the request, or of the Eviction's `deleteOptions`, which is where
+    /// `kubectl drain --dry-run=server` puts it.
+    pub dry_run: bool,
+    /// The grant that the eviction says it rests on (annotation `nodeward.dev/ticket`).
+    pub ticket: Option<String>,
+}
+
+/// Why a body is not the review of an eviction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadReview {
+    /// Not JSON, or nested too deeply.
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    /// JSON of another shape.
+    #[error("the body is not an AdmissionReview of admission.k8s.io/v1: {0}")]
+    NotAReview(String),
+    /// A review without a request.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// A field that has to have a value has none, or one that cannot be.
+    #[error("the AdmissionReview's {0} is missing, empty or too long")]
+    BadField(&'static str),
+    /// A review of something else.
+    #[error("only CREATE of pods/eviction is reviewed here, not {0}")]
+    NotAnEviction(String),
+}
+
+impl BadReview {
+    /// The status to answer with.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotJson(_) | Self::NotAReview(_) | Self::NoRequest | Self::BadField(_) => StatusCode::BAD_REQUEST,
+            Self::NotAnEviction(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        }
+    }
+
+    /// Its label in metrics.
+    pub fn as_label(&self) -> &'static str {
+        match self {
+            Self::NotJson(_) => "not-json",
+            Self::NotAReview(_) => "not-a-review",
+            Self::NoRequest => "no-request",
+            Self::BadField(_) => "bad-field",
+            Self::NotAnEviction(_) => "not-an-eviction",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Review {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    request: Option<Request>,
+    #[serde(default, rename = "response")]
+    _response: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Request {
+    #[serde(default)]
+    uid: String,
+    kind: Kind,
+    resource: Resource,
+    #[serde(default)]
+    sub_resource: String,
+    #[serde(default, rename = "requestKind")]
+    _request_kind: Option<IgnoredAny>,
+    #[serde(default, rename = "requestResource")]
+    _request_resource: Option<IgnoredAny>,
+    #[serde(default, rename = "requestSubResource")]
+    _request_sub_resource: Option<IgnoredAny>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    operation: String,
+    user_info: UserInfo,
+    #[serde(default)]
+    object: Option<Eviction>,
+    #[serde(default, rename = "oldObject")]
+    _old_object: Option<IgnoredAny>,
+    #[serde(default)]
+    dry_run: Option<bool>,
+    #[serde(default, rename = "options")]
+    _options: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    resource: String,
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Eviction {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    delete_options: Option<DeleteOptions>,
+}
+
+#[derive(Deserialize, Default)]
+struct Metadata {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteOptions {
+    #[serde(default)]
+    dry_run: Option<Vec<String>>,
+    #[serde(default)]
+    preconditions: Option<Preconditions>,
+}
+
+#[derive(Deserialize)]
+struct Preconditions {
+    #[serde(default)]
+    uid: Option<String>,
+}
+
+impl EvictionReview {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// When it is anything but the review of a pod's eviction.
+    pub fn parse(body: &[u8]) -> Result<Self, BadReview> {
+        // Through a value: its reader has a limit for nesting wherever it occurs, also in what is not looked at.
+        let value: Value = serde_json::from_slice(body).map_err(|error| BadReview::NotJson(quoted(&error)))?;
+        let review: Review = serde_json::from_value(value).map_err(|error| BadReview::NotAReview(quoted(&error)))?;
+        if (review.api_version.as_str(), review.kind.as_str()) != ("admission.k8s.io/v1", "AdmissionReview") {
+            let found = format!("it is {} {}", review.api_version, review.kind);
+            return Err(BadReview::NotAReview(quoted(&found)));
+        }
+        review.request.ok_or(BadReview::NoRequest)?.check()
+    }
+}
+
+impl Request {
+    fn check(self) -> Result<EvictionReview, BadReview> {
+        let uid = text("request.uid", self.uid, MAX_TEXT)?;
+        let is_eviction = self.operation == "CREATE"
+            && self.resource.group.is_empty()
+            && (self.resource.resource.as_str(), self.sub_resource.as_str()) == ("pods", "eviction")
+            && (self.kind.group.as_str(), self.kind.kind.as_str()) == ("policy", "Eviction");
+        if !is_eviction {
+            let found = format!(
+                "{} of {}/{} ({})",
+                self.operation, self.resource.resource, self.sub_resource, self.kind.kind
+            );
+            return Err(BadReview::NotAnEviction(quoted(&found)));
+        }
+        let object = self.object.ok_or(BadReview::BadField("request.object"))?;
+        let metadata = object.metadata;
+        let given = |request: String, object: Option<String>| {
+            if request.is_empty() {
+                object.unwrap_or_default()
+            } else {
+                request
+            }
+        };
+        let namespace = text("request.namespace", given(self.namespace, metadata.namespace), MAX_NAME)?;
+        let name = text("request.name", given(self.name, metadata.name), MAX_NAME)?;
+        let options = object.delete_options;
+        let dry_run = self.dry_run.unwrap_or(false)
+            || options
+                .as_ref()
+                .and_then(|options| options.dry_run.as_ref())
+                .is_some_and(|stages| !stages.is_empty());
+        let pod_uid = options
+            .and_then(|options| options.preconditions)
+            .and_then(|preconditions| preconditions.uid)
+            .map(|uid| text("request.object.deleteOptions.preconditions.uid", uid, MAX_TEXT))
+            .transpose()?
+            .map(PodUid::from);
+        let ticket = metadata
+            .annotations
+            .and_then(|mut annotations| annotations.remove(annotation::TICKET));
+        Ok(EvictionReview {
+            uid,
+            user: text("request.userInfo.username", self.user_info.username, MAX_TEXT)?,
+            pod: PodKey::new(namespace, name),
+            pod_uid,
+            dry_run,
+            ticket,
+        })
+    }
+}
+
+fn text(field: &'static str, given: String, most: usize) -> Result<String, BadReview> {
+    if given.is_empty() || given.len() > most {
+        return Err(BadReview::BadField(field));
+    }
+    Ok(given)
+}
+
+fn quoted(words: &dyn std::fmt::Display) -> String {
+    shorten(words.to_string(), MAX_QUOTED)
+}
+
+/// The answer to a review, as `admission.k8s.io/v1` writes it.
+///
+/// A refusal has the code and the reason by which clients tell "try again" from "cannot be": with any other than 429 and
+/// `TooManyRequests`, `kubectl drain` gives the pod up. It says no `retryAfterSeconds`: client-go would repeat such a
+/// request by itself, unseen.
+pub fn answer(review: &EvictionReview, decision: &Decision, warning: Option<&str>) -> Value {
+    let mut response = json!({ "uid": review.uid, "allowed": matches!(decision, Decision::Admit(_)) });
+    match decision {
+        Decision::Admit(admission) => {
+            response["auditAnnotations"] = json!({ "reason": admission.as_label() });
+        }
+        Decision::Refuse(refused) => {
+            response["auditAnnotations"] = json!({ "reason": refused.reason.as_str() });
+            response["status"] = status(review, refused);
+        }
+    }
+    if let Some(warning) = warning {
+        response["warnings"] = json!([warning]);
+    }
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+}
+
+fn status(review: &EvictionReview, refused: &Refused) -> Value {
+    json!({
+        "status": "Failure",
+        "message": refused.message,
+        "reason": refused.kind.reason(),
+        "code": refused.kind.code(),
+        "details": {
+            "name": review.pod.name,
+            "kind": "pods",
+            "causes": [{ "reason": refused.reason.as_str(), "message": refused.message }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_api::reason::LockReason;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::webhook::decide::{Admission, RefusalKind};
+
+    /// As API server 1.35 sends it for `kubectl drain`.
+    fn sent() -> Value {
+        json!({
+            "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "0df28fbd-5f5f-11e8-bc74-36e6bb280816",
+                "kind": { "group": "policy", "version": "v1", "kind": "Eviction" },
+                "resource": { "group": "", "version": "v1", "resource": "pods" },
+                "subResource": "eviction",
+                "requestKind": { "group": "policy", "version": "v1", "kind": "Eviction" },
+                "requestResource": { "group": "", "version": "v1", "resource": "pods" },
+                "requestSubResource": "eviction",
+                "name": "web-0", "namespace": "shop", "operation": "CREATE",
+                "userInfo": { "username": "alice", "groups": ["system:authenticated"], "extra": { "a": ["b"] } },
+                "object": {
+                    "kind": "Eviction", "apiVersion": "policy/v1",
+                    "metadata": { "name": "web-0", "namespace": "shop", "creationTimestamp": null },
+                    "deleteOptions": {},
+                },
+                "oldObject": null, "dryRun": false,
+                "options": { "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" },
+            },
+        })
+    }
+
+    fn with(path: &str, value: Value) -> Value {
+        let mut review = sent();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[field] = value;
+        review
+    }
+
+    fn parse(review: &Value) -> Result<EvictionReview, BadReview> {
+        EvictionReview::parse(review.to_string().as_bytes())
+    }
+
+    #[test]
+    fn what_the_api_server_sends_is_read() {
+        assert_eq!(
+            parse(&sent()),
+            Ok(EvictionReview {
+                uid: "0df28fbd-5f5f-11e8-bc74-36e6bb280816".to_owned(),
+                user: "alice".to_owned(),
+                pod: PodKey::new("shop", "web-0"),
+                pod_uid: None,
+                dry_run: false,
+                ticket: None,
+            })
+        );
+    }
+
+    #[rstest]
+    #[case::nothing(json!({}), false)]
+    #[case::of_the_request(json!({ "dryRun": true }), true)]
+    #[case::of_the_delete(json!({ "object": { "deleteOptions": { "dryRun": ["All"] } } }), true)]
+    #[case::of_neither(json!({ "dryRun": null, "object": { "deleteOptions": { "dryRun": [] } } }), false)]
+    fn a_dry_run_is_seen_wherever_it_is_said(#[case] fields: Value, #[case] dry_run: bool) {
+        let mut review = sent();
+        for (field, value) in fields.as_object().unwrap() {
+            review["request"][field] = value.clone();
+        }
+        assert_eq!(parse(&review).unwrap().dry_run, dry_run);
+    }
+
+    #[test]
+    fn a_precondition_and_a_ticket_are_read() {
+        let mut review = with(
+            "/request/object/deleteOptions",
+            json!({ "preconditions": { "uid": "u1", "resourceVersion": "7" }, "gracePeriodSeconds": 5 }),
+        );
+        review["request"]["object"]["metadata"]["annotations"] = json!({ "nodeward.dev/ticket": "3/9", "a": "b" });
+        let review = parse(&review).unwrap();
+        assert_eq!(review.pod_uid, Some("u1".into()));
+        assert_eq!(review.ticket.as_deref(), Some("3/9"));
+    }
+
+    #[test]
+    fn the_name_is_taken_from_the_eviction_where_the_request_has_none() {
+        assert_eq!(
+            parse(&with("/request/name", json!(""))).unwrap().pod,
+            PodKey::new("shop", "web-0")
+        );
+    }
+
+    #[rstest]
+    #[case::another_version(with("/apiVersion", json!("admission.k8s.io/v1beta1")), "not-a-review")]
+    #[case::another_kind(with("/kind", json!("Pod")), "not-a-review")]
+    #[case::a_list(json!([1, 2]), "not-a-review")]
+    #[case::null(Value::Null, "not-a-review")]
+    #[case::no_kind(json!({ "apiVersion": "admission.k8s.io/v1" }), "not-a-review")]
+    #[case::no_request(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview" }), "no-request")]
+    #[case::null_request(with("/request", Value::Null), "no-request")]
+    #[case::empty_request(with("/request", json!({})), "not-a-review")]
+    #[case::unknown_field(with("/surprise", json!(1)), "not-a-review")]
+    #[case::unknown_field_of_the_request(with("/request/surprise", json!({})), "not-a-review")]
+    #[case::text_for_an_object(with("/request/object", json!("web-0")), "not-a-review")]
+    #[case::number_for_a_name(with("/request/name", json!(7)), "not-a-review")]
+    #[case::no_uid(with("/request/uid", json!("")), "bad-field")]
+    #[case::endless_uid(with("/request/uid", json!("u".repeat(4096))), "bad-field")]
+    #[case::no_user(with("/request/userInfo", json!({})), "bad-field")]
+    #[case::no_namespace(
+        {
+            let mut review = with("/request/namespace", json!(""));
+            review["request"]["object"]["metadata"] = json!({ "name": "web-0" });
+            review
+        },
+        "bad-field"
+    )]
+    #[case::endless_name(with("/request/name", json!("p".repeat(254))), "bad-field")]
+    #[case::no_object(with("/request/object", Value::Null), "bad-field")]
+    #[case::a_delete(with("/request/operation", json!("DELETE")), "not-an-eviction")]
+    #[case::pods_themselves(with("/request/subResource", json!("")), "not-an-eviction")]
+    #[case::another_resource(with("/request/resource/resource", json!("nodes")), "not-an-eviction")]
+    #[case::another_group(with("/request/resource/group", json!("apps")), "not-an-eviction")]
+    #[case::another_object(with("/request/kind/kind", json!("Binding")), "not-an-eviction")]
+    fn what_is_not_the_review_of_an_eviction_is_refused(#[case] review: Value, #[case] label: &str) {
+        let bad = parse(&review).unwrap_err();
+        assert_eq!(bad.as_label(), label, "{bad}");
+        assert!(bad.status().is_client_error());
+    }
+
+    #[rstest]
+    #[case::nothing(b"".to_vec())]
+    #[case::words(b"hello".to_vec())]
+    #[case::half(sent().to_string().into_bytes()[..200].to_vec())]
+    #[case::two(format!("{}{}", sent(), sent()).into_bytes())]
+    #[case::not_utf8(b"{\"kind\": \"\xff\xfe\"}".to_vec())]
+    #[case::deep("[".repeat(200_000).into_bytes())]
+    #[case::deep_where_nobody_looks(
+        sent().to_string().replace("\"deleteOptions\":{}", &format!("\"x\":{}{}", "[".repeat(5000), "]".repeat(5000))).into_bytes()
+    )]
+    #[case::a_number_beyond_all(sent().to_string().replace("false", "1e99999").into_bytes())]
+    fn what_is_not_json_is_refused(#[case] body: Vec<u8>) {
+        assert_eq!(EvictionReview::parse(&body).unwrap_err().as_label(), "not-json");
+    }
+
+    #[test]
+    fn an_error_repeats_only_a_little_of_what_was_sent() {
+        let bad = parse(&with("/request/operation", json!("é".repeat(10_000)))).unwrap_err();
+        assert!(bad.to_string().len() < 400);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_at_all_make_the_reader_panic(body: Vec<u8>) {
+            let _ = EvictionReview::parse(&body);
+        }
+
+        /// One byte changed, or cut off anywhere: it is read, or refused in words.
+        #[test]
+        fn a_damaged_review_is_read_or_refused(at in any::<prop::sample::Index>(), byte: u8, cut: bool) {
+            let mut body = sent().to_string().into_bytes();
+            let at = at.index(body.len());
+            if cut { body.truncate(at) } else { body[at] = byte }
+            if let Err(bad) = EvictionReview::parse(&body) {
+                prop_assert!(!bad.to_string().is_empty());
+            }
+        }
+
+        /// Any JSON in the place of any field.
+        #[test]
+        fn a_review_with_a_foreign_value_anywhere_is_read_or_refused(
+            field in prop::sample::select(vec![
+                "/kind", "/apiVersion", "/request", "/request/uid", "/request/kind", "/request/resource", "/request/name",
+                "/request/userInfo", "/request/object", "/request/object/metadata", "/request/object/deleteOptions",
+                "/request/dryRun", "/request/options",
+            ]),
+            value in json_value(),
+        ) {
+            let _ = parse(&with(field, value));
+        }
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("(metadata|dryRun|uid|name|[a-z]{1,8})", inner, 0..4)
+                    .prop_map(|fields| fields.into_iter().collect::<Value>()),
+            ]
+        })
+    }
+
+    fn refused(kind: RefusalKind) -> Decision {
+        Decision::Refuse(Refused {
+            kind,
+            reason: LockReason::WaitsForUnits,
+            message: "pod shop/web-0 waits for node n2".to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_refusal_is_one_that_clients_repeat_and_that_names_its_cause() {
+        let review = parse(&sent()).unwrap();
+        let response = answer(&review, &refused(RefusalKind::Wait), None);
+        assert_eq!(response["response"]["uid"], review.uid.as_str());
+        assert_eq!(response["response"]["allowed"], false);
+        assert_eq!(
+            response["response"]["status"],
+            json!({
+                "status": "Failure", "code": 429, "reason": "TooManyRequests",
+                "message": "pod shop/web-0 waits for node n2",
+                "details": {
+                    "name": "web-0", "kind": "pods",
+                    "causes": [{ "reason": "WaitsForUnits", "message": "pod shop/web-0 waits for node n2" }],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_forged_ticket_is_forbidden_for_good() {
+        let response = answer(&parse(&sent()).unwrap(), &refused(RefusalKind::Forbidden), None);
+        assert_eq!(response["response"]["status"]["code"], 403);
+        assert_eq!(response["response"]["status"]["reason"], "Forbidden");
+    }
+
+    #[test]
+    fn an_admission_carries_its_warning() {
+        let admitted = Decision::Admit(Admission::UnderClaim);
+        let response = answer(&parse(&sent()).unwrap(), &admitted, Some("it asked to stay"));
+        assert_eq!(
+            response["response"],
+            json!({
+                "uid": "0df28fbd-5f5f-11e8-bc74-36e6bb280816", "allowed": true,
+                "auditAnnotations": { "reason": "under-claim" }, "warnings": ["it asked to stay"],
+            })
+        );
+    }
+}
