@@ -8,19 +8,8 @@ use std::path::PathBuf;
 
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
-use serde::{Deserialize, Deserializer};
-
-/// A field that is there has a value: an explicit `null`, which is easily written by leaving a line unfinished, is an
-/// error, and only an absent field is its default.
-fn value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let missing = || serde::de::Error::custom("has no value: give it one, or leave the field out for the default");
-    Option::deserialize(deserializer)?.ok_or_else(missing)
-}
-
-/// As [`value`], for fields whose absence is told from every value.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    value(deserializer).map(Some)
-}
+use nodeward_runtime::config::{given, value};
+use serde::Deserialize;
 
 /// The configuration file of drain-lock.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -29,6 +18,10 @@ pub struct Config {
     /// How long each part of a drain may take, where the NodeDrain does not say.
     #[serde(default, deserialize_with = "value")]
     pub deadlines: DeadlinesConfig,
+    /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
+    /// `ReleaseAndRequeue`.
+    #[serde(default, deserialize_with = "given")]
+    pub fallback: Option<FallbackConfig>,
     /// How long a node is away when it reboots: pods that stay have to tolerate that. Default 15 minutes.
     #[serde(default, deserialize_with = "given")]
     pub expected_outage: Option<ConfigDuration>,
@@ -45,8 +38,8 @@ pub struct Config {
     #[serde(default, deserialize_with = "value")]
     pub auto: AutoConfig,
     /// Nodes that these drains are taken from. Default: all.
-    #[serde(default, deserialize_with = "given")]
-    pub node_selector: Option<Selector>,
+    #[serde(default, deserialize_with = "value")]
+    pub node_selector: Selector,
     /// The lease by which medik8s' operators keep out of each other's way on a node.
     #[serde(rename = "medik8sLease", default, deserialize_with = "value")]
     pub medik8s_lease: Medik8sLeaseConfig,
@@ -57,6 +50,19 @@ pub struct Config {
     /// not answer. Default false.
     #[serde(default, deserialize_with = "value")]
     pub reserve_through_budget_status: bool,
+}
+
+/// What becomes of a drain whose time is over. As in a NodeDrain, but here nothing else is taken for one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum FallbackConfig {
+    /// It waits on.
+    Wait,
+    /// It gives back what it can, and queues again.
+    ReleaseAndRequeue,
+    /// It goes on without its units, as far as the budgets allow.
+    EvictAnyway,
+    /// It goes on, and deletes what the budgets refuse.
+    Delete,
 }
 
 /// The block `deadlines`.

@@ -1,4 +1,548 @@
 //! The decision: from one moment of the cluster, a policy and the time to what is done and said. Pure.
+//!
+//! The life of a drain is [`Stage`], and `Planner::take_step` is the one place that says what each stage does.
 
+pub mod case;
+mod claim;
+mod cordon;
+pub mod departures;
+pub mod down;
+mod end;
+mod evict;
+pub mod holds;
+pub mod intent;
+pub mod lease;
 pub mod need;
+pub mod node_marks;
 pub mod placement;
+pub mod returned;
+mod run_out;
+pub mod time_limits;
+pub mod verdict;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::node_drain::{Evictor, NodeDrain, Phase};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::NextWake;
+use nodeward_core::id::{NodeName, NodeUid, PodKey};
+use nodeward_core::ledger::{Fence, Ledger};
+
+use crate::policy::Policy;
+use crate::remember::Memory;
+use crate::snapshot::{Floor, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
+
+use self::case::{Case, cases};
+use self::departures::{Departures, Stay};
+use self::down::Down;
+use self::evict::fence_of;
+use self::holds::HoldVerdict;
+use self::intent::{Intent, Quiet, intent};
+use self::lease::LeaseChange;
+use self::need::{NeedRules, classify};
+use self::node_marks::{ConditionWrite, Cordon, NodeWrite, Progress};
+use self::placement::Placement;
+use self::time_limits::TimeLimits;
+use self::verdict::{Announcement, DrainVerdict, Look};
+
+/// What follows from one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// What the ledger is to become.
+    pub ledger: Option<LedgerWrite>,
+    /// What else is to be done, each on its own.
+    pub actions: Vec<Action>,
+    /// Every drain, and how it stands.
+    pub drains: Vec<DrainVerdict>,
+    /// Every owner's hold, and how it stands.
+    pub holds: Vec<HoldVerdict>,
+    /// When to plan again at the latest.
+    pub requeue_at: Option<Timestamp>,
+}
+
+/// A write of the ledger: one compare-and-swap.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerWrite {
+    /// What it was; `None`: there is none yet.
+    pub base: Option<Arc<LedgerFacts>>,
+    /// What it is to be, before the grants.
+    pub next: Ledger,
+    /// Claims to be granted, the oldest first, if what is read by quorum allows it.
+    pub grants: Vec<GrantAsk>,
+    /// Grants to be made sure of.
+    pub confirms: Vec<ConfirmAsk>,
+    /// Pods that were taken for gone: none of them may be there.
+    pub gone: Vec<(PodKey, String)>,
+    /// What to say once it is written.
+    pub announcements: Vec<Announcement>,
+}
+
+/// A claim to be granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantAsk {
+    /// UID of the node.
+    pub node_uid: NodeUid,
+    /// Its boot.
+    pub boot_id: Arc<str>,
+}
+
+/// A grant to be made sure of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfirmAsk {
+    /// UID of the node.
+    pub node_uid: NodeUid,
+    /// The grant.
+    pub grant: i64,
+    /// Its pods that are down.
+    pub down: BTreeSet<String>,
+}
+
+/// Something to do. Each carries its own preconditions, and each may be done twice without harm.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Take a NodeDrain into care: it will not go before its claim has.
+    Adopt {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+        /// UID of its node.
+        node_uid: String,
+    },
+    /// Delete a NodeDrain that is over. From then on nothing begins it anew.
+    Delete {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+        /// Why it is over.
+        reason: LockReason,
+    },
+    /// Let a NodeDrain go that has nothing left.
+    Finish {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+    },
+    /// Cordon, uncordon, taint.
+    Node(NodeWrite),
+    /// Say on the node how far its drain has come.
+    Conditions(ConditionWrite),
+    /// Evict one pod that has no unit of its own.
+    Evict {
+        /// The pod.
+        eviction: PodEviction,
+    },
+    /// Evict the pods of a granted claim.
+    EvictHeld {
+        /// UID of the node.
+        node_uid: NodeUid,
+        /// The grant that it rests on.
+        fence: Fence,
+        /// UID of the ledger that the grant is in.
+        ledger_uid: Arc<str>,
+        /// The pods.
+        pods: Vec<PodEviction>,
+    },
+    /// Take, renew or give back a node's lease.
+    Lease(LeaseChange),
+}
+
+/// A pod that has to leave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodEviction {
+    /// The pod.
+    pub pod: Arc<PodFacts>,
+    /// Its node.
+    pub node: NodeName,
+    /// UID of that node.
+    pub node_uid: NodeUid,
+    /// UID of the NodeDrain.
+    pub drain_uid: String,
+    /// What is done when the server refuses.
+    pub force: Force,
+}
+
+/// What is done when the server refuses an eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    /// It is tried again.
+    Never,
+    /// The pod is deleted around its budget, as the drain's fallback says.
+    Delete,
+}
+
+/// The life of a drain that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its turn ended while pods were down: they come back before it queues again.
+    ComingBack,
+    /// It has a ticket, and its node is not cordoned.
+    Uncordoned,
+    /// Pods that asked for it finish first.
+    Completing,
+    /// The movable pods leave.
+    Leaving,
+    /// It asks for all units that it needs.
+    Claiming,
+    /// It was granted them, and makes sure.
+    Confirming,
+    /// The held pods leave.
+    Evicting,
+    /// No pod has to leave any more, and the ledger does not say so yet.
+    Finishing,
+    /// No pod has to leave any more.
+    Drained,
+    /// The node has booted anew.
+    Rebooted,
+    /// Its drainer vanished.
+    Suspect,
+}
+
+impl Stage {
+    /// Where a drain with this claim stands, given what is left on its node. With `forced`, its fallback does not wait
+    /// for what it waited for in vain.
+    fn of(claim: &Claim, case: &Case, look: &Look, forced: bool) -> Self {
+        let is_cordoned = case.node.as_deref().is_some_and(NodeFacts::is_cordoned);
+        match claim.state {
+            ClaimState::Waiting if Ledger::comes_back(claim) => Self::ComingBack,
+            ClaimState::Waiting if !is_cordoned => Self::Uncordoned,
+            ClaimState::Waiting if forced || case.evictor() == Evictor::Requester => Self::Claiming,
+            ClaimState::Waiting if !look.completing.is_empty() => Self::Completing,
+            ClaimState::Waiting if !look.movable.is_empty() => Self::Leaving,
+            ClaimState::Waiting => Self::Claiming,
+            ClaimState::Granted => Self::Confirming,
+            ClaimState::Confirmed if case.has_rebooted() => Self::Rebooted,
+            ClaimState::Confirmed if look.has_pods_to_leave() => Self::Evicting,
+            ClaimState::Confirmed if !claim.drained => Self::Finishing,
+            ClaimState::Confirmed => Self::Drained,
+            ClaimState::Suspect => Self::Suspect,
+        }
+    }
+
+    /// Until when it lasts at most.
+    fn until(self, claim: &Claim, limits: &TimeLimits) -> Timestamp {
+        match self {
+            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => limits.queue_until(claim),
+            Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
+            Self::Drained | Self::Rebooted | Self::ComingBack | Self::Suspect => limits.recover_until(claim),
+        }
+    }
+
+    /// The phase that people see.
+    fn phase(self) -> Phase {
+        match self {
+            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => Phase::Queued,
+            Self::Confirming => Phase::Granted,
+            Self::Evicting | Self::Finishing => Phase::Draining,
+            Self::Drained => Phase::Drained,
+            Self::ComingBack | Self::Rebooted => Phase::Recovering,
+            Self::Suspect => Phase::Suspect,
+        }
+    }
+}
+
+/// Decides.
+pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> Plan {
+    let (base, ledger) = match &snapshot.ledger {
+        LedgerState::Absent => (None, Ledger::default()),
+        LedgerState::Present(facts) => (Some(Arc::clone(facts)), Ledger(facts.spec.clone())),
+    };
+    let mut planner = Planner {
+        snapshot,
+        memory,
+        policy,
+        now,
+        before: ledger.clone(),
+        write: LedgerWrite {
+            next: ledger,
+            base,
+            grants: Vec::new(),
+            confirms: Vec::new(),
+            gone: Vec::new(),
+            announcements: Vec::new(),
+        },
+        departures: Departures::new(snapshot, memory, now),
+        floor: Cow::Borrowed(&snapshot.floor),
+        strangers: Vec::new(),
+        plan: Plan::default(),
+        wake: NextWake::after(now),
+    };
+    let files = planner.open_files();
+    planner.strangers = in_progress(&files);
+    for file in &files {
+        planner.go_on(file);
+    }
+    planner.give_way(&files);
+    planner.plan.holds = holds::judge(snapshot, policy, now, &mut planner.wake);
+    planner.close()
+}
+
+/// A case, what is wanted of it, and what its node's pods are to this drain.
+struct File {
+    case: Case,
+    down: Down,
+    intent: Intent,
+    look: Option<Look>,
+}
+
+/// The movable pods of nodes that are being emptied: none of them is to lose the last room there is for it.
+fn in_progress(files: &[File]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
+    files
+        .iter()
+        .filter(|file| file.intent == Intent::Drain)
+        .filter(|file| file.case.node.as_deref().is_some_and(NodeFacts::is_cordoned))
+        .map(|file| {
+            let movable = file.look.as_ref().map(|look| look.movable.clone()).unwrap_or_default();
+            (file.case.name.clone(), movable)
+        })
+        .collect()
+}
+
+/// A plan in the making.
+struct Planner<'a> {
+    snapshot: &'a Snapshot,
+    memory: &'a Memory,
+    policy: &'a Policy,
+    now: Timestamp,
+    /// The ledger as it is.
+    before: Ledger,
+    write: LedgerWrite,
+    departures: Departures<'a>,
+    /// The room there is, less the nodes that this pass cordons.
+    floor: Cow<'a, Floor>,
+    /// The movable pods of each node that is being emptied.
+    strangers: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
+    plan: Plan,
+    wake: NextWake,
+}
+
+impl Planner<'_> {
+    /// Every case, the oldest first, with what is known of it.
+    fn open_files(&mut self) -> Vec<File> {
+        let mut placement = Placement::new(&self.snapshot.floor);
+        let rules = NeedRules {
+            expected_outage: self.policy.expected_outage,
+            unschedulable_after: self.policy.unschedulable_after,
+        };
+        let mut files = Vec::new();
+        for case in cases(self.snapshot, &self.before) {
+            let down = Down::look(&case, self.snapshot, self.memory, self.now);
+            let quiet = Quiet {
+                period: self.policy.auto.quiet_period,
+                has_pods_down: down.has_any(),
+            };
+            let (intent, until) = intent(&case, quiet, self.now);
+            if let Some(until) = until {
+                self.wake.note(until);
+            }
+            let is_judged = matches!(intent, Intent::Drain | Intent::Preview);
+            let look = case.node.as_ref().filter(|_| is_judged).map(|node| {
+                let need = classify(node, self.snapshot, &mut placement, &rules, self.now);
+                if let Some(moment) = need.changes_at {
+                    self.wake.note(moment);
+                }
+                Look::of(&need, self.snapshot, self.memory, self.now)
+            });
+            files.push(File {
+                case,
+                down,
+                intent,
+                look,
+            });
+        }
+        files
+    }
+
+    fn go_on(&mut self, file: &File) {
+        self.return_units(file);
+        match (file.intent, &file.case.drain, &file.case.node, &file.look) {
+            (Intent::Drain, Some(drain), Some(node), Some(look)) => self.drain(file, drain, node, look),
+            (Intent::Preview, Some(drain), _, look) => self.preview(file, drain, look.as_ref()),
+            (Intent::Impossible(reason), _, _, _) => self.impossible(file, reason),
+            (Intent::Override, _, _, _) => self.release_by_override(file),
+            (Intent::End(ending), _, _, _) => self.end(file, ending),
+            // Only a drain with its node is wanted.
+            (Intent::Drain | Intent::Preview, _, _, _) => {}
+        }
+    }
+
+    /// Units of pods that are back return, whatever else becomes of the drain.
+    fn return_units(&mut self, file: &File) {
+        let Some(claim) = &file.case.claim else { return };
+        let back = file.down.back();
+        if !back.is_empty() && self.write.next.return_pods(&claim.node_uid, &back) > 0 {
+            self.write.gone.extend_from_slice(file.down.gone());
+        }
+    }
+
+    /// A drain that is wanted: one step of its life.
+    fn drain(&mut self, file: &File, drain: &Arc<NodeDrain>, node: &Arc<NodeFacts>, look: &Look) {
+        let (case, uid) = (&file.case, node.uid.as_str());
+        if !case.is_adopted() || drain.spec.node_uid.is_none() {
+            self.plan.actions.push(Action::Adopt {
+                drain: Arc::clone(drain),
+                node_uid: uid.to_owned(),
+            });
+        }
+        let is_foreign = case.has_foreign_cordon();
+        self.write.next.enqueue(case.name.as_str(), uid, is_foreign, self.now);
+        let limits = TimeLimits::of(Some(drain), self.policy.deadlines);
+        let forced = self.run_out(file, drain, node, &limits);
+        let Some(claim) = self.write.next.claim(uid).cloned() else {
+            return;
+        };
+        let mut verdict = self.verdict(file, Some(look));
+        verdict.blocked_by.extend(look.problems.iter().cloned());
+        for text in &limits.unreadable {
+            verdict
+                .blocked_by
+                .push(verdict::about_node(LockReason::InvalidDrain, text.clone()));
+        }
+        verdict.is_overdue = limits.recover_until(&claim) <= self.now && case.is_granted();
+        let stage = Stage::of(&claim, case, look, forced);
+        self.take_step(stage, file, node, look, forced, &mut verdict);
+        self.conclude(stage, uid, &limits, verdict);
+    }
+
+    /// What one stage does.
+    fn take_step(
+        &mut self,
+        stage: Stage,
+        file: &File,
+        node: &Arc<NodeFacts>,
+        look: &Look,
+        forced: bool,
+        verdict: &mut DrainVerdict,
+    ) {
+        match stage {
+            Stage::ComingBack => {
+                self.mark(node, Cordon::Lift, false, None);
+                verdict.message =
+                    "its turn ended while pods were down; they come back before it queues again".to_owned();
+            }
+            Stage::Uncordoned => self.cordon(file, node, verdict),
+            Stage::Completing => {
+                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+                self.stand_aside(file, node);
+                for pod in &look.completing {
+                    let stay = Stay::because(LockReason::WaitCompleted);
+                    verdict.blocked_by.push(verdict::stays(pod, &stay));
+                }
+                verdict.message = format!("waits for {} pods to finish", look.completing.len());
+            }
+            Stage::Leaving => {
+                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+                self.stand_aside(file, node);
+                self.let_leave(file, node, &look.movable, look.leaving, Force::Never, verdict);
+                verdict.message = format!("{} pods that find room elsewhere leave first", look.movable.len());
+            }
+            Stage::Claiming => self.claim(file, node, look, forced, verdict),
+            Stage::Confirming => self.confirm(file, node, verdict),
+            Stage::Evicting => self.evict(file, node, look, forced, verdict),
+            Stage::Finishing => {
+                if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
+                    let fence = fence_of(claim);
+                    self.write.next.drained(node.uid.as_str(), fence);
+                }
+                self.keep_lease(file, verdict);
+                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+            }
+            Stage::Drained => {
+                self.keep_lease(file, verdict);
+                self.mark(node, self.own_cordon(file), false, Some(Progress::Drained));
+                verdict.message = "no pod has to leave any more: the node may go down".to_owned();
+            }
+            Stage::Rebooted => {
+                self.keep_lease(file, verdict);
+                self.mark(node, self.own_cordon(file), false, Some(Progress::Drained));
+                verdict.message = "the node has booted anew; its units return as its pods do".to_owned();
+            }
+            Stage::Suspect => {
+                self.give_lease_back(&file.case.name);
+                verdict.message =
+                    "pods are down and nobody drains the node; what it holds returns as its pods do, or by \
+                                   an administrator"
+                        .to_owned();
+                verdict.blocked_by.push(verdict::about_node(
+                    LockReason::Suspect,
+                    LockReason::Suspect.explanation().to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// What is known of every drain.
+    fn verdict(&self, file: &File, look: Option<&Look>) -> DrainVerdict {
+        let case = &file.case;
+        let before = case
+            .drain
+            .as_deref()
+            .and_then(|drain| drain.status.as_ref())
+            .and_then(|status| status.pods);
+        DrainVerdict {
+            drain: case.drain.clone(),
+            node: case.name.clone(),
+            node_uid: case.node_uid.as_deref().map(NodeUid::from),
+            phase: Phase::Queued,
+            claim: case
+                .node_uid
+                .as_deref()
+                .and_then(|uid| self.write.next.claim(uid))
+                .cloned(),
+            blocked_by: Vec::new(),
+            plan: look.map(|look| look.plan.clone()),
+            counts: look.map_or_else(|| before.unwrap_or_default(), |look| look.counts(before)),
+            deadline: None,
+            is_overdue: false,
+            message: String::new(),
+            lease_lost: false,
+        }
+    }
+
+    /// The verdict on a drain that goes on, with its claim as this pass leaves it.
+    fn conclude(&mut self, stage: Stage, node_uid: &str, limits: &TimeLimits, mut verdict: DrainVerdict) {
+        let claim = self.write.next.claim(node_uid).cloned();
+        verdict.phase = stage.phase();
+        verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, limits));
+        verdict.claim = claim;
+        if let Some(until) = verdict.deadline {
+            self.wake.note(until);
+            if until <= self.now {
+                let text = LockReason::DeadlinePassed.explanation().to_owned();
+                verdict
+                    .blocked_by
+                    .push(verdict::about_node(LockReason::DeadlinePassed, text));
+            }
+        }
+        self.plan.drains.push(verdict);
+    }
+
+    /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
+    fn close(mut self) -> Plan {
+        let mut rehearsal = self.write.next.clone();
+        let asks = std::mem::take(&mut self.write.grants);
+        for ask in asks {
+            let uid = ask.node_uid.as_str();
+            match rehearsal.try_grant(uid, &ask.boot_id, &self.snapshot.facts, self.now) {
+                Ok(_) => self.write.grants.push(ask),
+                Err(obstacles) => {
+                    let verdict = self
+                        .plan
+                        .drains
+                        .iter_mut()
+                        .find(|verdict| verdict.node_uid.as_ref() == Some(&ask.node_uid));
+                    if let Some(verdict) = verdict {
+                        verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
+                    }
+                }
+            }
+        }
+        let is_new = self.write.base.is_none() && !self.write.next.claims().is_empty();
+        let has_changed = self.write.base.is_some() && self.write.next != self.before;
+        if is_new || has_changed || !self.write.grants.is_empty() || !self.write.confirms.is_empty() {
+            self.plan.ledger = Some(self.write);
+        }
+        self.plan.requeue_at = self.wake.at();
+        self.plan
+    }
+}

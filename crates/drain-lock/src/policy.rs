@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
+use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FleetLockConfig};
+use crate::config::{Config, FallbackConfig, FleetLockConfig};
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
 const DRAIN: SignedDuration = SignedDuration::from_mins(30);
@@ -26,6 +27,8 @@ const FLEET_LOCK_BIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::ne
 pub struct Policy {
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: Deadlines,
+    /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over.
+    pub fallback: Fallback,
     /// How long a node is away when it reboots.
     pub expected_outage: SignedDuration,
     /// How long a replacement may be without a node before its pod counts as one that finds no other.
@@ -36,8 +39,8 @@ pub struct Policy {
     pub hold_max_duration: SignedDuration,
     /// Drains by programs that know nothing of drain-lock.
     pub auto: Auto,
-    /// Nodes that `auto` concerns; `None` is all.
-    pub node_selector: Option<Selector>,
+    /// Nodes that `auto` concerns.
+    pub node_selector: Selector,
     /// Namespace of medik8s' node leases; `None` where they are neither taken nor respected.
     pub medik8s_leases: Option<String>,
     /// The FleetLock endpoint, where it is served.
@@ -102,6 +105,7 @@ impl Policy {
                 drain: or(config.deadlines.drain, DRAIN),
                 recover: or(config.deadlines.recover, RECOVER),
             },
+            fallback: config.fallback.map_or_else(Fallback::default, Fallback::from),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),
             unschedulable_after: or(config.unschedulable_after, UNSCHEDULABLE_AFTER),
             evictions_per_node: config
@@ -119,6 +123,17 @@ impl Policy {
             fleet_lock: FleetLock::from_config(config.fleet_lock)?,
             reserve_through_budget_status: config.reserve_through_budget_status,
         })
+    }
+}
+
+impl From<FallbackConfig> for Fallback {
+    fn from(configured: FallbackConfig) -> Self {
+        match configured {
+            FallbackConfig::Wait => Self::Wait,
+            FallbackConfig::ReleaseAndRequeue => Self::ReleaseAndRequeue,
+            FallbackConfig::EvictAnyway => Self::EvictAnyway,
+            FallbackConfig::Delete => Self::Delete,
+        }
     }
 }
 

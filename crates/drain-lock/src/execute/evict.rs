@@ -1,0 +1,125 @@
+//! Evictions: with the pod's UID, and, where the pod is held, with the grant that they rest on.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use nodeward_api::annotation;
+use nodeward_api::drain_ledger::{self, DrainLedger};
+use nodeward_core::id::NodeUid;
+use nodeward_core::ledger::{Fence, Ledger};
+use nodeward_runtime::Refusal;
+use serde_json::Value;
+
+use crate::plan::{Force, PodEviction};
+use crate::webhook::fence;
+
+use super::{Done, Eviction, Means, Outcome};
+
+/// Evicts the pods of a granted claim, once the ledger, read by quorum, says that the grant is still in force.
+pub(super) async fn evict_held(
+    means: &Means,
+    node_uid: &NodeUid,
+    fence: Fence,
+    ledger_uid: &str,
+    pods: Vec<PodEviction>,
+) -> Outcome {
+    let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
+    let ledger = match ledgers.get_opt(drain_ledger::NAME).await {
+        Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger(ledger.spec),
+        Ok(_) => return stopped(pods, &Done::Outdated("the ledger is another one now".to_owned())),
+        Err(error) => return stopped(pods, &error.into()),
+    };
+    if let Err(done) = means.may_write() {
+        return stopped(pods, &done);
+    }
+    let evictions = pods.iter().map(async |eviction| {
+        if ledger.may_evict(node_uid.as_str(), fence, eviction.pod.uid.as_str()) {
+            evict(means, eviction, Some(fence)).await
+        } else {
+            ended(eviction, Done::Outdated("its grant is no longer in force".to_owned()))
+        }
+    });
+    Outcome {
+        evictions: join_all(evictions).await,
+        ..Done::Acted.into()
+    }
+}
+
+fn stopped(pods: Vec<PodEviction>, done: &Done) -> Outcome {
+    Outcome {
+        evictions: pods.iter().map(|eviction| ended(eviction, done.clone())).collect(),
+        ..done.clone().into()
+    }
+}
+
+fn ended(eviction: &PodEviction, done: Done) -> Eviction {
+    Eviction {
+        pod: eviction.pod.clone(),
+        node: eviction.node.clone(),
+        done,
+        deleted: false,
+    }
+}
+
+/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
+pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
+    let key = &eviction.pod.key;
+    let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &key.namespace);
+    let uid = eviction.pod.uid.as_str().to_owned();
+    let request = EvictionRequest {
+        metadata: ObjectMeta {
+            name: Some(key.name.to_string()),
+            namespace: Some(key.namespace.to_string()),
+            annotations: fence.map(|fence| BTreeMap::from([(annotation::TICKET.to_owned(), fence::text(fence))])),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteOptions::default()
+        }),
+    };
+    let asked = pods
+        .create_subresource::<_, Value>("eviction", &key.name, &PostParams::default(), &request)
+        .await;
+    let Err(error) = asked else {
+        return ended(eviction, Done::Acted);
+    };
+    let refusal = match Refusal::from(&error) {
+        // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
+        Refusal::Gone | Refusal::NamespaceTerminating => return ended(eviction, Done::Nothing),
+        Refusal::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
+        refusal => refusal,
+    };
+    let is_refused = matches!(
+        refusal,
+        Refusal::RefusedByBudget { .. } | Refusal::Server { code: 500, .. }
+    );
+    if !is_refused || eviction.force == Force::Never {
+        return ended(eviction, Done::Failed(refusal));
+    }
+    if let Err(done) = means.may_write() {
+        return ended(eviction, done);
+    }
+    let params = DeleteParams {
+        preconditions: Some(kube::api::Preconditions {
+            uid: Some(uid),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match pods.delete(&key.name, &params).await {
+        Ok(_) => Eviction {
+            deleted: true,
+            ..ended(eviction, Done::Acted)
+        },
+        Err(error) => ended(eviction, error.into()),
+    }
+}

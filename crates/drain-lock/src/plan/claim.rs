@@ -1,0 +1,165 @@
+//! Asking for units: all at once, holding nothing before.
+
+use std::sync::Arc;
+
+use nodeward_api::node_drain::Evictor;
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::NodeName;
+
+use crate::snapshot::NodeFacts;
+
+use super::lease::{self, LeaseStand, LeaseStep};
+use super::node_marks::Progress;
+use super::verdict::{self, Announcement, DrainVerdict, Look};
+use super::{Action, ConfirmAsk, File, GrantAsk, Planner};
+
+impl Planner<'_> {
+    /// Keeps its place in the queue, and asks for nothing.
+    pub(super) fn stand_aside(&mut self, file: &File, node: &NodeFacts) {
+        let down = &file.down;
+        self.write
+            .next
+            .set_needs(node.uid.as_str(), Vec::new(), &|pod| down.is_down(pod), self.now);
+    }
+
+    /// Asks for all that it needs, unless somebody else has the node's lease.
+    pub(super) fn claim(
+        &mut self,
+        file: &File,
+        node: &Arc<NodeFacts>,
+        look: &Look,
+        forced: bool,
+        verdict: &mut DrainVerdict,
+    ) {
+        if let LeaseStand::Others { holder, until } = self.lease(file) {
+            until.into_iter().for_each(|until| self.wake.note(until));
+            self.stand_aside(file, node);
+            self.mark(node, self.own_cordon(file), true, Some(Progress::InProgress));
+            let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
+            verdict
+                .blocked_by
+                .push(verdict::about_node(LockReason::LeaseHeldByOther, text.clone()));
+            verdict.message = text;
+            return;
+        }
+        let (uid, down) = (node.uid.as_str(), &file.down);
+        self.write
+            .next
+            .set_needs(uid, look.needs.clone(), &|pod| down.is_down(pod), self.now);
+        if forced {
+            self.write
+                .next
+                .grant_by_fallback(uid, &node.boot_id, &self.snapshot.facts, self.now);
+            return;
+        }
+        let refused = self.memory.refused_grant(uid, self.now);
+        let obstacles = match refused {
+            Some(refused) => {
+                self.wake.note(refused.not_before);
+                refused.obstacles.clone()
+            }
+            None => self.write.next.obstacles(uid, &self.snapshot.facts),
+        };
+        if obstacles.is_empty() {
+            self.write.grants.push(GrantAsk {
+                node_uid: node.uid.clone(),
+                boot_id: Arc::clone(&node.boot_id),
+            });
+            verdict.message = "asks for its units".to_owned();
+        } else {
+            verdict.message = obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        }
+        let is_blocked = !obstacles.is_empty();
+        verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
+        self.mark(node, self.own_cordon(file), is_blocked, Some(Progress::InProgress));
+    }
+
+    /// Makes sure of a grant, with the node's lease in hand.
+    pub(super) fn confirm(&mut self, file: &File, node: &Arc<NodeFacts>, verdict: &mut DrainVerdict) {
+        verdict.blocked_by.push(verdict::about_node(
+            LockReason::AwaitsConfirmation,
+            LockReason::AwaitsConfirmation.explanation().to_owned(),
+        ));
+        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        match self.lease(file) {
+            LeaseStand::Others { holder, .. } => {
+                let down = &file.down;
+                self.write
+                    .next
+                    .time_out(node.uid.as_str(), &|pod| down.is_down(pod), self.now);
+                verdict.message = format!("gives its units back: {holder} has the node's lease");
+                self.announce(node, LockReason::LeaseHeldByOther, true, verdict.message.clone());
+            }
+            LeaseStand::Free => {
+                self.take_lease(&file.case.name);
+                verdict.message = "takes the node's lease".to_owned();
+            }
+            LeaseStand::Ours { .. } | LeaseStand::NotUsed => {
+                let Some(claim) = self.write.next.claim(node.uid.as_str()) else {
+                    return;
+                };
+                let confirm = ConfirmAsk {
+                    node_uid: node.uid.clone(),
+                    grant: claim.grant,
+                    down: file.down.uids().clone(),
+                };
+                self.write.confirms.push(confirm);
+                verdict.message = "reads its budgets once more".to_owned();
+            }
+        }
+    }
+
+    /// How the node's lease stands for this drain: a foreign drainer has its own, or none.
+    pub(super) fn lease(&self, file: &File) -> LeaseStand {
+        match file.case.evictor() {
+            Evictor::Requester => LeaseStand::NotUsed,
+            Evictor::Nodeward => lease::stand(&file.case.name, self.snapshot, self.memory, self.policy, self.now),
+        }
+    }
+
+    /// Renews the node's lease in time; says so if somebody else has it.
+    pub(super) fn keep_lease(&mut self, file: &File, verdict: &mut DrainVerdict) {
+        if verdict.is_overdue {
+            self.give_lease_back(&file.case.name);
+            return;
+        }
+        match self.lease(file) {
+            LeaseStand::NotUsed => {}
+            LeaseStand::Free => self.take_lease(&file.case.name),
+            LeaseStand::Ours { renew_at } if renew_at <= self.now => self.take_lease(&file.case.name),
+            LeaseStand::Ours { renew_at } => self.wake.note(renew_at),
+            LeaseStand::Others { holder, .. } => {
+                verdict.lease_lost = true;
+                let text = format!("{} ({holder})", LockReason::LeaseLost.explanation());
+                verdict
+                    .blocked_by
+                    .push(verdict::about_node(LockReason::LeaseLost, text));
+            }
+        }
+    }
+
+    fn take_lease(&mut self, node: &NodeName) {
+        let change = lease::change(node, self.snapshot, self.policy, LeaseStep::Take);
+        self.plan.actions.extend(change.map(Action::Lease));
+    }
+
+    /// Gives the node's lease back, if it is ours.
+    pub(super) fn give_lease_back(&mut self, node: &NodeName) {
+        let stand = lease::stand(node, self.snapshot, self.memory, self.policy, self.now);
+        if matches!(stand, LeaseStand::Ours { .. }) {
+            let change = lease::change(node, self.snapshot, self.policy, LeaseStep::GiveBack);
+            self.plan.actions.extend(change.map(Action::Lease));
+        }
+    }
+
+    /// Has people told, once the ledger is written.
+    pub(super) fn announce(&mut self, node: &NodeFacts, reason: LockReason, is_warning: bool, note: String) {
+        self.write.announcements.push(Announcement {
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            reason,
+            is_warning,
+            note,
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! Cordoning: what drain-lock may take out of the cluster's room, and what it leaves on the node.
+
+use std::sync::Arc;
+
+use nodeward_api::node_drain::Evictor;
+use nodeward_api::reason::LockReason;
+
+use crate::snapshot::NodeFacts;
+
+use super::node_marks::{self, Cordon, Progress};
+use super::placement::cordon_strands;
+use super::verdict::{self, DrainVerdict};
+use super::{Action, File, Planner};
+
+impl Planner<'_> {
+    /// Cordons a node whose turn has come, unless that would take the last room that a movable pod of another draining
+    /// node finds. With nothing else in progress a drain is never refused for room.
+    pub(super) fn cordon(&mut self, file: &File, node: &Arc<NodeFacts>, verdict: &mut DrainVerdict) {
+        self.stand_aside(file, node);
+        let stranded = self
+            .strangers
+            .iter()
+            .filter(|(name, _)| *name != node.name)
+            .find_map(|(_, pods)| cordon_strands(&self.floor, node, pods));
+        if let Some(pod) = stranded {
+            self.mark(node, Cordon::Keep, true, None);
+            let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
+            verdict
+                .blocked_by
+                .push(verdict::about_node(LockReason::NoRoom, text.clone()));
+            verdict.message = text;
+            return;
+        }
+        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        self.take_room_of(file, node);
+        verdict.message = "is being cordoned".to_owned();
+    }
+
+    /// From now on the node offers no room, and its own movable pods need some.
+    fn take_room_of(&mut self, file: &File, node: &Arc<NodeFacts>) {
+        let floor = self.floor.to_mut();
+        for room in floor.rooms.iter_mut().filter(|room| room.node.name == node.name) {
+            let mut cordoned = NodeFacts::clone(node);
+            cordoned.unschedulable = true;
+            room.node = Arc::new(cordoned);
+        }
+        let movable = file.look.as_ref().map(|look| look.movable.clone()).unwrap_or_default();
+        self.strangers.push((node.name.clone(), movable));
+    }
+
+    /// The cordon that a node is to have that is drained by us; another's cordon is respected.
+    pub(super) fn own_cordon(&self, file: &File) -> Cordon {
+        if file.case.evictor() == Evictor::Requester || file.case.has_foreign_cordon() {
+            return Cordon::Keep;
+        }
+        Cordon::Set {
+            by: file.case.drain_uid().to_owned(),
+        }
+    }
+
+    /// Sees to it that the node says what it is to say.
+    pub(super) fn mark(&mut self, node: &Arc<NodeFacts>, cordon: Cordon, queued: bool, progress: Option<Progress>) {
+        self.plan
+            .actions
+            .extend(node_marks::spec(node, cordon, queued).map(Action::Node));
+        self.plan
+            .actions
+            .extend(node_marks::conditions(node, progress).map(Action::Conditions));
+    }
+}

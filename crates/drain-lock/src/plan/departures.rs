@@ -1,0 +1,135 @@
+//! Which pods leave now: as many as their budgets have room for, and none that the server would refuse.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use nodeward_api::reason::LockReason;
+use nodeward_core::budget::{BudgetView, UnhealthyPolicy};
+use nodeward_core::id::{BudgetKey, NodeName, PodUid};
+use nodeward_core::ledger::{Facts, Ledger, Obstacle};
+
+use crate::remember::Memory;
+use crate::snapshot::{PodFacts, Snapshot};
+
+/// The room of all budgets, less what this pass has given away.
+pub struct Departures<'a> {
+    snapshot: &'a Snapshot,
+    memory: &'a Memory,
+    facts: Facts,
+    now: Timestamp,
+}
+
+/// Why a pod does not leave now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stay {
+    /// Why.
+    pub reason: LockReason,
+    /// The budget that it is about.
+    pub pdb: Option<BudgetKey>,
+    /// The node whose claim has the budget.
+    pub holder: Option<NodeName>,
+    /// When to look again, where no watch would tell.
+    pub until: Option<Timestamp>,
+}
+
+impl Stay {
+    /// For this reason, and nothing else is known.
+    pub fn because(reason: LockReason) -> Self {
+        Self {
+            reason,
+            pdb: None,
+            holder: None,
+            until: None,
+        }
+    }
+
+    fn of(obstacle: Obstacle) -> Self {
+        Self {
+            reason: obstacle.reason,
+            pdb: obstacle.pdb,
+            holder: obstacle.holder,
+            until: None,
+        }
+    }
+}
+
+impl<'a> Departures<'a> {
+    /// The room there is, less the pods whose eviction was asked for and is not seen yet: whether the budget's status
+    /// counts them already cannot be told, so they count twice until the pods are seen to terminate.
+    pub fn new(snapshot: &'a Snapshot, memory: &'a Memory, now: Timestamp) -> Self {
+        let mut facts = snapshot.facts.clone();
+        let asked_to_go: BTreeSet<&PodUid> = memory.asked_to_go(now).collect();
+        for budget in facts.values_mut() {
+            let before = budget.healthy.len();
+            budget.healthy.retain(|pod| !asked_to_go.contains(pod));
+            let taken = before - budget.healthy.len();
+            budget.disruptions_allowed -= i32::try_from(taken).unwrap_or(i32::MAX);
+        }
+        Self {
+            snapshot,
+            memory,
+            facts,
+            now,
+        }
+    }
+
+    /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one.
+    pub fn leave(&mut self, ledger: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
+        self.wait_for_last_attempt(pod)?;
+        if pod.skips_budgets() {
+            return Ok(());
+        }
+        let key = match self.snapshot.budgets_of(pod) {
+            [] => return Ok(()),
+            [key] => key,
+            [key, ..] => {
+                return Err(Stay {
+                    pdb: Some(key.clone()),
+                    ..Stay::because(LockReason::SeveralPDBs)
+                });
+            }
+        };
+        let Some(budget) = self.snapshot.budgets.get(key).map(|entry| &entry.view) else {
+            return Ok(());
+        };
+        let stay = |reason| Stay {
+            pdb: Some(key.clone()),
+            ..Stay::because(reason)
+        };
+        if !pod.ready && unready_pods_may_go(budget) {
+            return Ok(());
+        }
+        if !budget.is_status_current() {
+            return Err(stay(LockReason::StatusBehind));
+        }
+        let Some(facts) = self.facts.get_mut(key) else {
+            return Err(stay(LockReason::StatusBehind));
+        };
+        if facts.misconfigured.is_some() {
+            return Err(stay(LockReason::MisconfiguredPDB));
+        }
+        ledger.admits_movable(facts).map_err(Stay::of)?;
+        facts.healthy.remove(&pod.uid);
+        facts.disruptions_allowed -= 1;
+        Ok(())
+    }
+
+    /// Whether the pod's last attempt stands in the way of another one.
+    pub fn wait_for_last_attempt(&self, pod: &PodFacts) -> Result<(), Stay> {
+        match self.memory.not_before(&pod.uid, self.now) {
+            None => Ok(()),
+            Some(until) => Err(Stay {
+                until: Some(until),
+                ..Stay::because(LockReason::EvictionFailed)
+            }),
+        }
+    }
+}
+
+/// Whether the eviction API lets an unready pod of this budget go without using the budget up
+/// (`unhealthyPodEvictionPolicy`).
+fn unready_pods_may_go(budget: &BudgetView) -> bool {
+    let status = &budget.status;
+    let is_undisrupted = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
+    budget.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || is_undisrupted
+}

@@ -1,0 +1,167 @@
+//! Which pods are evicted in this pass, and under which grant.
+
+use std::sync::Arc;
+
+use nodeward_api::drain_ledger::Claim;
+use nodeward_api::node_drain::Evictor;
+use nodeward_core::ledger::Fence;
+
+use crate::snapshot::{NodeFacts, PodFacts};
+
+use super::node_marks::Progress;
+use super::verdict::{self, DrainVerdict, Look};
+use super::{Action, File, Force, Planner, PodEviction};
+
+/// The grant of a claim, as its evictions name it.
+pub(super) fn fence_of(claim: &Claim) -> Fence {
+    Fence {
+        ticket: claim.ticket,
+        grant: claim.grant,
+    }
+}
+
+fn has_unit(claim: &Claim, pod: &PodFacts) -> bool {
+    let held = claim.holds.iter().flat_map(|units| &units.pods);
+    held.into_iter().any(|held| held.uid == pod.uid.as_str())
+}
+
+impl Planner<'_> {
+    /// The pods of a granted claim leave, and with them whatever came later and finds room elsewhere. A need that has
+    /// grown returns what can be returned, and queues the whole of it.
+    pub(super) fn evict(
+        &mut self,
+        file: &File,
+        node: &Arc<NodeFacts>,
+        look: &Look,
+        forced: bool,
+        verdict: &mut DrainVerdict,
+    ) {
+        let uid = node.uid.as_str();
+        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        self.keep_lease(file, verdict);
+        let Some(claim) = self.write.next.claim(uid).cloned() else {
+            return;
+        };
+        let (with_unit, without): (Vec<_>, Vec<_>) = look
+            .held
+            .iter()
+            .chain(&look.movable)
+            .cloned()
+            .partition(|pod| has_unit(&claim, pod));
+        let lacks_units = |pod: &Arc<PodFacts>| {
+            let in_need = look.needs.iter().flat_map(|units| &units.pods);
+            in_need.into_iter().any(|needed| needed.uid == pod.uid.as_str()) && !has_unit(&claim, pod)
+        };
+        let has_grown = look.held.iter().chain(&look.retained).any(lacks_units);
+        if has_grown && !forced {
+            let down = &file.down;
+            let needs = look.needs.clone();
+            self.write
+                .next
+                .set_needs(uid, needs, &|pod| down.is_down(pod), self.now);
+            verdict.message = "needs more units than it holds, and queues for all of them".to_owned();
+            return;
+        }
+        verdict.message = format!(
+            "{} pods leave, {} are on their way out",
+            with_unit.len() + without.len() + look.completing.len(),
+            look.leaving
+        );
+        if file.case.evictor() == Evictor::Requester || verdict.lease_lost {
+            return;
+        }
+        let force = self.force(file, &claim);
+        self.evict_held(file, node, &claim, &with_unit, look.leaving, force);
+        let mut others = without;
+        if forced {
+            others.extend(look.completing.iter().cloned());
+        }
+        self.let_leave(file, node, &others, look.leaving + with_unit.len(), force, verdict);
+    }
+
+    /// Evicts pods that have units, as many as may be on their way at once.
+    fn evict_held(
+        &mut self,
+        file: &File,
+        node: &Arc<NodeFacts>,
+        claim: &Claim,
+        pods: &[Arc<PodFacts>],
+        leaving: usize,
+        force: Force,
+    ) {
+        let Some(ledger) = self.write.base.clone() else {
+            return;
+        };
+        // The grant that evictions rest on is the one that is in the ledger, not one that is about to be written.
+        let is_written = self
+            .before
+            .claim(node.uid.as_str())
+            .is_some_and(|written| fence_of(written) == fence_of(claim) && written.state == claim.state);
+        if !is_written {
+            return;
+        }
+        let mut due = Vec::new();
+        for pod in pods {
+            match self.departures.wait_for_last_attempt(pod) {
+                Ok(()) => due.push(self.eviction(file, node, pod, force)),
+                Err(stay) => stay.until.into_iter().for_each(|until| self.wake.note(until)),
+            }
+        }
+        due.truncate(self.policy.evictions_per_node.saturating_sub(leaving));
+        if !due.is_empty() {
+            self.plan.actions.push(Action::EvictHeld {
+                node_uid: node.uid.clone(),
+                fence: fence_of(claim),
+                ledger_uid: Arc::clone(&ledger.uid),
+                pods: due,
+            });
+        }
+    }
+
+    /// Evicts pods that have no unit, as far as their budgets have room.
+    pub(super) fn let_leave(
+        &mut self,
+        file: &File,
+        node: &Arc<NodeFacts>,
+        pods: &[Arc<PodFacts>],
+        leaving: usize,
+        force: Force,
+        verdict: &mut DrainVerdict,
+    ) {
+        let mut room = self.policy.evictions_per_node.saturating_sub(leaving);
+        for pod in pods {
+            if room == 0 {
+                return;
+            }
+            let allowed = match force {
+                Force::Never => self.departures.leave(&self.write.next, pod),
+                Force::Delete => self.departures.wait_for_last_attempt(pod),
+            };
+            match allowed {
+                Ok(()) => {
+                    room -= 1;
+                    let eviction = self.eviction(file, node, pod, force);
+                    self.plan.actions.push(Action::Evict { eviction });
+                }
+                Err(stay) => {
+                    stay.until.into_iter().for_each(|until| self.wake.note(until));
+                    verdict.blocked_by.push(verdict::stays(pod, &stay));
+                }
+            }
+        }
+    }
+
+    fn eviction(&self, file: &File, node: &NodeFacts, pod: &Arc<PodFacts>, force: Force) -> PodEviction {
+        let is_spared = self.snapshot.budgets_of(pod).iter().any(|key| {
+            let budget = self.snapshot.budgets.get(key);
+            budget.is_some_and(|budget| budget.view.forbids_force().is_some())
+        });
+        PodEviction {
+            pod: Arc::clone(pod),
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            drain_uid: file.case.drain_uid().to_owned(),
+            force: if is_spared { Force::Never } else { force },
+        }
+    }
+}

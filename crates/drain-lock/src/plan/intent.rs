@@ -1,0 +1,159 @@
+//! What is wanted of a drain: that it goes on, that it ends, and why.
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::annotation;
+use nodeward_api::drain_ledger::ClaimState;
+use nodeward_api::node_drain::{Evictor, NodeDrain};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::later;
+use nodeward_core::ledger::Ledger;
+
+use super::case::Case;
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// The node is to be drained.
+    Drain,
+    /// It is to be said what a drain would do; nothing else.
+    Preview,
+    /// It cannot be followed: what it names is not there, and nothing has been done for it.
+    Impossible(LockReason),
+    /// It is over.
+    End(Ending),
+    /// It is over, and an administrator says that nothing is down.
+    Override,
+}
+
+/// Why a drain is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The NodeDrain is being deleted, whatever for.
+    Deleted,
+    /// There is no NodeDrain, only a claim or a cordon that one left.
+    Left,
+    /// The last requester has released it.
+    NoRequester,
+    /// The node is gone.
+    NodeGone,
+    /// The node was uncordoned by somebody else.
+    Uncordoned,
+    /// Its drainer evicts nothing any more, and nothing is down.
+    Quiet,
+    /// The node is back, and so are its pods.
+    Recovered,
+}
+
+impl Ending {
+    /// The reason to show.
+    pub fn reason(self) -> LockReason {
+        match self {
+            Self::Deleted | Self::Left | Self::NoRequester => LockReason::Cancelled,
+            Self::NodeGone => LockReason::NodeGone,
+            Self::Uncordoned => LockReason::Uncordoned,
+            Self::Quiet => LockReason::GivenUp,
+            Self::Recovered => LockReason::Released,
+        }
+    }
+}
+
+/// What else an intent depends on than the case.
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet {
+    /// How long after its last eviction a foreign drain ends.
+    pub period: SignedDuration,
+    /// Whether pods that its claim holds are down.
+    pub has_pods_down: bool,
+}
+
+/// What is wanted of the drain at `now`; with it, when a foreign drainer's silence will end it, if it goes on.
+pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Timestamp>) {
+    let Some(drain) = case.drain.as_deref() else {
+        return (Intent::End(Ending::Left), None);
+    };
+    let over = |ending| (Intent::End(ending), None);
+    if override_of(drain).is_some() {
+        return (Intent::Override, None);
+    }
+    if drain.metadata.deletion_timestamp.is_some() {
+        return over(Ending::Deleted);
+    }
+    if drain.spec.dry_run {
+        return (Intent::Preview, None);
+    }
+    if case.is_adopted() && drain.spec.requesters.is_empty() {
+        return over(Ending::NoRequester);
+    }
+    let Some(node) = case.node.as_deref() else {
+        let reason = if case.is_replaced {
+            LockReason::NodeReplaced
+        } else {
+            LockReason::NodeGone
+        };
+        return if case.is_adopted() {
+            over(Ending::NodeGone)
+        } else {
+            (Intent::Impossible(reason), None)
+        };
+    };
+    if was_uncordoned(case) {
+        return over(Ending::Uncordoned);
+    }
+    match case.evictor() {
+        Evictor::Nodeward => (Intent::Drain, None),
+        Evictor::Requester => {
+            let claim = case.claim.as_ref();
+            let has_returned = claim.is_some_and(|claim| claim.holds.is_empty());
+            if case.has_rebooted() && node.ready && has_returned {
+                return over(Ending::Recovered);
+            }
+            let until = last_sign_of_life(drain).map(|sign| later(sign, quiet.period));
+            match until {
+                Some(until) if until <= now && !quiet.has_pods_down => over(Ending::Quiet),
+                until => (Intent::Drain, until),
+            }
+        }
+    }
+}
+
+/// Who released the drain by hand, and why.
+pub fn override_of(drain: &NodeDrain) -> Option<&str> {
+    let said = drain.metadata.annotations.as_ref()?.get(annotation::RELEASE)?.trim();
+    (!said.is_empty()).then_some(said)
+}
+
+/// Whether the node was cordoned for this drain and is not any more. `kubectl uncordon` leaves the annotation of a cordon
+/// of ours behind; where drain-lock lifts its own, both go in one write.
+fn was_uncordoned(case: &Case) -> bool {
+    let Some(node) = case.node.as_deref() else {
+        return false;
+    };
+    if node.is_cordoned() || case.claim.as_ref().is_some_and(Ledger::comes_back) {
+        return false;
+    }
+    if case.evictor() == Evictor::Requester {
+        return true;
+    }
+    let was_ours = node.cordoned_by.as_deref().is_some_and(|by| by == case.drain_uid());
+    let was_used = case.claim.as_ref().is_some_and(|claim| {
+        claim.foreign_cordon
+            || matches!(
+                claim.state,
+                ClaimState::Granted | ClaimState::Confirmed | ClaimState::Suspect
+            )
+    });
+    was_ours || was_used
+}
+
+/// When a foreign drainer was last heard of.
+pub fn last_sign_of_life(drain: &NodeDrain) -> Option<Timestamp> {
+    let evicted = drain
+        .metadata
+        .annotations
+        .iter()
+        .filter_map(|annotations| annotations.get(annotation::LAST_EVICTION))
+        .filter_map(|text| text.parse().ok());
+    let asked = drain.spec.requesters.iter().filter_map(|requester| requester.since);
+    let created = drain.metadata.creation_timestamp.iter().map(|time| time.0);
+    evicted.chain(asked).chain(created).max()
+}

@@ -1,0 +1,100 @@
+//! What a drain leaves on its node: the cordon with its author, the taint of the queue, and two conditions.
+
+use std::sync::Arc;
+
+use nodeward_api::{condition, taint};
+
+use crate::snapshot::NodeFacts;
+
+/// A change of a node's spec and annotations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeWrite {
+    /// The node as it was seen.
+    pub node: Arc<NodeFacts>,
+    /// What becomes of its cordon.
+    pub cordon: Cordon,
+    /// Whether it is to carry the taint of the queue.
+    pub queued: bool,
+}
+
+/// What becomes of a node's cordon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cordon {
+    /// Nothing.
+    Keep,
+    /// It is cordoned for the NodeDrain of this UID, or its cordon of ours is handed on to it.
+    Set {
+        /// UID of the NodeDrain.
+        by: String,
+    },
+    /// Our own cordon is lifted, with its annotation.
+    Lift,
+    /// The node is not cordoned any more: only the annotation goes.
+    Forget,
+}
+
+/// A change of a node's conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConditionWrite {
+    /// The node as it was seen.
+    pub node: Arc<NodeFacts>,
+    /// What they are to say; `None`: they are to go.
+    pub progress: Option<Progress>,
+}
+
+/// How far the drain of a node has come, in the terms of KEP-5683.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It is being drained.
+    InProgress,
+    /// It is drained.
+    Drained,
+}
+
+impl Progress {
+    /// The two conditions: type, whether it holds, and the reason.
+    pub fn conditions(self) -> [(&'static str, bool, &'static str); 2] {
+        match self {
+            Self::InProgress => [
+                (condition::DRAIN_IN_PROGRESS, true, "Draining"),
+                (condition::DRAINED, false, "Draining"),
+            ],
+            Self::Drained => [
+                (condition::DRAIN_IN_PROGRESS, false, "Drained"),
+                (condition::DRAINED, true, "Drained"),
+            ],
+        }
+    }
+}
+
+/// The node's spec, if it is not as it should be.
+pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeWrite> {
+    let cordon = match cordon {
+        Cordon::Set { by } if node.unschedulable && node.cordoned_by.as_deref() == Some(by.as_str()) => Cordon::Keep,
+        Cordon::Lift | Cordon::Forget if node.cordoned_by.is_none() => Cordon::Keep,
+        Cordon::Lift if !node.unschedulable => Cordon::Forget,
+        other => other,
+    };
+    let is_right = cordon == Cordon::Keep && node.has_taint(taint::QUEUED) == queued;
+    (!is_right).then(|| NodeWrite {
+        node: Arc::clone(node),
+        cordon,
+        queued,
+    })
+}
+
+/// The node's conditions, if they are not as they should be.
+pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<ConditionWrite> {
+    let is_right = match progress {
+        None => node.drain_conditions.is_empty(),
+        Some(progress) => progress.conditions().iter().all(|(kind, holds, reason)| {
+            node.drain_conditions.get(*kind).is_some_and(|condition| {
+                *condition.status == *if *holds { "True" } else { "False" } && *condition.reason == **reason
+            })
+        }),
+    };
+    (!is_right).then(|| ConditionWrite {
+        node: Arc::clone(node),
+        progress,
+    })
+}

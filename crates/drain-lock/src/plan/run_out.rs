@@ -1,0 +1,141 @@
+//! Time that runs out, and what the fallback makes of it.
+
+use std::sync::Arc;
+
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::{is_due, later};
+use nodeward_core::ledger::{Ledger, TimedOut};
+
+use crate::snapshot::NodeFacts;
+
+use super::intent::last_sign_of_life;
+use super::time_limits::TimeLimits;
+use super::{File, Force, Planner};
+
+impl Planner<'_> {
+    /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the units
+    /// that it waited for.
+    pub(super) fn run_out(
+        &mut self,
+        file: &File,
+        drain: &NodeDrain,
+        node: &Arc<NodeFacts>,
+        limits: &TimeLimits,
+    ) -> bool {
+        let uid = node.uid.as_str();
+        let Some(claim) = self.write.next.claim(uid).cloned() else {
+            return false;
+        };
+        if limits.was_granted_late(&claim) {
+            return true;
+        }
+        match claim.state {
+            ClaimState::Waiting if Ledger::comes_back(&claim) => false,
+            ClaimState::Waiting => {
+                let until = limits.queue_until(&claim);
+                self.wake.note(until);
+                is_due(until, self.now) && self.fall_back(file, drain, node, "queue")
+            }
+            ClaimState::Granted => false,
+            ClaimState::Confirmed => self.granted(file, drain, node, limits, &claim),
+            ClaimState::Suspect => {
+                if last_sign_of_life(drain).is_some_and(|sign| claim.since < sign) {
+                    self.write.next.resume(uid, self.now);
+                }
+                false
+            }
+        }
+    }
+
+    /// A granted drain has two limits: one for the pods to leave, one for all of them to be back.
+    fn granted(
+        &mut self,
+        file: &File,
+        drain: &NodeDrain,
+        node: &Arc<NodeFacts>,
+        limits: &TimeLimits,
+        claim: &Claim,
+    ) -> bool {
+        let (drained_by, back_by) = (limits.drain_until(claim), limits.recover_until(claim));
+        let quiet_from = self.quiet_from(file, drain);
+        self.wake.note(drained_by);
+        self.wake.note(back_by);
+        let has_vanished = is_due(back_by, self.now) || quiet_from.is_some_and(|from| is_due(from, self.now));
+        let is_drained = claim.drained || file.case.has_rebooted();
+        let has_pods_down = file.down.has_any();
+        if has_vanished && has_pods_down && (is_drained || file.case.evictor() == Evictor::Requester) {
+            self.write.next.suspect(node.uid.as_str(), self.now);
+            let note = LockReason::Suspect.explanation().to_owned();
+            self.announce(node, LockReason::Suspect, true, note);
+            return false;
+        }
+        if !is_drained && is_due(drained_by, self.now) {
+            return self.fall_back(file, drain, node, "drain");
+        }
+        false
+    }
+
+    /// When a foreign drainer counts as gone.
+    fn quiet_from(&self, file: &File, drain: &NodeDrain) -> Option<jiff::Timestamp> {
+        (file.case.evictor() == Evictor::Requester)
+            .then(|| last_sign_of_life(drain))
+            .flatten()
+            .map(|sign| later(sign, self.policy.auto.quiet_period))
+    }
+
+    fn fall_back(&mut self, file: &File, drain: &NodeDrain, node: &Arc<NodeFacts>, which: &str) -> bool {
+        let (uid, down) = (node.uid.as_str(), &file.down);
+        match drain.spec.fallback {
+            Fallback::Wait => false,
+            Fallback::ReleaseAndRequeue => {
+                let outcome = self.write.next.time_out(uid, &|pod| down.is_down(pod), self.now);
+                let what = match outcome {
+                    TimedOut::Unchanged => return false,
+                    TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
+                    TimedOut::Requeued { ticket } => format!("its units are returned, and its ticket is {ticket} now"),
+                    TimedOut::ComesBack { ticket, kept } => {
+                        format!("{kept} pods are down and come back first; its ticket is {ticket} now")
+                    }
+                    TimedOut::KeepsPlace { kept } => {
+                        format!("{kept} pods are down under another's cordon; it keeps its ticket and their units")
+                    }
+                };
+                let note = format!("its time ({which}) is over: {what}");
+                self.announce(node, LockReason::Requeued, true, note);
+                false
+            }
+            Fallback::EvictAnyway | Fallback::Delete => {
+                let is_first = self
+                    .write
+                    .next
+                    .claim(uid)
+                    .is_some_and(|claim| claim.state == ClaimState::Waiting);
+                if is_first && node.is_cordoned() {
+                    let note = format!(
+                        "its time ({which}) is over: it goes on as {:?} says",
+                        drain.spec.fallback
+                    );
+                    self.announce(node, LockReason::Fallback, true, note);
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether pods that the server refuses to evict are deleted: only once a time has run out, and only where the drain
+    /// says so.
+    pub(super) fn force(&self, file: &File, claim: &Claim) -> Force {
+        let Some(drain) = file.case.drain.as_deref() else {
+            return Force::Never;
+        };
+        let limits = TimeLimits::of(Some(drain), self.policy.deadlines);
+        let is_over = limits.was_granted_late(claim) || is_due(limits.drain_until(claim), self.now);
+        if is_over && drain.spec.fallback == Fallback::Delete {
+            Force::Delete
+        } else {
+            Force::Never
+        }
+    }
+}

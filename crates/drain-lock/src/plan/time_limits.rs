@@ -1,0 +1,76 @@
+//! How long each part of a drain may take: what the NodeDrain says, else the configuration.
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::node_drain::NodeDrain;
+use nodeward_core::deadline::later;
+use nodeward_core::duration::ConfigDuration;
+
+use crate::policy::Deadlines;
+
+/// The limits of one drain, and what of them could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The limits.
+    pub limits: Deadlines,
+    /// Fields that could not be read, with what is wrong; the configuration counts in their place.
+    pub unreadable: Vec<String>,
+}
+
+impl TimeLimits {
+    /// Of a drain.
+    pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines) -> Self {
+        let mut unreadable = Vec::new();
+        let mut read =
+            |field: &str, given: Option<&String>, default| match given.map(|text| ConfigDuration::parse(text)) {
+                None => default,
+                Some(Ok(duration)) => duration.get(),
+                Some(Err(error)) => {
+                    unreadable.push(format!("deadlines.{field}: {error}"));
+                    default
+                }
+            };
+        let given = drain.map(|drain| &drain.spec.deadlines);
+        let limits = Deadlines {
+            queue: read("queue", given.and_then(|given| given.queue.as_ref()), defaults.queue),
+            drain: read("drain", given.and_then(|given| given.drain.as_ref()), defaults.drain),
+            recover: read(
+                "recover",
+                given.and_then(|given| given.recover.as_ref()),
+                defaults.recover,
+            ),
+        };
+        Self { limits, unreadable }
+    }
+
+    /// Until when a claim may wait.
+    pub fn queue_until(&self, claim: &Claim) -> Timestamp {
+        later(claim.queued_at, self.limits.queue)
+    }
+
+    /// Until when a granted claim may take to drain its node.
+    pub fn drain_until(&self, claim: &Claim) -> Timestamp {
+        later(claim.since, self.limits.drain)
+    }
+
+    /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
+    /// nothing but the ledger has to be read for it.
+    pub fn recover_until(&self, claim: &Claim) -> Timestamp {
+        let parts = match claim.state {
+            ClaimState::Granted | ClaimState::Confirmed => self.limits.drain.saturating_add(self.limits.recover),
+            ClaimState::Waiting | ClaimState::Suspect => self.limits.recover,
+        };
+        later(claim.since, parts)
+    }
+
+    /// Whether the claim was granted after its time in the queue was over: by its fallback.
+    pub fn was_granted_late(&self, claim: &Claim) -> bool {
+        let is_granted = matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed);
+        is_granted && self.queue_until(claim) <= claim.since
+    }
+
+    /// The longest of the three.
+    pub fn longest(&self) -> SignedDuration {
+        self.limits.queue.max(self.limits.drain).max(self.limits.recover)
+    }
+}

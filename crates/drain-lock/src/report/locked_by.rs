@@ -1,0 +1,35 @@
+//! The annotation `nodeward.dev/locked-by` on budgets: whose drains hold units of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nodeward_api::drain_ledger::ClaimState;
+use nodeward_core::id::BudgetKey;
+
+use crate::snapshot::{LedgerState, Snapshot};
+
+use super::Show;
+
+/// Budgets whose annotation is not as it should be.
+pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
+    let mut holders: BTreeMap<BudgetKey, BTreeSet<&str>> = BTreeMap::new();
+    if let LedgerState::Present(ledger) = &snapshot.ledger {
+        for claim in &ledger.spec.claims {
+            // What is granted and not confirmed may be gone in a moment.
+            for units in claim.holds.iter().filter(|_| claim.state != ClaimState::Granted) {
+                let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+                holders.entry(key).or_default().insert(&claim.node);
+            }
+        }
+    }
+    let changes = snapshot.budgets.iter().filter_map(|(key, entry)| {
+        let nodes = holders
+            .get(key)
+            .map(|nodes| nodes.iter().copied().collect::<Vec<_>>().join(","));
+        (entry.locked_by.as_deref() != nodes.as_deref()).then(|| Show::LockedBy {
+            key: key.clone(),
+            uid: entry.view.uid.to_string(),
+            nodes,
+        })
+    });
+    changes.collect()
+}

@@ -1,0 +1,243 @@
+//! Metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::NodeName;
+use nodeward_runtime::Metrics;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::execute::{Done, Eviction, Key, Outcome};
+use crate::plan::Plan;
+
+/// Seconds that a drain waits or takes.
+const SECONDS: [f64; 13] = [
+    1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0,
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabel {
+    node: String,
+}
+
+/// The metrics of drain-lock.
+pub struct LockMetrics {
+    drains: Family<PhaseLabel, Gauge>,
+    blocked: Family<ReasonLabel, Gauge>,
+    overdue: Family<NodeLabel, Gauge>,
+    units: Gauge,
+    evictions: Family<OutcomeLabel, Counter>,
+    ledger_writes: Family<OutcomeLabel, Counter>,
+    happened: Family<ReasonLabel, Counter>,
+    queue: Histogram,
+    drain: Histogram,
+    oldest: Arc<Mutex<Option<Timestamp>>>,
+    seen: BTreeMap<NodeName, (Phase, Timestamp)>,
+}
+
+impl LockMetrics {
+    /// Registers them.
+    pub fn register(metrics: &Metrics) -> Self {
+        let this = Self {
+            drains: Family::default(),
+            blocked: Family::default(),
+            overdue: Family::default(),
+            units: Gauge::default(),
+            evictions: Family::default(),
+            ledger_writes: Family::default(),
+            happened: Family::default(),
+            queue: Histogram::new(SECONDS),
+            drain: Histogram::new(SECONDS),
+            oldest: Arc::default(),
+            seen: BTreeMap::new(),
+        };
+        metrics.own(|registry| {
+            registry.register("drains", "Drains, by phase", this.drains.clone());
+            registry.register(
+                "blocked_drains",
+                "Drains that wait for something, by reason; a drain counts once for each of its reasons",
+                this.blocked.clone(),
+            );
+            registry.register(
+                "overdue_drains",
+                "1 for a node whose drain has passed the deadline of its phase",
+                this.overdue.clone(),
+            );
+            registry.register("held_units", "Units of budgets that drains hold", this.units.clone());
+            registry.register(
+                "evictions",
+                "Attempts to evict a pod, by outcome",
+                this.evictions.clone(),
+            );
+            registry.register(
+                "ledger_writes",
+                "Attempts to write the ledger, by outcome",
+                this.ledger_writes.clone(),
+            );
+            registry.register(
+                "events",
+                "What happened to drains, by reason; Fallback and AdminRelease are overrides",
+                this.happened.clone(),
+            );
+            registry.register(
+                "queue_seconds",
+                "Time from a drain's turn in the queue to its grant",
+                this.queue.clone(),
+            );
+            registry.register(
+                "drain_seconds",
+                "Time from a drain's grant to its node being drained",
+                this.drain.clone(),
+            );
+            registry.register_collector(Box::new(OldestWait(Arc::clone(&this.oldest))));
+        });
+        this
+    }
+
+    /// Shows what the plan says.
+    pub fn show(&mut self, plan: &Plan, now: Timestamp) {
+        let mut by_phase: BTreeMap<Phase, i64> = BTreeMap::new();
+        let mut by_reason: BTreeMap<LockReason, i64> = BTreeMap::new();
+        let mut units = 0;
+        let mut overdue = BTreeSet::new();
+        let mut oldest: Option<Timestamp> = None;
+        for verdict in &plan.drains {
+            *by_phase.entry(verdict.phase).or_default() += 1;
+            let reasons: BTreeSet<LockReason> = verdict.blocked_by.iter().map(|blocked| blocked.reason).collect();
+            for reason in reasons {
+                *by_reason.entry(reason).or_default() += 1;
+            }
+            if let Some(claim) = &verdict.claim {
+                units += claim.holds.iter().map(|units| units.pods.len()).sum::<usize>();
+                if verdict.phase == Phase::Queued {
+                    oldest = oldest.into_iter().chain([claim.queued_at]).min();
+                }
+            }
+            if verdict.deadline.is_some_and(|deadline| deadline <= now) {
+                overdue.insert(verdict.node.to_string());
+            }
+            self.measure(verdict, now);
+        }
+        for phase in Phase::ALL {
+            let label = PhaseLabel { phase: phase.as_str() };
+            let count = by_phase.get(&phase).copied().unwrap_or_default();
+            self.drains.get_or_create(&label).set(count);
+        }
+        for reason in LockReason::ALL {
+            let label = ReasonLabel {
+                reason: reason.as_str(),
+            };
+            match by_reason.get(reason) {
+                Some(count) => _ = self.blocked.get_or_create(&label).set(*count),
+                None => _ = self.blocked.remove(&label),
+            }
+        }
+        self.overdue.clear();
+        for node in overdue {
+            self.overdue.get_or_create(&NodeLabel { node }).set(1);
+        }
+        self.units.set(i64::try_from(units).unwrap_or(i64::MAX));
+        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
+        let present: BTreeSet<&NodeName> = plan.drains.iter().map(|verdict| &verdict.node).collect();
+        self.seen.retain(|node, _| present.contains(node));
+    }
+
+    /// How long the phases take that this process sees the whole of.
+    fn measure(&mut self, verdict: &crate::plan::verdict::DrainVerdict, now: Timestamp) {
+        let before = self.seen.get(&verdict.node).copied();
+        let Some((phase, _)) = before.filter(|(phase, _)| *phase != verdict.phase) else {
+            self.seen.entry(verdict.node.clone()).or_insert((verdict.phase, now));
+            return;
+        };
+        if let Some(claim) = &verdict.claim {
+            match (phase, verdict.phase) {
+                (Phase::Queued, Phase::Granted | Phase::Draining | Phase::Drained) => {
+                    self.queue
+                        .observe(claim.since.duration_since(claim.queued_at).as_secs_f64());
+                }
+                (Phase::Granted | Phase::Draining, Phase::Drained) => {
+                    self.drain.observe(now.duration_since(claim.since).as_secs_f64());
+                }
+                _ => {}
+            }
+        }
+        self.seen.insert(verdict.node.clone(), (verdict.phase, now));
+    }
+
+    /// Counts an attempt at a pod.
+    pub fn evicted(&self, eviction: &Eviction) {
+        let outcome = match (&eviction.done, eviction.deleted) {
+            (Done::Acted, true) => "deleted",
+            (Done::Acted, false) => "evicted",
+            (other, _) => other.as_label(),
+        };
+        self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts an action.
+    pub fn acted(&self, key: &Key, outcome: &Outcome) {
+        if *key == Key::Ledger {
+            let outcome = outcome.done.as_label();
+            self.ledger_writes.get_or_create(&OutcomeLabel { outcome }).inc();
+        }
+    }
+
+    /// Counts something that happened to a drain.
+    pub fn announced(&self, reason: LockReason) {
+        let reason = reason.as_str();
+        self.happened.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Takes back what only the leader says.
+    pub fn clear(&mut self) {
+        self.drains.clear();
+        self.blocked.clear();
+        self.overdue.clear();
+        self.units.set(0);
+        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.seen.clear();
+    }
+}
+
+/// How long the oldest drain in the queue has waited, as of the scrape.
+#[derive(Debug)]
+struct OldestWait(Arc<Mutex<Option<Timestamp>>>);
+
+impl Collector for OldestWait {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(since) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else {
+            return Ok(());
+        };
+        let gauge = ConstGauge::new(Timestamp::now().duration_since(since).as_secs_f64().max(0.0));
+        let metric = encoder.encode_descriptor(
+            "oldest_wait_seconds",
+            "How long the oldest drain in the queue has waited in its present turn; absent if none waits",
+            None,
+            gauge.metric_type(),
+        )?;
+        gauge.encode(metric)
+    }
+}

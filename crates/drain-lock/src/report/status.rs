@@ -1,0 +1,246 @@
+//! The statuses of NodeDrains and DisruptionHolds: a projection for people, written only where it changes.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use nodeward_api::condition;
+use nodeward_api::disruption_hold::DisruptionHoldStatus;
+use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
+use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrainStatus, Phase};
+use nodeward_api::reason::LockReason;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::plan::holds::HoldVerdict;
+use crate::plan::verdict::DrainVerdict;
+
+use super::Show;
+
+/// Reasons of a drain that waits for units.
+const BLOCKED: [LockReason; 8] = [
+    LockReason::WaitsForUnits,
+    LockReason::Reserved,
+    LockReason::WaitsInCircle,
+    LockReason::BudgetUnhealthy,
+    LockReason::OwnerHold,
+    LockReason::StatusBehind,
+    LockReason::NeedExceedsBudget,
+    LockReason::Queued,
+];
+
+/// Reasons that a person has to see to in a budget.
+const MISCONFIGURED: [LockReason; 3] = [
+    LockReason::MisconfiguredPDB,
+    LockReason::SeveralPDBs,
+    LockReason::NeedExceedsBudget,
+];
+
+/// What of a drain's status changes.
+pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<Show> {
+    let drain = verdict.drain.as_deref()?;
+    let before = drain.status.clone().unwrap_or_default();
+    let after = status(verdict, &before, now);
+    let changes = changes(&before, &after)?;
+    Some(Show::Drain {
+        name: drain.metadata.name.clone()?,
+        uid: drain.metadata.uid.clone()?,
+        status: changes,
+    })
+}
+
+/// What of a hold's status changes.
+pub fn of_hold(verdict: &HoldVerdict) -> Option<Show> {
+    let before = verdict.hold.status.as_deref().cloned().unwrap_or_default();
+    let after = DisruptionHoldStatus {
+        phase: Some(verdict.phase),
+        effective_until: verdict.until,
+        message: Some(verdict.message.clone()),
+        observed_generation: Some(verdict.hold.generation),
+    };
+    let changes = changes(&before, &after)?;
+    Some(Show::Hold {
+        key: verdict.hold.key.clone(),
+        uid: verdict.hold.uid.to_string(),
+        status: changes,
+    })
+}
+
+fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> NodeDrainStatus {
+    let claim = verdict.claim.as_ref();
+    let is_granted = claim.is_some_and(|claim| matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed));
+    let holds: Vec<HeldBudget> = claim
+        .map(|claim| claim.holds.iter().map(held).take(LISTED_AT_MOST).collect())
+        .unwrap_or_default();
+    let is_drained = matches!(verdict.phase, Phase::Drained | Phase::Recovering);
+    let mut blocked_by = verdict.blocked_by.clone();
+    blocked_by.dedup();
+    blocked_by.truncate(LISTED_AT_MOST);
+    NodeDrainStatus {
+        observed_generation: verdict.drain.as_deref().and_then(|drain| drain.metadata.generation),
+        phase: Some(verdict.phase),
+        ticket: claim.map(|claim| claim.ticket),
+        held_units: Some(holds.iter().map(|held| held.units).sum()),
+        holds,
+        plan: verdict.plan.clone().or_else(|| before.plan.clone()),
+        pods: Some(verdict.counts),
+        started_at: before.started_at.or(Some(now)),
+        granted_at: claim.filter(|_| is_granted).map(|claim| {
+            before
+                .granted_at
+                .filter(|_| was_granted(before, claim))
+                .unwrap_or(claim.since)
+        }),
+        drained_at: is_drained.then(|| before.drained_at.unwrap_or(now)),
+        deadline: verdict.deadline,
+        message: Some(verdict.message.clone()),
+        conditions: conditions(verdict, before, now),
+        blocked_by,
+    }
+}
+
+/// Whether the status was written under the same grant.
+fn was_granted(before: &NodeDrainStatus, claim: &Claim) -> bool {
+    before.granted_at.is_some() && before.ticket == Some(claim.ticket)
+}
+
+fn held(units: &Units) -> HeldBudget {
+    let namespace = &units.pdb.namespace;
+    HeldBudget {
+        pdb: units.pdb.clone(),
+        units: i32::try_from(units.pods.len()).unwrap_or(i32::MAX),
+        pods: units
+            .pods
+            .iter()
+            .take(LISTED_AT_MOST)
+            .map(|pod| format!("{namespace}/{}", pod.name))
+            .collect(),
+    }
+}
+
+fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
+    let first = |reasons: &[LockReason]| -> Option<&BlockedBy> {
+        let blocked = verdict.blocked_by.iter();
+        blocked.into_iter().find(|blocked| reasons.contains(&blocked.reason))
+    };
+    let has_units = verdict
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.state == ClaimState::Confirmed);
+    let is_drained = verdict.phase == Phase::Drained;
+    let (blocked, misconfigured) = (first(&BLOCKED), first(&MISCONFIGURED));
+    let said = |blocked: Option<&BlockedBy>, otherwise: LockReason| {
+        blocked.map_or((otherwise, String::new()), |blocked| {
+            (blocked.reason, blocked.message.clone())
+        })
+    };
+    let (blocked_reason, blocked_text) = said(blocked, LockReason::Granted);
+    let (misconfigured_reason, misconfigured_text) = said(misconfigured, LockReason::Granted);
+    let waiting = verdict
+        .blocked_by
+        .first()
+        .map_or(LockReason::Queued, |blocked| blocked.reason);
+    [
+        (
+            condition::PLANNED,
+            verdict.plan.is_some(),
+            if verdict.plan.is_some() {
+                LockReason::Queued
+            } else {
+                LockReason::NotPlanned
+            },
+            String::new(),
+        ),
+        (
+            condition::GRANTED,
+            has_units,
+            if has_units { LockReason::Granted } else { waiting },
+            String::new(),
+        ),
+        (
+            condition::BUDGET_BLOCKED,
+            blocked.is_some(),
+            blocked_reason,
+            blocked_text,
+        ),
+        (
+            condition::MISCONFIGURED_PDB,
+            misconfigured.is_some(),
+            misconfigured_reason,
+            misconfigured_text,
+        ),
+        (
+            condition::DRAINED,
+            is_drained,
+            if is_drained {
+                LockReason::Drained
+            } else {
+                LockReason::AwaitingPods
+            },
+            String::new(),
+        ),
+        (
+            condition::LEASE_LOST,
+            verdict.lease_lost,
+            if verdict.lease_lost {
+                LockReason::LeaseLost
+            } else {
+                LockReason::Granted
+            },
+            String::new(),
+        ),
+    ]
+    .into_iter()
+    .map(|(kind, holds, reason, message)| {
+        let status = if holds { "True" } else { "False" };
+        let since = before
+            .conditions
+            .iter()
+            .find(|known| known.type_ == kind && known.status == status)
+            .map_or_else(|| Time(to_the_second(now)), |known| known.last_transition_time.clone());
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.as_str().to_owned(),
+            message,
+            last_transition_time: since,
+            observed_generation: None,
+        }
+    })
+    .collect()
+}
+
+/// As the API server keeps it.
+fn to_the_second(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
+/// The fields that differ, with null for those that go; `None` if all are the same.
+fn changes<S: Serialize>(before: &S, after: &S) -> Option<Value> {
+    let fields = |status: &S| match serde_json::to_value(status) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let (before, after) = (fields(before), fields(after));
+    let mut changes: Map<String, Value> = after
+        .iter()
+        .filter(|(key, value)| before.get(*key) != Some(*value))
+        .map(|(key, value)| (key.clone(), nulls_for_absent(before.get(key), value)))
+        .collect();
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    changes.extend(gone.map(|key| (key.clone(), Value::Null)));
+    (!changes.is_empty()).then_some(Value::Object(changes))
+}
+
+/// A merge patch keeps what it does not name, in objects within objects too.
+fn nulls_for_absent(before: Option<&Value>, after: &Value) -> Value {
+    let (Some(Value::Object(before)), Value::Object(after)) = (before, after) else {
+        return after.clone();
+    };
+    let mut merged: Map<String, Value> = after
+        .iter()
+        .map(|(key, value)| (key.clone(), nulls_for_absent(before.get(key), value)))
+        .collect();
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        merged.insert(key.clone(), Value::Null);
+    }
+    Value::Object(merged)
+}
