@@ -19,7 +19,14 @@ pub struct Install {
 
 impl Install {
     /// Installs the chart and starts the binary; does not wait until it is ready.
-    pub async fn start(&self, cluster: &Cluster, binary: PathBuf, args: &[&str]) -> Result<Operator> {
+    pub async fn start(&self, cluster: &Cluster, binary: PathBuf) -> Result<Operator> {
+        let operator = self.prepare(cluster, binary).await?;
+        operator.process().start()?;
+        Ok(operator)
+    }
+
+    /// Everything but the binary's start.
+    pub async fn prepare(&self, cluster: &Cluster, binary: PathBuf) -> Result<Operator> {
         let port = ports::free()?;
         let bind = format!("127.0.0.1:{port}");
         self.release
@@ -34,15 +41,13 @@ impl Install {
             }))
             .install(cluster)
             .await?;
-        let mut spec = OperatorSpec::new("drain-lock", self.release.namespace(), &self.service_account)
+        OperatorSpec::new("drain-lock", self.release.namespace(), &self.service_account)
             .binary(binary)
             // JSON is YAML.
             .config(&self.config.to_string())
             .arg("--log-format=text")
-            .arg(&format!("--webhook-bind={bind}"));
-        for arg in args {
-            spec = spec.arg(arg);
-        }
-        spec.start(cluster).await
+            .arg(&format!("--webhook-bind={bind}"))
+            .prepare(cluster)
+            .await
     }
 }

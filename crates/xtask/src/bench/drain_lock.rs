@@ -17,6 +17,10 @@ use nodeward_testkit::binaries;
 
 use self::measure::Wanted;
 use self::run::Mode;
+use super::large::size::Size;
+
+/// Pods of a node in the cluster under the webhook.
+const PODS_PER_NODE: usize = 30;
 
 /// What many nodes at once are by option.
 const MANY: usize = 50;
@@ -35,6 +39,12 @@ pub struct Args {
     /// Only these ways of draining
     #[arg(long, value_delimiter = ',', value_enum)]
     modes: Vec<Mode>,
+    /// Nodes of the cluster for which the webhook answers; 0 leaves its measurement out
+    #[arg(long, default_value_t = 5_000)]
+    webhook_nodes: usize,
+    /// Pods there [default: 30 a node]
+    #[arg(long)]
+    webhook_pods: Option<usize>,
     /// Only the last line: one JSON object
     #[arg(long)]
     json: bool,
@@ -78,7 +88,13 @@ impl Args {
         } else {
             None
         };
+        let pods = self.webhook_pods.unwrap_or(self.webhook_nodes * PODS_PER_NODE);
+        let webhook = match self.webhook_nodes {
+            0 => None,
+            nodes => Some(Size::new(nodes, pods)?),
+        };
         Ok(Wanted {
+            webhook,
             sizes,
             regimes: if regimes.is_empty() { known } else { regimes },
             modes,

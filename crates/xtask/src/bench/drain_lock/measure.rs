@@ -21,6 +21,8 @@ use super::queue::{self, QueueWatch};
 use super::run::{self, Mode};
 use super::stage::{self, NAMESPACE, Stage};
 use super::topology::{Regime, Topology, regimes};
+use super::webhook;
+use crate::bench::large::size::Size;
 use crate::budget_watch::BudgetWatch;
 use crate::drain_lock::Install;
 use crate::maintenance::Maintenance;
@@ -28,8 +30,9 @@ use crate::maintenance::Maintenance;
 /// Who runs kubectl: the audit log tells its requests from the bench's own.
 const DRAINER: &str = "bench-drainer";
 
-const OPERATOR_NAMESPACE: &str = "nodeward-system";
-const SERVICE_ACCOUNT: &str = "nodeward-drain-lock";
+/// Where drain-lock runs, and as whom.
+pub const OPERATOR_NAMESPACE: &str = "nodeward-system";
+pub const SERVICE_ACCOUNT: &str = "nodeward-drain-lock";
 
 /// How often the least times are measured; the shortest counts.
 const CALIBRATIONS: usize = 2;
@@ -41,6 +44,8 @@ pub struct Wanted {
     pub modes: Vec<Mode>,
     /// The binaries of drain-lock and of the kubectl plugin, where they are measured.
     pub binaries: Option<(PathBuf, PathBuf)>,
+    /// The cluster under the webhook, if that is measured.
+    pub webhook: Option<Size>,
 }
 
 /// The control plane of all runs.
@@ -63,6 +68,10 @@ pub async fn measure(wanted: &Wanted) -> Result<Figures> {
         measured.with_context(|| format!("drain-lock's log ends with:\n{}", lock.process().log_tail(30)))?;
         let status = lock.stop(Duration::from_secs(20)).await?;
         ensure!(status.success(), "drain-lock ended with {status}");
+        drop(bench);
+        if let Some(size) = wanted.webhook {
+            figures.webhook = Some(webhook::measure(size, binary).await?);
+        }
     }
     Ok(figures)
 }
@@ -97,9 +106,7 @@ impl Bench {
             service_account: SERVICE_ACCOUNT.to_owned(),
             config: json!({}),
         };
-        let lock = install
-            .start(&Cluster::from(&self.plane), binary.to_owned(), &[])
-            .await?;
+        let lock = install.start(&Cluster::from(&self.plane), binary.to_owned()).await?;
         lock.ready(Duration::from_secs(30)).await?;
         progress.done("installed by helm, runs under its own ServiceAccount");
         Ok(lock)

@@ -160,6 +160,17 @@ pub fn budgets(size: Size) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
+/// How many pods an idle workload, `app-NUMBER`, has: all the same, but for the last.
+pub fn of_workload(size: Size, name: &str) -> usize {
+    let number: usize = name
+        .strip_prefix("app-")
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default();
+    idle_pods(size)
+        .saturating_sub(number * PODS_PER_WORKLOAD)
+        .min(PODS_PER_WORKLOAD)
+}
+
 /// Name and `minAvailable` of the budget that covers a drained node's pod: exactly as many as there are.
 fn budget_of(pod: &PartPod) -> Option<(String, usize)> {
     match pod.part {
@@ -255,6 +266,21 @@ mod tests {
         let size = Size::new(200, 6_000).unwrap();
         let parts: BTreeSet<Part> = parts(0, size).take(PARTS + 1).map(|pod| pod.part).collect();
         assert_eq!(parts.len(), 8);
+    }
+
+    #[test]
+    fn a_workload_has_as_many_pods_as_it_is_said_to_have() {
+        // The last workload is not a full one.
+        let size = Size::new(200, 6_010).unwrap();
+        let mut counted: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, pod) in pods(size).filter(|(namespace, _)| namespace.starts_with("team-")) {
+            let app = pod["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
+            *counted.entry(app.to_owned()).or_default() += 1;
+        }
+        assert!(
+            counted.len() > 1 && counted.iter().all(|(app, count)| of_workload(size, app) == *count),
+            "{counted:?}"
+        );
     }
 
     #[test]

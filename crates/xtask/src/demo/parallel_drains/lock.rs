@@ -20,7 +20,7 @@ pub async fn install(place: &Place, binary: PathBuf) -> Result<Operator> {
         service_account: chart::service_account(place, "drain-lock"),
         config: serde_json::json!({}),
     };
-    let lock = lock.start(place.cluster(), binary, &[]).await?;
+    let lock = lock.start(place.cluster(), binary).await?;
     progress.step("starting");
     lock.ready(Duration::from_secs(30)).await?;
     progress.done("installed by helm, runs under its own ServiceAccount");

@@ -1,0 +1,169 @@
+//! AdmissionReviews, posted at a steady rate as an API server posts them: over connections that stay open, to the
+//! certificate that it trusts.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::Request;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+use nodeward_testkit::wait;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Where the API server posts reviews of evictions, and whom it trusts there.
+pub struct Endpoint {
+    client: Client,
+    path: String,
+}
+
+/// What came of the load.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// In milliseconds, sorted.
+    pub latencies: Vec<f64>,
+    pub admitted: usize,
+    pub refused: usize,
+}
+
+impl Endpoint {
+    /// From the webhook configuration that the chart installed and drain-lock completed.
+    pub async fn found(client: &Client) -> Result<Self> {
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        wait::until(
+            "the webhook's address and authority",
+            Duration::from_secs(30),
+            || async {
+                for configuration in configurations.list(&ListParams::default()).await? {
+                    let name = configuration.name_any();
+                    for hook in configuration.webhooks.unwrap_or_default() {
+                        let url = hook.client_config.url.with_context(|| format!("{name} has no url"))?;
+                        let authority = hook.client_config.ca_bundle.context("no caBundle yet")?;
+                        return Self::at(&url, &authority).await;
+                    }
+                }
+                anyhow::bail!("there is no webhook configuration")
+            },
+        )
+        .await
+    }
+
+    async fn at(url: &str, authority: &ByteString) -> Result<Self> {
+        let url: http::Uri = url.parse()?;
+        let origin = format!("https://{}", url.authority().context("the webhook's host")?);
+        let reached: Kubeconfig = serde_json::from_value(json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "webhook",
+            "contexts": [{ "name": "webhook", "context": { "cluster": "webhook" } }],
+            "clusters": [{ "name": "webhook", "cluster": { "server": origin, "certificate-authority-data": authority } }],
+        }))?;
+        let mut config = Config::from_custom_kubeconfig(reached, &KubeConfigOptions::default()).await?;
+        config.default_retry = false;
+        Ok(Self {
+            client: Client::try_from(config)?,
+            path: url.path().to_owned(),
+        })
+    }
+
+    /// Posts one review.
+    async fn ask(&self, review: &[u8]) -> Result<bool> {
+        let request = Request::post(&self.path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(review.to_vec())?;
+        let answer: Value = self.client.request(request).await?;
+        let response = &answer["response"];
+        let allowed = response["allowed"]
+            .as_bool()
+            .with_context(|| format!("no answer: {answer}"))?;
+        let code = &response["status"]["code"];
+        ensure!(allowed || code == 429, "refused with another code: {answer}");
+        Ok(allowed)
+    }
+
+    /// Posts reviews, so many a second, for so long; a slow answer does not delay the next question.
+    pub async fn load(
+        self,
+        reviews: Vec<Vec<u8>>,
+        per_second: u32,
+        span: Duration,
+        warm_up: Duration,
+    ) -> Result<Answers> {
+        let endpoint = Arc::new(self);
+        let answers = Arc::new(Mutex::new(Answers::default()));
+        let mut asked = JoinSet::new();
+        let mut pace = interval(Duration::from_secs(1) / per_second);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let began = Instant::now();
+        for review in reviews.into_iter().cycle() {
+            let due = pace.tick().await;
+            if began.elapsed() >= warm_up + span {
+                break;
+            }
+            let is_counted = due.duration_since(began) >= warm_up;
+            let (endpoint, answers) = (Arc::clone(&endpoint), Arc::clone(&answers));
+            asked.spawn(async move {
+                let sent = Instant::now();
+                let allowed = endpoint.ask(&review).await?;
+                let latency = sent.elapsed().as_secs_f64() * 1000.0;
+                if is_counted {
+                    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                    answers.latencies.push(latency);
+                    answers.admitted += usize::from(allowed);
+                    answers.refused += usize::from(!allowed);
+                }
+                anyhow::Ok(())
+            });
+            while let Some(ended) = asked.try_join_next() {
+                ended??;
+            }
+        }
+        while let Some(ended) = asked.join_next().await {
+            ended??;
+        }
+        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        answers.latencies.sort_by(f64::total_cmp);
+        Ok(answers)
+    }
+}
+
+/// A review as the API server sends it for an eviction by somebody who drains nothing.
+pub fn review(number: usize, namespace: &str, pod: &str) -> Vec<u8> {
+    let gvk = |kind: &str, version: &str| json!({ "group": "policy", "version": version, "kind": kind });
+    let resource = json!({ "group": "", "version": "v1", "resource": "pods" });
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": format!("00000000-0000-4000-8000-{number:012}"),
+            "kind": gvk("Eviction", "v1"),
+            "resource": resource,
+            "subResource": "eviction",
+            "requestKind": gvk("Eviction", "v1"),
+            "requestResource": resource,
+            "requestSubResource": "eviction",
+            "name": pod,
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:descheduler",
+                "uid": "00000000-0000-4000-8000-000000000002",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+            },
+            "object": {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": { "name": pod, "namespace": namespace, "creationTimestamp": null },
+            },
+            "oldObject": null,
+            "dryRun": false,
+            "options": { "apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions" },
+        },
+    });
+    review.to_string().into_bytes()
+}
