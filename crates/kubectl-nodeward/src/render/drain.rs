@@ -1,5 +1,7 @@
 //! A drain in words: where it stands, how far its pods are, what comes when its time is up.
 
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Fallback, Phase, PodCounts};
 
@@ -53,7 +55,7 @@ pub fn pods(counts: PodCounts) -> String {
     let mut text = format!("{} of {} gone", counts.gone, counts.total);
     for (count, what) in [(counts.evicting, "evicting"), (counts.waiting, "waiting")] {
         if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
+            let _ = write!(text, ", {count} {what}");
         }
     }
     match counts.retained {

@@ -1,5 +1,7 @@
 //! Who holds and who waits for which budget.
 
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 use nodeward_api::disruption_hold::HoldPhase;
 use nodeward_api::drain_ledger::ClaimState;
@@ -125,7 +127,7 @@ fn pods(held: &Held) -> String {
 fn owner(hold: &OwnerHold, now: Timestamp) -> String {
     let mut text = hold.reason.clone();
     if let Some(until) = hold.until {
-        text.push_str(&format!("; ends {}", distance(until, now)));
+        let _ = write!(text, "; ends {}", distance(until, now));
     }
     match hold.phase {
         Some(HoldPhase::Capped) => text + ", sooner than asked for",

@@ -23,14 +23,23 @@ pub fn clause(blocked: &BlockedBy) -> String {
             _ => format!("node {node}"),
         });
     }
-    if !blocked.message.is_empty() && !blocked.message.contains(blocked.reason.explanation()) {
-        about.push(blocked.message.clone());
-    }
+    about.extend(beyond(&blocked.message, blocked.reason.explanation()));
     if !about.is_empty() {
         text.push_str(": ");
         text.push_str(&about.join(", "));
     }
     format!("{text} [{}]", blocked.reason)
+}
+
+/// What the message says beyond the explanation: all of it, or the numbers in brackets behind the explanation.
+fn beyond(message: &str, explanation: &str) -> Option<String> {
+    match message.split_once(explanation) {
+        None => (!message.is_empty()).then(|| message.to_owned()),
+        Some((_, rest)) => {
+            let (numbers, _) = rest.strip_prefix(" (")?.split_once(')')?;
+            Some(numbers.to_owned())
+        }
+    }
 }
 
 /// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
@@ -71,6 +80,17 @@ mod tests {
     #[case(
         blocked(LockReason::WaitsForUnits, "shop/web", "", "node-2", ""),
         "waits for units of a budget that another drain holds: PDB shop/web, held by node-2 [WaitsForUnits]",
+        "node-2 (shop/web)"
+    )]
+    #[case(
+        blocked(
+            LockReason::WaitsForUnits,
+            "shop/web",
+            "",
+            "node-2",
+            "shop/web waits for units of a budget that another drain holds (1 needed, 0 free): node node-2"
+        ),
+        "waits for units of a budget that another drain holds: PDB shop/web, held by node-2, 1 needed, 0 free [WaitsForUnits]",
         "node-2 (shop/web)"
     )]
     #[case(

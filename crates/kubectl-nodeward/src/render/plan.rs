@@ -17,7 +17,7 @@ pub fn page(plan: &Plan) -> Page {
         _ => page.text(Tone::Faint, "Planned only: nothing was cordoned, claimed or evicted."),
     }
     counts(&mut page, &plan.plan);
-    problems(&mut page, &plan.plan);
+    in_the_way(&mut page, plan);
     let lists = [
         ("Pods that need a unit of their budgets before they go", &plan.plan.held),
         ("Pods that the drain waits for until they finish", &plan.plan.waits_for),
@@ -87,19 +87,34 @@ fn budgets(plan: &DrainPlan) -> String {
     names.dedup();
     match names.len() {
         0 => "no budget".to_owned(),
-        ..=3 => names.join(", "),
+        1..=3 => names.join(", "),
         many => format!("{} and {} more budgets", names[..2].join(", "), many - 2),
     }
 }
 
-fn problems(page: &mut Page, plan: &DrainPlan) {
-    if plan.problems.is_empty() {
-        page.field("problems", Tone::Good, "none");
+/// What needs a person, and what it would wait for; a problem is told once.
+fn in_the_way(page: &mut Page, plan: &Plan) {
+    let problems = &plan.plan.problems;
+    let waits: Vec<_> = plan
+        .blocked_by
+        .iter()
+        .filter(|blocked| !problems.contains(blocked))
+        .collect();
+    if problems.is_empty() && waits.is_empty() {
+        page.field("in the way", Tone::Good, "nothing");
         return;
     }
-    page.heading("In the way");
-    for problem in &plan.problems {
-        page.point(1, Tone::Bad, obstacle::clause(problem));
+    if !problems.is_empty() {
+        page.heading("Needs somebody to look");
+        for problem in problems {
+            page.point(1, Tone::Bad, obstacle::clause(problem));
+        }
+    }
+    if !waits.is_empty() {
+        page.heading(if plan.dry_run { "Would wait now" } else { "Waits now" });
+        for blocked in waits {
+            page.point(1, Tone::Warning, obstacle::clause(blocked));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fleet at a glance.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
@@ -156,7 +157,7 @@ fn timed(page: &mut Page, nodes: &[NodeGlance], now: Timestamp) {
         let more = message.map_or(0, |message| message.pods.saturating_sub(3.min(names.len())));
         let mut pods = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
         if more > 0 {
-            pods.push_str(&format!(", +{more}"));
+            let _ = write!(pods, ", +{more}");
         }
         table.row([
             Cell::new(Tone::Strong, node.name.clone()),

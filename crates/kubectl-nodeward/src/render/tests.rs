@@ -30,7 +30,7 @@ fn now() -> Timestamp {
 /// Names as clouds give them.
 const LONG: &str = "ip-10-0-171-23.eu-central-1.compute.internal";
 
-fn drain(node: &str, status: Value) -> Drain {
+fn drain(node: &str, status: &Value) -> Drain {
     let drain = json!({
         "apiVersion": "nodeward.dev/v1alpha1",
         "kind": "NodeDrain",
@@ -48,7 +48,7 @@ fn drain(node: &str, status: Value) -> Drain {
 fn waiting_drain() -> Drain {
     drain(
         "node-1",
-        json!({
+        &json!({
             "phase": "Queued", "ticket": 4, "startedAt": "2026-01-01T10:16:02Z", "deadline": "2026-01-01T10:46:00Z",
             "pods": { "total": 8, "gone": 5, "evicting": 1, "retained": 1, "waiting": 1 },
             "blockedBy": [
@@ -62,7 +62,7 @@ fn waiting_drain() -> Drain {
 fn holding_drain() -> Drain {
     drain(
         LONG,
-        json!({
+        &json!({
             "phase": "Draining", "ticket": 3, "startedAt": "2026-01-01T10:15:00Z", "grantedAt": "2026-01-01T10:20:00Z",
             "deadline": "2026-01-01T10:50:00Z",
             "pods": { "total": 12, "gone": 3, "evicting": 2, "retained": 0, "waiting": 7 },
@@ -184,9 +184,9 @@ fn busy_status() -> Status {
             waiting_drain(),
             drain(
                 "node-2",
-                json!({ "phase": "Drained", "ticket": 2, "drainedAt": "2026-01-01T10:00:00Z" }),
+                &json!({ "phase": "Drained", "ticket": 2, "drainedAt": "2026-01-01T10:00:00Z" }),
             ),
-            drain("node-9", Value::Null),
+            drain("node-9", &Value::Null),
         ],
         timed: vec![blocked_node(LONG)],
         locks: Some(LockCounts {
@@ -250,6 +250,7 @@ fn busy_plan() -> Plan {
         node: "node-1".to_owned(),
         dry_run: true,
         phase: None,
+        blocked_by: waiting_drain().blocked_by,
         plan: serde_json::from_value(json!({
             "held": [
                 pod("shop/database-0", &["shop/database"], "LocalVolume", None),
@@ -301,7 +302,8 @@ fn pages() -> Vec<(&'static str, Page)> {
         node: "node-1".to_owned(),
         dry_run: false,
         phase: Some(nodeward_api::node_drain::Phase::Drained),
-        plan: Default::default(),
+        blocked_by: Vec::new(),
+        plan: nodeward_api::node_drain::DrainPlan::default(),
     };
     vec![
         ("status", status::page(&busy_status(), now())),

@@ -72,6 +72,17 @@ impl Line {
         self.spans.extend(other.spans);
     }
 
+    /// Whether there is nothing to see.
+    pub fn is_blank(&self) -> bool {
+        self.spans.iter().all(|(_, text)| text.trim().is_empty())
+    }
+
+    /// The line without its last piece, that piece's tone, and its text.
+    pub fn split_last(mut self) -> (Self, Tone, String) {
+        let (tone, text) = self.spans.pop().unwrap_or_default();
+        (self, tone, text)
+    }
+
     /// Columns that it takes.
     pub fn width(&self) -> usize {
         self.spans.iter().map(|(_, text)| display_width(text)).sum()

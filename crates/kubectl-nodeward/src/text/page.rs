@@ -27,6 +27,9 @@ enum Block {
     Gap,
 }
 
+/// A text is not made narrower than this to stand beside what leads it.
+const NARROW: usize = 8;
+
 /// Width of the names of fields.
 const FIELD: usize = 12;
 
@@ -60,6 +63,12 @@ impl Page {
         lead.pad_to(FIELD.max(lead.width() + 1));
         let hang = lead.width();
         self.paragraph(lead, hang, tone, text);
+    }
+
+    /// A line as it is; where it is too long its last tone goes on in the next ones.
+    pub fn line(&mut self, line: Line) {
+        let (lead, tone, text) = line.split_last();
+        self.paragraph(lead, 2, tone, text);
     }
 
     /// A table, indented.
@@ -98,7 +107,15 @@ impl Page {
                     }
                 }
                 Block::Paragraph { lead, hang, tone, text } => {
-                    let room = width.map_or(usize::MAX / 2, |width| width.saturating_sub((*hang).max(lead.width())));
+                    let beside = |width: usize| width.checked_sub((*hang).max(lead.width()));
+                    if width.is_some_and(|width| beside(width).is_none_or(|room| room < NARROW)) && !lead.is_blank() {
+                        // No room beside the lead: all of it is one text.
+                        let text = format!("{} {text}", lead.paint(Ink::Plain));
+                        let parts = wrap(&text, width.unwrap_or(usize::MAX)).into_iter();
+                        lines.extend(parts.map(|part| Line::new(*tone, part)));
+                        continue;
+                    }
+                    let room = width.map_or(usize::MAX, |width| beside(width).unwrap_or(1));
                     for (index, part) in wrap(text, room).into_iter().enumerate() {
                         let mut line = if index == 0 { lead.clone() } else { Line::default() };
                         if index > 0 {

@@ -1,6 +1,6 @@
 //! What draining a node would take.
 
-use nodeward_api::node_drain::{DrainPlan, Phase};
+use nodeward_api::node_drain::{BlockedBy, DrainPlan, Phase};
 use serde::Serialize;
 
 /// A node's plan.
@@ -14,6 +14,9 @@ pub struct Plan {
     /// Where that drain stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
+    /// What it would wait for, or waits for, now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<BlockedBy>,
     /// What becomes of each pod.
     pub plan: DrainPlan,
 }
