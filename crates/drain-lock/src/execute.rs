@@ -7,6 +7,7 @@ mod fresh;
 mod lease;
 mod ledger;
 mod node;
+mod reserve;
 mod show;
 
 use std::fmt;

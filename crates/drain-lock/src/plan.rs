@@ -15,6 +15,7 @@ pub mod lease;
 pub mod need;
 pub mod node_marks;
 pub mod placement;
+pub mod reserve;
 pub mod returned;
 mod run_out;
 pub mod time_limits;

@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{Evictor, NodeDrain, NodeDrainSpec, Requester};
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::Refusal;
 use serde_json::{Value, json};
@@ -156,7 +157,7 @@ pub fn is_fulfilled_by(wish: &Wish, drain: &NodeDrain) -> bool {
 fn new_drain(wish: &Wish, now: Timestamp) -> NodeDrain {
     let annotations = wish
         .evicts_now
-        .then(|| [(annotation::LAST_EVICTION.to_owned(), seconds(now))].into());
+        .then(|| [(annotation::LAST_EVICTION.to_owned(), to_the_second(now))].into());
     NodeDrain {
         metadata: ObjectMeta {
             name: Some(wish.node.to_string()),
@@ -178,13 +179,8 @@ fn new_drain(wish: &Wish, now: Timestamp) -> NodeDrain {
 fn requester(wish: &Wish, now: Timestamp) -> Requester {
     Requester {
         name: wish.requester.clone(),
-        since: seconds(now).parse().ok(),
+        since: to_the_second(now).parse().ok(),
     }
-}
-
-/// RFC 3339 without fractions, as Kubernetes writes times.
-fn seconds(now: Timestamp) -> String {
-    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
 fn step(present: &NodeDrain, wish: &Wish, now: Timestamp) -> Step {
@@ -206,7 +202,7 @@ fn step(present: &NodeDrain, wish: &Wish, now: Timestamp) -> Step {
     }
     let mut patch = on_top_of(present);
     if is_sign_due {
-        patch["metadata"]["annotations"] = json!({ annotation::LAST_EVICTION: seconds(now) });
+        patch["metadata"]["annotations"] = json!({ annotation::LAST_EVICTION: to_the_second(now) });
     }
     if is_known {
         return Step::Write(Joined::Noted, patch);

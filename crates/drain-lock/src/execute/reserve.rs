@@ -1,0 +1,69 @@
+//! Write a retained pod into its budget's status, or take it out, on top of nothing but the status that was read.
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nodeward_core::deadline::to_the_second;
+use serde_json::{Map, Value, json};
+
+use crate::plan::reserve::Reservation;
+
+use super::{Done, Means};
+
+/// Writes it. Somebody else's write of the budget in between, the disruption controller's too, makes it outdated.
+pub(super) async fn write(means: &Means, reservation: &Reservation) -> Done {
+    if let Err(done) = means.may_write() {
+        return done;
+    }
+    let budgets: Api<PodDisruptionBudget> =
+        Api::namespaced(means.clients.requests.clone(), &reservation.budget.namespace);
+    let params = PatchParams {
+        field_manager: Some(means.field_manager.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(patch(reservation));
+    match budgets.patch_status(&reservation.budget.name, &params, &patch).await {
+        Ok(_) => Done::Acted,
+        Err(error) => error.into(),
+    }
+}
+
+fn patch(reservation: &Reservation) -> Value {
+    let reserved = reservation
+        .reserved
+        .iter()
+        .map(|(pod, at)| (pod.clone(), json!(to_the_second(*at))));
+    let released = reservation.released.iter().map(|pod| (pod.clone(), Value::Null));
+    let disrupted: Map<String, Value> = reserved.chain(released).collect();
+    json!({
+        "metadata": { "uid": reservation.uid, "resourceVersion": reservation.resource_version },
+        "status": { "disruptedPods": disrupted, "disruptionsAllowed": reservation.disruptions_allowed },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_names_what_it_rests_on_and_touches_nothing_else() {
+        let reservation = Reservation {
+            budget: nodeward_core::id::BudgetKey::new("shop", "web"),
+            uid: "u1".into(),
+            resource_version: "7".into(),
+            reserved: [("web-0".to_owned(), "2026-01-01T00:13:00Z".parse().unwrap())].into(),
+            released: ["web-1".to_owned()].into(),
+            disruptions_allowed: 0,
+        };
+        assert_eq!(
+            patch(&reservation),
+            json!({
+                "metadata": { "uid": "u1", "resourceVersion": "7" },
+                "status": {
+                    "disruptedPods": { "web-0": "2026-01-01T00:13:00Z", "web-1": null },
+                    "disruptionsAllowed": 0,
+                },
+            })
+        );
+    }
+}

@@ -1,0 +1,143 @@
+use k8s_openapi::api::core::v1::Pod;
+use nodeward_api::DrainLedger;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::observe::{Objects, World};
+use crate::snapshot::{Asked, LedgerState};
+
+const OUTAGE: SignedDuration = SignedDuration::from_mins(15);
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn noon() -> Timestamp {
+    at("2026-01-01T12:00:00Z")
+}
+
+/// `shop/web-0` on node `n1`, under budget `shop/web` with one unit.
+fn pod(ready: bool) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": "web-0", "uid": "p0", "labels": { "app": "web" }, "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "nodeName": "n1", "containers": [] },
+        "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] },
+    }))
+    .unwrap()
+}
+
+fn snapshot(state: &str, retained: bool, disrupted: Value, ready: bool) -> Snapshot {
+    let ledger: DrainLedger = serde_json::from_value(json!({
+        "metadata": { "name": "cluster", "uid": "l", "resourceVersion": "1" },
+        "spec": { "nextTicket": 2, "claims": [{
+            "ticket": 1, "node": "n1", "nodeUID": "u1", "state": state, "since": "2026-01-01T00:00:00Z",
+            "queuedAt": "2026-01-01T00:00:00Z", "grant": 1,
+            "holds": [{
+                "pdb": { "namespace": "shop", "name": "web", "uid": "b" },
+                "pods": [{ "name": "web-0", "uid": "p0", "retained": retained }],
+            }],
+        }] },
+    }))
+    .unwrap();
+    let budget = serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": "web", "uid": "b", "resourceVersion": "7", "generation": 1 },
+        "spec": { "minAvailable": 0, "selector": { "matchLabels": { "app": "web" } } },
+        "status": {
+            "observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1,
+            "disruptedPods": disrupted,
+        },
+    }))
+    .unwrap();
+    let world = World::still(&Objects {
+        pods: vec![pod(ready)],
+        budgets: vec![budget],
+        ledger: Some(ledger),
+        ..Objects::default()
+    });
+    let asked = Asked {
+        nodes: ["n1".into()].into(),
+        budgets: [BudgetKey::new("shop", "web")].into(),
+    };
+    world.snapshot(&asked, noon()).unwrap()
+}
+
+fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Option<Timestamp>) {
+    let LedgerState::Present(ledger) = &snapshot.ledger else {
+        panic!("no ledger");
+    };
+    let (mut due, next) = reserved.due(snapshot, &Ledger(ledger.spec.clone()), OUTAGE, noon());
+    assert!(due.len() <= 1);
+    (due.pop(), next)
+}
+
+#[rstest]
+#[case::counted(true, 0)]
+// A pod that is not healthy takes nothing from what is allowed.
+#[case::not_counted(false, 1)]
+fn a_retained_pod_counts_as_gone_until_its_node_is_expected_back(#[case] ready: bool, #[case] allowed: i32) {
+    let (write, _) = due(&mut Reserved::default(), &snapshot("Confirmed", true, json!({}), ready));
+    let write = write.unwrap();
+    assert_eq!(
+        write.reserved,
+        [("web-0".to_owned(), at("2026-01-01T12:13:00Z"))].into()
+    );
+    assert_eq!(
+        (write.disruptions_allowed, write.resource_version.as_str()),
+        (allowed, "7")
+    );
+    assert!(write.released.is_empty());
+}
+
+#[rstest]
+#[case::it_is_evicted("Confirmed", false)]
+#[case::not_confirmed("Granted", true)]
+#[case::it_waits("Waiting", true)]
+fn nothing_is_reserved_for(#[case] state: &str, #[case] retained: bool) {
+    let snapshot = snapshot(state, retained, json!({}), true);
+    assert_eq!(due(&mut Reserved::default(), &snapshot), (None, None));
+}
+
+#[rstest]
+// It ends at 12:15, and the half of 15 minutes is left at 12:07:30.
+#[case::fresh("2026-01-01T12:13:00Z", Some("2026-01-01T12:07:30Z"), false)]
+#[case::half_gone("2026-01-01T12:05:30Z", None, true)]
+#[case::an_evictions("2026-01-01T12:00:00Z", None, true)]
+fn a_reservation_is_renewed_when_half_of_it_is_over(
+    #[case] present: &str,
+    #[case] next: Option<&str>,
+    #[case] writes: bool,
+) {
+    let snapshot = snapshot("Confirmed", true, json!({ "web-0": present }), true);
+    let (write, looks_again) = due(&mut Reserved::default(), &snapshot);
+    assert_eq!((write.is_some(), looks_again), (writes, next.map(at)));
+    // It counts as gone by what is there already, so nothing more is taken.
+    assert!(write.is_none_or(|write| write.disruptions_allowed == 1));
+}
+
+#[test]
+fn what_was_reserved_is_taken_back_at_the_release() {
+    let mut reserved = Reserved::default();
+    let present = json!({ "web-0": "2026-01-01T12:13:00Z" });
+    assert_eq!(
+        due(&mut reserved, &snapshot("Confirmed", true, present.clone(), true)).0,
+        None
+    );
+    let (write, _) = due(&mut reserved, &snapshot("Waiting", true, present, true));
+    let write = write.unwrap();
+    assert_eq!(write.released, ["web-0".to_owned()].into());
+    // What is allowed now is the disruption controller's to say.
+    assert_eq!(write.disruptions_allowed, 1);
+    assert_eq!(reserved.budgets().count(), 1);
+    assert_eq!(due(&mut reserved, &snapshot("Waiting", true, json!({}), true)).0, None);
+    assert_eq!(reserved.budgets().count(), 0);
+}
+
+#[test]
+fn an_eviction_since_is_left_alone() {
+    let mut reserved = Reserved::default();
+    let ours = json!({ "web-0": "2026-01-01T12:13:00Z" });
+    assert_eq!(due(&mut reserved, &snapshot("Confirmed", true, ours, true)).0, None);
+    let evicted = json!({ "web-0": "2026-01-01T11:59:59Z" });
+    assert_eq!(due(&mut reserved, &snapshot("Waiting", true, evicted, true)).0, None);
+}
