@@ -3,6 +3,7 @@
 mod bench;
 mod budget_watch;
 mod cluster;
+mod crds;
 mod demo;
 mod drain_lock;
 mod image;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Args),
     /// Run a real control plane on this machine
     Cluster(cluster::Args),
+    /// Generate the CustomResourceDefinitions from the Rust types
+    Crds(crds::Args),
     /// Show on a real control plane what the operators do, or what happens without them
     Demo(demo::Args),
     /// Build the container image of a component, and run it
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Crds(args) => crds::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Test(args) => test::run(&args),
