@@ -1,0 +1,10 @@
+//! drain-lock on a real control plane.
+
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    reason = "tests say what they check in their names"
+)]
+
+mod drains;
+mod place;

@@ -1,0 +1,335 @@
+//! Where one test takes place: a control plane of its own, for there is one ledger in a cluster, with nodes, applications
+//! whose pods fit one node each, and drain-locks.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use nodeward_api::drain_ledger::{Claim, DrainLedger};
+use nodeward_api::node_drain::{NodeDrain, NodeDrainSpec, NodeDrainStatus, Phase, Requester};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{ControlPlane, Options, bulk};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+const COMPONENT: &str = "drain-lock";
+
+/// Namespace of the operator.
+pub const SYSTEM: &str = "nodeward-system";
+
+/// Namespace of the applications.
+pub const APPS: &str = "apps";
+
+/// Each place has a control plane of its own: no more of them at once than the machine bears.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Where one test takes place.
+pub struct Place {
+    pub client: Client,
+    pub plane: ControlPlane,
+    _turn: SemaphorePermit<'static>,
+}
+
+/// A drain-lock of a place.
+pub struct Lock {
+    operator: Operator,
+}
+
+impl Deref for Lock {
+    type Target = Operator;
+
+    fn deref(&self) -> &Operator {
+        &self.operator
+    }
+}
+
+impl Place {
+    /// A new place with these workers.
+    pub async fn new(nodes: &[&str]) -> Result<Self> {
+        let turn = TURNS.acquire().await?;
+        let plane = ControlPlane::start(Options::default()).await?;
+        let client = plane.client().await?;
+        install(&plane, &client).await?;
+        plane.namespace(APPS).await?;
+        fleet::create(&client, nodes.iter().map(|node| NodeSpec::worker(*node))).await?;
+        Ok(Self {
+            client,
+            plane,
+            _turn: turn,
+        })
+    }
+
+    /// A drain-lock of this place, to be started.
+    pub fn spec(&self, config: &Value) -> OperatorSpec {
+        spec(config)
+    }
+
+    /// Starts a drain-lock, and waits until it is ready.
+    pub async fn start(&self, config: Value) -> Result<Lock> {
+        self.run(self.spec(&config)).await
+    }
+
+    /// Starts `spec`, and waits until it is ready.
+    pub async fn run(&self, spec: OperatorSpec) -> Result<Lock> {
+        let operator = spec.start(&self.plane).await?;
+        operator.ready(secs(30)).await?;
+        Ok(Lock { operator })
+    }
+
+    /// An application with one pod on each of the nodes, which fits no other, and a budget of one.
+    pub async fn add_pinned(&self, app: &str, nodes: &[&str]) -> Result<()> {
+        self.add_app(app, nodes, pinned(app, nodes)).await
+    }
+
+    /// An application with this template, as many pods as nodes, and a budget of one.
+    pub async fn add_app(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
+        let replicas = u32::try_from(nodes.len())?;
+        bulk::create(&self.client, [template.stateful_set(APPS, app, replicas)?]).await?;
+        bulk::create(&self.client, [Budget::max_unavailable(APPS, app, 1).of(app).build()?]).await?;
+        let pods = i32::try_from(nodes.len())?;
+        workload::ready_pods(&self.client, APPS, app, nodes.len(), secs(60)).await?;
+        workload::counted_budget(&self.client, APPS, app, pods, secs(30)).await?;
+        Ok(())
+    }
+
+    pub fn drains(&self) -> Api<NodeDrain> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), APPS)
+    }
+
+    /// Asks for the drain of a node; `changes` of its spec come on top.
+    pub async fn drain(&self, node: &str, changes: Value) -> Result<NodeDrain> {
+        create_drain(&self.client, node, changes).await
+    }
+
+    /// Waits until the drain's status is as `is_so` has it.
+    pub async fn status_that(
+        &self,
+        node: &str,
+        what: &str,
+        deadline: Duration,
+        is_so: impl Fn(&NodeDrainStatus) -> bool,
+    ) -> Result<NodeDrainStatus> {
+        let drains = self.drains();
+        wait::until(format!("the drain of {node} {what}"), deadline, || async {
+            let status = drains.get(node).await?.status.context("no status")?;
+            ensure!(is_so(&status), "{}", serde_json::to_string(&status)?);
+            Ok(status)
+        })
+        .await
+    }
+
+    /// Waits until the drain is in this phase.
+    pub async fn phase(&self, node: &str, phase: Phase, deadline: Duration) -> Result<NodeDrainStatus> {
+        self.status_that(node, &format!("to be {phase}"), deadline, |status| {
+            status.phase == Some(phase)
+        })
+        .await
+    }
+
+    /// Waits until the NodeDrain is gone, and no claim of its node is left.
+    pub async fn released(&self, node: &str, deadline: Duration) -> Result<()> {
+        let drains = self.drains();
+        wait::until(format!("the drain of {node} to be released"), deadline, || async {
+            if let Some(drain) = drains.get_opt(node).await? {
+                anyhow::bail!("{}", serde_json::to_string(&drain.status)?);
+            }
+            let claim = self.claim(node).await?;
+            ensure!(claim.is_none(), "{claim:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The ledger, if there is one.
+    pub async fn ledger(&self) -> Result<Option<DrainLedger>> {
+        let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
+        Ok(ledgers.get_opt(nodeward_api::drain_ledger::NAME).await?)
+    }
+
+    /// The claim of a node.
+    pub async fn claim(&self, node: &str) -> Result<Option<Claim>> {
+        let claims = self
+            .ledger()
+            .await?
+            .map(|ledger| ledger.spec.claims)
+            .unwrap_or_default();
+        Ok(claims.into_iter().find(|claim| claim.node == node))
+    }
+
+    pub async fn uncordon(&self, node: &str) -> Result<()> {
+        fleet::uncordon(&self.client, node).await
+    }
+
+    pub async fn delete_drain(&self, node: &str) -> Result<()> {
+        self.drains().delete(node, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Changes a NodeDrain.
+    pub async fn patch_drain(&self, node: &str, patch: Value) -> Result<()> {
+        let params = PatchParams::default();
+        self.drains().patch(node, &params, &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Pods of the applications on the node.
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<Pod>> {
+        let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        Ok(self.pods().list(&on_node).await?.items)
+    }
+
+    /// Watches from now on that no budget ever has fewer healthy pods than it demands.
+    pub fn watch_budgets(&self) -> BudgetWatch {
+        BudgetWatch::begin(self.client.clone())
+    }
+
+    /// Ends drain-locks as a kubelet does, and checks what holds in every test.
+    pub async fn end<const N: usize>(self, locks: [Lock; N]) -> Result<()> {
+        for lock in &locks {
+            let status = lock.stop(secs(20)).await?;
+            let tail = lock.process().log_tail(25);
+            ensure!(status.success(), "it ended with {status}:\n{tail}");
+            ensure!(!lock.log().contains("panicked"), "it has panicked:\n{tail}");
+        }
+        Ok(())
+    }
+}
+
+/// A drain-lock with this configuration, to be started.
+pub fn spec(config: &Value) -> OperatorSpec {
+    OperatorSpec::new(COMPONENT, SYSTEM, COMPONENT)
+        .binary(env!("CARGO_BIN_EXE_drain-lock"))
+        .config(&serde_yaml::to_string(config).expect("a configuration is YAML"))
+        .arg("--webhook-bind=127.0.0.1:0")
+}
+
+/// Asks for the drain of a node.
+pub async fn create_drain(client: &Client, node: &str, changes: Value) -> Result<NodeDrain> {
+    let mut drain = serde_json::to_value(NodeDrain::new(
+        node,
+        NodeDrainSpec {
+            node_name: node.to_owned(),
+            requesters: vec![Requester {
+                name: "test".to_owned(),
+                since: None,
+            }],
+            ..NodeDrainSpec::default()
+        },
+    ))?;
+    for (key, value) in changes.as_object().into_iter().flatten() {
+        drain["spec"][key] = value.clone();
+    }
+    let drains: Api<NodeDrain> = Api::all(client.clone());
+    Ok(drains
+        .create(&PostParams::default(), &serde_json::from_value(drain)?)
+        .await?)
+}
+
+/// The kinds, and a ServiceAccount that may do everything.
+async fn install(plane: &ControlPlane, client: &Client) -> Result<()> {
+    plane.namespace(SYSTEM).await?;
+    bulk::create(client, nodeward_api::crd::drain_lock()).await?;
+    wait::until("the kinds to be served", secs(20), || async {
+        let drains: Api<NodeDrain> = Api::all(client.clone());
+        let ledgers: Api<DrainLedger> = Api::all(client.clone());
+        let holds: Api<nodeward_api::DisruptionHold> = Api::all(client.clone());
+        drains.list(&ListParams::default()).await?;
+        ledgers.list(&ListParams::default()).await?;
+        holds.list(&ListParams::default()).await?;
+        Ok(())
+    })
+    .await?;
+    let account: ServiceAccount =
+        serde_json::from_value(json!({ "metadata": { "name": COMPONENT, "namespace": SYSTEM } }))?;
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": COMPONENT },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": COMPONENT, "namespace": SYSTEM }],
+    }))?;
+    bulk::create(client, [account]).await?;
+    bulk::create(client, [binding]).await?;
+    Ok(())
+}
+
+/// A pod of this application that fits these nodes alone, one a node.
+pub fn pinned(app: &str, nodes: &[&str]) -> PodTemplate {
+    let on_these = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }
+    ] }] });
+    let one_a_node = json!([{
+        "labelSelector": { "matchLabels": { "app": app } }, "topologyKey": "kubernetes.io/hostname"
+    }]);
+    PodTemplate::new().spec(
+        "affinity",
+        json!({
+            "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": on_these },
+            "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": one_a_node },
+        }),
+    )
+}
+
+/// Watches budgets.
+pub struct BudgetWatch {
+    task: tokio::task::JoinHandle<()>,
+    worst: Arc<Mutex<BTreeMap<String, String>>>,
+    looks: Arc<Mutex<usize>>,
+}
+
+impl BudgetWatch {
+    fn begin(client: Client) -> Self {
+        let worst: Arc<Mutex<BTreeMap<String, String>>> = Arc::default();
+        let looks: Arc<Mutex<usize>> = Arc::default();
+        let (seen, counted) = (Arc::clone(&worst), Arc::clone(&looks));
+        let task = tokio::spawn(async move {
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(client, APPS);
+            loop {
+                if let Ok(list) = budgets.list(&ListParams::default()).await {
+                    for budget in list {
+                        let Some(status) = budget.status.clone() else { continue };
+                        if status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
+                            let text = format!(
+                                "{} of {} healthy, {} demanded, at {}",
+                                status.current_healthy,
+                                status.expected_pods,
+                                status.desired_healthy,
+                                Timestamp::now()
+                            );
+                            seen.lock().expect("unpoisoned").insert(budget.name_any(), text);
+                        }
+                    }
+                    *counted.lock().expect("unpoisoned") += 1;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Self { task, worst, looks }
+    }
+
+    /// What was seen: no violation.
+    pub fn none_was_violated(self) -> Result<()> {
+        self.task.abort();
+        let worst = self.worst.lock().expect("unpoisoned");
+        ensure!(*self.looks.lock().expect("unpoisoned") > 0, "nobody looked");
+        ensure!(worst.is_empty(), "{worst:?}");
+        Ok(())
+    }
+}
