@@ -1,7 +1,7 @@
 //! What decisions rest on, as plain values: nodes, pods, budgets and the room that there is, at one moment.
 
 #[cfg(test)]
-pub mod fixture;
+pub(crate) mod fixture;
 pub mod labels;
 pub mod resources;
 pub mod room;

@@ -1,1 +1,191 @@
-//! Tables for every rule.
+//! When a pod counts as back.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::snapshot::fixture::{Cluster, budget, merged, node, pod};
+
+const BACK_AT: &str = "2026-01-01T11:30:00Z";
+
+fn rebooted(patch: Value) -> Value {
+    let base = json!({ "status": {
+        "nodeInfo": { "bootID": "boot-2" },
+        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": BACK_AT }],
+    } });
+    node("n1", merged(base, patch))
+}
+
+fn started(time: &str) -> Value {
+    json!({ "status": { "containerStatuses": [{
+        "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": { "running": { "startedAt": time } },
+    }] } })
+}
+
+fn ready_since(time: &str) -> Value {
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": time }] } })
+}
+
+const BEFORE: &str = "2026-01-01T11:29:59Z";
+const AFTER: &str = "2026-01-01T11:30:01Z";
+
+#[rstest]
+#[case::started_since(json!({}), started(AFTER), true)]
+#[case::started_at_the_same_moment(json!({}), started(BACK_AT), false)]
+#[case::started_before(json!({}), started(BEFORE), false)]
+// It needs no network of the cluster, and was started before the node was Ready.
+#[case::started_before_and_ready_since(json!({}), merged(started(BEFORE), ready_since(AFTER)), true)]
+#[case::nothing_runs(json!({}), json!({}), false)]
+#[case::not_ready(
+    json!({}), merged(started(AFTER), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })), false
+)]
+#[case::terminating(
+    json!({}), merged(started(AFTER), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } })), false
+)]
+#[case::the_same_boot(json!({ "status": { "nodeInfo": { "bootID": "boot-1" } } }), started(AFTER), false)]
+#[case::a_boot_that_nobody_told(json!({ "status": { "nodeInfo": { "bootID": "" } } }), started(AFTER), false)]
+#[case::its_node_is_not_ready(
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": BACK_AT }] } }), started(AFTER), false
+)]
+#[case::since_when_its_node_is_ready_is_not_told(
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }), started(AFTER), false
+)]
+fn a_retained_pod_is_back_when_it_is_ready_in_a_new_boot(
+    #[case] node_patch: Value,
+    #[case] pod_patch: Value,
+    #[case] back: bool,
+) {
+    let snapshot = Cluster::new([rebooted(node_patch)], [pod("a", pod_patch)]).snapshot();
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], "boot-1"), back);
+}
+
+/// The oldest start counts: a container that was not started anew is still the one from before.
+#[rstest]
+#[case::one_container_is_older(&[BEFORE, AFTER], false)]
+#[case::all_are_new(&[AFTER, AFTER], true)]
+fn every_container_must_have_been_started_anew(#[case] times: &[&str], #[case] back: bool) {
+    let statuses: Vec<Value> = times
+        .iter()
+        .map(|time| started(time)["status"]["containerStatuses"][0].clone())
+        .collect();
+    let patch = json!({ "status": { "containerStatuses": statuses } });
+    let snapshot = Cluster::new([rebooted(json!({}))], [pod("a", patch)]).snapshot();
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], "boot-1"), back);
+}
+
+fn claim(ticket: i64, healthy_at_grant: i32, pods: &[&str]) -> Value {
+    let pods: Vec<Value> = pods
+        .iter()
+        .map(|name| json!({ "name": name, "uid": format!("uid-{name}") }))
+        .collect();
+    json!({
+        "ticket": ticket, "node": format!("n{ticket}"), "nodeUID": format!("uid-n{ticket}"), "state": "Confirmed",
+        "since": "2026-01-01T11:00:00Z", "queuedAt": "2026-01-01T11:00:00Z", "grant": 1,
+        "holds": [{
+            "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "healthyAtGrant": healthy_at_grant, "pods": pods,
+        }],
+    })
+}
+
+/// Which pods of these claims count as back, while these pods are there.
+fn back(claims: &[Value], pods: Vec<Value>, budget_patch: Value) -> Vec<String> {
+    let status = json!({ "status": { "expectedPods": 5, "desiredHealthy": 4 } });
+    let cluster = Cluster::new([node("n1", json!({})), node("n9", json!({}))], pods)
+        .budgets([budget("web", merged(status, budget_patch))])
+        .ledger(json!({ "nextTicket": 9, "claims": claims }));
+    let snapshot = cluster.snapshot();
+    let LedgerState::Present(ledger) = &snapshot.ledger else {
+        panic!("the ledger is there");
+    };
+    let holds = ledger.spec.claims.iter().flat_map(|claim| &claim.holds);
+    holds
+        .flat_map(|units| units.pods.iter().map(move |pod| (units, pod)))
+        .filter(|(units, held)| has_recovered(units, held, &snapshot))
+        .map(|(_, held)| held.name.clone())
+        .collect()
+}
+
+fn running(names: &[&str]) -> Vec<Value> {
+    names
+        .iter()
+        .map(|name| pod(name, json!({ "spec": { "nodeName": "n9" } })))
+        .collect()
+}
+
+#[rstest]
+#[case::its_pod_is_missing(&[claim(1, 5, &["a"])], &["w", "x", "y", "z"], &[])]
+#[case::as_many_are_healthy_as_before(&[claim(1, 5, &["a"])], &["v", "w", "x", "y", "z"], &["a"])]
+// One pod was not healthy before the grant either.
+#[case::as_many_as_before_though_not_all(&[claim(1, 4, &["a"])], &["w", "x", "y", "z"], &["a"])]
+#[case::one_of_two_is_replaced(&[claim(1, 5, &["a", "b"])], &["w", "x", "y", "z"], &["a"])]
+#[case::none_of_two(&[claim(1, 5, &["a", "b"])], &["x", "y", "z"], &[])]
+// One replacement serves one claim, the older one.
+#[case::of_two_claims_the_older_is_served(&[claim(1, 5, &["a"]), claim(2, 5, &["b"])], &["w", "x", "y", "z"], &["a"])]
+#[case::both(&[claim(1, 5, &["a"]), claim(2, 5, &["b"])], &["v", "w", "x", "y", "z"], &["a", "b"])]
+fn evicted_pods_are_back_when_their_budget_has_recovered(
+    #[case] claims: &[Value],
+    #[case] there: &[&str],
+    #[case] expected: &[&str],
+) {
+    assert_eq!(back(claims, running(there), json!({})), expected);
+}
+
+#[test]
+fn a_workload_that_was_scaled_down_has_recovered_with_fewer_pods() {
+    let scaled = json!({ "status": { "expectedPods": 3, "desiredHealthy": 2 } });
+    assert_eq!(back(&[claim(1, 5, &["a"])], running(&["x", "y", "z"]), scaled), ["a"]);
+}
+
+#[test]
+fn a_status_that_is_behind_tells_nothing() {
+    let behind = json!({ "metadata": { "generation": 2 } });
+    assert_eq!(
+        back(&[claim(1, 5, &["a"])], running(&["v", "w", "x", "y", "z"]), behind),
+        [""; 0]
+    );
+}
+
+#[test]
+fn units_of_a_budget_that_is_gone_are_back() {
+    assert_eq!(
+        back(
+            &[claim(1, 5, &["a"])],
+            vec![],
+            json!({ "metadata": { "uid": "another" } })
+        ),
+        ["a"]
+    );
+}
+
+#[test]
+fn a_pod_that_is_there_but_unhealthy_keeps_its_unit() {
+    let unready = pod(
+        "a",
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
+    );
+    let mut pods = running(&["v", "w", "x", "y", "z"]);
+    pods.push(unready);
+    assert_eq!(back(&[claim(1, 5, &["a", "b"])], pods, json!({})), ["b"]);
+}
+
+#[rstest]
+#[case::ready(json!({}), "old", true)]
+#[case::not_ready(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), "old", false)]
+#[case::terminating(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), "old", false)]
+#[case::the_same_pod(json!({}), "uid-a", false)]
+fn a_successor_of_the_same_name_replaces_a_pod(#[case] patch: Value, #[case] uid: &str, #[case] replaced: bool) {
+    let elsewhere = merged(patch, json!({ "spec": { "nodeName": "n9" } }));
+    let mut held = claim(1, 5, &["a"]);
+    held["holds"][0]["pods"][0]["uid"] = uid.into();
+    let cluster = Cluster::new([node("n9", json!({}))], [pod("a", elsewhere)]).ledger(json!({ "claims": [held] }));
+    let snapshot = cluster.snapshot();
+    assert_eq!(has_replacement(&PodKey::new("shop", "a"), uid, &snapshot), replaced);
+}
+
+#[test]
+fn a_successor_by_name_is_no_replacement_of_another_pod() {
+    let mut held = claim(1, 5, &["a", "b"]);
+    held["holds"][0]["pods"][0]["uid"] = "old".into();
+    // a is back under its name, b is missing.
+    assert_eq!(back(&[held], running(&["a", "x", "y", "z"]), json!({})), [""; 0]);
+}
