@@ -1,1 +1,509 @@
-//! The world against objects of every kind.
+//! The world against objects of every kind, and its indexes against what a walk over all pods would say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodeward_core::ledger::OwnerUnits;
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::intake::Shelf;
+use super::*;
+use crate::snapshot::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
+use crate::snapshot::{Load, Resources};
+
+fn names<'a>(pods: impl IntoIterator<Item = &'a Arc<PodFacts>>) -> BTreeSet<String> {
+    pods.into_iter().map(|pod| pod.key.to_string()).collect()
+}
+
+fn web() -> BudgetKey {
+    BudgetKey::new("shop", "web")
+}
+
+#[test]
+fn a_pod_is_found_by_all_that_it_belongs_to() {
+    let cluster = Cluster::new([], [pod("a", json!({})), waiting("b", json!({}))]).budgets([budget("web", json!({}))]);
+    let world = cluster.world();
+    let both = BTreeSet::from(["shop/a".to_owned(), "shop/b".to_owned()]);
+    assert_eq!(world.pod("shop", "a").unwrap().uid.as_str(), "uid-a");
+    assert_eq!(names(&world.pods_of_node("n1")), ["shop/a".to_owned()].into());
+    assert_eq!(names(&world.pods_of_namespace("shop")), both);
+    assert_eq!(names(&world.pods_of_owner("uid-web")), both);
+    assert_eq!(names(&world.pods_of_budget(&web())), both);
+    let pod = world.pod("shop", "b").unwrap();
+    assert_eq!(world.budgets_of(&pod)[0].view.key, web());
+    assert_eq!(world.pod("shop", "c"), None);
+    assert_eq!(world.pod("bank", "a"), None);
+}
+
+#[rstest]
+#[case::covered_only_once_it_is_there(&[], budget("web", json!({})), &["shop/a"])]
+#[case::no_longer_covered(&[budget("web", json!({}))], budget("web", json!({ "spec": { "selector": { "matchLabels": { "app": "db" } } } })), &[])]
+#[case::of_another_namespace(&[], budget("web", json!({ "metadata": { "namespace": "bank" } })), &[])]
+fn a_budget_covers_what_its_present_selector_selects(
+    #[case] before: &[Value],
+    #[case] after: Value,
+    #[case] covered: &[&str],
+) {
+    let world = Cluster::new([], [pod("a", json!({}))]).budgets(before.to_vec()).world();
+    world.take_in(&Cluster::default().budgets([after.clone()]).0);
+    let key = BudgetKey::new(after["metadata"]["namespace"].as_str().unwrap(), "web");
+    let covered: BTreeSet<String> = covered.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(names(&world.pods_of_budget(&key)), covered);
+}
+
+#[rstest]
+#[case::healthy(json!({}), json!({}), true)]
+#[case::not_ready(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), json!({}), false)]
+#[case::terminating(json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } }), json!({}), false)]
+#[case::evicted_and_not_seen_to_go_yet(json!({}), json!({ "a": "2026-01-01T11:58:01Z" }), false)]
+#[case::evicted_2_min_ago(json!({}), json!({ "a": "2026-01-01T11:58:00Z" }), true)]
+#[case::another_was_evicted(json!({}), json!({ "b": "2026-01-01T11:59:59Z" }), true)]
+// A reservation for a pod that stays: its time lies ahead.
+#[case::evicted_in_the_future(json!({}), json!({ "a": "2026-01-01T12:13:00Z" }), false)]
+fn healthy_is_what_the_disruption_controller_counts(
+    #[case] patch: Value,
+    #[case] disrupted: Value,
+    #[case] healthy: bool,
+) {
+    let budget = budget("web", json!({ "status": { "disruptedPods": disrupted } }));
+    let facts = Cluster::new([], [pod("a", patch)])
+        .budgets([budget])
+        .world()
+        .budget_facts(&web(), now())
+        .unwrap();
+    assert_eq!(facts.healthy.iter().any(|uid| uid.as_str() == "uid-a"), healthy);
+}
+
+#[test]
+fn pods_that_several_budgets_select_are_known() {
+    let other = budget(
+        "other",
+        json!({ "spec": { "selector": { "matchLabels": { "tier": "front" } } } }),
+    );
+    let pods = [
+        pod("a", json!({ "metadata": { "labels": { "tier": "front" } } })),
+        pod("b", json!({})),
+    ];
+    let world = Cluster::new([], pods)
+        .budgets([budget("web", json!({})), other.clone()])
+        .world();
+    let several = || world.budget_facts(&web(), now()).unwrap().several;
+    assert_eq!(several(), BTreeSet::from(["uid-a".into()]));
+    // The other budget lets go of it.
+    let narrower = merged(
+        other,
+        json!({ "spec": { "selector": { "matchLabels": { "app": "none" } } } }),
+    );
+    world.take_in(&Cluster::default().budgets([narrower]).0);
+    assert_eq!(several(), BTreeSet::new());
+}
+
+#[rstest]
+#[case::current(json!({}), true)]
+#[case::behind(json!({ "metadata": { "generation": 2 } }), false)]
+fn a_budgets_numbers_speak_of_its_present_spec_or_do_not(#[case] patch: Value, #[case] current: bool) {
+    let facts = Cluster::default()
+        .budgets([budget("web", patch)])
+        .world()
+        .budget_facts(&web(), now())
+        .unwrap();
+    assert_eq!(facts.current, current);
+    assert_eq!(
+        (facts.disruptions_allowed, facts.desired_healthy, facts.expected_pods),
+        (1, 2, 3)
+    );
+    assert_eq!(&*facts.uid, "uid-web");
+}
+
+fn hold(name: &str, patch: Value) -> nodeward_api::DisruptionHold {
+    parse(merged(
+        json!({
+            "metadata": { "namespace": "shop", "name": name }, "spec": { "pdbRef": "web", "reason": "rebalancing" },
+        }),
+        patch,
+    ))
+}
+
+#[rstest]
+#[case::none(json!({}), vec![], None)]
+#[case::the_short_form(json!({ "metadata": { "annotations": { "nodeward.dev/hold": "upgrade" } } }), vec![], Some(OwnerUnits::All))]
+#[case::all(json!({}), vec![hold("h", json!({}))], Some(OwnerUnits::All))]
+#[case::some(json!({}), vec![hold("h", json!({ "spec": { "units": 2 } }))], Some(OwnerUnits::Some(2)))]
+#[case::several_add_up(
+    json!({}), vec![hold("h", json!({ "spec": { "units": 2 } })), hold("i", json!({ "spec": { "units": 1 } }))], Some(OwnerUnits::Some(3))
+)]
+#[case::all_and_some(
+    json!({}), vec![hold("h", json!({ "spec": { "units": 2 } })), hold("i", json!({}))], Some(OwnerUnits::All)
+)]
+#[case::negative_is_none(json!({}), vec![hold("h", json!({ "spec": { "units": -2 } }))], Some(OwnerUnits::Some(0)))]
+#[case::expired(json!({}), vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T12:00:00Z" } }))], None)]
+#[case::not_yet(json!({}), vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T12:00:01Z" } }))], Some(OwnerUnits::All))]
+#[case::capped_by_policy(
+    json!({}),
+    vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T13:00:00Z" }, "status": { "effectiveUntil": "2026-01-01T11:00:00Z" } }))],
+    None
+)]
+#[case::released_by_an_administrator(
+    json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": "bob: upgrade" } } }))], None
+)]
+#[case::of_another_budget(json!({}), vec![hold("h", json!({ "spec": { "pdbRef": "db" } }))], None)]
+#[case::of_another_namespace(json!({}), vec![hold("h", json!({ "metadata": { "namespace": "bank" } }))], None)]
+fn what_an_owner_keeps_for_himself(
+    #[case] patch: Value,
+    #[case] holds: Vec<nodeward_api::DisruptionHold>,
+    #[case] expected: Option<OwnerUnits>,
+) {
+    let mut cluster = Cluster::default().budgets([budget("web", patch)]);
+    cluster.0.holds = holds;
+    let facts = cluster.world().budget_facts(&web(), now()).unwrap();
+    assert_eq!(facts.owner_units, expected);
+}
+
+#[test]
+fn siblings_share_what_they_have_in_common() {
+    let tolerations = json!({ "spec": { "tolerations": [{ "key": "a", "operator": "Exists" }] } });
+    let world = Cluster::new([], [pod("a", tolerations.clone()), pod("b", tolerations)]).world();
+    let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
+    assert!(Arc::ptr_eq(&a.labels, &b.labels));
+    assert!(Arc::ptr_eq(&a.scheduling, &b.scheduling));
+    assert!(Arc::ptr_eq(a.owner.as_ref().unwrap(), b.owner.as_ref().unwrap()));
+    assert!(Arc::ptr_eq(&a.key.namespace, &b.key.namespace));
+    // A hundred and fifty thousand of them are kept.
+    assert!(size_of::<PodFacts>() <= 256, "{}", size_of::<PodFacts>());
+}
+
+#[test]
+fn daemons_share_too_though_each_names_its_node() {
+    let daemon = |name: &str, on: &str| {
+        let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+            { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [on] }] },
+        ] } } });
+        let owners = json!([owner("apps/v1", "DaemonSet", "d")]);
+        pod(
+            name,
+            json!({ "metadata": { "ownerReferences": owners }, "spec": { "nodeName": on, "affinity": affinity } }),
+        )
+    };
+    let world = Cluster::new([], [daemon("a", "n1"), daemon("b", "n2")]).world();
+    let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
+    assert!(Arc::ptr_eq(&a.scheduling, &b.scheduling));
+    assert_eq!(a.scheduling.requests.cpu, 1000);
+}
+
+#[rstest]
+#[case::pod(json!({}))]
+#[case::pod_without_namespace(json!({ "metadata": { "name": "a" } }))]
+#[case::pod_without_anything(json!({ "metadata": { "namespace": "shop", "name": "a" } }))]
+#[case::pod_of_nonsense(json!({
+    "metadata": {
+        "namespace": "", "name": "", "labels": { "": "" }, "ownerReferences": [{ "apiVersion": "", "kind": "", "name": "", "uid": "", "controller": true }],
+        "deletionTimestamp": "0001-01-01T00:00:00Z",
+    },
+    "spec": {
+        "nodeName": "", "containers": [{ "name": "", "ports": [{ "containerPort": -1, "hostPort": -5 }], "resources": { "requests": { "": "x", "cpu": "-1", "pods": "9e99" } } }],
+        "tolerations": [{ "operator": "?" }], "volumes": [{ "name": "" }],
+        "topologySpreadConstraints": [{ "maxSkew": -1, "topologyKey": "", "whenUnsatisfiable": "DoNotSchedule", "minDomains": -3 }],
+        "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+            { "topologyKey": "", "labelSelector": { "matchExpressions": [{ "key": "", "operator": "?" }] } },
+        ] } },
+    },
+    "status": { "phase": "?", "conditions": [{ "type": "", "status": "" }], "containerStatuses": [] },
+}))]
+fn no_object_makes_the_world_panic(#[case] object: Value) {
+    let mut objects = Objects {
+        pods: vec![parse(object.clone())],
+        nodes: vec![parse(node("n1", json!({})))],
+        ..Objects::default()
+    };
+    let metadata = json!({ "metadata": object["metadata"].clone() });
+    if !object["metadata"].is_null() {
+        objects.nodes.push(parse(metadata.clone()));
+        objects.budgets.push(parse(metadata.clone()));
+        objects.volumes.push(parse(metadata.clone()));
+        objects.leases.push(parse(metadata));
+    }
+    let world = World::still(&objects);
+    let asked = Asked {
+        nodes: ["n1".into(), "".into()].into(),
+        ..Asked::default()
+    };
+    let snapshot = world.snapshot(&asked, now()).unwrap();
+    let mut placement = crate::plan::placement::Placement::new(&snapshot.floor);
+    for pod in snapshot.pods.values().flatten() {
+        let _ = placement.place(pod, None);
+    }
+}
+
+#[test]
+fn a_node_is_projected_to_what_decisions_read() {
+    let patch = json!({
+        "metadata": { "annotations": { "nodeward.dev/cordoned-by": "drain-uid" } },
+        "spec": { "unschedulable": true, "taints": [{ "key": "k", "value": "v", "effect": "NoExecute" }] },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+            { "type": "DrainInProgress", "status": "True", "reason": "R", "message": "M" },
+        ] },
+    });
+    let node = project_node(&parse(node("n1", patch))).unwrap();
+    assert_eq!((node.name.as_str(), node.uid.as_str()), ("n1", "uid-n1"));
+    assert!(node.ready && node.is_cordoned() && node.is_cordoned_by_us() && !node.takes_pods());
+    assert_eq!(node.ready_since, Some(at("2026-01-01T00:00:00Z")));
+    assert_eq!((&*node.boot_id, &*node.machine_id), ("boot-1", "machine"));
+    assert_eq!(
+        (node.allocatable.cpu, node.allocatable.memory, node.allocatable.pods),
+        (4000, 8 << 30, 10)
+    );
+    assert_eq!(&*node.drain_conditions["DrainInProgress"].reason, "R");
+    assert!(node.has_taint("k"));
+}
+
+#[rstest]
+#[case::annotation_alone(json!({ "metadata": { "annotations": { "nodeward.dev/cordoned-by": "u" } } }), false, false)]
+#[case::cordoned_by_another(json!({ "spec": { "unschedulable": true } }), true, false)]
+#[case::by_us(json!({ "metadata": { "annotations": { "nodeward.dev/cordoned-by": "u" } }, "spec": { "unschedulable": true } }), true, true)]
+fn a_cordon_is_ours_only_if_we_recorded_it(#[case] patch: Value, #[case] cordoned: bool, #[case] ours: bool) {
+    let node = project_node(&parse(node("n1", patch))).unwrap();
+    assert_eq!((node.is_cordoned(), node.is_cordoned_by_us()), (cordoned, ours));
+}
+
+#[test]
+fn a_claims_volume_follows_its_binding() {
+    let claims = json!({ "spec": { "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] } });
+    let cluster = Cluster::new([cordoned("n1")], [pod("a", claims)]).volumes([volume("old", "data", &["n1"])]);
+    let world = cluster.world();
+    let reached = || {
+        let asked = Asked {
+            nodes: ["n1".into()].into(),
+            ..Asked::default()
+        };
+        let snapshot = world.snapshot(&asked, now()).unwrap();
+        let nodes = ["n1", "n2"].into_iter().filter(|name| {
+            let labels = [("kubernetes.io/hostname", *name)].into_iter().collect();
+            snapshot
+                .floor
+                .volumes_of(snapshot.pod("a"))
+                .all(|volume| volume.accepts(name, &labels))
+        });
+        nodes.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(reached(), "n1");
+    // The claim is bound to another volume, and only then the old one goes.
+    world.take_in(&Cluster::default().volumes([volume("new", "data", &["n2"])]).0);
+    assert_eq!(reached(), "n2");
+    let released = merged(
+        volume("old", "data", &["n1"]),
+        json!({ "status": { "phase": "Released" } }),
+    );
+    world.take_in(&Cluster::default().volumes([released]).0);
+    assert_eq!(reached(), "n2");
+    let unbound = merged(volume("new", "data", &["n2"]), json!({ "spec": { "claimRef": null } }));
+    world.take_in(&Cluster::default().volumes([unbound]).0);
+    assert_eq!(reached(), "n1 n2");
+}
+
+#[test]
+fn a_snapshot_has_the_nodes_of_all_claims_and_the_pods_that_the_ledger_names() {
+    let claim = json!({
+        "ticket": 1, "node": "n2", "nodeUID": "uid-n2", "state": "Waiting", "since": "2026-01-01T11:00:00Z", "queuedAt": "2026-01-01T11:00:00Z",
+        "needs": [{ "pdb": { "namespace": "shop", "name": "db", "uid": "uid-db" }, "pods": [{ "name": "far", "uid": "uid-far" }] }],
+    });
+    let pods = [
+        pod("a", json!({ "spec": { "nodeName": "n2" } })),
+        pod("far", json!({ "spec": { "nodeName": "n3" } })),
+        pod("other", json!({ "spec": { "nodeName": "n3" } })),
+    ];
+    let nodes = ["n1", "n2", "n3"].map(|name| node(name, json!({})));
+    let cluster = Cluster::new(nodes, pods)
+        .budgets([
+            budget("web", json!({})),
+            budget(
+                "db",
+                json!({ "spec": { "selector": { "matchLabels": { "app": "db" } } } }),
+            ),
+        ])
+        .ledger(json!({ "claims": [claim] }));
+    let snapshot = cluster.snapshot();
+    let asked: Vec<&str> = snapshot.pods.keys().map(nodeward_core::id::NodeName::as_str).collect();
+    assert_eq!(asked, ["n1", "n2"]);
+    assert_eq!(names(snapshot.held.values()), ["shop/far".to_owned()].into());
+    assert_eq!(snapshot.budgets_of(snapshot.pod("a")), [web()]);
+    let facts: Vec<String> = snapshot.facts.keys().map(ToString::to_string).collect();
+    assert_eq!(facts, ["shop/db", "shop/web"]);
+    assert_eq!(snapshot.nodes.len(), 3);
+}
+
+#[tokio::test]
+async fn a_world_that_has_not_been_listed_decides_nothing() {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = Client::try_from(config).unwrap();
+    let world = World::watch(&Watches::detached(), &client, &Watched::default());
+    assert!(!world.is_synced() && !world.is_believed());
+    assert!(world.unsynced().contains(&"pods"));
+    assert!(world.snapshot(&Asked::default(), now()).is_none());
+}
+
+/// What a watch may tell about pods.
+#[derive(Debug, Clone)]
+enum Told {
+    ListBegan,
+    ListEnded,
+    Put(Value),
+    Deleted(String),
+    Budget(Value),
+    BudgetDeleted(String),
+}
+
+fn any_pod() -> impl Strategy<Value = Value> {
+    (0..6_usize, 0..3_usize, 0..3_usize, 0..4_usize, 1..4_i64).prop_map(|(name, on, app, state, cpu)| {
+        let on = [Some("n1"), Some("n2"), None][on];
+        let phase = ["Running", "Pending", "Succeeded", "Running"][state];
+        let terminating = (state == 3).then_some("2026-01-01T12:00:00Z");
+        let app = ["web", "db", "both"][app];
+        let apart = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+            { "topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}, "labelSelector": {} },
+        ] } });
+        pod(
+            &format!("p{name}"),
+            json!({
+                "metadata": {
+                    "labels": { "app": app }, "deletionTimestamp": terminating, "ownerReferences": [owner("apps/v1", "ReplicaSet", app)],
+                },
+                "spec": {
+                    "nodeName": on, "affinity": (app == "db").then_some(apart),
+                    "containers": [{ "name": "c", "ports": [{ "containerPort": 1, "hostPort": cpu }], "resources": { "requests": { "cpu": cpu.to_string(), "example.com/gpu": (cpu - 1).to_string() } } }],
+                },
+                "status": { "phase": phase },
+            }),
+        )
+    })
+}
+
+fn any_told() -> impl Strategy<Value = Told> {
+    let selector = prop::sample::select(vec![
+        json!({ "matchLabels": { "app": "web" } }),
+        json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["db", "both"] }] }),
+        json!({}),
+    ]);
+    prop_oneof![
+        1 => Just(Told::ListBegan),
+        1 => Just(Told::ListEnded),
+        8 => any_pod().prop_map(Told::Put),
+        3 => (0..6_usize).prop_map(|name| Told::Deleted(format!("p{name}"))),
+        2 => (0..3_usize, selector).prop_map(|(name, selector)| {
+            Told::Budget(budget(&format!("b{name}"), json!({ "spec": { "selector": selector } })))
+        }),
+        1 => (0..3_usize).prop_map(|name| Told::BudgetDeleted(format!("b{name}"))),
+    ]
+}
+
+proptest! {
+    /// Every index says at any time what a walk over all pods would say.
+    #[test]
+    fn indexes_agree_with_a_walk_over_all_pods(told in prop::collection::vec(any_told(), 0..60)) {
+        let board: Arc<RwLock<Board>> = Arc::default();
+        let mut pods = Intake { board: Arc::clone(&board), shelf: project_pod::PodProjector::default() };
+        let mut budgets = Intake { board: Arc::clone(&board), shelf: intake::Budgets };
+        let mut model: BTreeMap<String, PodFacts> = BTreeMap::new();
+        let mut selectors: BTreeMap<String, nodeward_core::selector::Selector> = BTreeMap::new();
+        let mut named: Option<BTreeSet<String>> = None;
+        let meta = |name: &str| ObjectMeta { namespace: Some("shop".to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
+        for step in told {
+            match step {
+                Told::ListBegan => {
+                    Index::<Pod>::list_began(&mut pods);
+                    named = Some(BTreeSet::new());
+                }
+                Told::ListEnded => {
+                    // An end without a beginning does not occur.
+                    if let Some(named) = named.take() {
+                        Index::<Pod>::list_ended(&mut pods);
+                        model.retain(|name, _| named.contains(name));
+                    }
+                }
+                Told::Put(object) => {
+                    let object: Pod = parse(object);
+                    let facts = project_pod(&object).unwrap();
+                    if let Some(named) = &mut named {
+                        named.insert(facts.key.name.to_string());
+                        Index::<Pod>::listed(&mut pods, object);
+                        model.insert(facts.key.name.to_string(), facts);
+                    } else {
+                        let changed = Index::<Pod>::applied(&mut pods, object);
+                        let before = model.insert(facts.key.name.to_string(), facts.clone());
+                        prop_assert_eq!(changed, before.as_ref() != Some(&facts));
+                    }
+                }
+                Told::Deleted(name) => {
+                    // While a list is under way the watch tells nothing else.
+                    if named.is_none() {
+                        let object = Pod { metadata: meta(&name), ..Pod::default() };
+                        let changed = Index::<Pod>::deleted(&mut pods, object);
+                        prop_assert_eq!(changed, model.remove(&name).is_some());
+                    }
+                }
+                Told::Budget(object) => {
+                    let object: PodDisruptionBudget = parse(object);
+                    let entry = project_budget(&object).unwrap();
+                    selectors.insert(entry.view.key.name.to_string(), entry.view.selector.clone());
+                    budgets.put(&object);
+                }
+                Told::BudgetDeleted(name) => {
+                    intake::Budgets::remove(&mut board.write().unwrap(), &meta(&name));
+                    selectors.remove(&name);
+                }
+            }
+            let board = board.read().unwrap();
+            let chosen = |wanted: &dyn Fn(&PodFacts) -> bool| -> BTreeSet<String> {
+                model.values().filter(|pod| wanted(pod)).map(|pod| pod.key.to_string()).collect()
+            };
+            prop_assert_eq!(board.pods.len(), model.len());
+            prop_assert_eq!(names(board.pods.all()), chosen(&|_| true));
+            prop_assert_eq!(names(board.pods.awaiting()), chosen(&PodFacts::awaits_a_node));
+            prop_assert_eq!(
+                names(board.pods.repelling_far()),
+                chosen(&|pod| !pod.scheduling.anti_affinity.is_empty() && !pod.is_finished())
+            );
+            for on in ["n1", "n2"] {
+                let is_on = |pod: &PodFacts| pod.node.as_ref().is_some_and(|node| node.as_str() == on);
+                prop_assert_eq!(names(board.pods.of_node(on)), chosen(&is_on));
+                let mut expected = Load::default();
+                for pod in model.values().filter(|pod| is_on(pod) && !pod.is_finished()) {
+                    expected.requests += &pod.scheduling.requests;
+                    expected.host_ports.extend(pod.scheduling.host_ports.iter().cloned());
+                }
+                let mut load = Load::clone(&board.pods.load_of(on));
+                load.host_ports.sort();
+                expected.host_ports.sort();
+                prop_assert_eq!(load, expected);
+            }
+            for app in ["web", "db", "both"] {
+                let uid = format!("uid-{app}");
+                let is_owned = |pod: &PodFacts| pod.owner.as_ref().is_some_and(|owner| *owner.uid == *uid);
+                prop_assert_eq!(names(board.pods.of_owner(&uid)), chosen(&is_owned));
+            }
+            for (name, selector) in &selectors {
+                let key = BudgetKey::new("shop", name.as_str());
+                prop_assert_eq!(
+                    names(board.pods.of_budget(&key)),
+                    chosen(&|pod| pod.labels.match_selector(selector))
+                );
+            }
+            for pod in model.values() {
+                let matching = selectors.values().filter(|selector| pod.labels.match_selector(selector)).count();
+                prop_assert_eq!(board.pods.budgets_of(pod).count(), matching);
+                prop_assert_eq!(board.pods.is_covered_twice(&pod.key), matching > 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_pods_are_gone_carries_nothing() {
+    let world = Cluster::new([], [pod("a", json!({}))]).world();
+    assert_ne!(world.read().pods.load_of("n1").requests, Resources::default());
+    world.board.write().unwrap().pods.remove("shop", "a");
+    assert_eq!(*world.read().pods.load_of("n1"), Load::default());
+    assert_eq!(world.pod_count(), 0);
+}
