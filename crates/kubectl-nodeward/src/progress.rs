@@ -100,7 +100,7 @@ impl Board {
         }
         if watched.uid != uid {
             // The one that was asked for has gone, and this is somebody else's.
-            return watched.end();
+            return Some(watched.end());
         }
         let news = news(&watched.drain, &drain);
         watched.outcome = outcome(&drain);
@@ -114,7 +114,7 @@ impl Board {
             .drains
             .iter_mut()
             .find(|watched| watched.drain.node == node && watched.uid == uid)?;
-        (watched.outcome == Outcome::Waiting).then(|| watched.end()).flatten()
+        (watched.outcome == Outcome::Waiting).then(|| watched.end())
     }
 
     /// The drains that there are, when the watch begins anew: others that are waited for are gone.
@@ -125,7 +125,7 @@ impl Board {
             .filter(|watched| watched.outcome == Outcome::Waiting);
         missing
             .filter(|watched| !uids.contains(&watched.uid))
-            .filter_map(Watched::end)
+            .map(Watched::end)
             .collect()
     }
 
@@ -207,7 +207,7 @@ impl Watched {
     }
 
     /// The drain is gone: it was done, or cancelled.
-    fn end(&mut self) -> Option<News> {
+    fn end(&mut self) -> News {
         self.outcome = if self.drain.drained_at.is_some() {
             Outcome::Drained
         } else {
@@ -219,12 +219,12 @@ impl Watched {
                 (Tone::Bad, "its drain was cancelled before it was done")
             }
         };
-        Some(News {
+        News {
             node: self.drain.node.clone(),
             tone,
             text: text.to_owned(),
             matters: true,
-        })
+        }
     }
 }
 

@@ -80,13 +80,7 @@ async fn ask_and_watch(
         wishes.push(wish(args, node, node_uid, &requester));
     }
     for wish in &wishes {
-        let waits = |node: &str| {
-            tell(
-                screen,
-                Tone::Faint,
-                &format!("{node}: waits until its drain before has ended"),
-            )
-        };
+        let waits = |node: &str| tell(screen, Tone::Faint, &format!("{node}: its drain before has yet to end"));
         let (drain, asked) = request::ask(cluster, wish, &waits).await?;
         let view = Drain::of(&drain);
         tell(
