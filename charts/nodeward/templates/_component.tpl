@@ -174,6 +174,9 @@ spec:
             {{- if .values.dryRun }}
             - --dry-run
             {{- end }}
+            {{- range .values.ownArgs }}
+            - {{ . }}
+            {{- end }}
             {{- range .values.extraArgs }}
             - {{ . | quote }}
             {{- end }}
@@ -193,6 +196,18 @@ spec:
             - name: metrics
               containerPort: 8080
               protocol: TCP
+            {{- range .values.ownPorts }}
+            - name: {{ .name }}
+              containerPort: {{ .port }}
+              protocol: TCP
+            {{- end }}
+          {{- with .values.ownPreStopSeconds }}
+          # Requests go on arriving until every API server has seen that the pod is on its way out.
+          lifecycle:
+            preStop:
+              sleep:
+                seconds: {{ . }}
+          {{- end }}
           livenessProbe:
             httpGet:
               path: /livez
@@ -221,10 +236,20 @@ spec:
             - name: config
               mountPath: /etc/nodeward
               readOnly: true
+            {{- range .values.ownVolumes }}
+            - name: {{ .name }}
+              mountPath: {{ .mountPath }}
+              readOnly: true
+            {{- end }}
       volumes:
         - name: config
           configMap:
             name: {{ include "nodeward.component.fullname" . }}
+        {{- range .values.ownVolumes }}
+        - name: {{ .name }}
+          secret:
+            secretName: {{ .secretName }}
+        {{- end }}
 {{- end -}}
 
 {{- define "nodeward.component.service" -}}

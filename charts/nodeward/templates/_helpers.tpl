@@ -72,3 +72,88 @@ The values of drain-keeper as its templates use them: where readManagedUpgradeCo
 {{- end -}}
 {{- toJson (dict "component" "drain-keeper" "values" $values) -}}
 {{- end -}}
+
+{{/*
+The values of drain-lock as its templates use them: what the chart has a switch for stands in the configuration, too, and what
+follows from the switches (flags, ports, volumes) is worked out here. They are called own…, and are none of the user's.
+*/}}
+{{- define "nodeward.drainLock" -}}
+{{- $ctx := dict "root" . "component" "drain-lock" "values" .Values.drainLock -}}
+{{- $fullname := include "nodeward.component.fullname" $ctx -}}
+{{- $values := deepCopy .Values.drainLock -}}
+{{- range $switch := list "fleetLock" "medik8sLease" "reserveThroughBudgetStatus" -}}
+{{- if hasKey $values.config $switch -}}
+{{- fail (printf "drainLock.config.%s and drainLock.%s say the same: set the second only, which also grants and mounts what it needs" $switch $switch) -}}
+{{- end -}}
+{{- end -}}
+{{- $args := list -}}
+{{- $ports := list -}}
+{{- $volumes := list -}}
+{{- $lease := dict "enabled" $values.medik8sLease.enabled "namespace" $values.medik8sLease.namespace -}}
+{{- $_ := set $values.config "medik8sLease" $lease -}}
+{{- if $values.reserveThroughBudgetStatus -}}
+{{- $_ := set $values.config "reserveThroughBudgetStatus" true -}}
+{{- end -}}
+{{- $hook := $values.webhook -}}
+{{- $args = append $args (printf "--webhook-bind=0.0.0.0:%d" (int $hook.containerPort)) -}}
+{{- $args = append $args (printf "--webhook-configuration=%s" $fullname) -}}
+{{- $ports = append $ports (dict "name" "webhook" "port" (int $hook.containerPort)) -}}
+{{- $taken := list 8080 (int $hook.containerPort) -}}
+{{- if eq (int $hook.containerPort) 8080 -}}
+{{- fail "drainLock.webhook.containerPort: 8080 is the port of the metrics" -}}
+{{- end -}}
+{{- $certificate := $hook.certificate -}}
+{{- if and (eq $certificate.from "secret") (not $certificate.secretName) -}}
+{{- fail "drainLock.webhook.certificate.from is secret: say which, in drainLock.webhook.certificate.secretName" -}}
+{{- end -}}
+{{- if not (include "nodeward.drainLock.ownCertificate" .) -}}
+{{- $args = append $args "--webhook-cert-dir=/etc/nodeward-webhook" -}}
+{{- $secret := default (printf "%s-webhook-tls" $fullname) $certificate.secretName -}}
+{{- $volumes = append $volumes (dict "name" "webhook-certificate" "mountPath" "/etc/nodeward-webhook" "secretName" $secret) -}}
+{{- end -}}
+{{- $fleet := $values.fleetLock -}}
+{{- if $fleet.enabled -}}
+{{- if has (int $fleet.containerPort) $taken -}}
+{{- fail (printf "drainLock.fleetLock.containerPort: %d is the port of the webhook or of the metrics" (int $fleet.containerPort)) -}}
+{{- end -}}
+{{- $config := dict "enabled" true "bind" (printf "0.0.0.0:%d" (int $fleet.containerPort)) -}}
+{{- $ports = append $ports (dict "name" "fleetlock" "port" (int $fleet.containerPort)) -}}
+{{- with $fleet.tlsSecretName -}}
+{{- $_ := set $config "tls" "/etc/nodeward-fleetlock/tls" -}}
+{{- $volumes = append $volumes (dict "name" "fleetlock-tls" "mountPath" "/etc/nodeward-fleetlock/tls" "secretName" .) -}}
+{{- end -}}
+{{- with $fleet.clientCASecret.name -}}
+{{- if not $fleet.tlsSecretName -}}
+{{- fail "drainLock.fleetLock.clientCASecret needs drainLock.fleetLock.tlsSecretName: without TLS no client shows a certificate" -}}
+{{- end -}}
+{{- $_ := set $config "clientCA" (printf "/etc/nodeward-fleetlock/client-ca/%s" $fleet.clientCASecret.key) -}}
+{{- $volumes = append $volumes (dict "name" "fleetlock-client-ca" "mountPath" "/etc/nodeward-fleetlock/client-ca" "secretName" .) -}}
+{{- end -}}
+{{- with $fleet.bearerTokenSecret.name -}}
+{{- $_ := set $config "bearerTokenFile" (printf "/etc/nodeward-fleetlock/token/%s" $fleet.bearerTokenSecret.key) -}}
+{{- $volumes = append $volumes (dict "name" "fleetlock-token" "mountPath" "/etc/nodeward-fleetlock/token" "secretName" .) -}}
+{{- end -}}
+{{- $_ := set $values.config "fleetLock" $config -}}
+{{- end -}}
+{{- $_ := set $values "ownArgs" $args -}}
+{{- $_ := set $values "ownPorts" $ports -}}
+{{- $_ := set $values "ownVolumes" $volumes -}}
+{{- $_ := set $values "ownPreStopSeconds" 5 -}}
+{{- toJson (dict "component" "drain-lock" "values" $values) -}}
+{{- end -}}
+
+{{/* Whether drain-lock makes its certificate itself. Where the API server does not ask it, nobody else makes one. */}}
+{{- define "nodeward.drainLock.ownCertificate" -}}
+{{- $dl := .Values.drainLock -}}
+{{- if or $dl.dryRun (not $dl.webhook.enabled) (eq $dl.webhook.certificate.from "self") -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the role for medik8s' node leases is made: a Role cannot be made in a namespace that is not there. */}}
+{{- define "nodeward.drainLock.leaseRole" -}}
+{{- $lease := .Values.drainLock.medik8sLease -}}
+{{- if and $lease.enabled (or (eq $lease.role "always") (and (eq $lease.role "auto") (lookup "v1" "Namespace" "" $lease.namespace))) -}}
+true
+{{- end -}}
+{{- end -}}
