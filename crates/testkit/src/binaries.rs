@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::Progress;
 
 /// The packages with an operator, each with a binary of its own name.
-pub const OPERATORS: &[&str] = &["drain-keeper"];
+pub const OPERATORS: &[&str] = &["drain-keeper", "drain-lock"];
 /// Set to say that the binaries are built already, as `cargo xtask test` does for the tests that it starts.
 pub const BUILT: &str = "NODEWARD_BINARIES_BUILT";
 
@@ -29,6 +29,14 @@ pub fn operator(name: &str) -> Result<PathBuf> {
     if std::env::var_os(BUILT).is_none() {
         ensure_built(&[name])?;
     }
+    built(name)
+}
+
+/// Where the binary of an operator that is built is.
+///
+/// # Errors
+/// When it is not.
+pub fn built(name: &str) -> Result<PathBuf> {
     let binary = target_dir()?.join("release").join(name);
     ensure!(binary.is_file(), "{} does not exist", binary.display());
     Ok(binary)

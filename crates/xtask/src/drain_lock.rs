@@ -34,6 +34,7 @@ impl Install {
             .values(json!({
                 "drainKeeper": { "deployment": { "enabled": false } },
                 "drainLock": {
+                    "enabled": true,
                     "config": self.config,
                     "deployment": { "enabled": false },
                     "webhook": { "url": format!("https://{bind}") },
@@ -47,6 +48,8 @@ impl Install {
             .config(&self.config.to_string())
             .arg("--log-format=text")
             .arg(&format!("--webhook-bind={bind}"))
+            // The chart calls both by one name.
+            .arg(&format!("--webhook-configuration={}", self.service_account))
             .prepare(cluster)
             .await
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask image`: builds a component's container image and runs it, without a container engine or a registry.
+//! `cargo xtask image`: builds the components' container images and runs them, without a container engine or a registry.
 //!
-//! The binary is the one that the testbed runs, so nothing is compiled twice, and the base is made here of the libraries
+//! A binary is the one that the testbed runs, so nothing is compiled twice, and the base is made here of the libraries
 //! that the binary is linked to: what the public base image holds, from this machine.
 
 use std::collections::BTreeSet;
@@ -20,12 +20,12 @@ const USER: &str = "65532:65532";
 /// What to build, and how large it may be.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The component: crate, binary and image have one name.
-    #[arg(long, default_value = "drain-keeper", value_name = "NAME")]
-    component: String,
+    /// Only this component, and so on; else all. Crate, binary and image have one name.
+    #[arg(long = "component", value_name = "NAME", value_parser = binaries::OPERATORS.to_vec())]
+    components: Vec<String>,
 
-    /// Fail when the image, unpacked, is larger than this.
-    #[arg(long, default_value_t = 24, value_name = "MIB")]
+    /// Fail when an image, unpacked, is larger than this.
+    #[arg(long, default_value_t = 26, value_name = "MIB")]
     max_mib: u64,
 
     /// Fail, rather than skip, where images cannot be built.
@@ -33,10 +33,10 @@ pub struct Args {
     require: bool,
 }
 
-/// Builds the image of a component, runs `--version` in it, and checks its size and its user.
+/// Builds each component's image, runs `--version` in it, and checks its size and its user.
 ///
 /// # Errors
-/// When it cannot be built, does not run, runs as root or is too large. Where images cannot be built at all, it says why
+/// When one cannot be built, does not run, runs as root or is too large. Where images cannot be built at all, it says why
 /// and succeeds, unless `require` is set.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Err(reason) = provide_buildah() {
@@ -44,9 +44,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("image: skipped: {reason:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    let component = args.component.as_str();
-    let binary = binaries::operator(component)?;
+    let mut components: Vec<&str> = args.components.iter().map(String::as_str).collect();
+    if components.is_empty() {
+        components = binaries::OPERATORS.to_vec();
+    }
+    binaries::ensure_built(&components)?;
+    for component in components {
+        build(component, args.max_mib).with_context(|| format!("image {component}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
+/// Builds and tries one.
+fn build(component: &str, max_mib: u64) -> Result<()> {
+    let binary = binaries::built(component)?;
     let scratch = tempfile::Builder::new().prefix("nodeward-image-").tempdir()?;
     let buildah = Buildah {
         store: scratch.path().join("store"),
@@ -75,28 +86,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let container = buildah.stdout(&["from", "--pull-never", &image])?;
     let version = buildah.stdout(&["run", "--isolation=chroot", &container, "--", "/operator", "--version"])?;
     let expected = format!("{component} {}", env!("CARGO_PKG_VERSION"));
-    ensure!(
-        version == expected,
-        "the image's --version says {version:?}, not {expected:?}"
-    );
+    ensure!(version == expected, "its --version says {version:?}, not {expected:?}");
 
     let archive = scratch.path().join("image.tar");
     buildah.stdout(&["push", "--quiet", &image, &format!("oci-archive:{}", archive.display())])?;
     let binary_size = size(&binary)?;
     let unpacked = libraries.iter().map(|library| size(library)).sum::<Result<u64>>()? + binary_size;
     println!(
-        "image {component}: {version}, user {USER}, {} MiB unpacked (binary {} MiB), {} MiB to pull, limit {} MiB",
+        "image {component}: {version}, user {USER}, {} MiB unpacked (binary {} MiB), {} MiB to pull, limit {max_mib} MiB",
         mib(unpacked),
         mib(binary_size),
         mib(size(&archive)?),
-        args.max_mib
     );
     ensure!(
-        unpacked <= args.max_mib << 20,
-        "the image is larger than its limit of {} MiB",
-        args.max_mib
+        unpacked <= max_mib << 20,
+        "it is larger than its limit of {max_mib} MiB"
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A buildah with a store of its own, which goes with the directory that it is in.
