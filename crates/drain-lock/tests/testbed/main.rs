@@ -6,5 +6,7 @@
     reason = "tests say what they check in their names"
 )]
 
+mod caller;
 mod drains;
 mod place;
+mod webhook;
