@@ -14,11 +14,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{NodeName, NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
 use nodeward_runtime::{Clients, Ended, Leadership, Refusal, TaskSet};
 
 use crate::observe::World;
+use crate::plan::reserve::Reservation;
 use crate::plan::verdict::Announcement;
 use crate::plan::{Action, LedgerWrite};
 use crate::report::Show;
@@ -41,6 +42,8 @@ pub enum Key {
     Held(NodeUid),
     /// A node's lease.
     Lease(NodeName),
+    /// The pods that are reserved in a budget's status.
+    Reservation(BudgetKey),
     /// Something that is only for people: by kind and name.
     Show(&'static str, String),
 }
@@ -55,6 +58,7 @@ impl fmt::Display for Key {
             Self::Pod(uid) => write!(f, "pod {uid}"),
             Self::Held(uid) => write!(f, "pods of node {uid}"),
             Self::Lease(node) => write!(f, "lease of node {node}"),
+            Self::Reservation(budget) => write!(f, "reservation in budget {budget}"),
             Self::Show(kind, name) => write!(f, "{kind} {name}"),
         }
     }
@@ -186,6 +190,8 @@ pub enum Work {
     Ledger(LedgerWrite),
     /// An action of the plan.
     Act(Action),
+    /// Reserve retained pods in their budget's status.
+    Reserve(Reservation),
     /// Something that is only for people.
     Show(Show),
 }
@@ -205,6 +211,7 @@ impl Work {
                 Action::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
                 Action::Lease(change) => Key::Lease(change.node.clone()),
             },
+            Self::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
             Self::Show(show) => {
                 let (kind, name) = show.about();
                 Key::Show(kind, name)
@@ -266,6 +273,7 @@ impl Executor {
             match work {
                 Work::Ledger(write) => ledger::write(&means, write, &snapshot).await,
                 Work::Act(action) => act(&means, action).await,
+                Work::Reserve(reservation) => reserve::write(&means, &reservation).await.into(),
                 Work::Show(show) => show::write(&means, show).await.into(),
             }
         })

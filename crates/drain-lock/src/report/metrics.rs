@@ -98,7 +98,7 @@ impl LockMetrics {
                 this.ledger_writes.clone(),
             );
             registry.register(
-                "events",
+                "drain_events",
                 "What happened to drains, by reason; Fallback and AdminRelease are overrides",
                 this.happened.clone(),
             );

@@ -7,6 +7,15 @@
 )]
 
 mod caller;
+mod deadlines;
 mod drains;
+mod dry_run;
+mod endings;
+mod faults;
+mod holds;
+mod leaders;
+mod leases;
+mod perturbed;
 mod place;
+mod requesters;
 mod webhook;

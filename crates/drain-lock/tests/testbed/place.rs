@@ -245,7 +245,7 @@ pub async fn create_drain(client: &Client, node: &str, changes: Value) -> Result
 }
 
 /// The kinds, and a ServiceAccount that may do everything.
-async fn install(plane: &ControlPlane, client: &Client) -> Result<()> {
+pub async fn install(plane: &ControlPlane, client: &Client) -> Result<()> {
     plane.namespace(SYSTEM).await?;
     bulk::create(client, nodeward_api::crd::drain_lock()).await?;
     wait::until("the kinds to be served", secs(20), || async {

@@ -1,0 +1,99 @@
+//! What networks, loaded servers and crashes do between drain-lock and the API server.
+
+use anyhow::{Result, ensure};
+use nodeward_api::node_drain::Phase;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
+use nodeward_testkit::wait::secs;
+use serde_json::json;
+
+use crate::place::Place;
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+async fn drain_two(place: &Place) -> Result<()> {
+    for node in ["n1", "n2"] {
+        place.drain(node, json!({})).await?;
+    }
+    let both = ["n1", "n2"].map(async |node| {
+        place.phase(node, Phase::Drained, secs(120)).await?;
+        place.uncordon(node).await?;
+        place.released(node, secs(90)).await
+    });
+    futures::future::try_join_all(both).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_is_violated() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let watch = place.watch_budgets();
+    let lost = || Rule::new(Fault::LostReply);
+    let internal = || Rule::new(Fault::Status(500, "InternalError"));
+    for rule in [
+        lost()
+            .verbs([Verb::Create, Verb::Patch])
+            .resource("drainledgers")
+            .times(3),
+        Rule::new(Fault::Status(409, "Conflict"))
+            .verbs([Verb::Patch])
+            .resource("drainledgers")
+            .times(2),
+        internal().verbs([Verb::Patch]).resource("drainledgers").times(1),
+        lost().resource("pods/eviction").times(1),
+        internal().resource("pods/eviction").times(1),
+        lost().verbs([Verb::Patch]).resource("nodes").times(2),
+        internal().verbs([Verb::Get]).resource("poddisruptionbudgets").times(1),
+        internal().verbs([Verb::Get]).resource("drainledgers").times(1),
+        lost().verbs([Verb::Patch]).resource("nodedrains").times(2),
+        lost().verbs([Verb::Delete]).resource("nodedrains").times(1),
+    ] {
+        proxy.inject(rule);
+    }
+    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    drain_two(&place).await?;
+    watch.none_was_violated()?;
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_break_expire_or_stand_still_delay_drains_only() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let watch = place.watch_budgets();
+    for fault in [Fault::Gone, Fault::GoneEvent, Fault::Status(500, "InternalError")] {
+        proxy.inject(Rule::new(fault).verbs([Verb::Watch]).times(3));
+    }
+    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    proxy.freeze().await?;
+    place.drain("n2", json!({})).await?;
+    place.uncordon("n1").await?;
+    tokio::time::sleep(secs(3)).await;
+    proxy.drop_watches();
+    proxy.thaw_to_present().await?;
+    place.released("n1", secs(90)).await?;
+    place.phase("n2", Phase::Drained, secs(90)).await?;
+    watch.none_was_violated()?;
+    ensure!(place.pods_on("n2").await?.is_empty(), "pods are left");
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let lock = place.start(json!({})).await?;
+    place.drain("n1", json!({})).await?;
+    place.drain("n2", json!({})).await?;
+    place.plane.apiserver().kill();
+    place.plane.apiserver().start()?;
+    place.plane.ready().await?;
+    place.phase("n1", Phase::Drained, secs(90)).await?;
+    place.uncordon("n1").await?;
+    place.phase("n2", Phase::Drained, secs(90)).await?;
+    place.end([lock]).await
+}

@@ -1,0 +1,69 @@
+//! The node lease of medik8s.
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, DeleteParams, PostParams};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::wait::{self, secs};
+use serde_json::json;
+
+use crate::place::Place;
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+const NAMESPACE: &str = "medik8s-leases";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_the_end() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.plane.namespace(NAMESPACE).await?;
+    place.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
+    let theirs: Lease = serde_json::from_value(json!({
+        "metadata": { "name": "node-n1" },
+        "spec": { "holderIdentity": "self-node-remediation", "leaseDurationSeconds": 600,
+            "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() },
+    }))?;
+    leases.create(&PostParams::default(), &theirs).await?;
+    let lock = place.start(json!({})).await?;
+    place.drain("n1", json!({})).await?;
+    place
+        .status_that("n1", "to wait for the lease", secs(20), |status| {
+            status
+                .blocked_by
+                .iter()
+                .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
+        })
+        .await?;
+    ensure!(place.pods_on("n1").await?.len() == 1, "its pod was evicted");
+    leases.delete("node-n1", &DeleteParams::default()).await?;
+    place.phase("n1", Phase::Drained, secs(30)).await?;
+    let ours = leases.get("node-n1").await?.spec.and_then(|spec| spec.holder_identity);
+    ensure!(ours.as_deref() == Some("nodeward-drain-lock"), "{ours:?}");
+    place.delete_drain("n1").await?;
+    place.released("n1", secs(30)).await?;
+    ensure!(leases.get_opt("node-n1").await?.is_none(), "the lease is held");
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.plane.namespace(NAMESPACE).await?;
+    place.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
+    let lock = place.start(json!({})).await?;
+    place
+        .drain("n1", json!({ "deadlines": { "drain": "3s", "recover": "3s" } }))
+        .await?;
+    place.phase("n1", Phase::Drained, secs(30)).await?;
+    ensure!(leases.get_opt("node-n1").await?.is_some(), "no lease");
+    place.phase("n1", Phase::Suspect, secs(30)).await?;
+    wait::until("the lease to be given back", secs(20), || async {
+        ensure!(leases.get_opt("node-n1").await?.is_none(), "held");
+        Ok(())
+    })
+    .await?;
+    place.end([lock]).await
+}

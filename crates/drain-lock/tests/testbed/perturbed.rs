@@ -1,0 +1,141 @@
+//! Two drains that need each other's units, run through the three perturbations: ended between any two writes, with a view
+//! that stands still, and without seeing every change, they must come to the same end.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use nodeward_api::NodeDrain;
+use nodeward_api::node_drain::Phase;
+use nodeward_testkit::perturb::{Perturbed, Scenario, Site};
+use nodeward_testkit::wait::secs;
+use nodeward_testkit::workload::{self, Budget};
+use nodeward_testkit::{ControlPlane, bulk, fleet};
+use serde_json::json;
+
+use crate::place::{create_drain, install, pinned, spec};
+
+/// What was made at a site.
+struct World {
+    nodes: [String; 3],
+}
+
+async fn set_up(site: Site) -> Result<World> {
+    site.plane.namespace(&site.name).await?;
+    let nodes = ["a", "b", "c"].map(|node| format!("{}-{node}", site.name));
+    fleet::create(
+        &site.client,
+        nodes.iter().map(|node| fleet::NodeSpec::worker(node.as_str())),
+    )
+    .await?;
+    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    for app in ["one", "two"] {
+        bulk::create(&site.client, [pinned(app, &names).stateful_set(&site.name, app, 3)?]).await?;
+        bulk::create(
+            &site.client,
+            [Budget::max_unavailable(&site.name, app, 1).of(app).build()?],
+        )
+        .await?;
+        workload::ready_pods(&site.client, &site.name, app, 3, secs(60)).await?;
+        workload::counted_budget(&site.client, &site.name, app, 3, secs(30)).await?;
+    }
+    Ok(World { nodes })
+}
+
+async fn no_budget_is_violated(site: Site, _: Arc<World>) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(site.client.clone(), &site.name);
+    for budget in budgets.list(&ListParams::default()).await? {
+        let Some(status) = budget.status.clone() else { continue };
+        ensure!(
+            status.current_healthy >= status.desired_healthy,
+            "{}: {status:?}",
+            budget.name_any()
+        );
+    }
+    Ok(())
+}
+
+async fn has_phase(site: &Site, node: &str, phase: Phase) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(site.client.clone());
+    let status = drains.get(node).await?.status.unwrap_or_default();
+    ensure!(status.phase == Some(phase), "{}", serde_json::to_string(&status)?);
+    Ok(())
+}
+
+async fn all_is_over(site: Site, world: Arc<World>) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(site.client.clone());
+    for node in &world.nodes[..2] {
+        ensure!(drains.get_opt(node).await?.is_none(), "the drain of {node} is left");
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(site.client.clone());
+        let node = nodes.get(node).await?;
+        ensure!(
+            node.spec.as_ref().and_then(|spec| spec.unschedulable).is_none(),
+            "{} is cordoned",
+            node.name_any()
+        );
+        ensure!(
+            !node.annotations().contains_key(nodeward_api::annotation::CORDONED_BY),
+            "the annotation is left"
+        );
+    }
+    for app in ["one", "two"] {
+        workload::ready_pods(&site.client, &site.name, app, 3, secs(1)).await?;
+    }
+    let ledgers: Api<nodeward_api::DrainLedger> = Api::all(site.client.clone());
+    let claims = ledgers.get(nodeward_api::drain_ledger::NAME).await?.spec.claims;
+    let left = claims.iter().any(|claim| world.nodes.contains(&claim.node));
+    ensure!(!left, "{claims:?}");
+    Ok(())
+}
+
+fn scenario() -> Scenario<World> {
+    Scenario::new("two drains that need the same units", set_up)
+        .event("both are asked for", |site, world| async move {
+            for node in &world.nodes[..2] {
+                create_drain(&site.client, node, json!({})).await?;
+            }
+            Ok(())
+        })
+        .effect("the first is drained", |site, world| async move {
+            has_phase(&site, &world.nodes[0], Phase::Drained).await
+        })
+        .event("the first is uncordoned", |site, world| async move {
+            fleet::uncordon(&site.client, &world.nodes[0]).await
+        })
+        .effect("the second is drained", |site, world| async move {
+            has_phase(&site, &world.nodes[1], Phase::Drained).await
+        })
+        .event("the second is called off", |site, world| async move {
+            let drains: Api<NodeDrain> = Api::all(site.client.clone());
+            drains
+                .delete(&world.nodes[1], &kube::api::DeleteParams::default())
+                .await?;
+            Ok(())
+        })
+        .end(all_is_over)
+        .throughout(no_budget_is_violated)
+        .within(secs(90))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_come_to_the_same_end_whatever_happens_to_drain_lock_in_between() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    install(plane, &plane.client().await?).await?;
+    let launch = |site: Site| async move {
+        spec(&json!({}))
+            .arg("--leader-elect=false")
+            .through(&site.proxy.url())
+            .start(site.plane)
+            .await
+    };
+    // There is one ledger in a cluster.
+    Perturbed::new(scenario(), launch)
+        .at_once(1)
+        .at_most(20)
+        .everything()
+        .await?
+        .same_end()?;
+    Ok(())
+}
