@@ -18,6 +18,8 @@ pub mod placement;
 pub mod reserve;
 pub mod returned;
 mod run_out;
+#[cfg(test)]
+mod tests;
 pub mod time_limits;
 pub mod verdict;
 

@@ -152,16 +152,23 @@ impl Planner<'_> {
     }
 
     fn eviction(&self, file: &File, node: &NodeFacts, pod: &Arc<PodFacts>, force: Force) -> PodEviction {
-        let is_spared = self.snapshot.budgets_of(pod).iter().any(|key| {
-            let budget = self.snapshot.budgets.get(key);
-            budget.is_some_and(|budget| budget.view.forbids_force().is_some())
-        });
         PodEviction {
             pod: Arc::clone(pod),
             node: node.name.clone(),
             node_uid: node.uid.clone(),
             drain_uid: file.case.drain_uid().to_owned(),
-            force: if is_spared { Force::Never } else { force },
+            force: if self.is_spared(pod) { Force::Never } else { force },
         }
+    }
+
+    /// Whether the pod is never deleted around its budget, whatever the fallback says: its budget forbids that for good,
+    /// or its owner holds units of it for now.
+    fn is_spared(&self, pod: &PodFacts) -> bool {
+        self.snapshot.budgets_of(pod).iter().any(|key| {
+            let budget = self.snapshot.budgets.get(key);
+            let facts = self.snapshot.facts.get(key);
+            budget.is_some_and(|budget| budget.view.forbids_force().is_some())
+                || facts.is_some_and(|facts| facts.owner_units.is_some())
+        })
     }
 }

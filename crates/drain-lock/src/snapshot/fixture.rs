@@ -143,7 +143,24 @@ impl Cluster {
     }
 
     pub fn ledger(mut self, spec: Value) -> Self {
-        self.0.ledger = Some(parse(json!({ "metadata": { "name": "cluster" }, "spec": spec })));
+        self.0.ledger = Some(parse(
+            json!({ "metadata": { "name": "cluster", "uid": "uid-ledger", "resourceVersion": "1" }, "spec": spec }),
+        ));
+        self
+    }
+
+    pub fn drains(mut self, drains: impl IntoIterator<Item = Value>) -> Self {
+        self.0.drains = drains.into_iter().map(parse).collect();
+        self
+    }
+
+    pub fn holds(mut self, holds: impl IntoIterator<Item = Value>) -> Self {
+        self.0.holds = holds.into_iter().map(parse).collect();
+        self
+    }
+
+    pub fn leases(mut self, leases: impl IntoIterator<Item = Value>) -> Self {
+        self.0.leases = leases.into_iter().map(parse).collect();
         self
     }
 
