@@ -15,9 +15,6 @@ pub const CONTROL_PLANE_ROLES: [&str; 2] = [
     "node-role.kubernetes.io/master",
 ];
 
-/// On a Pod, with the value [`CLUSTER_API_DRAIN_SKIP`]: Cluster API leaves the pod alone when it drains its node
-/// (<https://cluster-api.sigs.k8s.io/reference/labels_and_annotations>), see [`crate::opt_out`].
+/// On a Pod: what Cluster API does with it when it drains its node, `skip` or `wait-completed`
+/// (`PodDrainLabel` of <https://pkg.go.dev/sigs.k8s.io/cluster-api/api/core/v1beta1>), see [`crate::opt_out`].
 pub const CLUSTER_API_DRAIN: &str = "cluster.x-k8s.io/drain";
-
-/// The value of [`CLUSTER_API_DRAIN`] that means it.
-pub const CLUSTER_API_DRAIN_SKIP: &str = "skip";

@@ -20,7 +20,7 @@ pub enum OptOutSource {
     Label,
     /// The annotation `nodeward.dev/drain`.
     Annotation,
-    /// The label `cluster.x-k8s.io/drain: skip`, which Cluster API honours, too.
+    /// The label `cluster.x-k8s.io/drain`, which Cluster API honours, too.
     ClusterApi,
     /// The annotation `karpenter.sh/do-not-disrupt: "true"`.
     Karpenter,
@@ -33,6 +33,18 @@ impl OptOut {
             "skip" => Self::Skip,
             "wait-completed" => Self::WaitCompleted,
             _ => Self::Unknown,
+        }
+    }
+
+    /// Reads the value of Cluster API's label, as lenient as Cluster API is: letter case does not matter, nor does the hyphen of
+    /// `wait-completed`. Any other value means nothing to it.
+    fn parse_cluster_api(value: &str) -> Option<Self> {
+        if value.eq_ignore_ascii_case("skip") {
+            Some(Self::Skip)
+        } else if value.replacen('-', "", 1).eq_ignore_ascii_case("waitcompleted") {
+            Some(Self::WaitCompleted)
+        } else {
+            None
         }
     }
 
@@ -50,8 +62,8 @@ impl OptOut {
         if let Some(value) = annotation(annotation::DRAIN) {
             return Some((Self::parse(value), OptOutSource::Annotation));
         }
-        if label(label::CLUSTER_API_DRAIN) == Some(label::CLUSTER_API_DRAIN_SKIP) {
-            return Some((Self::Skip, OptOutSource::ClusterApi));
+        if let Some(opt_out) = label(label::CLUSTER_API_DRAIN).and_then(Self::parse_cluster_api) {
+            return Some((opt_out, OptOutSource::ClusterApi));
         }
         let do_not_disrupt = annotation(annotation::KARPENTER_DO_NOT_DISRUPT);
         (do_not_disrupt == Some(annotation::KARPENTER_DO_NOT_DISRUPT_TRUE))
@@ -92,7 +104,19 @@ mod tests {
     #[case::label(&[("nodeward.dev/drain", "skip")], &[], Some((OptOut::Skip, OptOutSource::Label)))]
     #[case::annotation(&[], &[("nodeward.dev/drain", "skip")], Some((OptOut::Skip, OptOutSource::Annotation)))]
     #[case::cluster_api(&[("cluster.x-k8s.io/drain", "skip")], &[], Some((OptOut::Skip, OptOutSource::ClusterApi)))]
-    #[case::cluster_api_other(&[("cluster.x-k8s.io/drain", "wait-completed")], &[], None)]
+    #[case::cluster_api_in_capitals(&[("cluster.x-k8s.io/drain", "Skip")], &[], Some((OptOut::Skip, OptOutSource::ClusterApi)))]
+    #[case::cluster_api_waits(
+        &[("cluster.x-k8s.io/drain", "wait-completed")], &[], Some((OptOut::WaitCompleted, OptOutSource::ClusterApi))
+    )]
+    #[case::cluster_api_waits_in_one_word(
+        &[("cluster.x-k8s.io/drain", "WaitCompleted")], &[], Some((OptOut::WaitCompleted, OptOutSource::ClusterApi))
+    )]
+    #[case::cluster_api_other(&[("cluster.x-k8s.io/drain", "drain")], &[], None)]
+    #[case::cluster_api_other_lets_karpenter_through(
+        &[("cluster.x-k8s.io/drain", "drain")],
+        &[("karpenter.sh/do-not-disrupt", "true")],
+        Some((OptOut::WaitCompleted, OptOutSource::Karpenter))
+    )]
     #[case::cluster_api_is_a_label(&[], &[("cluster.x-k8s.io/drain", "skip")], None)]
     #[case::karpenter(&[], &[("karpenter.sh/do-not-disrupt", "true")], Some((OptOut::WaitCompleted, OptOutSource::Karpenter)))]
     #[case::karpenter_off(&[], &[("karpenter.sh/do-not-disrupt", "false")], None)]

@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::node_drain::Phase;
 
 use super::{Held, Hold, Holder};
 use crate::budget::BudgetView;
@@ -36,10 +37,16 @@ pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Ite
         })
 }
 
-/// Until when the claim may have its units: as the drain's status says, else from its deadlines and the grant.
+/// Until when the claim may have its units: as the drain's status says, if that is of where the claim stands. The status
+/// follows the ledger, and one that is behind tells the limit of an earlier part of the drain, or of an earlier grant: then
+/// the drain's deadlines count too, from the moment since when the claim stands there.
 fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
     let drain = drain.filter(|drain| drain.node_uid.as_ref().is_none_or(|uid| uid.as_str() == claim.node_uid));
-    if let Some(deadline) = drain.and_then(NodeDrainView::holding_deadline) {
+    let said = drain.and_then(|drain| Some((drain.phase?, drain.holding_deadline()?)));
+    if let Some((phase, deadline)) = said
+        && is_of_state(phase, claim)
+        && claim.since < deadline
+    {
         return deadline;
     }
     let deadlines = drain.map(|drain| drain.deadlines).unwrap_or_default();
@@ -48,7 +55,21 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
         ClaimState::Granted | ClaimState::Confirmed => deadlines.drain.unwrap_or(DRAIN).saturating_add(recover),
         ClaimState::Waiting | ClaimState::Suspect => recover,
     };
-    later(claim.since, lasts)
+    let counted = later(claim.since, lasts);
+    said.map_or(counted, |(_, deadline)| deadline.max(counted))
+}
+
+/// Whether a drain is in this phase while its claim stands so.
+fn is_of_state(phase: Phase, claim: &Claim) -> bool {
+    match claim.state {
+        ClaimState::Granted => phase == Phase::Granted,
+        ClaimState::Confirmed if claim.drained => {
+            matches!(phase, Phase::Drained | Phase::Recovering)
+        }
+        ClaimState::Confirmed => matches!(phase, Phase::Draining | Phase::Recovering),
+        ClaimState::Waiting => phase == Phase::Recovering,
+        ClaimState::Suspect => phase == Phase::Suspect,
+    }
 }
 
 /// An owner's hold; `None` where nothing is held: it is being deleted, an administrator has released it, or it is of no
@@ -58,7 +79,8 @@ pub fn of_owner(hold: &DisruptionHold) -> Option<Hold> {
     let is_released = meta
         .annotations
         .as_ref()
-        .is_some_and(|annotations| annotations.contains_key(annotation::RELEASE));
+        .and_then(|annotations| annotations.get(annotation::RELEASE))
+        .is_some_and(|who_and_why| !who_and_why.trim().is_empty());
     if is_released || meta.deletion_timestamp.is_some() || spec.units.is_some_and(|units| units < 1) {
         return None;
     }
@@ -143,6 +165,10 @@ mod tests {
     #[case::nothing_said_of_what_comes_back("Waiting", None, 30)]
     #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
     #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
+    #[case::its_status_coming_back("Waiting", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
+    #[case::the_status_of_an_earlier_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(0) }))), 60)]
+    #[case::a_status_behind_a_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(10) }))), 30)]
+    #[case::a_status_behind_that_says_later("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
     #[case::its_status_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Suspect", "deadline": minute(42) }))), 42)]
     #[case::a_status_from_before_the_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Queued", "deadline": minute(5) }))), 60)]
     #[case::the_drain_of_another_node_of_that_name(
@@ -156,6 +182,26 @@ mod tests {
     ) {
         let claim = claim(state);
         let hold = of_claim(&claim, drain.as_ref()).next().unwrap();
+        assert_eq!(hold.until, Some(minute(ends)));
+    }
+
+    /// The ledger says so before anybody is told, and then the node may be down for as long as it takes to be back.
+    #[rstest]
+    #[case::not_told_yet("Draining", 42, 60)]
+    #[case::told("Drained", 42, 42)]
+    #[case::rebooted("Recovering", 42, 42)]
+    #[case::not_told_yet_of_a_long_drain("Draining", 90, 90)]
+    fn the_limit_of_the_drain_is_none_once_the_node_may_go_down(
+        #[case] phase: &str,
+        #[case] deadline: i64,
+        #[case] ends: i64,
+    ) {
+        let claim = Claim {
+            drained: true,
+            ..claim("Confirmed")
+        };
+        let drain = drain(json!({}), json!({ "phase": phase, "deadline": minute(deadline) }));
+        let hold = of_claim(&claim, Some(&drain)).next().unwrap();
         assert_eq!(hold.until, Some(minute(ends)));
     }
 
@@ -174,15 +220,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case::for_ever(json!({}), json!({}), None)]
-    #[case::as_the_owner_said(json!({ "expiresAt": minute(5) }), json!({}), Some(5))]
-    #[case::capped(json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
-    #[case::capped_without_an_end(json!({}), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
-    #[case::put_off_since(json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 1 }), Some(50))]
-    #[case::brought_forward(json!({ "expiresAt": minute(5) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(5))]
-    #[case::some_units(json!({ "units": 1, "expiresAt": minute(5) }), json!({}), Some(5))]
-    fn an_owners_hold_ends_as_said_or_as_capped(#[case] spec: Value, #[case] status: Value, #[case] ends: Option<i64>) {
-        let hold = owners(json!({}), spec, status).unwrap();
+    #[case::for_ever(json!({}), json!({}), json!({}), None)]
+    #[case::as_the_owner_said(json!({}), json!({ "expiresAt": minute(5) }), json!({}), Some(5))]
+    #[case::capped(json!({}), json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
+    #[case::capped_without_an_end(json!({}), json!({}), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(20))]
+    #[case::put_off_since(json!({}), json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 1 }), Some(50))]
+    #[case::brought_forward(json!({}), json!({ "expiresAt": minute(5) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(5))]
+    #[case::released_by_nobody_for_no_reason(json!({ "annotations": { "nodeward.dev/release": " " } }), json!({ "expiresAt": minute(5) }), json!({}), Some(5))]
+    #[case::some_units(json!({}), json!({ "units": 1, "expiresAt": minute(5) }), json!({}), Some(5))]
+    fn an_owners_hold_ends_as_said_or_as_capped(
+        #[case] metadata: Value,
+        #[case] spec: Value,
+        #[case] status: Value,
+        #[case] ends: Option<i64>,
+    ) {
+        let hold = owners(metadata, spec, status).unwrap();
         assert_eq!(hold.held, Held::Budget(BudgetKey::new("shop", "web")));
         assert_eq!(hold.holder, Holder::Owner("migration".to_owned()));
         assert_eq!(hold.until, ends.map(minute));

@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::drain_ledger::DrainLedgerSpec;
+use nodeward_api::reason::GateReason;
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::drain::NodeDrainView;
 use nodeward_core::hold::{Hold, Holds};
@@ -91,7 +92,7 @@ impl Recheck {
     pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Grounds, Doubt> {
         self.node_still_drains(action, pass).await?;
         let budgets = self.budgets_of(action).await?;
-        let holds = self.holds_on(&budgets, pass).await?;
+        let holds = self.holds_on(&budgets, &action.node_uid, pass).await?;
         let now = Timestamp::now();
         for budget in &budgets {
             if let Some(reason) = budget.forbids_force() {
@@ -135,10 +136,13 @@ impl Recheck {
         let Some(details) = node.drain.as_deref() else {
             return changed("is no longer cordoned");
         };
-        let drains = self.drains_for(&action.node, pass).await?;
+        let (drains, unread) = self.drains_for(&action.node, pass).await;
         let gates = gate::look(&node, details, &pass.snapshot.signals, &drains, &pass.policy);
         if !gates.are_open() {
-            return changed(gates.reason.explanation());
+            return match unread {
+                Some(refusal) if gates.reason == GateReason::DrainUnknown => Err(Doubt::Unread(refusal)),
+                _ => changed(gates.reason.explanation()),
+            };
         }
         let clock = DrainClock::of(&details.annotations).and_then(Result::ok);
         if clock.as_ref() != Some(&action.clock) {

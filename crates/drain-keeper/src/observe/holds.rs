@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
-use nodeward_api::drain_ledger::{self, DrainLedgerSpec};
+use nodeward_api::drain_ledger::{self, Claim, DrainLedgerSpec};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
@@ -107,7 +107,7 @@ impl HoldWatches {
             Known::Objects(ledgers) => {
                 for ledger in ledgers.values() {
                     match &**ledger {
-                        Ok(ledger) => holds.extend(claims_holds(ledger, drains)),
+                        Ok(ledger) => holds.extend(claims_holds(&ledger.claims, drains)),
                         Err(why) => holds.add(Hold::unknown(why.clone())),
                     }
                 }
@@ -123,10 +123,10 @@ impl HoldWatches {
     }
 }
 
-/// The holds of every claim of the ledger. Where a claim's drain cannot be read its hold has no end.
-pub(crate) fn claims_holds(ledger: &DrainLedgerSpec, drains: &NodeDrains) -> Vec<Hold> {
+/// The holds of the ledger's claims. Where a claim's drain cannot be read its hold has no end.
+pub(crate) fn claims_holds<'a>(claims: impl IntoIterator<Item = &'a Claim>, drains: &NodeDrains) -> Vec<Hold> {
     let mut holds = Vec::new();
-    for claim in &ledger.claims {
+    for claim in claims {
         match drains.of(&claim.node.as_str().into()) {
             Ok(drain) => holds.extend(hold::of_claim(claim, drain)),
             Err(_) => holds.extend(hold::of_claim(claim, None).map(|hold| Hold { until: None, ..hold })),

@@ -7,6 +7,7 @@ mod dry_run;
 mod explanations;
 mod faults;
 mod flapping;
+mod holds;
 mod leaders;
 mod openshift;
 mod perturbed;

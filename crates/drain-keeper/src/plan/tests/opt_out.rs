@@ -29,6 +29,10 @@ fn annotation(value: &str) -> Value {
 )]
 #[case::empty(label(""), Some(BlockerReason::UnknownOptOut))]
 #[case::cluster_api(json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } }), None)]
+#[case::cluster_api_waits(
+    json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "wait-completed" } } }),
+    Some(BlockerReason::OptedOut)
+)]
 #[case::karpenter(
     json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
     Some(BlockerReason::OptedOut)
@@ -59,11 +63,14 @@ fn a_pod_that_asked_to_finish_blocks_until_it_has() {
     assert_eq!(world(done).reason("p"), None);
 }
 
-#[test]
-fn a_pod_that_asked_by_the_mark_of_another_program_is_named_with_it() {
-    let patch = json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } });
-    let plan = World::draining().pod(with(pod("p"), patch)).at(1);
-    assert_eq!(plan.blocker("p").unwrap().detail, "karpenter.sh/do-not-disrupt");
+#[rstest]
+#[case(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), "karpenter.sh/do-not-disrupt")]
+#[case(json!({ "labels": { "cluster.x-k8s.io/drain": "wait-completed" } }), "cluster.x-k8s.io/drain")]
+fn a_pod_that_asked_by_the_mark_of_another_program_is_named_with_it(#[case] metadata: Value, #[case] mark: &str) {
+    let plan = World::draining()
+        .pod(with(pod("p"), json!({ "metadata": metadata })))
+        .at(1);
+    assert_eq!(plan.blocker("p").unwrap().detail, mark);
 }
 
 #[rstest]

@@ -1,0 +1,364 @@
+//! Budgets that somebody else has the right to: the claims of other nodes' drains, and owners' holds. And drains that a
+//! NodeDrain declares.
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain, annotation, crd, drain_ledger};
+use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, Options, bulk, fleet, workload};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::place::{Keeper, Place, an_hour_ago, is_untouched, managed};
+
+/// A control plane on which drain-lock's kinds are installed, which all tests of this file but one share.
+async fn with_drain_locks_kinds() -> Result<&'static ControlPlane> {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    PLANE
+        .get_or_try_init(|| async {
+            let plane = ControlPlane::start(Options::default()).await?;
+            install_kinds(&plane).await?;
+            Ok(plane)
+        })
+        .await
+}
+
+async fn install_kinds(plane: &ControlPlane) -> Result<()> {
+    let client = plane.client().await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in crd::drain_lock() {
+        crds.create(&PostParams::default(), &definition).await?;
+    }
+    wait::until("drain-lock's kinds to be served", secs(30), || async {
+        let one = ListParams::default().limit(1);
+        Api::<NodeDrain>::all(client.clone()).list(&one).await?;
+        Api::<DrainLedger>::all(client.clone()).list(&one).await?;
+        Api::<DisruptionHold>::all(client.clone()).list(&one).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Everything falls due at once, budgets included.
+fn at_once() -> Value {
+    json!({ "pdbForceDrainTimeout": "1s" })
+}
+
+/// A pod on the node with a budget of its own, without room; both of the same name. The budget comes first, so that the pod
+/// is covered from the start.
+async fn covered(place: &Place<'_>, node: &str, name: &str) -> Result<Pod> {
+    bulk::create(&place.client, [place.tight(name, 1).build()?]).await?;
+    let [pod] = place.add_pods([(name, managed(node))]).await?;
+    Ok(pod)
+}
+
+/// A claim in the ledger by which `node` has the unit that `pods` of these budgets stand for.
+async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &str)]) -> Result<()> {
+    let now = Timestamp::now();
+    let holds: Vec<Value> = pods
+        .iter()
+        .map(|(budget, pod_uid)| {
+            json!({
+                "pdb": { "namespace": place.name, "name": budget, "uid": "" },
+                "pods": [{ "name": budget, "uid": pod_uid }],
+            })
+        })
+        .collect();
+    let claim = json!({
+        "ticket": 1, "node": node, "nodeUID": node_uid, "state": "Confirmed", "since": now, "queuedAt": now, "holds": holds,
+    });
+    let ledger = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "DrainLedger", "metadata": { "name": drain_ledger::NAME },
+        "spec": { "claims": [claim] },
+    });
+    // Each claim is applied by a manager of its own, so that tests do not take away each other's.
+    let params = PatchParams::apply(node_uid).force();
+    Api::<DrainLedger>::all(place.client.clone())
+        .patch(drain_ledger::NAME, &params, &Patch::Apply(ledger))
+        .await?;
+    Ok(())
+}
+
+async fn node_drain(place: &Place<'_>, node: &str, status: Value) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(place.client.clone());
+    let drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": node },
+        "spec": { "nodeName": node },
+    });
+    let params = PatchParams::apply("testbed").force();
+    drains.patch(node, &params, &Patch::Apply(drain)).await?;
+    let status = Patch::Merge(json!({ "status": status }));
+    drains.patch_status(node, &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
+async fn owners_hold(place: &Place<'_>, budget: &str, reason: &str, expires: Option<Timestamp>) -> Result<()> {
+    let hold = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "DisruptionHold",
+        "metadata": { "namespace": place.name, "name": budget },
+        "spec": { "pdbRef": budget, "reason": reason, "expiresAt": expires },
+    });
+    bulk::create(&place.client, [serde_json::from_value::<DisruptionHold>(hold)?]).await?;
+    Ok(())
+}
+
+async fn annotate_budget(place: &Place<'_>, budget: &str, reason: Option<&str>) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    let patch = json!({ "metadata": { "annotations": { annotation::HOLD: reason } } });
+    budgets
+        .patch(budget, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+/// Waits until the node's condition names these.
+async fn is_told(place: &Place<'_>, node: &str, parts: &[&str]) -> Result<()> {
+    wait::until(format!("the condition to say {parts:?}"), secs(30), || async {
+        let condition = place.drain_blocked(node).await?.context("no condition")?;
+        let message = condition.message.unwrap_or_default();
+        ensure!(parts.iter().all(|part| message.contains(part)), "{message}");
+        Ok(())
+    })
+    .await
+}
+
+async fn stay(place: &Place<'_>, pods: &[&Pod]) -> Result<()> {
+    wait::throughout("held pods to stay", secs(4), || async {
+        for pod in pods {
+            is_untouched(&place.pods(), pod).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn watches_what_holds(keeper: &Keeper) -> Result<()> {
+    wait::until("its watches of holds", secs(30), || async {
+        let log = keeper.log();
+        for cache in ["nodedrains", "drainledgers", "disruptionholds"] {
+            let is_it = |line: &str| line.contains("the kind is served") && line.contains(cache);
+            ensure!(log.lines().any(is_it), "{cache} is not watched");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// As RFC 3339 to the second, as messages say it.
+fn shown(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// On a control plane of its own: the kinds are not there at first.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let place = Place::with(&plane, json!({})).await?;
+    let node = place.add_cordoned_node("a").await?;
+    let keeper = place.start(at_once()).await?;
+    let pid = keeper.process().pid();
+
+    // Without the kinds nothing is held.
+    let pod = covered(&place, &node, "before").await?;
+    workload::gone(&place.client, &pod, secs(30)).await?;
+
+    install_kinds(&plane).await?;
+    watches_what_holds(&keeper).await?;
+
+    // The pods are made once all holds stand. The other node's claim ends with its drain's deadline, the owner's hold when
+    // its owner said; the node's own claim stands in nobody's way.
+    let until = Timestamp::now() + SignedDuration::from_secs(25);
+    let others = place.node_name("b");
+    node_drain(&place, &others, json!({ "phase": "Draining", "deadline": until })).await?;
+    claim(&place, &others, "other-node", &[("claimed", "another-pod")]).await?;
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(place.client.clone());
+    let uid = nodes.get(&node).await?.uid().context("no UID")?;
+    claim(&place, &node, &uid, &[("own", "own-pod")]).await?;
+    owners_hold(&place, "owned", "schema migration", Some(until)).await?;
+
+    let claimed = covered(&place, &node, "claimed").await?;
+    let owned = covered(&place, &node, "owned").await?;
+    let own = covered(&place, &node, "own").await?;
+    workload::gone(&place.client, &own, secs(20)).await?;
+    let (by_node, by_owner) = (
+        format!("held by the claim of node {others} until {}", shown(until)),
+        format!("held by its owner until {}: schema migration", shown(until)),
+    );
+    is_told(&place, &node, &[&by_node, &by_owner]).await?;
+    is_untouched(&place.pods(), &claimed).await?;
+    is_untouched(&place.pods(), &owned).await?;
+    ensure!(Timestamp::now() < until, "too slow to have seen that they were held");
+    for pod in [&claimed, &owned] {
+        workload::gone(&place.client, pod, secs(60)).await?;
+        ensure!(
+            until <= Timestamp::now(),
+            "{} was forced before its hold ended",
+            pod.name_any()
+        );
+    }
+    ensure!(keeper.process().pid() == pid, "it was restarted");
+    place.end([keeper]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owners_annotation_holds_its_budget_until_it_is_removed() -> Result<()> {
+    let plane = with_drain_locks_kinds().await?;
+    let place = Place::with(plane, json!({})).await?;
+    let node = place.add_node("a").await?;
+    let pod = covered(&place, &node, "web").await?;
+    annotate_budget(&place, "web", Some("quorum is being rebuilt")).await?;
+    let keeper = place.start(at_once()).await?;
+    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    is_told(
+        &place,
+        &node,
+        &[
+            "is covered by a budget that is held",
+            "held by its owner: quorum is being rebuilt",
+        ],
+    )
+    .await?;
+    stay(&place, &[&pod]).await?;
+    annotate_budget(&place, "web", None).await?;
+    workload::gone(&place.client, &pod, secs(20)).await?;
+    place.end([keeper]).await
+}
+
+fn was_read(records: &[Record], verb: Verb, resource: &str) -> bool {
+    records
+        .iter()
+        .any(|record| record.request.verb == verb && record.request.resource.starts_with(resource))
+}
+
+/// The watches show an old world, in which nothing is held, or no longer; what is read just before the override shows the
+/// present one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Result<()> {
+    let plane = with_drain_locks_kinds().await?;
+    let place = Place::with(plane, json!({})).await?;
+    let node = place.add_node("a").await?;
+    let (claimed, owned, extended) = (
+        covered(&place, &node, "claimed").await?,
+        covered(&place, &node, "owned").await?,
+        covered(&place, &node, "extended").await?,
+    );
+    for name in ["claimed", "owned", "extended"] {
+        workload::counted_budget(&place.client, &place.name, name, 1, secs(30)).await?;
+    }
+    let proxy = Proxy::start(plane).await?;
+    let keeper = place
+        .run(
+            place
+                .spec(&json!({ "pdbForceDrainTimeout": "8s" }))
+                .through(&proxy.url()),
+        )
+        .await?;
+    watches_what_holds(&keeper).await?;
+    let slow = place.node_name("c");
+    let limit = Timestamp::now() + SignedDuration::from_secs(20);
+    node_drain(&place, &slow, json!({ "phase": "Draining", "deadline": limit })).await?;
+    claim(&place, &slow, "slow-node", &[("extended", "a-slow-pod")]).await?;
+    fleet::cordon(&place.client, &node).await?;
+    place.clock_that(&node, "runs", |_| true).await?;
+    wait::until("its pods to be watched", secs(10), || async {
+        let metrics = keeper.metrics().await?;
+        let blockers = metrics.sum("nodeward_drain_keeper_blockers", &[]);
+        ensure!(blockers >= 3.0, "{blockers} blockers are known");
+        Ok(())
+    })
+    .await?;
+    proxy.freeze().await?;
+    let mark = proxy.mark();
+    claim(
+        &place,
+        &place.node_name("b"),
+        "stale-view",
+        &[("claimed", "another-pod")],
+    )
+    .await?;
+    owners_hold(&place, "owned", "migration", None).await?;
+    let longer = Timestamp::now() + SignedDuration::from_hours(1);
+    node_drain(&place, &slow, json!({ "phase": "Draining", "deadline": longer })).await?;
+    ensure!(Timestamp::now() < limit, "too slow: the claim's first limit has passed");
+
+    wait::until("the holds to be read anew", secs(60), || async {
+        let seen = proxy.since(mark);
+        ensure!(was_read(&seen, Verb::Get, "drainledgers"), "the ledger was not");
+        ensure!(was_read(&seen, Verb::Get, "nodedrains"), "the claim's limit was not");
+        ensure!(
+            was_read(&seen, Verb::List, "disruptionholds"),
+            "the owners' holds were not"
+        );
+        Ok(())
+    })
+    .await?;
+    stay(&place, &[&claimed, &owned, &extended]).await?;
+    proxy.thaw();
+    stay(&place, &[&claimed, &owned, &extended]).await?;
+    Api::<DisruptionHold>::namespaced(place.client.clone(), &place.name)
+        .delete("owned", &kube::api::DeleteParams::default())
+        .await?;
+    workload::gone(&place.client, &owned, secs(40)).await?;
+    is_untouched(&place.pods(), &claimed).await?;
+    is_untouched(&place.pods(), &extended).await?;
+    place.end([keeper]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_holds_may_not_be_read_no_budget_is_overridden() -> Result<()> {
+    let plane = with_drain_locks_kinds().await?;
+    let place = Place::with(plane, json!({})).await?;
+    let node = place.add_node("a").await?;
+    let pod = covered(&place, &node, "web").await?;
+    let [free] = place.add_pods([("free", managed(&node))]).await?;
+    let proxy = Proxy::start(plane).await?;
+    proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("drainledgers"));
+    let keeper = place.run(place.spec(&at_once()).through(&proxy.url())).await?;
+    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    workload::gone(&place.client, &free, secs(30)).await?;
+    is_told(
+        &place,
+        &node,
+        &[
+            "is covered by a budget that may be held",
+            "drainledgers may not be read",
+        ],
+    )
+    .await?;
+    stay(&place, &[&pod]).await?;
+    proxy.heal();
+    workload::gone(&place.client, &pod, secs(90)).await?;
+    place.end_whatever_was_refused([keeper]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
+    let plane = with_drain_locks_kinds().await?;
+    let place = Place::with(plane, json!({})).await?;
+    let node = place.add_cordoned_node("a").await?;
+    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    let keeper = place.start(json!({ "countsAsDrain": "nodeDrain" })).await?;
+    stay(&place, &[&pod]).await?;
+    ensure!(place.clock(&node).await?.is_none(), "a parked node is timed");
+    node_drain(&place, &node, json!({ "phase": "Queued" })).await?;
+    workload::gone(&place.client, &pod, secs(20)).await?;
+    place.clock_that(&node, "runs", |_| true).await?;
+
+    node_drain(&place, &node, json!({ "phase": "Drained" })).await?;
+    wait::until("the clock of the drain that is over to stop", secs(20), || async {
+        let clock = place.clock(&node).await?;
+        ensure!(
+            clock.as_ref().is_none_or(|clock| clock.uncordoned_at.is_some()),
+            "{clock:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    place.end([keeper]).await
+}
