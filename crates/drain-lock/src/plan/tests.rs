@@ -1,5 +1,7 @@
 //! The life of a drain, one step at a time: from a moment of a small cluster to what is written, done and said.
 
+mod properties;
+
 use jiff::SignedDuration;
 use nodeward_core::id::PodUid;
 use rstest::rstest;
