@@ -67,18 +67,23 @@ impl Ledger {
     }
 
     fn take_all(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
-        let claim = self.claim_mut(node_uid)?;
+        let claim = self.claim(node_uid)?;
         match claim.state {
             ClaimState::Granted | ClaimState::Confirmed => return Some(claim.grant),
             ClaimState::Suspect => return None,
             ClaimState::Waiting => {}
         }
+        let mut missing = units::missing(&claim.needs, &claim.holds);
+        for need in &mut missing {
+            need.healthy_at_grant = facts
+                .get(&units::key(&need.pdb))
+                .map_or(0, |budget| self.healthy_without_claims(budget));
+        }
+        let claim = self.claim_mut(node_uid)?;
         let mut holds = std::mem::take(&mut claim.holds);
         claim.drained &= !holds.is_empty();
-        for mut need in units::missing(&claim.needs, &holds) {
-            let healthy = facts.get(&units::key(&need.pdb)).map_or(0, |b| b.healthy.len());
-            need.healthy_at_grant = units::count(healthy);
-            units::add(&mut holds, &need);
+        for need in &missing {
+            units::add(&mut holds, need);
         }
         claim.holds = units::normal(holds);
         claim.state = ClaimState::Granted;
@@ -86,6 +91,17 @@ impl Ledger {
         claim.grant += 1;
         boot_id.clone_into(&mut claim.boot_id);
         Some(claim.grant)
+    }
+
+    /// How many pods of the budget would be healthy if none were down under a claim: otherwise a pod that is down already,
+    /// and comes back, would pass for one that goes down under the grant now made.
+    fn healthy_without_claims(&self, budget: &BudgetFacts) -> i32 {
+        let holds = self.claims().iter().flat_map(|claim| &claim.holds);
+        let down = holds
+            .filter(|u| units::is_of(&u.pdb, &budget.key) && *u.pdb.uid == *budget.uid)
+            .flat_map(|u| &u.pods)
+            .filter(|pod| !budget.is_healthy(&pod.uid));
+        units::count(budget.healthy.len() + down.count())
     }
 
     /// Makes sure of a grant by what was read after it: only then may the first pod be evicted, or the node be rebooted.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
+use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
 use nodeward_api::reason::LockReason;
 
 use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
@@ -161,7 +161,9 @@ impl<'a, 'f> Queue<'a, 'f> {
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
             return Some(obstacle(LockReason::NotPlanned, whole, 0));
         };
-        let several = need.pods.iter().find(|pod| budget.several.contains(pod.uid.as_str()));
+        // The eviction API refuses such a pod; one that stays is not evicted.
+        let is_refused = |pod: &&HeldPod| !pod.retained && budget.several.contains(pod.uid.as_str());
+        let several = need.pods.iter().find(is_refused);
         if let Some(pod) = several {
             return Some(Obstacle {
                 pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.name.as_str())),
