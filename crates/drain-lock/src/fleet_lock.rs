@@ -203,6 +203,7 @@ impl FleetLock {
             requester: client.requester(),
             purpose: PURPOSE.to_owned(),
             evict: Evictor::Nodeward,
+            fallback: self.settings.current().policy.fallback,
             evicts_now: false,
         };
         let seen = self.as_watched(&node);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nodeward_api::annotation;
-use nodeward_api::node_drain::{Evictor, NodeDrain, NodeDrainSpec, Requester};
+use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain, NodeDrainSpec, Requester};
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::Refusal;
@@ -35,6 +35,8 @@ pub struct Wish {
     pub purpose: String,
     /// Who evicts, if the drain has yet to be made.
     pub evict: Evictor,
+    /// What becomes of it when a time of its is over, if it has yet to be made.
+    pub fallback: Fallback,
     /// Whether this is the sign of life of a drainer that evicts by itself.
     pub evicts_now: bool,
 }
@@ -170,6 +172,7 @@ fn new_drain(wish: &Wish, now: Timestamp) -> NodeDrain {
             requesters: vec![requester(wish, now)],
             purpose: Some(wish.purpose.clone()),
             evict: wish.evict,
+            fallback: wish.fallback,
             ..NodeDrainSpec::default()
         },
         status: None,
@@ -257,6 +260,7 @@ mod tests {
             requester: "eviction:alice".to_owned(),
             purpose: "evictions by alice".to_owned(),
             evict: Evictor::Requester,
+            fallback: Fallback::Wait,
             evicts_now: true,
         }
     }
@@ -284,6 +288,7 @@ mod tests {
         );
         assert_eq!(made["spec"]["nodeUID"], "u1");
         assert_eq!(made["spec"]["evict"], "Requester");
+        assert_eq!(made["spec"]["fallback"], "Wait");
         assert_eq!(
             made["spec"]["requesters"],
             json!([{ "name": "eviction:alice", "since": "2026-01-01T00:00:00Z" }])

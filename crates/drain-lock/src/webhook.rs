@@ -181,6 +181,7 @@ impl Webhook {
                 node: place.name.clone(),
                 node_uid: place.uid.clone(),
                 user: review.user.clone(),
+                fallback: self.config.current().policy.fallback,
             };
             self.filing.file(filing, now);
         }
@@ -285,6 +286,3 @@ pub(crate) fn shorten(mut text: String, most: usize) -> String {
     text.truncate(end);
     text
 }
-
-#[cfg(test)]
-mod tests;

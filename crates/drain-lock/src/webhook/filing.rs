@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
-use nodeward_api::node_drain::Evictor;
+use nodeward_api::node_drain::{Evictor, Fallback};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::CancellationToken;
 use tokio::sync::mpsc;
@@ -42,6 +42,8 @@ pub struct Filing {
     pub node_uid: NodeUid,
     /// Who evicts.
     pub user: String,
+    /// What becomes of the drain when a time of its is over.
+    pub fallback: Fallback,
 }
 
 impl Filing {
@@ -52,6 +54,7 @@ impl Filing {
             requester: shorten(format!("eviction:{}", self.user), requester::MAX_NAME),
             purpose: shorten(format!("evictions by {}", self.user), 1024),
             evict: Evictor::Requester,
+            fallback: self.fallback,
             evicts_now: true,
         }
     }
@@ -164,6 +167,7 @@ mod tests {
             node: format!("n{number}").into(),
             node_uid: format!("u{number}").into(),
             user: "alice".to_owned(),
+            fallback: Fallback::Wait,
         }
     }
 
@@ -212,5 +216,10 @@ mod tests {
             ..filing(1)
         };
         assert!(endless.wish().requester.len() <= requester::MAX_NAME);
+    }
+
+    #[test]
+    fn a_drain_that_is_filed_falls_back_as_the_configuration_says() {
+        assert_eq!(filing(1).wish().fallback, Fallback::Wait);
     }
 }
