@@ -117,7 +117,7 @@ fn a_budgets_numbers_speak_of_its_present_spec_or_do_not(#[case] patch: Value, #
     assert_eq!(&*facts.uid, "uid-web");
 }
 
-fn hold(name: &str, patch: Value) -> nodeward_api::DisruptionHold {
+fn hold(name: &str, patch: Value) -> DisruptionHold {
     parse(merged(
         json!({
             "metadata": { "namespace": "shop", "name": name }, "spec": { "pdbRef": "web", "reason": "rebalancing" },
@@ -152,7 +152,7 @@ fn hold(name: &str, patch: Value) -> nodeward_api::DisruptionHold {
 #[case::of_another_namespace(json!({}), vec![hold("h", json!({ "metadata": { "namespace": "bank" } }))], None)]
 fn what_an_owner_keeps_for_himself(
     #[case] patch: Value,
-    #[case] holds: Vec<nodeward_api::DisruptionHold>,
+    #[case] holds: Vec<DisruptionHold>,
     #[case] expected: Option<OwnerUnits>,
 ) {
     let mut cluster = Cluster::default().budgets([budget("web", patch)]);

@@ -61,7 +61,7 @@ impl Down {
                         .node
                         .as_deref()
                         .zip(case.claim.as_ref())
-                        .is_some_and(|(node, claim)| returned::is_back(pod, node, &claim.boot_id));
+                        .is_some_and(|(node, claim)| returned::is_back(pod, node, claim));
                 // A pod that was to be evicted and still runs is not down; one that stays is, from when its node goes.
                 (held.retained && !is_awake && !is_back, is_back)
             }

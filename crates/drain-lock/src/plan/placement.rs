@@ -208,6 +208,13 @@ impl<'a> Placement<'a> {
         outcome
     }
 
+    /// Every promise: the pod, and the node that it goes to.
+    #[cfg(test)]
+    pub(super) fn promises(&self) -> impl Iterator<Item = (&Arc<PodFacts>, &NodeFacts)> {
+        let node = |index: &usize| &*self.floor.rooms[*index].node;
+        self.promises.iter().map(move |(pod, index)| (pod, node(index)))
+    }
+
     fn promise(&mut self, pod: &Arc<PodFacts>, index: usize) {
         if let Some(promised) = self.promised.get_mut(index) {
             promised.requests += &pod.scheduling.requests;

@@ -5,21 +5,29 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use nodeward_api::drain_ledger::{HeldPod, Units};
+use nodeward_api::drain_ledger::{Claim, HeldPod, Units};
 use nodeward_core::id::{BudgetKey, PodKey};
 use nodeward_core::ledger::BudgetFacts;
 
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts, Snapshot};
 
 /// Whether a pod that stayed on its node has come back with it: the node is Ready in another boot than at the grant, and
-/// since it is, the pod was started anew, or became Ready anew. A pod that never needed the network of the cluster may be
-/// started before its node is Ready.
-pub fn is_back(pod: &PodFacts, node: &NodeFacts, boot_id_at_grant: &str) -> bool {
-    let has_rebooted = !node.boot_id.is_empty() && *node.boot_id != *boot_id_at_grant;
-    let is_new_since = |moment| {
-        pod.started_at.is_some_and(|started| started > moment) || pod.ready_since.is_some_and(|ready| ready > moment)
+/// since it is, the pod was started anew, or became Ready anew.
+///
+/// A pod of the host's network may run, and be Ready, before its node is. It is back if all of that happened since the
+/// claim stands where it does: it was started, it became Ready, and its node was seen to return.
+pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
+    let has_rebooted = !node.boot_id.is_empty() && *node.boot_id != *claim.boot_id;
+    let Some(returned) = node
+        .ready_since
+        .filter(|_| node.ready && has_rebooted && pod.is_healthy())
+    else {
+        return false;
     };
-    node.ready && has_rebooted && pod.is_healthy() && node.ready_since.is_some_and(is_new_since)
+    let started_since = |moment| pod.started_at.is_some_and(|started| started > moment);
+    let ready_since = |moment| pod.ready_since.is_some_and(|ready| ready > moment);
+    let all_since = |moment| returned > moment && started_since(moment) && ready_since(moment);
+    started_since(returned) || ready_since(returned) || all_since(claim.since)
 }
 
 /// Whether a pod of the same name, which is not the one of this UID on the node that was drained, is Ready: the successor

@@ -121,7 +121,7 @@ pub fn volume(name: &str, claim: &str, nodes: &[&str]) -> Value {
 }
 
 /// A cluster.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Cluster(pub Objects);
 
 impl Cluster {

@@ -1,5 +1,9 @@
 //! What becomes of each pod, which units that takes, and what a person has to see to.
 
+use std::collections::BTreeSet;
+
+use nodeward_core::ledger::Ledger;
+use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -370,4 +374,153 @@ fn a_need_above_what_the_budget_can_ever_give_is_named(
 fn a_node_without_pods_needs_nothing() {
     let need = classified(&draining([]));
     assert!(need.pods.is_empty() && need.needs.is_empty() && need.problems.is_empty());
+}
+
+/// What the plan does not name as a problem the ledger does not refuse, and the other way round.
+#[rstest]
+#[case::held(tied_to_n1(), true)]
+#[case::retained(tolerations(both(Value::Null)), false)]
+fn the_ledger_refuses_a_pod_of_several_budgets_only_if_it_must_be_evicted(#[case] patch: Value, #[case] refused: bool) {
+    let cluster = draining([pod("a", patch)]).budgets([budget("web", json!({})), budget("more", json!({}))]);
+    let facts = cluster.snapshot().facts;
+    let mut ledger = Ledger::default();
+    ledger.enqueue("n1", "uid-n1", true, now());
+    ledger.set_needs("uid-n1", classified(&cluster).needs, &|_| false, now());
+    let obstacles = ledger.obstacles("uid-n1", &facts);
+    let names_it = obstacles
+        .iter()
+        .any(|obstacle| obstacle.reason == LockReason::SeveralPDBs);
+    assert_eq!(names_it, refused, "{obstacles:?}");
+}
+
+/// What a pod may be, over which other pods differ in their requests alone.
+fn any_kind() -> impl Strategy<Value = Value> {
+    let port =
+        json!({ "spec": { "containers": [{ "name": "c", "ports": [{ "containerPort": 1, "hostPort": 80 }] }] } });
+    let apart = json!({ "spec": { "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "web" } } },
+    ] } } } });
+    let terminating = json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } });
+    let of_a_set = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "StatefulSet", "set")] } });
+    prop::sample::select(vec![
+        json!({}),
+        json!({}),
+        port,
+        apart,
+        json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } }),
+        json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "h" } } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+        json!({ "status": { "phase": "Succeeded" } }),
+        json!({ "status": { "phase": "Pending", "conditions": [] } }),
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
+        terminating.clone(),
+        merged(terminating, of_a_set.clone()),
+        of_a_set,
+        label("skip"),
+        label("wait-completed"),
+        label("anything"),
+        tied_to_n1(),
+        local_volume(),
+    ])
+}
+
+/// A pod on one of two draining nodes, on another one, or waiting for a node.
+fn any_pod(index: usize) -> impl Strategy<Value = Value> {
+    let on = prop::sample::select(vec![Some("n1"), Some("n1"), Some("n2"), Some("m0"), None]);
+    let app = prop::sample::select(vec!["web", "db", "none"]);
+    (any_kind(), on, app, 1..2000_i64).prop_map(move |(kind, on, app, milli)| {
+        let name = format!("p{index:02}");
+        let plain = json!({
+            "metadata": { "labels": { "app": app } },
+            "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": format!("{milli}m") } } }] },
+        });
+        let mut object = merged(plain, kind);
+        object["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": format!("{milli}m") } });
+        match on {
+            Some(on) => pod(&name, merged(object, json!({ "spec": { "nodeName": on } }))),
+            None => waiting(&name, object),
+        }
+    })
+}
+
+fn any_cluster() -> impl Strategy<Value = Cluster> {
+    let pods = (0..14_usize).map(any_pod).collect::<Vec<_>>();
+    let spare = prop::collection::vec((0..4000_i64, 0..6_i64, any::<bool>()), 1..4);
+    let selectors = prop::sample::subsequence(vec!["web", "db", "all"], 0..=3);
+    (pods, 0..14_usize, spare, selectors).prop_map(|(mut pods, count, spare, selectors)| {
+        pods.truncate(count);
+        let mut nodes = vec![cordoned("n1"), node("n2", json!({}))];
+        nodes.extend(spare.into_iter().enumerate().map(|(index, (milli, pods, ready))| {
+            let status = if ready { "True" } else { "False" };
+            let patch = json!({ "status": {
+                "allocatable": { "cpu": format!("{milli}m"), "pods": pods.to_string() },
+                "conditions": [{ "type": "Ready", "status": status }],
+            } });
+            node(&format!("m{index}"), patch)
+        }));
+        let budgets = selectors.into_iter().map(|app| {
+            let mut budget = budget(app, json!({}));
+            budget["spec"]["selector"] = if app == "all" {
+                json!({})
+            } else {
+                json!({ "matchLabels": { "app": app } })
+            };
+            budget
+        });
+        Cluster::new(nodes, pods)
+            .budgets(budgets.collect::<Vec<_>>())
+            .volumes([volume("pv", "local", &["n1"])])
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_pod_is_of_one_class_every_held_pod_has_a_unit_of_each_of_its_budgets_and_no_room_is_promised_twice(
+        cluster in any_cluster()
+    ) {
+        let snapshot = cluster.snapshot_of(&["n1", "n2"]);
+        let mut placement = Placement::new(&snapshot.floor);
+        for name in ["n1", "n2"] {
+            let node = &snapshot.nodes[name];
+            let need = classify(node, &snapshot, &mut placement, &RULES, now());
+            let there: Vec<&str> = snapshot.pods_of(&node.name).iter().map(|pod| pod.uid.as_str()).collect();
+            let classed: Vec<&str> = need.pods.iter().map(|(pod, _)| pod.uid.as_str()).collect();
+            prop_assert_eq!(there, classed);
+            for (pod, class) in &need.pods {
+                prop_assert!(*class != Class::Movable || pod.opt_out.is_none() || pod.deletion.is_some());
+                let expected: BTreeSet<(String, bool)> = match class {
+                    Class::Held(_) | Class::Retained => {
+                        let retained = *class == Class::Retained;
+                        snapshot.budgets_of(pod).iter().map(|key| (key.to_string(), retained)).collect()
+                    }
+                    Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => BTreeSet::new(),
+                };
+                let units: Vec<(String, bool)> = need
+                    .needs
+                    .iter()
+                    .flat_map(|units| units.pods.iter().map(move |held| (units.pdb.to_string(), held)))
+                    .filter(|(_, held)| held.uid == pod.uid.as_str())
+                    .map(|(key, held)| (key, held.retained))
+                    .collect();
+                prop_assert_eq!(units.len(), expected.len(), "one unit of each budget");
+                prop_assert_eq!(units.into_iter().collect::<BTreeSet<_>>(), expected);
+            }
+        }
+        let promised: Vec<&str> = placement.promises().map(|(pod, _)| pod.uid.as_str()).collect();
+        prop_assert_eq!(promised.iter().collect::<BTreeSet<_>>().len(), promised.len());
+        for (pod, node) in placement.promises() {
+            prop_assert!(node.ready && !node.is_cordoned() && pod.node.as_ref() != Some(&node.name));
+        }
+        for room in &snapshot.floor.rooms {
+            let here: Vec<_> = placement.promises().filter(|(_, node)| node.name == room.node.name).collect();
+            let cpu: i64 = here.iter().map(|(pod, _)| pod.scheduling.requests.cpu).sum();
+            let count = i64::try_from(here.len()).unwrap();
+            let listening = here.iter().filter(|(pod, _)| !pod.scheduling.host_ports.is_empty()).count();
+            if count > 0 {
+                prop_assert!(room.load.requests.cpu + cpu <= room.node.allocatable.cpu);
+                prop_assert!(room.load.requests.pods + count <= room.node.allocatable.pods);
+                prop_assert!(listening + room.load.host_ports.len() <= 1 || listening == 0);
+            }
+        }
+    }
 }

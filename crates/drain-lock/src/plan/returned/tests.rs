@@ -1,10 +1,11 @@
 //! When a pod counts as back.
 
+use nodeward_core::ledger::Ledger;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::fixture::{Cluster, budget, merged, node, pod};
+use crate::snapshot::fixture::{Cluster, budget, merged, node, now, parse, pod};
 
 const BACK_AT: &str = "2026-01-01T11:30:00Z";
 
@@ -56,7 +57,27 @@ fn a_retained_pod_is_back_when_it_is_ready_in_a_new_boot(
     #[case] back: bool,
 ) {
     let snapshot = Cluster::new([rebooted(node_patch)], [pod("a", pod_patch)]).snapshot();
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], "boot-1"), back);
+    let claim: Claim = parse(claim(1, 5, &["a"]));
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
+}
+
+/// Claims stand where they do since 11:00, and the node is back since 11:30.
+#[rstest]
+#[case::both_since_then("2026-01-01T11:20:00Z", "2026-01-01T11:20:01Z", BACK_AT, true)]
+#[case::started_before("2026-01-01T11:00:00Z", "2026-01-01T11:20:01Z", BACK_AT, false)]
+#[case::ready_before("2026-01-01T11:20:00Z", "2026-01-01T11:00:00Z", BACK_AT, false)]
+#[case::its_node_was_ready_all_the_time("2026-01-01T09:20:00Z", "2026-01-01T09:20:01Z", "2026-01-01T10:00:00Z", false)]
+fn a_pod_of_the_hosts_network_may_be_ready_before_its_node(
+    #[case] started_at: &str,
+    #[case] ready_at: &str,
+    #[case] node_back_at: &str,
+    #[case] back: bool,
+) {
+    let conditions = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": node_back_at }] } });
+    let pods = [pod("a", merged(started(started_at), ready_since(ready_at)))];
+    let snapshot = Cluster::new([rebooted(conditions)], pods).snapshot();
+    let claim: Claim = parse(claim(1, 5, &["a"]));
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
 }
 
 /// The oldest start counts: a container that was not started anew is still the one from before.
@@ -70,7 +91,8 @@ fn every_container_must_have_been_started_anew(#[case] times: &[&str], #[case] b
         .collect();
     let patch = json!({ "status": { "containerStatuses": statuses } });
     let snapshot = Cluster::new([rebooted(json!({}))], [pod("a", patch)]).snapshot();
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], "boot-1"), back);
+    let claim: Claim = parse(claim(1, 5, &["a"]));
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
 }
 
 fn claim(ticket: i64, healthy_at_grant: i32, pods: &[&str]) -> Value {
@@ -80,7 +102,7 @@ fn claim(ticket: i64, healthy_at_grant: i32, pods: &[&str]) -> Value {
         .collect();
     json!({
         "ticket": ticket, "node": format!("n{ticket}"), "nodeUID": format!("uid-n{ticket}"), "state": "Confirmed",
-        "since": "2026-01-01T11:00:00Z", "queuedAt": "2026-01-01T11:00:00Z", "grant": 1,
+        "since": "2026-01-01T11:00:00Z", "queuedAt": "2026-01-01T11:00:00Z", "grant": 1, "bootID": "boot-1",
         "holds": [{
             "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "healthyAtGrant": healthy_at_grant, "pods": pods,
         }],
@@ -188,4 +210,32 @@ fn a_successor_by_name_is_no_replacement_of_another_pod() {
     held["holds"][0]["pods"][0]["uid"] = "old".into();
     // a is back under its name, b is missing.
     assert_eq!(back(&[held], running(&["a", "x", "y", "z"]), json!({})), [""; 0]);
+}
+
+/// Two claims of one budget that may miss two: the second is granted while the pod of the first is down.
+#[rstest]
+#[case::the_other_claims_pod(&["a", "x", "y", "z"], false)]
+#[case::its_own_too(&["a", "v", "x", "y", "z"], true)]
+fn a_claim_that_was_granted_while_another_held_is_not_served_by_the_others_pods(
+    #[case] there: &[&str],
+    #[case] recovered: bool,
+) {
+    let status = json!({ "status": { "expectedPods": 5, "desiredHealthy": 3, "disruptionsAllowed": 1 } });
+    let before = Cluster::new([], running(&["b", "x", "y", "z"])).budgets([budget("web", status.clone())]);
+    let facts = before.world().facts([&BudgetKey::new("shop", "web")], now());
+    let mut waits = claim(2, 0, &[]);
+    waits["state"] = "Waiting".into();
+    waits["needs"] = waits["holds"].take();
+    waits["holds"] = json!([]);
+    waits["needs"][0]["pods"] = json!([{ "name": "b", "uid": "uid-b" }]);
+    let mut ledger: Ledger = parse(json!({ "nextTicket": 9, "claims": [claim(1, 5, &["a"]), waits] }));
+    ledger.try_grant("uid-n2", "boot-1", &facts, now()).unwrap();
+    // The first claim's pod is back, and its unit with it.
+    ledger.return_pods("uid-n1", &["uid-a"]);
+    ledger.remove("uid-n1");
+    let after = Cluster::new([], running(there))
+        .budgets([budget("web", status)])
+        .ledger(serde_json::to_value(&ledger).unwrap());
+    let units = &ledger.claim("uid-n2").unwrap().holds[0];
+    assert_eq!(has_recovered(units, &units.pods[0], &after.snapshot()), recovered);
 }
