@@ -1,0 +1,154 @@
+//! Every combination of switches: what is granted, and what the API server takes.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use anyhow::{Result, ensure};
+use nodeward_testkit::ControlPlane;
+use nodeward_testkit::names::unique;
+use serde_json::{Value, json};
+
+use crate::{ensure_foreign_namespaces, rendered};
+
+/// Every combination of the switches that decide which objects of drain-keeper there are.
+fn of_drain_keeper() -> Vec<Value> {
+    const SWITCHES: [&str; 7] = [
+        "/enabled",
+        "/dryRun",
+        "/deployment/enabled",
+        "/rbac/create",
+        "/serviceAccount/create",
+        "/service/enabled",
+        "/readManagedUpgradeConfigMap/enabled",
+    ];
+    (0..1_u32 << SWITCHES.len())
+        .map(|bits| {
+            let mut values = json!({});
+            for (index, switch) in SWITCHES.iter().enumerate() {
+                set(&mut values, switch, json!(bits & (1 << index) != 0));
+            }
+            json!({ "drainKeeper": values })
+        })
+        .collect()
+}
+
+/// Every pair of changes from drain-lock's defaults: it has too many switches for all combinations.
+fn of_drain_lock() -> Vec<Value> {
+    let changes = [
+        ("/dryRun", json!(true)),
+        ("/deployment/enabled", json!(false)),
+        ("/rbac/create", json!(false)),
+        ("/serviceAccount/create", json!(false)),
+        ("/service/enabled", json!(false)),
+        ("/podDisruptionBudget/enabled", json!(false)),
+        ("/webhook/enabled", json!(false)),
+        ("/webhook/url", json!("https://192.0.2.1:9443")),
+        ("/webhook/certificate/from", json!("certManager")),
+        (
+            "/fleetLock",
+            json!({ "enabled": true, "tlsSecretName": "tls", "clientCASecret": { "name": "ca" } }),
+        ),
+        ("/medik8sLease/role", json!("always")),
+        ("/reserveThroughBudgetStatus", json!(true)),
+        ("/allowDelete", json!(true)),
+    ];
+    let pairs = (0..changes.len()).flat_map(|first| (first..changes.len()).map(move |second| (first, second)));
+    let mut all: Vec<Value> = pairs
+        .map(|(first, second)| {
+            let mut values = json!({ "enabled": true });
+            for index in [first, second] {
+                let (switch, value) = &changes[index];
+                set(&mut values, switch, value.clone());
+            }
+            json!({ "drainKeeper": { "enabled": false }, "drainLock": values })
+        })
+        .collect();
+    for (crds, people) in [(false, false), (true, false), (false, true)] {
+        all.push(json!({
+            "crds": { "enabled": crds, "keep": false },
+            "peopleRoles": { "create": people, "aggregate": false },
+            "drainLock": { "enabled": true },
+        }));
+    }
+    all
+}
+
+fn set(values: &mut Value, path: &str, to: Value) {
+    let mut place = values;
+    for part in path.split('/').skip(1) {
+        place = &mut place[part];
+    }
+    *place = to;
+}
+
+#[test]
+fn no_rule_has_a_wildcard_and_a_dry_run_may_write_nothing_but_its_lease() {
+    for values in of_drain_keeper().into_iter().chain(of_drain_lock()) {
+        let component = if values["drainLock"].is_null() {
+            "drain-keeper"
+        } else {
+            "drain-lock"
+        };
+        let dry_run = values["drainKeeper"]["dryRun"] == true || values["drainLock"]["dryRun"] == true;
+        for role in rendered(&values)
+            .iter()
+            .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
+        {
+            let of_people = role["metadata"]["labels"]["app.kubernetes.io/name"] == "nodeward";
+            for rule in role["rules"].as_array().unwrap() {
+                let text = rule.to_string();
+                assert!(!text.contains("\"*\""), "{text}");
+                if !dry_run || of_people {
+                    continue;
+                }
+                let writes = ["create", "update", "patch", "delete"]
+                    .iter()
+                    .any(|verb| rule["verbs"].as_array().unwrap().contains(&json!(verb)));
+                let harmless = ["leases", "selfsubjectreviews"]
+                    .iter()
+                    .any(|resource| rule["resources"] == json!([resource]));
+                assert!(!writes || harmless, "{text}");
+                assert!(
+                    !text.contains(&format!("\"{component}\"")),
+                    "the real one's lease: {text}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_api_server_takes_what_every_combination_of_switches_renders() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    let namespace = unique("combinations");
+    plane.namespace(&namespace).await?;
+    ensure_foreign_namespaces(plane).await?;
+    // One request an object, so each object is tried once however many combinations render it.
+    let mut objects = BTreeMap::new();
+    for values in of_drain_keeper().into_iter().chain(of_drain_lock()) {
+        for mut object in rendered(&values) {
+            // Kinds of cert-manager, which is not installed.
+            if object["apiVersion"]
+                .as_str()
+                .is_some_and(|version| version.starts_with("cert-manager.io/"))
+            {
+                continue;
+            }
+            if object["metadata"]["namespace"] == "ns" {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            objects.insert(object.to_string(), object);
+        }
+    }
+    ensure!(objects.len() > 40, "only {} different objects", objects.len());
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects.into_values().collect::<Vec<_>>() });
+    let mut file = tempfile::NamedTempFile::new()?;
+    write!(file, "{list}")?;
+    let mut kubectl = plane.kubectl();
+    kubectl
+        .args(["apply", "--dry-run=server", "--validate=strict", "--filename"])
+        .arg(file.path());
+    let output = kubectl.output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The operators' binaries under the accounts that the chart installs, as a user does who runs them outside the cluster:
+//! `deployment.enabled=false`.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::names::unique;
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::PodTemplate;
+use nodeward_testkit::{ControlPlane, bulk, ports};
+use serde_json::{Value, json};
+
+use crate::ensure_foreign_namespaces;
+
+#[tokio::test]
+async fn drain_keeper_leads_under_the_installed_account_and_exports_what_is_documented() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    ensure_foreign_namespaces(plane).await?;
+    let namespace = unique("outside");
+    let release = Release::new(&unique("nw"), &namespace).values(json!({ "drainKeeper": {
+        "deployment": { "enabled": false },
+        "readManagedUpgradeConfigMap": { "enabled": true },
+        "config": { "upgradeSignal": { "anyOf": ["openshift", { "preset": "systemUpgradeController" }] } },
+    } }));
+    release.install(plane).await?;
+    let operator = spec(plane, &release, "drain-keeper").await?.start(plane).await?;
+    leads(&operator, "drain-keeper").await?;
+    exports_what_is_documented(&operator, "drain-keeper").await?;
+    ends_well(&operator).await?;
+    release.uninstall(plane).await
+}
+
+/// The kinds are this release's: no other one of this binary installs them.
+#[tokio::test]
+async fn drain_lock_answers_the_api_server_under_the_installed_account_before_and_after_an_upgrade() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    let client = plane.client().await?;
+    ensure_foreign_namespaces(plane).await?;
+    let namespace = unique("outside");
+    let port = ports::free()?;
+    let values = |config: Value| {
+        json!({
+            "drainKeeper": { "enabled": false },
+            "drainLock": {
+                "enabled": true,
+                "deployment": { "enabled": false },
+                "config": config,
+                "webhook": { "url": format!("https://127.0.0.1:{port}") },
+            },
+        })
+    };
+    let release = Release::new(&unique("nw"), &namespace).values(values(json!({})));
+    release.install(plane).await?;
+    let name = format!("{}-nodeward-drain-lock", release.name());
+    let spec = spec(plane, &release, "drain-lock").await?;
+    let spec = spec
+        .arg(&format!("--webhook-bind=127.0.0.1:{port}"))
+        .arg(&format!("--webhook-configuration={name}"));
+    let operator = spec.start(plane).await?;
+    leads(&operator, "drain-lock").await?;
+
+    let apps = unique("apps");
+    plane.namespace(&apps).await?;
+    let node = unique("outside");
+    fleet::create(&client, [NodeSpec::worker(&node)]).await?;
+    bulk::create(&client, [PodTemplate::new().on(&node).pod(&apps, "asked-for")?]).await?;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    is_asked(&client, &operator, &apps).await?;
+    let published = authority(&configurations.get(&name).await?)?;
+
+    let release = release.values(values(json!({ "fallback": "Wait" })));
+    release.install(plane).await?;
+    let after = authority(&configurations.get(&name).await?)?;
+    ensure!(published == after, "an upgrade has taken the certificate to trust away");
+    is_asked(&client, &operator, &apps).await?;
+
+    ends_well(&operator).await?;
+    release.uninstall(plane).await?;
+    ensure!(
+        configurations.get_opt(&name).await?.is_none(),
+        "evictions are still reviewed"
+    );
+    let kinds: Api<CustomResourceDefinition> = Api::all(client);
+    ensure!(
+        kinds.get_opt("nodedrains.nodeward.dev").await?.is_some(),
+        "the kinds are gone"
+    );
+    Ok(())
+}
+
+/// Waits until the API server asks about an eviction. That is refused after it, for it is meant for another pod of the name.
+async fn is_asked(client: &kube::Client, operator: &Operator, namespace: &str) -> Result<()> {
+    let reviews = async || {
+        Ok::<_, anyhow::Error>(
+            operator
+                .metrics()
+                .await?
+                .sum("nodeward_drain_lock_eviction_reviews_total", &[]),
+        )
+    };
+    let before = reviews().await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": { "name": "asked-for", "namespace": namespace },
+        "deleteOptions": { "preconditions": { "uid": "another" } },
+    });
+    wait::until("the API server to ask", secs(60), || async {
+        let refused = pods
+            .create_subresource::<_, Value>("eviction", "asked-for", &PostParams::default(), &eviction)
+            .await;
+        ensure!(
+            matches!(&refused, Err(kube::Error::Api(status)) if status.code == 409),
+            "{refused:?}"
+        );
+        ensure!(reviews().await? > before, "not once");
+        Ok(())
+    })
+    .await
+}
+
+fn authority(configuration: &ValidatingWebhookConfiguration) -> Result<ByteString> {
+    let webhook = configuration.webhooks.iter().flatten().next().context("no webhook")?;
+    webhook
+        .client_config
+        .ca_bundle
+        .clone()
+        .context("no certificate is published")
+}
+
+/// The operator as the chart would run it.
+async fn spec(plane: &ControlPlane, release: &Release, component: &str) -> Result<OperatorSpec> {
+    let name = format!("{}-nodeward-{component}", release.name());
+    let config_maps: Api<ConfigMap> = Api::namespaced(plane.client().await?, release.namespace());
+    let data = config_maps.get(&name).await?.data.unwrap_or_default();
+    let config = data.get("config.yaml").context("no config.yaml")?;
+    Ok(OperatorSpec::new(component, release.namespace(), &name).config(config))
+}
+
+async fn leads(operator: &Operator, component: &str) -> Result<()> {
+    operator.ready(secs(60)).await?;
+    let name = format!("nodeward_{}_leading", component.replace('-', "_"));
+    wait::until("it to lead", secs(60), || async {
+        let leading = operator.metrics().await?.value(&name, &[]);
+        ensure!(leading == Some(1.0), "{leading:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn exports_what_is_documented(operator: &Operator, component: &str) -> Result<()> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let page = std::fs::read_to_string(format!("{root}/docs/{component}/metrics.md"))?;
+    let (_, exported) = operator.get("/metrics").await?;
+    let types: Vec<&str> = exported
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    ensure!(types.len() > 5, "{exported}");
+    for exported in types {
+        let (name, kind) = exported.split_once(' ').context("no type")?;
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        let row = format!("| `{name}{suffix}` | {kind} |");
+        ensure!(page.contains(&row), "not on the page: {row}");
+    }
+    Ok(())
+}
+
+/// Nothing was forbidden to it, and it ends when it is told to.
+async fn ends_well(operator: &Operator) -> Result<()> {
+    let log = operator.log();
+    ensure!(!log.to_lowercase().contains("forbidden"), "{log}");
+    let status = operator.stop(secs(30)).await?;
+    ensure!(status.success(), "{status}: {}", operator.log());
+    Ok(())
+}

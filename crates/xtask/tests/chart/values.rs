@@ -1,0 +1,207 @@
+//! Values: what is refused, and what of them the operators read.
+
+use drain_lock::settings::Settings as LockSettings;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use drain_keeper::settings::Settings as KeeperSettings;
+
+use crate::{CHART, helm, rendered, values_file};
+
+#[rstest]
+#[case::defaults(json!({}))]
+#[case::everything_on(json!({
+    "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    "commonLabels": { "team": "nodes" },
+    "drainKeeper": {
+        "dryRun": true,
+        "readManagedUpgradeConfigMap": { "enabled": true },
+        "extraReadRules": [{ "apiGroups": ["example.com"], "resources": ["fleetupgrades"], "resourceNames": ["main"] }],
+        "extraArgs": ["--log-level=debug"],
+        "extraEnv": [{ "name": "A", "value": "b" }],
+        "affinity": { "podAntiAffinity": {} },
+        "image": { "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000" },
+    },
+    "drainLock": {
+        "enabled": true,
+        "webhook": {
+            "certificate": { "from": "certManager", "issuerRef": { "kind": "ClusterIssuer", "name": "theirs" } },
+            "excludedNamespaces": ["scratch"],
+            "extraMatchConditions": [{ "name": "is-no-test", "expression": "request.namespace != 'test'" }],
+        },
+        "fleetLock": {
+            "enabled": true,
+            "tlsSecretName": "tls",
+            "clientCASecret": { "name": "ca" },
+            "bearerTokenSecret": { "name": "token" },
+            "service": { "type": "NodePort", "nodePort": 30444, "annotations": { "a": "b" } },
+        },
+        "medik8sLease": { "role": "always" },
+        "reserveThroughBudgetStatus": true,
+        "allowDelete": true,
+    },
+}))]
+#[case::nothing_on(json!({ "drainKeeper": { "enabled": false } }))]
+fn helm_has_nothing_to_complain_of(#[case] values: Value) {
+    let file = values_file(&values);
+    let said = helm(&["lint", "--strict", CHART, "--values", file.path().to_str().unwrap()]);
+    said.unwrap();
+}
+
+#[rstest]
+#[case::a_typing_error(json!({ "drainKeper": {} }), "drainKeper")]
+#[case::a_typing_error_further_in(json!({ "drainKeeper": { "replica": 1 } }), "replica")]
+#[case::a_typing_error_in_the_webhook(json!({ "drainLock": { "webhook": { "failurePolicy": "Fail" } } }), "failurePolicy")]
+#[case::a_budget_that_blocks_every_drain(
+    json!({ "drainKeeper": { "podDisruptionBudget": { "maxUnavailable": 0 } } }),
+    "maxUnavailable"
+)]
+#[case::a_budget_that_blocks_every_drain_here_too(
+    json!({ "drainLock": { "podDisruptionBudget": { "maxUnavailable": 0 } } }),
+    "maxUnavailable"
+)]
+#[case::another_right_than_reading(
+    json!({ "drainKeeper": { "extraReadRules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": ["*"] }] } }),
+    "verbs"
+)]
+#[case::the_same_said_twice(
+    json!({ "drainKeeper": {
+        "readManagedUpgradeConfigMap": { "enabled": true },
+        "config": { "managedUpgradeConfigMap": { "name": "other" } },
+    } }),
+    "managedUpgradeConfigMap"
+)]
+#[case::fleet_lock_said_twice(locked(json!({ "config": { "fleetLock": { "enabled": true } } })), "drainLock.fleetLock")]
+#[case::leases_said_twice(locked(json!({ "config": { "medik8sLease": { "enabled": false } } })), "drainLock.medik8sLease")]
+#[case::a_webhook_without_tls(locked(json!({ "webhook": { "url": "http://192.0.2.1:9443" } })), "webhook/url")]
+#[case::a_webhook_with_a_path(locked(json!({ "webhook": { "url": "https://192.0.2.1:9443/x" } })), "webhook/url")]
+#[case::a_certificate_of_nobody(locked(json!({ "webhook": { "certificate": { "from": "secret" } } })), "secretName")]
+#[case::a_certificate_from_elsewhere(locked(json!({ "webhook": { "certificate": { "from": "vault" } } })), "certificate/from")]
+#[case::two_servers_on_one_port(
+    locked(json!({ "webhook": { "containerPort": 9444 }, "fleetLock": { "enabled": true } })),
+    "fleetLock.containerPort"
+)]
+#[case::the_metrics_port(locked(json!({ "webhook": { "containerPort": 8080 } })), "webhook.containerPort")]
+#[case::no_port(locked(json!({ "webhook": { "containerPort": 0 } })), "containerPort")]
+#[case::client_certificates_without_tls(
+    locked(json!({ "fleetLock": { "enabled": true, "clientCASecret": { "name": "ca" } } })),
+    "tlsSecretName"
+)]
+fn values_that_cannot_be_meant_are_refused_by_name(#[case] values: Value, #[case] named: &str) {
+    let file = values_file(&values);
+    let refusal = helm(&["template", "nodeward", CHART, "--values", file.path().to_str().unwrap()]).unwrap_err();
+    let refusal = format!("{refusal:#}");
+    // The schema names the place with slashes or with dots, as the version of helm has it.
+    assert!(
+        refusal.replace('.', "/").contains(&named.replace('.', "/")),
+        "{refusal}"
+    );
+}
+
+/// Values with a drain-lock of these.
+fn locked(mut values: Value) -> Value {
+    values["enabled"] = json!(true);
+    json!({ "drainLock": values })
+}
+
+/// The text of the component's configuration file.
+fn configuration(objects: &[Value], component: &str) -> String {
+    let name = format!("nodeward-{component}");
+    let config_map = objects
+        .iter()
+        .find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name.as_str());
+    config_map.unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_configuration_that_is_rendered_is_one_that_drain_keeper_reads() {
+    let values = json!({ "drainKeeper": {
+        "readManagedUpgradeConfigMap": { "enabled": true, "name": "theirs" },
+        "config": { "nodeDrain": { "timeOut": 20 }, "limits": { "forcedPerMinute": 3_000_000 } },
+    } });
+    let text = configuration(&rendered(&values), "drain-keeper");
+    let policy = KeeperSettings::parse(&text).unwrap().policy;
+    assert_eq!(policy.managed_upgrade_config_map.unwrap().name, "theirs");
+    assert_eq!(policy.forced_per_minute.get(), 3_000_000);
+}
+
+#[test]
+fn the_configuration_that_is_rendered_is_one_that_drain_lock_reads() {
+    let policy = |values: Value| {
+        let objects = rendered(&locked(values));
+        LockSettings::parse(&configuration(&objects, "drain-lock"))
+            .unwrap()
+            .policy
+    };
+    let defaults = LockSettings::parse("").unwrap().policy;
+    assert_eq!(format!("{:?}", policy(json!({}))), format!("{defaults:?}"));
+
+    let changed = policy(json!({
+        "config": { "fallback": "Wait", "eviction": { "maxParallel": 3_000_000 }, "deadlines": { "queue": "2h" } },
+        "medik8sLease": { "enabled": false },
+        "reserveThroughBudgetStatus": true,
+        "fleetLock": {
+            "enabled": true,
+            "tlsSecretName": "tls",
+            "clientCASecret": { "name": "ca", "key": "clients.crt" },
+            "bearerTokenSecret": { "name": "token" },
+        },
+    }));
+    assert_eq!(changed.evictions_per_node, 3_000_000);
+    assert_eq!(changed.deadlines.queue, jiff::SignedDuration::from_hours(2));
+    assert_eq!(changed.medik8s_leases, None);
+    assert!(changed.reserve_through_budget_status);
+    let fleet_lock = changed.fleet_lock.clone().unwrap();
+    assert_eq!(fleet_lock.bind.port(), 9444);
+    assert_eq!(
+        fleet_lock.client_ca.unwrap().to_str(),
+        Some("/etc/nodeward-fleetlock/client-ca/clients.crt")
+    );
+}
+
+/// Each file that the configuration names is mounted, each server's port is open, and the operator knows each of its flags.
+#[test]
+fn what_the_configuration_names_is_mounted() {
+    let objects = rendered(&locked(json!({
+        "webhook": { "certificate": { "from": "secret", "secretName": "hook" } },
+        "fleetLock": {
+            "enabled": true,
+            "tlsSecretName": "tls",
+            "clientCASecret": { "name": "ca" },
+            "bearerTokenSecret": { "name": "token" },
+        },
+    })));
+    let policy = LockSettings::parse(&configuration(&objects, "drain-lock"))
+        .unwrap()
+        .policy;
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == "nodeward-drain-lock");
+    let pod = &deployment.unwrap()["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let secret_at = |path: &std::path::Path| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let mount = mounts
+            .iter()
+            .find(|mount| path.starts_with(mount["mountPath"].as_str().unwrap()) && mount["name"] != "config")?;
+        let volume = pod["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|v| v["name"] == mount["name"])?;
+        volume["secret"]["secretName"].as_str()
+    };
+    let fleet_lock = policy.fleet_lock.clone().unwrap();
+    assert_eq!(secret_at(&fleet_lock.tls.unwrap()), Some("tls"));
+    assert_eq!(secret_at(&fleet_lock.client_ca.unwrap()), Some("ca"));
+    assert_eq!(secret_at(&fleet_lock.bearer_token_file.unwrap()), Some("token"));
+    let args = container["args"].to_string();
+    assert!(args.contains("--webhook-cert-dir=/etc/nodeward-webhook\""), "{args}");
+    assert_eq!(secret_at("/etc/nodeward-webhook".as_ref()), Some("hook"));
+    let port = json!({ "name": "fleetlock", "containerPort": fleet_lock.bind.port(), "protocol": "TCP" });
+    assert!(
+        container["ports"].as_array().unwrap().contains(&port),
+        "{}",
+        container["ports"]
+    );
+}
