@@ -134,7 +134,9 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
         .metadata
         .annotations
         .as_ref()
-        .and_then(|annotations| annotations.get(annotation::RELEASE));
+        .and_then(|annotations| annotations.get(annotation::RELEASE))
+        .map(|said| said.trim())
+        .filter(|said| !said.is_empty());
     Some(HoldFacts {
         key: NamespacedName::new(namespace, hold.metadata.name.as_deref()?),
         uid: hold.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -149,7 +151,7 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         asked_until,
         released: released_by.is_some(),
-        released_by: released_by.map(|said| said.as_str().into()),
+        released_by: released_by.map(Into::into),
         generation: hold.metadata.generation.unwrap_or_default(),
         status: hold.status.clone().map(Arc::new),
     })

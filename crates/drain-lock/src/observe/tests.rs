@@ -148,6 +148,9 @@ fn hold(name: &str, patch: Value) -> DisruptionHold {
 #[case::released_by_an_administrator(
     json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": "bob: upgrade" } } }))], None
 )]
+#[case::released_by_nobody_for_no_reason(
+    json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": " " } } }))], Some(OwnerUnits::All)
+)]
 #[case::of_another_budget(json!({}), vec![hold("h", json!({ "spec": { "pdbRef": "db" } }))], None)]
 #[case::of_another_namespace(json!({}), vec![hold("h", json!({ "metadata": { "namespace": "bank" } }))], None)]
 fn what_an_owner_keeps_for_himself(
