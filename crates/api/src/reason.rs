@@ -202,14 +202,8 @@ reasons! {
         NodeReplaced => "is another one than the drain was asked for",
         /// The NodeDrain cannot be followed as it is written.
         InvalidDrain => "has a NodeDrain that cannot be followed",
-        /// The ledger cannot be read, or is not there.
-        LedgerUnavailable => "waits for the ledger, which cannot be read",
-        /// The DisruptionHold names a budget that is not there.
-        NoSuchBudget => "names a budget that does not exist",
 
         // What became of a drain.
-        /// The node was cordoned for it.
-        Cordoned => "was cordoned",
         /// All of its units were granted.
         Granted => "was granted all units that it needs",
         /// A unit was gone when its budgets were read once more.
@@ -242,8 +236,6 @@ reasons! {
         PodEvicted => "was evicted for the drain",
         /// It was deleted around its budget.
         PodDeleted => "was deleted around its budget, as the fallback says",
-        /// It stays on the node.
-        Retained => "stays on the node",
         /// The last attempt to evict it failed; it is tried again after a delay.
         EvictionFailed => "could not be evicted and is tried again",
 
