@@ -20,6 +20,8 @@ mod grant;
 mod needs;
 mod obstacle;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use jiff::Timestamp;

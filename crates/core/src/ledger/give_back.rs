@@ -11,7 +11,8 @@ use super::{Ledger, units};
 /// What became of a claim whose time ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// Nothing: the node has no claim, it is suspect, or its pods are on their way back already.
+    /// Nothing: the node has no claim; it may go down at any moment, or is suspect, and what it holds is never freed by
+    /// time; or its pods are on their way back already.
     Unchanged,
     /// It waits and holds nothing: it keeps its place, and its turn begins anew.
     KeepsWaiting,
@@ -59,6 +60,7 @@ impl Ledger {
         let holds_nothing = claim.holds.is_empty();
         match claim.state {
             ClaimState::Suspect => TimedOut::Unchanged,
+            _ if claim.drained => TimedOut::Unchanged,
             ClaimState::Waiting if Self::comes_back(claim) => TimedOut::Unchanged,
             ClaimState::Waiting if holds_nothing => {
                 claim.queued_at = now;

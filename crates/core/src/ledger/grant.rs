@@ -6,7 +6,7 @@ use nodeward_api::reason::LockReason;
 
 use super::needs::Turn;
 use super::queue::Queue;
-use super::{BudgetFacts, Facts, Ledger, Obstacle, units};
+use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
 use crate::id::NodeName;
 
 /// Why a grant does not stand.
@@ -120,7 +120,7 @@ impl Ledger {
             Some(ClaimState::Granted) => {}
             Some(ClaimState::Waiting | ClaimState::Suspect) | None => return Err(Lost::NotGranted),
         }
-        let obstacles = self.broken(node_uid, facts);
+        let obstacles = self.broken(node_uid, facts, is_down);
         let Some(claim) = self.claim_mut(node_uid) else {
             return Err(Lost::NotGranted);
         };
@@ -133,12 +133,17 @@ impl Ledger {
         Err(Lost::Returned { obstacles, kept })
     }
 
-    /// The budgets of a grant that no longer have room for it.
-    fn broken(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
+    /// The budgets of a grant that no longer have room for it. One of which every held pod is down has nothing to give
+    /// back, and nothing more is taken from it: it breaks no grant, for the same grant would follow at once.
+    fn broken(&self, node_uid: &str, facts: &Facts, is_down: &dyn Fn(&HeldPod) -> bool) -> Vec<Obstacle> {
         let Some(claim) = self.claim(node_uid) else {
             return Vec::new();
         };
         let held = claim.holds.iter().filter_map(|held| {
+            let returnable = held.pods.iter().filter(|pod| claim.can_return(pod, is_down)).count();
+            if returnable == 0 {
+                return None;
+            }
             let key = units::key(&held.pdb);
             let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
             let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
@@ -146,7 +151,7 @@ impl Ledger {
                 None => LockReason::NotPlanned,
                 Some(b) if !b.current => LockReason::StatusBehind,
                 Some(b) if self.free(b) < 0 => LockReason::BudgetUnhealthy,
-                Some(_) if free < 0 => LockReason::OwnerHold,
+                Some(b) if free < 0 || b.owner_units == Some(OwnerUnits::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
             Some(Obstacle {
@@ -154,7 +159,7 @@ impl Ledger {
                 pdb: Some(key),
                 pod: None,
                 holder: None,
-                needed: units::count(held.pods.len()),
+                needed: units::count(returnable),
                 free,
             })
         });

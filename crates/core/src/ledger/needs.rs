@@ -74,6 +74,8 @@ impl Ledger {
 
 /// What happens to one claim, whatever the others do.
 pub(super) trait Turn {
+    /// Whether a write can give the pod's unit back: it runs, and its node will not take it down at any moment.
+    fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool;
     /// Returns the units of running pods and queues the whole need under the same ticket; answers how many units stay.
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize;
     /// Asks for this; what is held is part of the whole need.
@@ -83,9 +85,14 @@ pub(super) trait Turn {
 }
 
 impl Turn for Claim {
+    fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
+        !(is_down(pod) || self.drained && pod.retained)
+    }
+
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
-        let drained = self.drained;
-        units::retain(&mut self.holds, |_, pod| is_down(pod) || (drained && pod.retained));
+        let mut holds = std::mem::take(&mut self.holds);
+        units::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
+        self.holds = holds;
         let needs = std::mem::take(&mut self.needs);
         self.plan(needs);
         self.state = ClaimState::Waiting;
@@ -108,10 +115,11 @@ impl Turn for Claim {
     }
 
     fn shrink(&mut self, needs: Vec<Units>, is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
-        let drained = self.drained;
-        let still_needed =
-            |pod: &HeldPod| units::holds_pod(&needs, &pod.uid) || is_down(pod) || (drained && pod.retained);
-        let returned = units::retain(&mut self.holds, |_, pod| still_needed(pod));
+        let mut holds = std::mem::take(&mut self.holds);
+        let returned = units::retain(&mut holds, |_, pod| {
+            units::holds_pod(&needs, &pod.uid) || !self.can_return(pod, is_down)
+        });
+        self.holds = holds;
         self.plan(needs);
         if returned == 0 {
             NeedChange::Unchanged

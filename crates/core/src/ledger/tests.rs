@@ -1,0 +1,148 @@
+//! The rules of the ledger, one by one. That they hold together, whatever happens between them, is checked in
+//! `tests/ledger_model.rs`.
+
+mod asking;
+mod giving_back;
+mod queueing;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
+use nodeward_api::reason::LockReason;
+
+use super::{BudgetFacts, Facts, Fence, Ledger, OwnerUnits};
+use crate::id::{BudgetKey, PodUid};
+
+/// The moment at which everything happens that is not said to happen later.
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+const NOT_DOWN: &dyn Fn(&HeldPod) -> bool = &|_| false;
+const ALL_DOWN: &dyn Fn(&HeldPod) -> bool = &|_| true;
+
+/// A budget of three pods, of which one may be missing, and all three run.
+fn budget(name: &str) -> BudgetFacts {
+    BudgetFacts {
+        key: BudgetKey::new("shop", name),
+        uid: Arc::from(format!("uid of {name}")),
+        current: true,
+        disruptions_allowed: 1,
+        desired_healthy: 2,
+        expected_pods: 3,
+        misconfigured: None,
+        healthy: pods(&[format!("{name}-0"), format!("{name}-1"), format!("{name}-2")]),
+        several: BTreeSet::new(),
+        owner_units: None,
+    }
+}
+
+/// The same when a pod of it has gone down, and its status says so.
+fn without(mut budget: BudgetFacts, pod: &str) -> BudgetFacts {
+    assert!(budget.healthy.remove(pod), "{pod} was not healthy");
+    budget.disruptions_allowed -= 1;
+    budget
+}
+
+fn pods(uids: &[String]) -> BTreeSet<PodUid> {
+    uids.iter().map(|uid| PodUid::from(uid.as_str())).collect()
+}
+
+fn facts(budgets: impl IntoIterator<Item = BudgetFacts>) -> Facts {
+    budgets.into_iter().map(|budget| (budget.key.clone(), budget)).collect()
+}
+
+fn key(name: &str) -> BudgetKey {
+    BudgetKey::new("shop", name)
+}
+
+/// Units for pods that are named after their budget: `web-0` is by `web`.
+fn units(pods: &[&str]) -> Vec<Units> {
+    let unit = |pod: &&str| {
+        let (name, _) = pod.split_once('-').unwrap();
+        Units {
+            pdb: BudgetRef {
+                namespace: "shop".to_owned(),
+                name: name.to_owned(),
+                uid: format!("uid of {name}"),
+            },
+            healthy_at_grant: 0,
+            pods: vec![HeldPod {
+                name: (*pod).to_owned(),
+                uid: (*pod).to_owned(),
+                retained: false,
+            }],
+        }
+    };
+    super::units::normal(pods.iter().map(unit))
+}
+
+fn retained(pods: &[&str]) -> Vec<Units> {
+    let mut units = units(pods);
+    for pod in units.iter_mut().flat_map(|u| &mut u.pods) {
+        pod.retained = true;
+    }
+    units
+}
+
+/// Nodes that queue for units, the oldest first.
+fn queue(claims: &[(&str, &[&str])]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (node, pods) in claims {
+        ask(&mut ledger, node, pods);
+    }
+    ledger
+}
+
+fn ask(ledger: &mut Ledger, node: &str, pods: &[&str]) {
+    ledger.enqueue(node, node, false, NOW);
+    ledger.set_needs(node, units(pods), NOT_DOWN, NOW);
+}
+
+fn grant(ledger: &mut Ledger, node: &str, facts: &Facts) -> Fence {
+    let number = ledger.try_grant(node, "boot", facts, NOW).unwrap();
+    ledger.confirm(node, number, facts, NOT_DOWN, NOW).unwrap();
+    fence(ledger, node)
+}
+
+fn fence(ledger: &Ledger, node: &str) -> Fence {
+    Fence::of(claim(ledger, node))
+}
+
+fn claim<'a>(ledger: &'a Ledger, node: &str) -> &'a Claim {
+    ledger.claim(node).unwrap()
+}
+
+fn state(ledger: &Ledger, node: &str) -> ClaimState {
+    claim(ledger, node).state
+}
+
+/// UIDs of the pods for which a node holds units.
+fn held(ledger: &Ledger, node: &str) -> Vec<String> {
+    names(&claim(ledger, node).holds)
+}
+
+fn needed(ledger: &Ledger, node: &str) -> Vec<String> {
+    names(&claim(ledger, node).needs)
+}
+
+fn names(units: &[Units]) -> Vec<String> {
+    units
+        .iter()
+        .flat_map(|u| u.pods.iter().map(|pod| pod.uid.clone()))
+        .collect()
+}
+
+fn nodes(ledger: &Ledger) -> Vec<&str> {
+    ledger.claims().iter().map(|claim| claim.node.as_str()).collect()
+}
+
+/// Why a node waits.
+fn reasons(ledger: &Ledger, node: &str, facts: &Facts) -> Vec<LockReason> {
+    ledger
+        .obstacles(node, facts)
+        .iter()
+        .map(|obstacle| obstacle.reason)
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! How units come back.
+
+use jiff::SignedDuration;
+use rstest::rstest;
+
+use super::super::{Released, TimedOut};
+use super::*;
+
+fn granted(foreign: bool) -> Ledger {
+    let facts = facts([budget("web"), budget("db")]);
+    let mut ledger = queue(&[("a", &["web-0", "db-0"])]);
+    ledger.enqueue("a", "a", foreign, NOW);
+    grant(&mut ledger, "a", &facts);
+    ask(&mut ledger, "b", &["web-1"]);
+    ledger
+}
+
+/// A write returns the units of running pods only; what becomes of the rest depends on whose the cordon is.
+#[rstest]
+#[case::all_run(&[], false, TimedOut::Requeued { ticket: 3 }, &["db-0", "web-0"], &[], &["b", "a"])]
+#[case::all_run_under_anothers_cordon(&[], true, TimedOut::Requeued { ticket: 3 }, &["db-0", "web-0"], &[], &["b", "a"])]
+#[case::one_is_down(&["web-0"], false, TimedOut::ComesBack { ticket: 3, kept: 1 }, &[], &["web-0"], &["b", "a"])]
+#[case::one_is_down_under_anothers_cordon(
+    &["web-0"], true, TimedOut::KeepsPlace { kept: 1 }, &["db-0", "web-0"], &["web-0"], &["a", "b"]
+)]
+fn time_that_runs_out_returns_what_runs(
+    #[case] down: &[&str],
+    #[case] foreign: bool,
+    #[case] outcome: TimedOut,
+    #[case] needs: &[&str],
+    #[case] holds: &[&str],
+    #[case] order: &[&str],
+) {
+    let mut ledger = granted(foreign);
+    let before = fence(&ledger, "a");
+    let is_down = |pod: &HeldPod| down.contains(&pod.uid.as_str());
+    assert_eq!(ledger.time_out("a", &is_down, NOW), outcome);
+    assert_eq!(needed(&ledger, "a"), needs);
+    assert_eq!(held(&ledger, "a"), holds);
+    assert_eq!(nodes(&ledger), order);
+    assert_eq!(state(&ledger, "a"), ClaimState::Waiting);
+    assert!(
+        !ledger.may_evict("a", before, "web-0"),
+        "nothing may leave under it any more"
+    );
+}
+
+#[test]
+fn time_that_runs_out_on_one_that_holds_nothing_costs_it_no_place() {
+    let mut ledger = granted(false);
+    let ticket = fence(&ledger, "b").ticket;
+    let later = NOW + SignedDuration::from_secs(9);
+    assert_eq!(ledger.time_out("b", NOT_DOWN, later), TimedOut::KeepsWaiting);
+    assert_eq!(
+        (fence(&ledger, "b").ticket, claim(&ledger, "b").queued_at),
+        (ticket, later)
+    );
+    assert_eq!(ledger.time_out("nobody", NOT_DOWN, NOW), TimedOut::Unchanged);
+}
+
+/// A suspect claim, one whose node may go down at any moment, and one that waits for its own pods are freed by what is
+/// observed alone.
+#[rstest]
+#[case::suspect(|ledger: &mut Ledger| { ledger.suspect("a", NOW); })]
+#[case::drained(|ledger: &mut Ledger| { let fence = fence(ledger, "a"); ledger.drained("a", fence); })]
+#[case::comes_back(|ledger: &mut Ledger| { ledger.time_out("a", ALL_DOWN, NOW); })]
+fn time_alone_frees_nothing(#[case] happens: fn(&mut Ledger)) {
+    let mut ledger = granted(false);
+    happens(&mut ledger);
+    let before = ledger.clone();
+    assert_eq!(ledger.time_out("a", NOT_DOWN, NOW), TimedOut::Unchanged);
+    assert_eq!(ledger, before);
+    assert_eq!(held(&ledger, "a"), ["db-0", "web-0"]);
+}
+
+#[test]
+fn a_claim_whose_turn_ended_while_pods_were_down_asks_for_nothing_until_they_are_back() {
+    let facts = facts([budget("web"), budget("db")]);
+    let mut ledger = granted(false);
+    ledger.time_out("a", ALL_DOWN, NOW);
+    assert!(Ledger::comes_back(claim(&ledger, "a")));
+    assert_eq!(reasons(&ledger, "a", &facts), [LockReason::AwaitingReady]);
+    assert!(ledger.try_grant("a", "boot", &facts, NOW).is_err());
+    let before = ledger.clone();
+    ledger.set_needs("a", units(&["web-0"]), NOT_DOWN, NOW);
+    assert_eq!(ledger, before, "a new need waits as well");
+    assert!(!ledger.remove("a"), "nor can it be removed");
+    assert_eq!(ledger.return_pods("a", &["web-0", "db-0"]), 2);
+    ledger.set_needs("a", units(&["web-0"]), NOT_DOWN, NOW);
+    assert_eq!(needed(&ledger, "a"), ["web-0"]);
+}
+
+#[test]
+fn units_return_as_their_pods_are_observed_back_once_and_for_their_owner_alone() {
+    let mut ledger = granted(false);
+    assert_eq!(
+        ledger.return_pods("b", &["web-0"]),
+        0,
+        "only the owner's units are its to return"
+    );
+    assert_eq!(ledger.return_pods("a", &["web-0", "api-0"]), 1);
+    assert_eq!(ledger.return_pods("a", &["web-0"]), 0);
+    assert_eq!(held(&ledger, "a"), ["db-0"]);
+    assert_eq!(needed(&ledger, "a"), ["db-0"], "it does not ask for it again");
+    assert_eq!(ledger.return_pods("nobody", &["web-0"]), 0);
+}
+
+#[rstest]
+#[case::nothing_is_down(&[], Released::Gone)]
+#[case::a_pod_is_down(&["web-0"], Released::ComesBack { kept: 1 })]
+fn a_claim_that_is_let_go_keeps_the_units_of_down_pods_alone(#[case] down: &[&str], #[case] outcome: Released) {
+    let mut ledger = granted(true);
+    let before = fence(&ledger, "a");
+    let is_down = |pod: &HeldPod| down.contains(&pod.uid.as_str());
+    assert_eq!(ledger.release("a", &is_down, NOW), outcome);
+    assert!(!ledger.may_evict("a", before, "web-0"));
+    assert_eq!(ledger.is_held("web-0"), !down.is_empty());
+    assert!(!ledger.is_held("db-0"));
+    let once = ledger.clone();
+    let again = ledger.release("a", &is_down, NOW);
+    assert!(again == outcome || again == Released::NoClaim);
+    assert_eq!(ledger, once, "let go twice is let go once");
+}
+
+#[test]
+fn once_a_node_may_go_down_no_write_returns_a_unit_of_a_pod_that_stays_on_it() {
+    let facts = facts([budget("web"), budget("db")]);
+    let mut ledger = queue(&[("a", &[])]);
+    let needs = || retained(&["web-0"]).into_iter().chain(units(&["db-0"])).collect();
+    ledger.set_needs("a", needs(), NOT_DOWN, NOW);
+    let fence = grant(&mut ledger, "a", &facts);
+    assert!(ledger.drained("a", fence));
+    // A pod that is bound late makes the need grow.
+    ledger.set_needs("a", units(&["db-0", "api-0"]), NOT_DOWN, NOW);
+    assert_eq!(held(&ledger, "a"), ["web-0"]);
+    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::ComesBack { kept: 1 });
+    assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
+    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::Gone);
+}
+
+#[rstest]
+#[case::its_drainer_is_back(&["web-0"], ClaimState::Granted)]
+#[case::and_it_needs_more(&["web-0", "db-1"], ClaimState::Waiting)]
+fn a_suspect_claim_that_is_taken_up_again_is_made_sure_of_anew(#[case] needs: &[&str], #[case] becomes: ClaimState) {
+    let facts = facts([budget("web"), budget("db")]);
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    assert!(!ledger.suspect("a", NOW), "what holds nothing is never suspect");
+    let old = grant(&mut ledger, "a", &facts);
+    assert!(ledger.suspect("a", NOW));
+    assert!(
+        ledger.suspect("a", NOW + SignedDuration::from_secs(9)),
+        "it is so still"
+    );
+    assert_eq!(claim(&ledger, "a").since, NOW);
+    assert_eq!(reasons(&ledger, "a", &facts), [LockReason::Suspect]);
+    assert!(ledger.try_grant("a", "boot", &facts, NOW).is_err());
+    assert_eq!(ledger.grant_by_fallback("a", "boot", &facts, NOW), None);
+    ledger.set_needs("a", units(needs), NOT_DOWN, NOW);
+    assert!(ledger.resume("a", NOW));
+    assert!(!ledger.resume("a", NOW));
+    assert_eq!(state(&ledger, "a"), becomes);
+    assert_eq!(held(&ledger, "a"), ["web-0"]);
+    assert!(!ledger.may_evict("a", old, "web-0"));
+}
+
+#[test]
+fn an_administrator_can_free_what_nothing_else_does() {
+    let mut ledger = granted(false);
+    ledger.suspect("a", NOW);
+    let freed = ledger.release_by_override("a").unwrap();
+    assert_eq!(names(&freed.holds), ["db-0", "web-0"]);
+    assert_eq!(nodes(&ledger), ["b"]);
+    assert_eq!(ledger.release_by_override("a"), None);
+    assert!(ledger.remove("a"), "there is none, which is what was asked for");
+}

@@ -1,0 +1,182 @@
+//! Who goes first.
+
+use rstest::rstest;
+
+use super::*;
+
+#[test]
+fn a_node_has_one_claim_and_keeps_its_ticket() {
+    let mut ledger = Ledger::default();
+    let first = ledger.enqueue("a", "a", false, NOW);
+    let second = ledger.enqueue("b", "b", false, NOW);
+    assert!(first < second);
+    assert_eq!(ledger.enqueue("a", "a", true, NOW), first);
+    assert_eq!(nodes(&ledger), ["a", "b"]);
+    assert!(claim(&ledger, "a").foreign_cordon, "who cordoned it may change");
+    // A node that was made again under its name is another one.
+    assert!(ledger.enqueue("a", "another", false, NOW) > second);
+}
+
+#[test]
+fn a_ticket_is_never_given_twice() {
+    let mut ledger = queue(&[("a", &[]), ("b", &[])]);
+    let last = fence(&ledger, "b").ticket;
+    assert!(ledger.remove("b"));
+    assert!(ledger.enqueue("b", "b", false, NOW) > last);
+    // Not even if the counter was lost.
+    ledger.0.next_ticket = 0;
+    let last = ledger.claims().last().unwrap().ticket;
+    assert!(ledger.enqueue("c", "c", false, NOW) > last);
+}
+
+#[test]
+fn of_two_that_need_the_same_unit_the_older_gets_it() {
+    let facts = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
+    assert_eq!(reasons(&ledger, "b", &facts), [LockReason::Reserved]);
+    assert_eq!(ledger.obstacles("b", &facts)[0].holder, Some("a".into()));
+    grant(&mut ledger, "a", &facts);
+    assert_eq!(reasons(&ledger, "b", &facts), [LockReason::WaitsForUnits]);
+    assert_eq!(ledger.obstacles("b", &facts)[0].holder, Some("a".into()));
+}
+
+/// `first` holds a unit of `web`; `oldest` needs one of `web` and one of `db`.
+#[rstest]
+#[case::it_waits_for_units_of_another("web", None, true)]
+#[case::its_other_budget_is_unhealthy("web", Some(without(budget("db"), "db-2")), false)]
+#[case::an_owner_keeps_its_other_budget("web", Some(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget("db") }), false)]
+#[case::its_other_budget_is_not_current("web", Some(BudgetFacts { current: false, ..budget("db") }), false)]
+#[case::it_waits_for_nobody("api", None, true)]
+fn the_oldest_keeps_its_units_from_others_only_if_nothing_but_claims_is_in_its_way(
+    #[case] first_holds: &str,
+    #[case] db: Option<BudgetFacts>,
+    #[case] reserves: bool,
+) {
+    let unit = format!("{first_holds}-2");
+    let all = facts([budget("web"), budget("db"), budget("api")]);
+    let mut ledger = queue(&[("first", &[&unit])]);
+    grant(&mut ledger, "first", &all);
+    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
+    ask(&mut ledger, "younger", &["db-1"]);
+    let mut now = all;
+    now.extend(db.map(|db| (db.key.clone(), db)));
+    let is_refused = reasons(&ledger, "younger", &now) == [LockReason::Reserved];
+    assert_eq!(is_refused, reserves);
+    // Anybody else's eviction is measured by the same.
+    let is_admitted = ledger.admits_foreign(&now[&key("db")], &now).is_ok();
+    assert!(!reserves || !is_admitted);
+}
+
+#[test]
+fn only_the_first_that_waits_reserves_and_others_overtake_where_there_are_units() {
+    let all = facts([budget("web"), budget("db"), budget("api")]);
+    let mut ledger = queue(&[("first", &["web-2"])]);
+    grant(&mut ledger, "first", &all);
+    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
+    ask(&mut ledger, "second", &["web-1", "api-0"]);
+    ask(&mut ledger, "third", &["api-1"]);
+    assert_eq!(ledger.reserver(&all), Some(fence(&ledger, "oldest").ticket));
+    grant(&mut ledger, "third", &all);
+}
+
+#[test]
+fn movable_pods_pass_a_reservation_but_not_a_grant_nor_an_owner() {
+    let all = facts([budget("web"), budget("db")]);
+    let web = &all[&key("web")];
+    let mut ledger = queue(&[("first", &["web-2"])]);
+    assert!(ledger.admits_movable(web).is_ok());
+    grant(&mut ledger, "first", &all);
+    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
+    assert_eq!(
+        ledger.admits_movable(web).unwrap_err().reason,
+        LockReason::WaitsForUnits
+    );
+    let db = &all[&key("db")];
+    assert!(ledger.admits_movable(db).is_ok());
+    assert_eq!(
+        ledger.admits_foreign(db, &all).unwrap_err().reason,
+        LockReason::Reserved
+    );
+    let kept = BudgetFacts {
+        owner_units: Some(OwnerUnits::All),
+        ..budget("db")
+    };
+    assert_eq!(ledger.admits_movable(&kept).unwrap_err().reason, LockReason::OwnerHold);
+    let unhealthy = without(budget("db"), "db-1");
+    assert_eq!(
+        ledger.admits_movable(&unhealthy).unwrap_err().reason,
+        LockReason::BudgetUnhealthy
+    );
+}
+
+#[test]
+fn without_a_need_a_claim_keeps_its_place_and_nothing_else() {
+    let facts = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
+    assert_eq!(reasons(&ledger, "b", &facts), [LockReason::Reserved]);
+    ledger.set_needs("a", Vec::new(), NOT_DOWN, NOW);
+    assert!(reasons(&ledger, "b", &facts).is_empty());
+    assert_eq!(nodes(&ledger), ["a", "b"]);
+}
+
+#[test]
+fn a_suspect_claim_is_waited_for_by_nobody_who_keeps_units_from_others() {
+    let all = facts([budget("web"), budget("db")]);
+    let mut ledger = queue(&[("lost", &["web-2"])]);
+    grant(&mut ledger, "lost", &all);
+    ledger.suspect("lost", NOW);
+    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
+    ask(&mut ledger, "younger", &["db-1"]);
+    let down = facts([without(budget("web"), "web-2"), budget("db")]);
+    assert_eq!(ledger.reserver(&down), None);
+    grant(&mut ledger, "younger", &down);
+}
+
+/// Two nodes hold a unit of a pod that is down, and each needs one of the other's budget.
+fn circle(foreign: [bool; 2]) -> (Ledger, Facts) {
+    let all = facts([budget("web"), budget("db")]);
+    let down = facts([without(budget("web"), "web-0"), without(budget("db"), "db-0")]);
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["db-0"])]);
+    for (node, foreign) in ["a", "b"].into_iter().zip(foreign) {
+        ledger.enqueue(node, node, foreign, NOW);
+        grant(&mut ledger, node, &all);
+    }
+    ledger.set_needs("a", units(&["db-1"]), ALL_DOWN, NOW);
+    ledger.set_needs("b", units(&["web-1"]), ALL_DOWN, NOW);
+    (ledger, down)
+}
+
+#[rstest]
+#[case::both_ours([false, false], Some("b"))]
+#[case::the_younger_is_anothers([false, true], Some("a"))]
+#[case::the_older_is_anothers([true, false], Some("b"))]
+#[case::both_anothers([true, true], None)]
+fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
+    #[case] foreign: [bool; 2],
+    #[case] gives_way: Option<&str>,
+) {
+    let (mut ledger, down) = circle(foreign);
+    assert_eq!(reasons(&ledger, "a", &down), [LockReason::WaitsInCircle]);
+    assert_eq!(reasons(&ledger, "b", &down), [LockReason::WaitsInCircle]);
+    assert_eq!(ledger.reserver(&down), None);
+    assert_eq!(ledger.gives_way(&down), gives_way);
+    let Some(node) = gives_way.map(str::to_owned) else {
+        return;
+    };
+    ledger.time_out(&node, ALL_DOWN, NOW);
+    assert_eq!(ledger.gives_way(&down), None);
+    assert_eq!(reasons(&ledger, &node, &down), [LockReason::AwaitingReady]);
+}
+
+#[test]
+fn a_claim_that_holds_units_of_down_pods_goes_ahead_of_those_that_need_them() {
+    let all = facts([budget("web"), budget("db")]);
+    let mut ledger = queue(&[("old", &[]), ("holder", &["web-0"])]);
+    ledger.enqueue("holder", "holder", true, NOW);
+    grant(&mut ledger, "holder", &all);
+    ledger.set_needs("old", units(&["web-1", "db-1"]), NOT_DOWN, NOW);
+    ledger.set_needs("holder", units(&["db-0"]), ALL_DOWN, NOW);
+    let down = facts([without(budget("web"), "web-0"), budget("db")]);
+    assert!(fence(&ledger, "old").ticket < fence(&ledger, "holder").ticket);
+    assert!(reasons(&ledger, "holder", &down).is_empty());
+}
