@@ -89,7 +89,8 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $args := list -}}
 {{- $ports := list -}}
 {{- $volumes := list -}}
-{{- $lease := dict "enabled" $values.medik8sLease.enabled "namespace" $values.medik8sLease.namespace -}}
+{{- $isReadable := or (eq $values.medik8sLease.role "never") (include "nodeward.drainLock.leaseRole" .) -}}
+{{- $lease := dict "enabled" (and $values.medik8sLease.enabled $isReadable | not | not) "namespace" $values.medik8sLease.namespace -}}
 {{- $_ := set $values.config "medik8sLease" $lease -}}
 {{- if $values.reserveThroughBudgetStatus -}}
 {{- $_ := set $values.config "reserveThroughBudgetStatus" true -}}

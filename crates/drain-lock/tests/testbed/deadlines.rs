@@ -9,13 +9,16 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::End;
 use serde_json::{Value, json};
 
-use crate::place::{Lock, Place, pinned};
+use crate::place::{Lock, Place, grant, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A drained node, and another whose drain waits for its unit with this spec.
 async fn waiting(spec: Value) -> Result<(Place, Lock)> {
     let place = Place::new(&NODES).await?;
+    if spec["fallback"] == "Delete" {
+        grant(&place.plane, json!({ "allowDelete": true })).await?;
+    }
     place.add_pinned("a", &NODES).await?;
     let lock = place.start(json!({})).await?;
     place.drain("n1", json!({})).await?;

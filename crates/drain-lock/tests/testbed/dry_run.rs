@@ -5,7 +5,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Place, SYSTEM};
+use crate::place::{ACCOUNT, Place, SYSTEM};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -29,7 +29,7 @@ async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
     ensure!(status.success(), "{status}");
     let all = place.plane.audit().since(mark)?;
     let writes = all
-        .of_service_account(SYSTEM, "drain-lock")
+        .of_service_account(SYSTEM, ACCOUNT)
         .writes()
         .without_leases()
         .only(|request| !request.resource.starts_with("selfsubjectreviews"));

@@ -9,7 +9,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::Place;
+use crate::place::{Place, grant};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const NAMESPACE: &str = "medik8s-leases";
@@ -18,6 +18,8 @@ const NAMESPACE: &str = "medik8s-leases";
 async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_the_end() -> Result<()> {
     let place = Place::new(&NODES).await?;
     place.plane.namespace(NAMESPACE).await?;
+    // The right to its leases is granted where the namespace exists.
+    grant(&place.plane, json!({})).await?;
     place.add_pinned("a", &NODES).await?;
     let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
     let theirs: Lease = serde_json::from_value(json!({
@@ -26,7 +28,7 @@ async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_t
             "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() },
     }))?;
     leases.create(&PostParams::default(), &theirs).await?;
-    let lock = place.start(json!({})).await?;
+    let lock = place.start(json!({ "medik8sLease": { "enabled": true } })).await?;
     place.drain("n1", json!({})).await?;
     place
         .status_that("n1", "to wait for the lease", secs(20), |status| {
@@ -51,9 +53,11 @@ async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_t
 async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
     let place = Place::new(&NODES).await?;
     place.plane.namespace(NAMESPACE).await?;
+    // The right to its leases is granted where the namespace exists.
+    grant(&place.plane, json!({})).await?;
     place.add_pinned("a", &NODES).await?;
     let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
-    let lock = place.start(json!({})).await?;
+    let lock = place.start(json!({ "medik8sLease": { "enabled": true } })).await?;
     place
         .drain("n1", json!({ "deadlines": { "drain": "3s", "recover": "3s" } }))
         .await?;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::drain_ledger::{Claim, DrainLedger};
 use nodeward_api::node_drain::{NodeDrain, NodeDrainSpec, NodeDrainStatus, Phase, Requester};
 use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
@@ -24,6 +24,12 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 const COMPONENT: &str = "drain-lock";
+
+/// The chart's release.
+const RELEASE: &str = "nodeward";
+
+/// Its ServiceAccount for drain-lock.
+pub const ACCOUNT: &str = "nodeward-drain-lock";
 
 /// Namespace of the operator.
 pub const SYSTEM: &str = "nodeward-system";
@@ -51,6 +57,19 @@ impl Deref for Lock {
 
     fn deref(&self) -> &Operator {
         &self.operator
+    }
+}
+
+/// What a test that fails shows of it.
+const LOG_LINES: usize = 60;
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        println!(
+            "--- {}:\n{}",
+            self.operator.process().name(),
+            self.operator.process().log_tail(LOG_LINES)
+        );
     }
 }
 
@@ -150,7 +169,7 @@ impl Place {
         let drains = self.drains();
         wait::until(format!("the drain of {node} to be released"), deadline, || async {
             if let Some(drain) = drains.get_opt(node).await? {
-                anyhow::bail!("{}", serde_json::to_string(&drain.status)?);
+                anyhow::bail!("{}", serde_json::to_string(&drain)?);
             }
             let claim = self.claim(node).await?;
             ensure!(claim.is_none(), "{claim:?}");
@@ -208,17 +227,31 @@ impl Place {
             let status = lock.stop(secs(20)).await?;
             let tail = lock.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
-            ensure!(!lock.log().contains("panicked"), "it has panicked:\n{tail}");
+            let log = lock.log();
+            ensure!(!log.contains("panicked"), "it has panicked:\n{tail}");
+            if let Some(line) = log.lines().find(|line| is_forbidden(line)) {
+                anyhow::bail!("the chart does not grant what it needs: {line}");
+            }
         }
         Ok(())
     }
 }
 
+/// As the API server says it of a right that is missing.
+fn is_forbidden(line: &str) -> bool {
+    line.to_lowercase().contains("forbidden") && line.contains("cannot")
+}
+
 /// A drain-lock with this configuration, to be started.
 pub fn spec(config: &Value) -> OperatorSpec {
-    OperatorSpec::new(COMPONENT, SYSTEM, COMPONENT)
+    let mut config = config.clone();
+    // As the chart has it where the leases' namespace does not exist.
+    if config["medik8sLease"].is_null() {
+        config["medik8sLease"] = json!({ "enabled": false });
+    }
+    OperatorSpec::new(COMPONENT, SYSTEM, ACCOUNT)
         .binary(env!("CARGO_BIN_EXE_drain-lock"))
-        .config(&serde_yaml::to_string(config).expect("a configuration is YAML"))
+        .config(&serde_yaml::to_string(&config).expect("a configuration is YAML"))
         .arg("--webhook-bind=127.0.0.1:0")
 }
 
@@ -244,11 +277,11 @@ pub async fn create_drain(client: &Client, node: &str, changes: Value) -> Result
         .await?)
 }
 
-/// The kinds, and a ServiceAccount that may do everything.
+/// Installs the chart: the kinds, and a ServiceAccount that may do what drain-lock does and nothing more.
 pub async fn install(plane: &ControlPlane, client: &Client) -> Result<()> {
     plane.namespace(SYSTEM).await?;
-    bulk::create(client, nodeward_api::crd::drain_lock()).await?;
-    wait::until("the kinds to be served", secs(20), || async {
+    grant(plane, json!({})).await?;
+    wait::until("the kinds to be served", secs(60), || async {
         let drains: Api<NodeDrain> = Api::all(client.clone());
         let ledgers: Api<DrainLedger> = Api::all(client.clone());
         let holds: Api<nodeward_api::DisruptionHold> = Api::all(client.clone());
@@ -257,17 +290,17 @@ pub async fn install(plane: &ControlPlane, client: &Client) -> Result<()> {
         holds.list(&ListParams::default()).await?;
         Ok(())
     })
-    .await?;
-    let account: ServiceAccount =
-        serde_json::from_value(json!({ "metadata": { "name": COMPONENT, "namespace": SYSTEM } }))?;
-    let binding: ClusterRoleBinding = serde_json::from_value(json!({
-        "metadata": { "name": COMPONENT },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
-        "subjects": [{ "kind": "ServiceAccount", "name": COMPONENT, "namespace": SYSTEM }],
-    }))?;
-    bulk::create(client, [account]).await?;
-    bulk::create(client, [binding]).await?;
-    Ok(())
+    .await
+}
+
+/// Installs or upgrades the chart with these values of drain-lock's.
+pub async fn grant(plane: &ControlPlane, values: Value) -> Result<()> {
+    let mut all = json!({ "enabled": true, "deployment": { "enabled": false } });
+    for (field, value) in values.as_object().into_iter().flatten() {
+        all[field] = value.clone();
+    }
+    let values = json!({ "drainKeeper": { "enabled": false }, "drainLock": all });
+    Release::new(RELEASE, SYSTEM).values(values).install(plane).await
 }
 
 /// A pod of this application that fits these nodes alone, one a node.

@@ -134,7 +134,10 @@ fn the_configuration_that_is_rendered_is_one_that_drain_lock_reads() {
             .policy
     };
     let defaults = LockSettings::parse("").unwrap().policy;
-    assert_eq!(format!("{:?}", policy(json!({}))), format!("{defaults:?}"));
+    assert_eq!(
+        format!("{:?}", policy(json!({ "medik8sLease": { "role": "always" } }))),
+        format!("{defaults:?}")
+    );
 
     let changed = policy(json!({
         "config": { "fallback": "Wait", "eviction": { "maxParallel": 3_000_000 }, "deadlines": { "queue": "2h" } },
