@@ -270,6 +270,10 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         plan: Plan::default(),
         wake: NextWake::after(now),
     };
+    memory
+        .next_attempt(now)
+        .into_iter()
+        .for_each(|until| planner.wake.note(until));
     let files = planner.open_files();
     planner.strangers = in_progress(&files);
     for file in &files {
@@ -382,10 +386,8 @@ impl Planner<'_> {
     fn drain(&mut self, file: &File, drain: &Arc<NodeDrain>, node: &Arc<NodeFacts>, look: &Look) {
         let (case, uid) = (&file.case, node.uid.as_str());
         if !case.is_adopted() || drain.spec.node_uid.is_none() {
-            self.plan.actions.push(Action::Adopt {
-                drain: Arc::clone(drain),
-                node_uid: uid.to_owned(),
-            });
+            self.adopt(file, drain, uid);
+            return;
         }
         let is_foreign = case.has_foreign_cordon();
         self.write.next.enqueue(case.name.as_str(), uid, is_foreign, self.now);
@@ -405,6 +407,19 @@ impl Planner<'_> {
         let stage = Stage::of(&claim, case, look, forced);
         self.take_step(stage, file, node, look, forced, &mut verdict);
         self.conclude(stage, uid, &limits, verdict);
+    }
+
+    /// Takes a NodeDrain into care before anything is done for it: until it names the node's UID, another node of that
+    /// name could take its place. Its status waits for that too, so that the two writes do not get into each other's way.
+    fn adopt(&mut self, file: &File, drain: &Arc<NodeDrain>, node_uid: &str) {
+        self.plan.actions.push(Action::Adopt {
+            drain: Arc::clone(drain),
+            node_uid: node_uid.to_owned(),
+        });
+        let mut verdict = self.verdict(file, file.look.as_ref());
+        verdict.drain = None;
+        verdict.message = "is being taken into care".to_owned();
+        self.plan.drains.push(verdict);
     }
 
     /// What one stage does.

@@ -83,6 +83,12 @@ impl Memory {
             .filter(|until| now < *until)
     }
 
+    /// When the next pod is no longer left alone: no watch tells of that.
+    pub fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
+        let attempts = self.evictions.values().map(|attempt| attempt.not_before);
+        attempts.filter(|until| now < *until).min()
+    }
+
     /// The grant that fresh reads refused, while it is not tried again.
     pub fn refused_grant(&self, node: &str, now: Timestamp) -> Option<&RefusedGrant> {
         self.refused_grants.get(node).filter(|refused| now < refused.not_before)

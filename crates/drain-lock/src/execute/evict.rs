@@ -20,6 +20,9 @@ use crate::webhook::fence;
 
 use super::{Done, Eviction, Means, Outcome};
 
+/// Controllers that give each pod a name of its own.
+const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
+
 /// Evicts the pods of a granted claim, once the ledger, read by quorum, says that the grant is still in force.
 pub(super) async fn evict_held(
     means: &Means,
@@ -66,11 +69,31 @@ fn ended(eviction: &PodEviction, done: Done) -> Eviction {
     }
 }
 
+/// The eviction API takes the budget's unit before it looks at the UID, and keeps it for two minutes in the name of
+/// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
+async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<Done> {
+    let owner = eviction.pod.owner.as_deref();
+    if owner.is_some_and(|owner| NEVER_THE_SAME_NAME.contains(&&*owner.kind)) {
+        return None;
+    }
+    match pods.get_metadata_opt(&eviction.pod.key.name).await {
+        Ok(Some(pod)) if pod.metadata.uid.as_deref() != Some(eviction.pod.uid.as_str()) => {
+            Some(Done::Outdated("another pod has its name now".to_owned()))
+        }
+        Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => None,
+        Ok(_) => Some(Done::Nothing),
+        Err(error) => Some(error.into()),
+    }
+}
+
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
 pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
     let key = &eviction.pod.key;
     let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &key.namespace);
     let uid = eviction.pod.uid.as_str().to_owned();
+    if let Some(done) = is_another_by_now(&pods, eviction).await {
+        return ended(eviction, done);
+    }
     let request = EvictionRequest {
         metadata: ObjectMeta {
             name: Some(key.name.to_string()),
