@@ -362,3 +362,28 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
     .await?;
     place.end([keeper]).await
 }
+
+/// One mark is enough, for an override too: that NodeDrains may not be read stops only what nothing else marks.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_mark_is_enough_where_node_drains_may_not_be_read() -> Result<()> {
+    const MARK: &str = "test.nodeward.dev/upgrading";
+    let plane = with_drain_locks_kinds().await?;
+    let place = Place::with(plane, json!({})).await?;
+    let (marked, parked) = (place.add_node("a").await?, place.add_node("b").await?);
+    let pod = covered(&place, &marked, "web").await?;
+    let [other] = place.add_pods([("other", managed(&parked))]).await?;
+    fleet::annotate(&place.client, &marked, MARK, Some("")).await?;
+    let proxy = Proxy::start(plane).await?;
+    proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("nodedrains"));
+    let config = json!({
+        "pdbForceDrainTimeout": "1s", "upgradeSignal": { "anyOf": ["always", { "node": { "annotation": MARK } }] },
+        "countsAsDrain": "nodeDrain",
+    });
+    let keeper = place.run(place.spec(&config).through(&proxy.url())).await?;
+    for node in [&marked, &parked] {
+        fleet::cordon_since(&place.client, node, an_hour_ago()).await?;
+    }
+    workload::gone(&place.client, &pod, secs(60)).await?;
+    is_untouched(&place.pods(), &other).await?;
+    place.end_whatever_was_refused([keeper]).await
+}
