@@ -6,6 +6,7 @@
 
 use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Facts, Ledger, Obstacle};
 
@@ -249,7 +250,11 @@ pub fn decide(asked: &Asked<'_>, sight: Sight<'_>, ledger: &Ledger, facts: &Fact
     };
     let judge = Judge { asked, ledger, facts };
     let decision = match (asked.caller, asked.ticket) {
-        (Caller::Another, Some(_)) => Decision::Refuse(judge.forbidden()),
+        (Caller::Another, Some(_)) => refuse(
+            RefusalKind::Forbidden,
+            LockReason::ForgedTicket,
+            "the annotation nodeward.dev/ticket is drain-lock's own, and not for others to set",
+        ),
         _ if asked.dry_run => Decision::Admit(Admission::DryRun),
         (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, scene),
         _ => match sight {
@@ -290,7 +295,10 @@ impl Judge<'_> {
     /// whatever the pod is. A leader that was paused acts on nothing else.
     fn under_ticket(&self, ticket: &str, scene: Option<&Scene>) -> Decision {
         let Some(scene) = scene else {
-            return self.wait(LockReason::StaleTicket, "the watches do not show its pod");
+            return wait(
+                LockReason::StaleTicket,
+                "the eviction's ticket cannot be checked: the watches do not show its pod",
+            );
         };
         let fence = fence::parse(ticket);
         let in_force = fence
@@ -299,7 +307,7 @@ impl Judge<'_> {
         if in_force {
             Decision::Admit(Admission::UnderClaim)
         } else {
-            self.wait(
+            wait(
                 LockReason::StaleTicket,
                 "the eviction's ticket is not that of a grant in force",
             )
@@ -314,9 +322,12 @@ impl Judge<'_> {
         }
         let is_anothers = self.asked.caller == Caller::Another;
         if is_anothers && scene.opted_out && scene.refuse_opt_out && self.is_emptied(scene) {
-            return self.wait(
+            return wait(
                 LockReason::OptedOut,
-                "evictions of such pods by other drainers are refused",
+                &format!(
+                    "pod {} asked to stay on its node through drains, and only drain-lock's own drainer may decide on that here",
+                    self.asked.pod
+                ),
             );
         }
         if scene.standing == Standing::Unready {
@@ -341,8 +352,8 @@ impl Judge<'_> {
             // What drain-lock evicts beside its held pods it has found movable.
             _ if is_ours => self.movable(budget, Admission::FreeUnit),
             Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeUnit),
-            Some(_) if place.cordoned => self.not_planned(place),
-            None if place.is_drained_by_another() && !place.patience_is_over => self.not_planned(place),
+            Some(_) if place.cordoned => not_planned(place),
+            None if place.is_drained_by_another() && !place.patience_is_over => not_planned(place),
             None if place.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
             Some(_) | None => self.foreign(budget, Admission::FreeUnit),
         }
@@ -355,19 +366,19 @@ impl Judge<'_> {
         }
         let node = &place.name;
         match claim.state {
-            ClaimState::Confirmed | ClaimState::Granted | ClaimState::Waiting if is_ours => self.wait(
+            ClaimState::Confirmed | ClaimState::Granted | ClaimState::Waiting if is_ours => wait(
                 LockReason::StaleTicket,
                 "the eviction of a held pod must name its grant",
             ),
-            ClaimState::Granted => self.wait(
+            ClaimState::Granted => wait(
                 LockReason::AwaitsConfirmation,
-                &format!("the claim of node {node} is granted and being confirmed"),
+                &format!("node {node} has its turn to drain, which is being confirmed"),
             ),
-            ClaimState::Suspect => self.wait(
+            ClaimState::Suspect => wait(
                 LockReason::Suspect,
-                &format!("the drain of node {node} is suspect: nobody has gone on with it"),
+                &format!("the drain of node {node} is suspect: nobody has gone on with it while pods of it are down"),
             ),
-            ClaimState::Waiting | ClaimState::Confirmed if Ledger::comes_back(claim) => self.wait(
+            ClaimState::Waiting | ClaimState::Confirmed if Ledger::comes_back(claim) => wait(
                 LockReason::AwaitingReady,
                 &format!("the drain of node {node} was given up, and its pods are on their way back"),
             ),
@@ -381,27 +392,18 @@ impl Judge<'_> {
         let own = obstacles
             .iter()
             .find(|obstacle| obstacle.pdb.as_ref() == Some(&budget.key));
-        let waits_for = own.or(obstacles.first());
-        match waits_for {
-            Some(obstacle) => self.wait(
-                obstacle.reason,
-                &format!("the claim of node {} (ticket {}): {obstacle}", claim.node, claim.ticket),
-            ),
-            None => self.wait(
+        let (node, ticket) = (&claim.node, claim.ticket);
+        match own.or(obstacles.first()) {
+            Some(obstacle) => {
+                let obstacle_words = self.words(obstacle);
+                let words = format!("node {node} waits for its turn to drain (ticket {ticket}): {obstacle_words}");
+                wait(obstacle.reason, &words)
+            }
+            None => wait(
                 LockReason::Queued,
-                &format!(
-                    "the claim of node {} (ticket {}) is about to be granted",
-                    claim.node, claim.ticket
-                ),
+                &format!("node {node} is about to get its turn to drain (ticket {ticket})"),
             ),
         }
-    }
-
-    fn not_planned(&self, place: &Place) -> Decision {
-        self.wait(
-            LockReason::NotPlanned,
-            &format!("the drain of node {} is being planned", place.name),
-        )
     }
 
     fn movable(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
@@ -415,7 +417,24 @@ impl Judge<'_> {
     fn free(&self, room: Result<(), Obstacle>, admission: Admission) -> Decision {
         match room {
             Ok(()) => Decision::Admit(admission),
-            Err(obstacle) => self.wait(obstacle.reason, &obstacle.to_string()),
+            Err(obstacle) => wait(obstacle.reason, &self.words(&obstacle)),
+        }
+    }
+
+    /// What is in the way, who has it, and since when: for a person to see whether that is long.
+    fn words(&self, obstacle: &Obstacle) -> String {
+        let (Some(budget), Some(holder)) = (&obstacle.pdb, &obstacle.holder) else {
+            return obstacle.to_string();
+        };
+        let claim = self.ledger.claims().iter().find(|claim| claim.node == holder.as_str());
+        let since = claim.map_or_else(String::new, |claim| {
+            let since = to_the_second(claim.since);
+            format!(" (ticket {}, {} since {since})", claim.ticket, words(claim.state))
+        });
+        let free = obstacle.free.max(0);
+        match obstacle.needed {
+            ..=0 => format!("budget {budget} has no unit to spare beside those of node {holder}{since}"),
+            needed => format!("budget {budget} has {free} of {needed} units free, node {holder} has the rest{since}"),
         }
     }
 
@@ -426,29 +445,40 @@ impl Judge<'_> {
             .as_ref()
             .is_some_and(|place| place.cordoned || self.ledger.claim(place.uid.as_str()).is_some())
     }
+}
 
-    fn wait(&self, reason: LockReason, detail: &str) -> Decision {
-        Decision::Refuse(self.refused(RefusalKind::Wait, reason, detail))
-    }
+fn not_planned(place: &Place) -> Decision {
+    wait(
+        LockReason::NotPlanned,
+        &format!("the drain of node {} is being planned", place.name),
+    )
+}
 
-    fn forbidden(&self) -> Refused {
-        let detail = "the annotation nodeward.dev/ticket is not for others to set";
-        self.refused(RefusalKind::Forbidden, LockReason::ForgedTicket, detail)
-    }
+fn wait(reason: LockReason, message: &str) -> Decision {
+    refuse(RefusalKind::Wait, reason, message)
+}
 
-    fn refused(&self, kind: RefusalKind, reason: LockReason, detail: &str) -> Refused {
-        Refused {
-            kind,
-            reason,
-            message: format!("pod {} {}: {detail}", self.asked.pod, reason.explanation()),
-        }
-    }
+fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
+    Decision::Refuse(Refused {
+        kind,
+        reason,
+        message: message.to_owned(),
+    })
 }
 
 /// Whether the claim has, or needs, a unit for the pod.
 fn is_named(claim: &Claim, pod: &PodUid) -> bool {
     let units = claim.holds.iter().chain(&claim.needs);
     units.flat_map(|units| &units.pods).any(|held| held.uid == pod.as_str())
+}
+
+fn words(state: ClaimState) -> &'static str {
+    match state {
+        ClaimState::Waiting => "waiting",
+        ClaimState::Granted => "granted",
+        ClaimState::Confirmed => "confirmed",
+        ClaimState::Suspect => "suspect",
+    }
 }
 
 /// Whether it is known what the claim needs: something, or nothing, which is granted at once.

@@ -7,15 +7,20 @@
 )]
 
 mod caller;
+mod certificate;
 mod deadlines;
+mod drainers;
 mod drains;
 mod dry_run;
 mod endings;
 mod faults;
+mod fleet_lock;
 mod holds;
 mod leaders;
 mod leases;
 mod perturbed;
 mod place;
 mod requesters;
+mod reservation;
+mod reviewed;
 mod webhook;

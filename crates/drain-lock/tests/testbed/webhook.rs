@@ -1,201 +1,58 @@
 //! The eviction webhook, as the API server asks it.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::{annotation, label};
-use nodeward_testkit::kubectl::{Kubectl, Said};
-use nodeward_testkit::operator::OperatorSpec;
+use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, PodTemplate};
-use nodeward_testkit::{bulk, fleet, ports};
+use nodeward_testkit::workload::{Budget, PodTemplate, Start};
+use nodeward_testkit::{bulk, fleet, workload};
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, Trust};
 use crate::place::{APPS, Lock, Place, SYSTEM, pinned};
-
-/// Name of the ValidatingWebhookConfiguration, which drain-lock looks up to publish its certificate.
-const CONFIGURATION: &str = "nodeward-drain-lock";
+use crate::reviewed::{Evicted, Eviction, NAME, Reviewed};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Has the API server ask whoever listens on `port`.
-async fn register(place: &Place, port: u16) -> Result<()> {
-    let configuration: ValidatingWebhookConfiguration = serde_json::from_value(json!({
-        "metadata": { "name": CONFIGURATION },
-        "webhooks": [{
-            "name": "evictions.nodeward.dev",
-            "clientConfig": { "url": format!("https://127.0.0.1:{port}/evictions") },
-            "rules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"],
-                "scope": "Namespaced",
-            }],
-            "sideEffects": "NoneOnDryRun", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
-            "timeoutSeconds": 2, "matchPolicy": "Equivalent",
-        }],
-    }))?;
-    bulk::create(&place.client, [configuration]).await?;
-    Ok(())
-}
-
-fn spec(port: u16, config: &Value) -> Result<OperatorSpec> {
-    Ok(OperatorSpec::new("drain-lock", SYSTEM, "drain-lock")
-        .binary(env!("CARGO_BIN_EXE_drain-lock"))
-        .config(&serde_yaml::to_string(config)?)
-        .arg(&format!("--webhook-bind=127.0.0.1:{port}"))
-        .arg(&format!("--webhook-configuration={CONFIGURATION}")))
-}
-
-/// A place whose evictions a drain-lock reviews, with a pod under no budget to try that with.
-async fn reviewed(nodes: &[&str], config: Value) -> Result<(Place, Lock, u16)> {
-    let place = Place::new(nodes).await?;
-    let port = ports::free()?;
-    register(&place, port).await?;
-    let lock = place.run(spec(port, &config)?).await?;
-    place.plane.namespace("probe").await?;
-    let probe = PodTemplate::new().tolerates_all().pod("probe", "probe")?;
-    bulk::create(&place.client, [probe]).await?;
-    wait::until("the API server to ask", secs(30), || async {
-        let _ = evict(&place, "probe", "probe", json!({ "dryRun": ["All"] }), json!({})).await;
-        let asked = lock
-            .metrics()
-            .await?
-            .sum("nodeward_drain_lock_eviction_reviews_total", &[]);
-        ensure!(asked > 0.0, "not once");
-        Ok(())
+/// Asks until the watches have shown the cordon, then gives the refusal.
+async fn refused_once_cordoned(reviewed: &Reviewed, pod: &str) -> Result<Evicted> {
+    wait::until("the cordon to be known", secs(30), || async {
+        let evicted = Eviction::of(pod).by(&reviewed.place.client).await?;
+        ensure!(!evicted.is_admitted(), "admitted");
+        Ok(evicted)
     })
-    .await?;
-    Ok((place, lock, port))
-}
-
-/// Asks for an eviction as an administrator.
-async fn evict(
-    place: &Place,
-    namespace: &str,
-    pod: &str,
-    delete_options: Value,
-    annotations: Value,
-) -> Result<(), kube::Error> {
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": { "name": pod, "namespace": namespace, "annotations": annotations },
-        "deleteOptions": delete_options,
-    });
-    let pods: Api<Pod> = Api::namespaced(place.client.clone(), namespace);
-    let evicted: Result<Value, _> = pods
-        .create_subresource("eviction", pod, &PostParams::default(), &eviction)
-        .await;
-    evicted.map(drop)
-}
-
-/// Why the eviction was refused: its status code, and the reason of its cause.
-fn refusal(outcome: Result<(), kube::Error>) -> Result<(u16, String)> {
-    match outcome {
-        Ok(()) => anyhow::bail!("the eviction was admitted"),
-        Err(kube::Error::Api(status)) => {
-            let causes = status.details.as_ref().map(|details| &details.causes);
-            let reason = causes
-                .and_then(|causes| causes.first())
-                .map(|cause| cause.reason.clone());
-            Ok((status.code, reason.with_context(|| format!("no cause: {status:?}"))?))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn drain(kubectl: &Kubectl, node: &str, more: &[&str]) -> Result<Said> {
-    let args = [
-        "drain",
-        node,
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--force",
-    ];
-    kubectl.start(args.iter().chain(more))
-}
-
-/// Waits until every drain has ended well; a node is back as soon as its own has.
-async fn all_end(place: &Place, mut drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
-    let began = std::time::Instant::now();
-    while !drains.is_empty() {
-        let mut left = Vec::new();
-        for (node, said) in drains {
-            match said.ended() {
-                None => left.push((node, said)),
-                Some(ended) => {
-                    ensure!(ended, "{} failed:\n{}", said.command(), said.text());
-                    place.uncordon(node).await?;
-                }
-            }
-        }
-        drains = left;
-        if began.elapsed() > deadline {
-            let said: Vec<String> = drains
-                .iter()
-                .map(|(node, said)| format!("{node}:\n{}", said.text()))
-                .collect();
-            anyhow::bail!("after {deadline:?} these drains go on:\n{}", said.join("\n"));
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
-    let (place, lock, _) = reviewed(&NODES, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    place.add_pinned("b", &NODES).await?;
-    let kubectl = Kubectl::of(&place.plane)?;
-    let budgets = place.watch_budgets();
-    for round in 0..2 {
-        let drains: Result<Vec<_>> = NODES
-            .iter()
-            .map(|node| Ok((*node, drain(&kubectl, node, &[])?)))
-            .collect();
-        all_end(&place, drains?, secs(150))
-            .await
-            .with_context(|| format!("round {round}"))?;
-        for node in NODES {
-            place.released(node, secs(30)).await?;
-        }
-        for app in ["a", "b"] {
-            workload::ready_pods(&place.client, APPS, app, NODES.len(), secs(30)).await?;
-        }
-    }
-    budgets.none_was_violated()?;
-    place.end([lock]).await
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and_waits_for_it() -> Result<()> {
-    let (place, lock, _) = reviewed(&NODES, json!({})).await?;
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let place = &reviewed.place;
     place.add_pinned("a", &NODES).await?;
-    let evicted = place.pods_on("n1").await?.remove(0);
-    let name = evicted.metadata.name.clone().context("no name")?;
+    let pod = reviewed.pods_on("n1").await?.remove(0);
     fleet::cordon(&place.client, "n1").await?;
-    let refused = refusal(evict(&place, APPS, &name, json!({}), json!({})).await)?;
-    ensure!(refused == (429, "NotPlanned".to_owned()), "{refused:?}");
-    let drain = wait::until("the drain to be asked for", secs(10), || async {
+    let refused = refused_once_cordoned(&reviewed, &pod).await?;
+    ensure!(refused.status == 429, "{refused:?}");
+    let drain = wait::until("the drain to be asked for", secs(30), || async {
         Ok(place.drains().get("n1").await?)
     })
     .await?;
     ensure!(drain.spec.evict == Evictor::Requester, "{:?}", drain.spec);
-    ensure!(
-        drain.spec.requesters[0].name.starts_with("eviction:"),
-        "{:?}",
-        drain.spec
-    );
+    let requester = &drain.spec.requesters[0];
+    ensure!(requester.name.starts_with("eviction:"), "{requester:?}");
+    ensure!(requester.since.is_some(), "{requester:?}");
     let annotations = drain.metadata.annotations.clone().unwrap_or_default();
     ensure!(annotations.contains_key(annotation::LAST_EVICTION), "{annotations:?}");
-    wait::until("the eviction to be admitted", secs(20), || async {
-        Ok(evict(&place, APPS, &name, json!({}), json!({})).await?)
+    wait::until("the eviction to be admitted", secs(30), || async {
+        let evicted = reviewed.evict(&pod).await?;
+        ensure!(evicted.is_admitted(), "{evicted:?}");
+        Ok(())
     })
     .await?;
     let claim = place.claim("n1").await?.context("no claim")?;
@@ -203,80 +60,293 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
         claim.state == ClaimState::Confirmed && claim.foreign_cordon,
         "{claim:?}"
     );
-    place.phase("n1", Phase::Drained, secs(20)).await?;
+    place.phase("n1", Phase::Drained, secs(30)).await?;
     place.uncordon("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.end([lock]).await
+    place.released("n1", secs(60)).await?;
+    reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit() -> Result<()> {
-    let (place, lock, _) = reviewed(&NODES, json!({})).await?;
-    // It stays on its node, so that the budget still shows a free unit while the claim holds it.
+async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_ticket_is_good_for_its_grant_alone()
+-> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    // It stays on its node, so that the budget itself still shows a free unit while the claim holds it.
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
     place.add_app("a", &NODES, stays).await?;
     place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    let other = place.pods_on("n2").await?.remove(0);
-    let other = other.metadata.name.context("no name")?;
-    let refused = refusal(evict(&place, APPS, &other, json!({}), json!({})).await)?;
-    ensure!(refused == (429, "WaitsForUnits".to_owned()), "{refused:?}");
-    // What only asks what would happen is told what the stock API says.
-    evict(&place, APPS, &other, json!({ "dryRun": ["All"] }), json!({})).await?;
-    ensure!(
-        place.pods_on("n1").await?.len() == 1,
-        "the pod that asked to stay has gone"
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    let claim = place.claim("n1").await?.context("no claim")?;
+    let (held, other) = (
+        reviewed.pods_on("n1").await?.remove(0),
+        reviewed.pods_on("n2").await?.remove(0),
     );
+
+    let refused = reviewed.evict(&other).await?;
+    refused.is_to_wait("WaitsForUnits")?;
+    let message = refused.message();
+    let since = claim.since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for part in ["budget apps/a", "node n1", &since] {
+        ensure!(message.contains(part), "{message:?} does not say {part}");
+    }
+
+    // Who only asks what would happen is told what the API itself says.
+    for dry_run in [
+        Eviction::of(&other).options(json!({ "dryRun": ["All"] })),
+        Eviction::of(&other).query("?dryRun=All"),
+    ] {
+        let told = dry_run.by(&place.client).await?;
+        ensure!(told.is_admitted(), "{told:?}");
+    }
+
+    let forged = Eviction::of(&other).ticket(&format!("{}/{}", claim.ticket, claim.grant));
+    let told = forged.by(&place.client).await?;
+    ensure!((told.status, told.reason()) == (403, "ForgedTicket"), "{told:?}");
+    let itself = reviewed
+        .client_as(&format!("system:serviceaccount:{SYSTEM}:{NAME}"))
+        .await?;
+    for stale in [
+        Eviction::of(&held),
+        Eviction::of(&held).ticket("1"),
+        Eviction::of(&held).ticket(&format!("{}/{}", claim.ticket, claim.grant - 1)),
+        Eviction::of(&held).ticket(&format!("{}/{}", claim.ticket + 1, claim.grant)),
+        Eviction::of(&other).ticket(&format!("{}/{}", claim.ticket, claim.grant)),
+    ] {
+        stale.by(&itself).await?.is_to_wait("StaleTicket")?;
+    }
+    ensure!(reviewed.pods_on("n1").await? == [held.clone()], "the held pod has gone");
+
+    // Its own namespace is not reviewed, kube-system is: what runs there has budgets, too.
+    let asked_in = async |namespace: &str| {
+        let forged = Eviction::of("nobody").in_namespace(namespace).ticket("1/1");
+        anyhow::Ok(forged.by(&place.client).await?.status)
+    };
+    ensure!(asked_in(SYSTEM).await? == 404, "its own namespace is reviewed");
+    ensure!(asked_in("kube-system").await? == 403, "kube-system is not reviewed");
+
     place.delete_drain("n1").await?;
     place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    let admitted = reviewed.evict(&other).await?;
+    ensure!(admitted.is_admitted(), "{admitted:?}");
+    reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_ticket_is_forbidden() -> Result<()> {
-    let (place, lock, _) = reviewed(&["n1"], json!({})).await?;
-    let forged = json!({ annotation::TICKET: "1/1" });
-    let refused = refusal(evict(&place, "probe", "probe", json!({}), forged).await)?;
-    ensure!(refused == (403, "ForgedTicket".to_owned()), "{refused:?}");
-    place.end([lock]).await
+async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_by_policy_refused() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    let stays = pinned("a", &NODES).label(label::DRAIN, "skip");
+    place.add_app("a", &NODES, stays).await?;
+    let foreign = pinned("b", &NODES).label("cluster.x-k8s.io/drain", "skip");
+    place.add_app("b", &NODES, foreign).await?;
+    place.add_pinned("c", &NODES).await?;
+    let app = async |node: &str, app: &str| {
+        let pods = reviewed.pods_on(node).await?;
+        let found = pods.into_iter().find(|pod| pod.starts_with(app));
+        found.with_context(|| format!("no pod of {app} on {node}"))
+    };
+
+    let pod = app("n1", "a").await?;
+    fleet::cordon(&place.client, "n1").await?;
+    let admitted = wait::until("the claim to be granted", secs(60), || async {
+        let evicted = reviewed.evict(&pod).await?;
+        ensure!(evicted.is_admitted(), "{evicted:?}");
+        Ok(evicted)
+    })
+    .await?;
+    let warning = admitted.headers.get("warning").context("no warning")?.to_str()?;
+    ensure!(warning.contains("asked to stay"), "{warning}");
+    let events: Api<Event> = Api::namespaced(place.client.clone(), APPS);
+    wait::until("the announcement", secs(30), || async {
+        let announced = events
+            .list(&ListParams::default().fields("reason=OptOutNotHonoured"))
+            .await?;
+        ensure!(!announced.items.is_empty(), "no such event");
+        Ok(())
+    })
+    .await?;
+    let counted = lock
+        .metrics()
+        .await?
+        .sum("nodeward_drain_lock_opt_outs_not_honoured_total", &[]);
+    ensure!((counted - 1.0).abs() < 0.5, "{counted} counted");
+    place.uncordon("n1").await?;
+    place.released("n1", secs(60)).await?;
+
+    lock.write_config("medik8sLease: { enabled: false }\nauto: { refuseOptOut: true }\n")?;
+    fleet::cordon(&place.client, "n2").await?;
+    for opted_out in [app("n2", "a").await?, app("n2", "b").await?] {
+        wait::until("the policy to be read", secs(60), || async {
+            reviewed.evict(&opted_out).await?.is_to_wait("OptedOut")
+        })
+        .await?;
+    }
+    // The documented way around them.
+    let kubectl = Kubectl::of(&place.plane)?;
+    let selector = "--pod-selector=nodeward.dev/drain!=skip,cluster.x-k8s.io/drain!=skip";
+    let args = ["drain", "n2", "--ignore-daemonsets", "--timeout=90s", selector];
+    kubectl.run(args, secs(100)).await?;
+    let left = reviewed.pods_on("n2").await?;
+    ensure!(
+        left.iter().all(|pod| !pod.starts_with('c')) && left.len() == 2,
+        "{left:?}"
+    );
+    place.uncordon("n2").await?;
+    place.released("n2", secs(60)).await?;
+    reviewed.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let place = &reviewed.place;
+    let on = |name: &str, template: PodTemplate| template.tolerates_all().label("app", name).pod(APPS, name);
+    let node = || PodTemplate::new().on("n1");
+    let budget = |name: &str, app: &str| Budget::min_available(APPS, name, 1).of(app).build();
+    bulk::create(
+        &place.client,
+        [
+            budget("twice", "twice")?,
+            budget("again", "twice")?,
+            budget("unready", "unready")?,
+            budget("pending", "pending")?,
+            budget("mirror", "mirror")?,
+        ],
+    )
+    .await?;
+    bulk::create(
+        &place.client,
+        [
+            on("free", node())?,
+            on("twice", node())?,
+            on("unready", node().start(Start::NeverReady))?,
+            on("pending", node().start(Start::NeverStarted))?,
+            on("mirror", node().mirror())?,
+        ],
+    )
+    .await?;
+    for app in ["free", "twice", "mirror"] {
+        workload::ready_pods(&place.client, APPS, app, 1, secs(60)).await?;
+    }
+    fleet::cordon(&place.client, "n1").await?;
+    let said = async |pod: &str| anyhow::Ok(reviewed.evict(pod).await?.status);
+    let admitted = async |label: &str| {
+        let labels = [("decision", "admitted"), ("reason", label)];
+        let metrics = lock.metrics().await?;
+        anyhow::Ok(metrics.sum("nodeward_drain_lock_eviction_reviews_total", &labels))
+    };
+    for (pod, reason, status) in [
+        ("twice", "several-budgets", 500),
+        // Its budget has nothing to spare, and the API lets an unready pod go with a healthy budget alone.
+        ("unready", "unready", 429),
+        ("pending", "skips-budgets", 201),
+        ("mirror", "mirror-pod", 429),
+        ("free", "no-budget", 201),
+    ] {
+        wait::until(format!("{pod} to be known as {reason}"), secs(30), || async {
+            let told = said(pod).await?;
+            ensure!(admitted(reason).await? > 0.5, "{told}");
+            ensure!(told == status || told == 404, "{pod}: {told}");
+            Ok(())
+        })
+        .await?;
+    }
+    reviewed.end([lock]).await
+}
+
+/// Keeps drain-lock from leading: it then does nothing but answer, and file what follows from that.
+async fn another_leads(place: &Place) -> Result<()> {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": { "name": "drain-lock", "namespace": SYSTEM },
+        "spec": { "holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now,
+            "leaseTransitions": 0 },
+    }))?;
+    bulk::create(&place.client, [lease]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evictions_are_answered_without_a_request_to_the_api_server_and_ask_once_for_their_drain() -> Result<()> {
+    let reviewed = Reviewed::new(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    another_leads(place).await?;
+    let lock = reviewed.start(json!({})).await?;
+    place.add_pinned("a", &NODES).await?;
+    fleet::cordon(&place.client, "n1").await?;
+    let pod = reviewed.pods_on("n1").await?.remove(0);
+    let mark = place.plane.audit().mark()?;
+    refused_once_cordoned(&reviewed, &pod).await?.is_to_wait("NotPlanned")?;
+    for _ in 0..150 {
+        reviewed.evict(&pod).await?.is_to_wait("NotPlanned")?;
+    }
+    wait::until("the drain to be asked for", secs(30), || async {
+        Ok(place.drains().get("n1").await?)
+    })
+    .await?;
+    let asked = place.plane.audit().since(mark)?.of_service_account(SYSTEM, NAME);
+    let counts = asked.without_leases().without_watches().by_verb_and_resource();
+    let expected = [("get nodedrains".to_owned(), 1), ("create nodedrains".to_owned(), 1)].into();
+    ensure!(counts == expected, "{counts:?}");
+    let reviews = lock.metrics().await?;
+    let answered = reviews.sum("nodeward_drain_lock_eviction_reviews_total", &[("decision", "refused")]);
+    ensure!(answered > 150.5, "{answered} answered");
+    reviewed.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_hangs_or_is_down_stops_no_eviction_and_budgets_still_hold() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    place.add_pinned("a", &NODES).await?;
+    let budgets = place.watch_budgets();
+    lock.process().pause()?;
+    fleet::cordon(&place.client, "n1").await?;
+    let pod = reviewed.pods_on("n1").await?.remove(0);
+    let admitted = reviewed.evict(&pod).await?;
+    ensure!(admitted.is_admitted(), "{admitted:?}");
+    lock.process().kill();
+    let refused = reviewed.evict(&reviewed.pods_on("n2").await?.remove(0)).await?;
+    refused.is_to_wait("DisruptionBudget")?;
+    place.uncordon("n1").await?;
+    let kubectl = Kubectl::of(&place.plane)?;
+    let args = ["drain", "n2", "--ignore-daemonsets", "--timeout=80s"];
+    kubectl.run(args, secs(90)).await?;
+    budgets.none_was_violated()?;
+    place.uncordon("n2").await?;
+    lock.process().restart()?;
+    reviewed.is_asked().await?;
+    reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_kubectl_drain_ends_and_asks_for_nothing() -> Result<()> {
-    let (place, lock, _) = reviewed(&NODES, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
+    place.add_app("a", &NODES, stays).await?;
+    // The budget itself would allow it, and the claim of another node does not.
+    place.drain("n2", json!({})).await?;
+    place.phase("n2", Phase::Drained, secs(60)).await?;
     fleet::cordon(&place.client, "n1").await?;
     let kubectl = Kubectl::of(&place.plane)?;
-    let said = drain(&kubectl, "n1", &["--dry-run=server"])?;
-    ensure!(said.ended_within(secs(30)).await == Some(true), "{}", said.text());
+    kubectl
+        .run(["drain", "n1", "--ignore-daemonsets", "--dry-run=server"], secs(60))
+        .await?;
     ensure!(place.pods_on("n1").await?.len() == 1, "a pod has gone");
-    ensure!(
-        place.drains().list(&ListParams::default()).await?.items.is_empty(),
-        "a drain was asked for"
-    );
-    place.end([lock]).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_is_down_stops_no_eviction() -> Result<()> {
-    let (place, lock, _) = reviewed(&NODES, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    lock.process().kill();
-    let kubectl = Kubectl::of(&place.plane)?;
-    let said = drain(&kubectl, "n1", &["--timeout=60s"])?;
-    ensure!(said.ended_within(secs(70)).await == Some(true), "{}", said.text());
-    place.end([]).await
+    ensure!(place.drains().get_opt("n1").await?.is_none(), "a drain was asked for");
+    reviewed.end([lock]).await
 }
 
 /// What is too large is refused before it is read, whether or not its sender still listens to that.
-async fn too_large(lock: &Lock, caller: &Caller, path: &str) -> Result<()> {
+async fn too_large(lock: &Lock, caller: &Caller) -> Result<()> {
     let refused = async || {
         let metrics = lock.metrics().await?;
         anyhow::Ok(metrics.sum("nodeward_drain_lock_bad_reviews_total", &[("problem", "body")]))
     };
     let before = refused().await?;
     let json = [("content-type", "application/json")];
-    if let Ok(answer) = caller.post(path, &json, vec![b' '; 3 * 1024 * 1024]).await {
+    if let Ok(answer) = caller.post("/evictions", &json, vec![b' '; 3 * 1024 * 1024]).await {
         ensure!(answer.status == 413, "{answer:?}");
     }
     wait::until("the refusal to be counted", secs(10), || async {
@@ -288,30 +358,37 @@ async fn too_large(lock: &Lock, caller: &Caller, path: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<()> {
-    let (place, lock, port) = reviewed(&["n1"], json!({})).await?;
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(place.client.clone());
-    let published = configurations.get(CONFIGURATION).await?;
-    let hook = published.webhooks.unwrap_or_default().remove(0);
-    let authority = String::from_utf8(hook.client_config.ca_bundle.context("no certificate was published")?.0)?;
+    let (reviewed, lock) = Reviewed::with(&["n1"], json!({})).await?;
+    let authority = reviewed.published().await?;
     let dir = tempfile::tempdir()?;
     let trust = Trust {
         authority: Some(&authority),
         ..Trust::default()
     };
-    let caller = Caller::new(&format!("https://127.0.0.1:{port}"), dir.path(), trust).await?;
+    let caller = Caller::new(&format!("https://127.0.0.1:{}", reviewed.port), dir.path(), trust).await?;
     let good = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "r1", "kind": { "group": "policy", "version": "v1", "kind": "Eviction" },
             "resource": { "group": "", "version": "v1", "resource": "pods" }, "subResource": "eviction",
-            "name": "probe", "namespace": "probe", "operation": "CREATE", "userInfo": { "username": "alice" },
-            "object": { "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "probe", "namespace": "probe" } },
+            "name": "nobody", "namespace": APPS, "operation": "CREATE", "userInfo": { "username": "alice" },
+            "object": { "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "nobody", "namespace": APPS } },
         },
     });
     let json = [("content-type", "application/json")];
-    let with = |field: &str, value: Value| {
+    let with = |pointer: &str, value: Value| {
         let mut review = good.clone();
-        review["request"][field] = value;
+        if let Some(field) = review.pointer_mut(pointer) {
+            *field = value;
+        } else {
+            review["request"]["surprise"] = value;
+        }
+        review.to_string().into_bytes()
+    };
+    let nameless = {
+        let mut review = good.clone();
+        review["request"]["name"] = json!("");
+        review["request"]["object"]["metadata"] = json!({ "namespace": APPS });
         review.to_string().into_bytes()
     };
     let bad: Vec<(&str, Vec<u8>, u16)> = vec![
@@ -319,35 +396,42 @@ async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<
         ("words", b"evict it".to_vec(), 400),
         ("deep nesting", "[".repeat(100_000).into_bytes(), 400),
         ("not UTF-8", vec![0xff; 64], 400),
-        ("another kind", br#"{"apiVersion":"v1","kind":"Pod"}"#.to_vec(), 400),
         (
-            "no request",
-            br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_vec(),
+            "another version",
+            with("/apiVersion", json!("admission.k8s.io/v1beta1")),
             400,
         ),
-        ("an unknown field", with("surprise", json!(true)), 400),
-        ("no UID", with("uid", json!("")), 400),
-        ("a delete", with("operation", json!("DELETE")), 422),
-        ("another resource", with("subResource", json!("exec")), 422),
+        ("another kind", with("/kind", json!("Pod")), 400),
+        ("no request", with("/request", Value::Null), 400),
+        ("an unknown field", with("/none", json!(true)), 400),
+        ("no UID", with("/request/uid", json!("")), 400),
+        ("no name", nameless, 400),
+        ("an endless name", with("/request/name", json!("p".repeat(254))), 400),
+        ("no user", with("/request/userInfo", json!({})), 400),
+        ("an unknown object", with("/request/kind/kind", json!("Binding")), 422),
+        ("a delete", with("/request/operation", json!("DELETE")), 422),
+        ("another resource", with("/request/subResource", json!("exec")), 422),
     ];
     for (what, body, status) in bad {
         let answer = caller.post("/evictions", &json, body).await.context(what)?;
         ensure!(
-            answer.status == status && !answer.text.trim().is_empty(),
+            answer.status == status && !answer.text.trim().is_empty() && answer.text.len() < 1024,
             "{what}: {answer:?}"
         );
     }
-    too_large(&lock, &caller, "/evictions").await?;
     let plain = caller
         .post("/evictions", &[("content-type", "text/plain")], good.to_string())
         .await?;
     ensure!(plain.status == 415, "{plain:?}");
     ensure!(caller.get("/evictions", &[]).await?.status == 405, "GET is answered");
+    ensure!(caller.get("/", &[]).await?.status == 404, "another path is answered");
     let admitted = caller.post("/evictions", &json, good.to_string()).await?;
     ensure!(
         admitted.status == 200 && admitted.json()?["response"]["allowed"] == true,
         "{admitted:?}"
     );
     ensure!(admitted.json()?["response"]["uid"] == "r1", "{admitted:?}");
-    place.end([lock]).await
+    too_large(&lock, &caller).await?;
+    reviewed.is_asked().await?;
+    reviewed.end([lock]).await
 }

@@ -1,0 +1,205 @@
+//! Programs that cordon and evict as they always have, and know nothing of drain-lock: each waits its turn, and ends.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::kubectl::{Kubectl, Said};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{reboot, workload};
+use serde_json::{Value, json};
+
+use crate::place::{APPS, Place};
+use crate::reviewed::{Eviction, Reviewed};
+
+/// Waits until every `kubectl drain` has ended well; a node is back as soon as its own has.
+async fn all_end(place: &Place, mut drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
+    let began = Instant::now();
+    while !drains.is_empty() {
+        let mut left = Vec::new();
+        for (node, said) in drains {
+            match said.ended() {
+                None => left.push((node, said)),
+                Some(ended) => {
+                    ensure!(ended, "{} failed:\n{}", said.command(), said.text());
+                    place.uncordon(node).await?;
+                }
+            }
+        }
+        drains = left;
+        if began.elapsed() > deadline {
+            let said: Vec<String> = drains
+                .iter()
+                .map(|(node, said)| format!("{node}:\n{}", said.text()))
+                .collect();
+            bail!("after {deadline:?} these drains go on:\n{}", said.join("\n"));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
+    let nodes = ["n1", "n2", "n3"];
+    let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
+    let place = &reviewed.place;
+    for app in ["a", "b"] {
+        place.add_pinned(app, &nodes).await?;
+    }
+    let kubectl = Kubectl::of(&place.plane)?;
+    let budgets = place.watch_budgets();
+    let drains: Result<Vec<_>> = nodes
+        .iter()
+        .map(|node| Ok((*node, kubectl.start(["drain", node, "--ignore-daemonsets"])?)))
+        .collect();
+    all_end(place, drains?, secs(150)).await?;
+    for node in nodes {
+        place.released(node, secs(60)).await?;
+    }
+    for app in ["a", "b"] {
+        workload::ready_pods(&place.client, APPS, app, nodes.len(), secs(60)).await?;
+    }
+    budgets.none_was_violated()?;
+    reviewed.end([lock]).await
+}
+
+/// A program that empties nodes.
+struct Drainer {
+    user: &'static str,
+    node: &'static str,
+    /// What it changes of the node before it evicts.
+    mark: Value,
+    /// Whether it insists on the pod that it has seen.
+    names_uid: bool,
+    end: End,
+}
+
+/// What it does to an empty node.
+enum End {
+    /// Reboots and uncordons it.
+    Reboot,
+    /// Deletes it; another one comes in its place.
+    Replace,
+}
+
+fn tainted(key: &str) -> Value {
+    json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } })
+}
+
+/// Four that act as those of that name do: what they write on a node, how they ask, and what they do when it is empty.
+fn drainers() -> [Drainer; 4] {
+    [
+        Drainer {
+            user: "system:serviceaccount:openshift-machine-config-operator:machine-config-controller",
+            node: "n1",
+            mark: json!({
+                "metadata": { "annotations": {
+                    "machineconfiguration.openshift.io/desiredDrain": "drain-rendered-worker-2",
+                    "machineconfiguration.openshift.io/state": "Working",
+                } },
+                "spec": { "unschedulable": true },
+            }),
+            names_uid: false,
+            end: End::Reboot,
+        },
+        Drainer {
+            user: "system:serviceaccount:capi-system:capi-manager",
+            node: "n2",
+            mark: json!({
+                "metadata": { "annotations": { "cluster.x-k8s.io/machine": "worker-2" } },
+                "spec": { "unschedulable": true },
+            }),
+            names_uid: false,
+            end: End::Replace,
+        },
+        Drainer {
+            user: "system:serviceaccount:kube-system:karpenter",
+            node: "n3",
+            mark: tainted("karpenter.sh/disrupted"),
+            names_uid: true,
+            end: End::Replace,
+        },
+        Drainer {
+            user: "system:serviceaccount:kube-system:cluster-autoscaler",
+            node: "n4",
+            mark: tainted("ToBeDeletedByClusterAutoscaler"),
+            names_uid: false,
+            end: End::Replace,
+        },
+    ]
+}
+
+impl Drainer {
+    /// Empties its node, and sees to what follows.
+    async fn run(&self, reviewed: &Reviewed) -> Result<()> {
+        let (place, client) = (&reviewed.place, reviewed.client_as(self.user).await?);
+        let nodes: Api<Node> = Api::all(client.clone());
+        let mark = Patch::Merge(&self.mark);
+        nodes.patch(self.node, &PatchParams::default(), &mark).await?;
+        wait::until(format!("{} to be empty", self.node), secs(150), || async {
+            self.evict_all(place, &client).await
+        })
+        .await?;
+        match self.end {
+            End::Reboot => {
+                reboot::reboot(&place.client, self.node, secs(1)).await?;
+                place.uncordon(self.node).await
+            }
+            End::Replace => {
+                nodes.delete(self.node, &DeleteParams::default()).await?;
+                fleet::create(&place.client, [NodeSpec::worker(self.node)]).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// One round of evictions; fails until no pod is left.
+    async fn evict_all(&self, place: &Place, client: &Client) -> Result<()> {
+        let pods = place.pods_on(self.node).await?;
+        for pod in &pods {
+            let name = pod.metadata.name.as_deref().context("no name")?;
+            let uid = json!({ "preconditions": { "uid": pod.metadata.uid } });
+            let options = if self.names_uid { uid } else { json!({}) };
+            let evicted = Eviction::of(name).options(options).by(client).await?;
+            // With any other refusal it would give the pod up.
+            ensure!(matches!(evicted.status, 201 | 404 | 429), "{evicted:?}");
+        }
+        ensure!(pods.is_empty(), "{} pods are left", pods.len());
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drainers_of_every_make_that_empty_nodes_at_once_wait_their_turn_and_end() -> Result<()> {
+    let nodes = ["n1", "n2", "n3", "n4"];
+    let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
+    let place = &reviewed.place;
+    for app in ["a", "b"] {
+        place.add_pinned(app, &nodes).await?;
+    }
+    let budgets = place.watch_budgets();
+    let drainers = drainers();
+    let all = drainers.iter().map(async |drainer| {
+        drainer.run(&reviewed).await.with_context(|| drainer.user)?;
+        place.released(drainer.node, secs(90)).await
+    });
+    futures::future::try_join_all(all).await?;
+    for app in ["a", "b"] {
+        workload::ready_pods(&place.client, APPS, app, nodes.len(), secs(60)).await?;
+    }
+    budgets.none_was_violated()?;
+    ensure!(
+        place.drains().list(&ListParams::default()).await?.items.is_empty(),
+        "drains are left"
+    );
+    let log = lock.log();
+    for drainer in &drainers {
+        let filed = format!("user=\"{}\"", drainer.user);
+        ensure!(log.contains(&filed), "no drain was asked for by {}", drainer.user);
+    }
+    reviewed.end([lock]).await
+}

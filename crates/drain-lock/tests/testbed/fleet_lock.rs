@@ -1,0 +1,393 @@
+//! FleetLock, by a client that is written to the published protocol
+//! (<https://coreos.github.io/zincati/development/fleetlock/protocol/>).
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nodeward_api::node_drain::{Evictor, Phase};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, Options, fleet, ports, reboot};
+use serde_json::{Value, json};
+
+use crate::caller::{Answer, Caller, Trust};
+use crate::place::{Place, pinned};
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+const PROTOCOL: (&str, &str) = ("fleet-lock-protocol", "true");
+
+/// A machine-id, and what systemd derives from it for Zincati.
+const MACHINE: &str = "1c09ca98649c4c7abc779cd04c96812e";
+const DERIVED: &str = "978a225b3d7b40e9acd7ce9b62f68444";
+
+/// A machine that speaks the protocol.
+struct Machine<'a> {
+    caller: &'a Caller,
+    group: &'a str,
+    id: &'a str,
+}
+
+impl Machine<'_> {
+    async fn ask(&self, path: &str) -> Result<Answer> {
+        let body = json!({ "client_params": { "id": self.id, "group": self.group } });
+        self.caller.post(path, &[PROTOCOL], body.to_string()).await
+    }
+
+    /// Whether it may reboot; if not, the error's kind.
+    async fn pre_reboot(&self) -> Result<std::result::Result<(), String>> {
+        let answer = self.ask("/v1/pre-reboot").await?;
+        if answer.status == 200 {
+            return Ok(Ok(()));
+        }
+        Ok(Err(problem(&answer, 423)?))
+    }
+
+    /// Asks until it may reboot.
+    async fn may_reboot(&self) -> Result<()> {
+        wait::until(format!("{} to be let reboot", self.id), secs(90), || async {
+            let told = self.pre_reboot().await?;
+            ensure!(told.is_ok(), "{told:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn steady_state(&self) -> Result<()> {
+        let answer = self.ask("/v1/steady-state").await?;
+        ensure!(answer.status == 200, "{answer:?}");
+        Ok(())
+    }
+}
+
+/// The kind of an error with this status: a JSON object of two texts.
+fn problem(answer: &Answer, status: u16) -> Result<String> {
+    ensure!(answer.status == status, "{status} expected: {answer:?}");
+    let error = answer.json().with_context(|| format!("{answer:?}"))?;
+    let fields = error.as_object().context("no object")?;
+    ensure!(
+        fields.len() == 2 && fields["value"].as_str().is_some_and(|value| !value.is_empty()),
+        "{answer:?}"
+    );
+    let kind = fields["kind"].as_str().context("no kind")?;
+    ensure!(
+        kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+        "{kind}"
+    );
+    Ok(kind.to_owned())
+}
+
+/// Gives a node a machine-id.
+async fn identify(place: &Place, node: &str, machine: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(place.client.clone());
+    let patch = Patch::Merge(json!({ "status": { "nodeInfo": { "machineID": machine } } }));
+    nodes.patch_status(node, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    let stays = pinned("stays", &NODES)
+        .label(nodeward_api::label::DRAIN, "skip")
+        .tolerates_all();
+    place.add_app("stays", &NODES, stays).await?;
+    place.add_pinned("leaves", &NODES).await?;
+    identify(&place, "n1", MACHINE).await?;
+    let port = ports::free()?;
+    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
+    let lock = place.start(config).await?;
+    let dir = tempfile::tempdir()?;
+    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    let budgets = place.watch_budgets();
+    let first = Machine {
+        caller: &caller,
+        group: "workers",
+        id: DERIVED,
+    };
+    // The group tells requesters apart and nothing else: budgets say who waits.
+    let second = Machine {
+        caller: &caller,
+        group: "others.eu-1",
+        id: "n2",
+    };
+
+    // It says that it is up at each boot, whether or not it had asked for anything.
+    wait::until("the machine-id to be known", secs(30), || async {
+        first.steady_state().await
+    })
+    .await?;
+
+    let told = first.pre_reboot().await?;
+    ensure!(told == Err("queued".to_owned()), "{told:?}");
+    let drain = place.drains().get("n1").await?;
+    ensure!(drain.spec.evict == Evictor::Nodeward, "{:?}", drain.spec);
+    ensure!(
+        drain.spec.requesters[0].name == format!("fleetlock:workers:{DERIVED}"),
+        "{:?}",
+        drain.spec
+    );
+    first.may_reboot().await?;
+    // 200 only when the node is really drained; asked again, the answer is the same.
+    let left = place.pods_on("n1").await?;
+    ensure!(left.len() == 1, "{} pods are left", left.len());
+    ensure!(
+        fleet::cordon_taint(&place.nodes().get("n1").await?).is_some(),
+        "not cordoned"
+    );
+    ensure!(
+        place.claim("n1").await?.is_some_and(|claim| claim.drained),
+        "not recorded as drained"
+    );
+    first.may_reboot().await?;
+
+    let plan = caller.get("/v1/plan?node=n2", &[]).await?;
+    ensure!(plan.status == 200, "{plan:?}");
+    let plan = plan.json()?;
+    let classes: Vec<&Value> = plan["pods"]
+        .as_array()
+        .context("no pods")?
+        .iter()
+        .map(|pod| &pod["class"])
+        .collect();
+    ensure!(
+        classes.len() == 2 && classes.contains(&&json!("held")) && classes.contains(&&json!("retained")),
+        "{plan}"
+    );
+    ensure!(
+        plan["obstacles"][0]["reason"] == "WaitsForUnits" && plan["obstacles"][0]["node"] == "n1",
+        "{plan}"
+    );
+
+    wait::until("the second to wait for units", secs(60), || async {
+        let told = second.pre_reboot().await?;
+        ensure!(told == Err("waiting".to_owned()), "{told:?}");
+        Ok(())
+    })
+    .await?;
+    reboot::reboot(&place.client, "n1", secs(2)).await?;
+    let told = second.pre_reboot().await?;
+    ensure!(told.is_err(), "{told:?}");
+    first.steady_state().await?;
+    place.released("n1", secs(60)).await?;
+    ensure!(
+        fleet::cordon_taint(&place.nodes().get("n1").await?).is_none(),
+        "still cordoned"
+    );
+
+    second.may_reboot().await?;
+    reboot::reboot(&place.client, "n2", secs(1)).await?;
+    second.steady_state().await?;
+    second.steady_state().await?;
+    place.released("n2", secs(60)).await?;
+    budgets.none_was_violated()?;
+    let answers = lock.metrics().await?;
+    let labels = [("request", "pre-reboot"), ("answer", "waiting")];
+    ensure!(
+        answers.sum("nodeward_drain_lock_fleetlock_answers_total", &labels) > 0.5,
+        "not counted"
+    );
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let port = ports::free()?;
+    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
+    let lock = place.start(config).await?;
+    let dir = tempfile::tempdir()?;
+    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    place.drain("n1", json!({})).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "g",
+        id: "n1",
+    };
+    machine.may_reboot().await?;
+    machine.steady_state().await?;
+    wait::until("the machine to have left", secs(30), || async {
+        let requesters = place.drains().get("n1").await?.spec.requesters;
+        ensure!(requesters.len() == 1 && requesters[0].name == "test", "{requesters:?}");
+        Ok(())
+    })
+    .await?;
+    place.phase("n1", Phase::Drained, secs(30)).await?;
+    // Somebody uncordons the node: it is not drained any more, and its machine may not reboot.
+    place.uncordon("n1").await?;
+    let told = machine.pre_reboot().await?;
+    ensure!(told.is_err(), "{told:?}");
+    place.end([lock]).await
+}
+
+/// A file as a mounted Secret changes it.
+fn replace(dir: &Path, name: &str, content: &str) -> Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    std::fs::write(&new, content)?;
+    Ok(std::fs::rename(new, dir.join(name))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_malformed_is_named() -> Result<()> {
+    let place = Place::new(&["n1", "n2"]).await?;
+    for node in ["n1", "n2"] {
+        identify(&place, node, MACHINE).await?;
+    }
+    let files = tempfile::tempdir()?;
+    let (certificate, key) = place.plane.serving_certificate("fleetlock")?;
+    replace(files.path(), "tls.crt", &certificate)?;
+    replace(files.path(), "tls.key", &key)?;
+    replace(files.path(), "ca.crt", place.plane.ca())?;
+    replace(files.path(), "token", "s3cret\n")?;
+    let port = ports::free()?;
+    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": {
+        "enabled": true, "bind": format!("127.0.0.1:{port}"), "tls": files.path(),
+        "clientCA": files.path().join("ca.crt"), "bearerTokenFile": files.path().join("token"),
+    } });
+    let lock = place.start(config).await?;
+    let url = format!("https://127.0.0.1:{port}");
+    let dir = tempfile::tempdir()?;
+
+    let (known, known_key) = place.plane.client_certificate("machine", "machines")?;
+    let stranger = ControlPlane::start(Options::default())
+        .await?
+        .client_certificate("machine", "machines")?;
+    let trust = |identity| Trust {
+        authority: Some(place.plane.ca()),
+        identity,
+    };
+    for identity in [None, Some((stranger.0.as_str(), stranger.1.as_str()))] {
+        let refused = Caller::new(&url, dir.path(), trust(identity))
+            .await?
+            .get("/v1/plan?node=n1", &[])
+            .await;
+        ensure!(
+            refused.is_err(),
+            "a client without a certificate of ours was heard: {refused:?}"
+        );
+    }
+    let caller = Caller::new(&url, dir.path(), trust(Some((&known, &known_key)))).await?;
+
+    let body = |id: &str, group: &str| json!({ "client_params": { "id": id, "group": group } }).to_string();
+    let bearer = ("authorization", "Bearer s3cret");
+    let good = body("n1", "g");
+    let tables: Vec<(&str, Vec<(&str, &str)>, Vec<u8>, u16, &str)> = vec![
+        ("no token", vec![PROTOCOL], good.clone().into(), 401, "unauthorized"),
+        (
+            "a wrong token",
+            vec![PROTOCOL, ("authorization", "Bearer s3cret2")],
+            good.clone().into(),
+            401,
+            "unauthorized",
+        ),
+        (
+            "another scheme",
+            vec![PROTOCOL, ("authorization", "Basic s3cret")],
+            good.clone().into(),
+            401,
+            "unauthorized",
+        ),
+        ("no header", vec![bearer], good.clone().into(), 400, "missing_header"),
+        (
+            "another header",
+            vec![bearer, ("fleet-lock-protocol", "1")],
+            good.clone().into(),
+            400,
+            "missing_header",
+        ),
+        ("nothing", vec![bearer, PROTOCOL], Vec::new(), 400, "bad_body"),
+        ("words", vec![bearer, PROTOCOL], b"reboot".to_vec(), 400, "bad_body"),
+        ("not UTF-8", vec![bearer, PROTOCOL], vec![0xfe; 32], 400, "bad_body"),
+        (
+            "deep nesting",
+            vec![bearer, PROTOCOL],
+            vec![b'['; 10_000],
+            400,
+            "bad_body",
+        ),
+        ("no parameters", vec![bearer, PROTOCOL], b"{}".to_vec(), 400, "bad_body"),
+        (
+            "a malformed group",
+            vec![bearer, PROTOCOL],
+            body("n1", "a/b").into(),
+            400,
+            "bad_group",
+        ),
+        (
+            "no group",
+            vec![bearer, PROTOCOL],
+            body("n1", "").into(),
+            400,
+            "bad_group",
+        ),
+        ("no id", vec![bearer, PROTOCOL], body("", "g").into(), 400, "bad_id"),
+        (
+            "an unknown machine",
+            vec![bearer, PROTOCOL],
+            body("n9", "g").into(),
+            404,
+            "unknown_node",
+        ),
+        (
+            "cloned machines",
+            vec![bearer, PROTOCOL],
+            body(DERIVED, "g").into(),
+            409,
+            "ambiguous_id",
+        ),
+        (
+            "too much",
+            vec![bearer, PROTOCOL],
+            vec![b' '; 17 * 1024],
+            413,
+            "too_large",
+        ),
+    ];
+    for (what, headers, body, status, kind) in tables {
+        let answer = caller.post("/v1/pre-reboot", &headers, body).await.context(what)?;
+        let told = problem(&answer, status).context(what)?;
+        ensure!(told == kind, "{what}: {answer:?}");
+    }
+    for (path, status, kind) in [
+        ("/v1/pre-reboot", 405, "method_not_allowed"),
+        ("/v1/reboot", 404, "not_found"),
+        ("/v1/plan", 400, "bad_id"),
+        ("/v1/plan?node=n9", 404, "unknown_node"),
+    ] {
+        let answer = caller.get(path, &[bearer]).await.context(path)?;
+        ensure!(problem(&answer, status)? == kind, "{path}: {answer:?}");
+    }
+    let drains = place.drains().list(&kube::api::ListParams::default()).await?;
+    ensure!(drains.items.is_empty(), "a drain was asked for: {drains:?}");
+
+    // A token that changes counts at once, a certificate within seconds.
+    replace(files.path(), "token", "other")?;
+    let answer = caller.post("/v1/pre-reboot", &[PROTOCOL, bearer], good.clone()).await?;
+    ensure!(problem(&answer, 401)? == "unauthorized", "{answer:?}");
+    let machine = caller
+        .post("/v1/steady-state", &[PROTOCOL, ("authorization", "Bearer other")], good)
+        .await?;
+    ensure!(machine.status == 200, "{machine:?}");
+    let rejected = async || {
+        let metrics = lock.metrics().await?;
+        anyhow::Ok(metrics.sum("nodeward_drain_lock_fleetlock_certificate_rejected", &[]))
+    };
+    replace(files.path(), "tls.crt", "nothing")?;
+    wait::until("the bad certificate to be rejected", secs(60), || async {
+        ensure!(rejected().await? > 0.5, "not yet");
+        Ok(())
+    })
+    .await?;
+    let again = Caller::new(&url, dir.path(), trust(Some((&known, &known_key)))).await?;
+    let answer = again
+        .get("/v1/plan?node=n1", &[("authorization", "Bearer other")])
+        .await?;
+    ensure!(
+        answer.status == 200,
+        "the last good certificate is not served: {answer:?}"
+    );
+    place.end([lock]).await
+}
