@@ -18,13 +18,19 @@ const ATTEMPTS: u32 = 5;
 pub enum ActError {
     /// A request failed.
     #[error(transparent)]
-    Request(#[from] Failure),
+    Request(Failure),
     /// The kind is not served.
     #[error("drain-lock is not installed: the API server knows no {0}")]
     NotInstalled(&'static str),
     /// Anything else, in the words for the user.
     #[error("{0}")]
     Refused(String),
+}
+
+impl From<Failure> for ActError {
+    fn from(failure: Failure) -> Self {
+        Self::Request(failure.to_act())
+    }
 }
 
 /// The name of the caller's requests: `kubectl-nodeward:alice`.

@@ -18,7 +18,6 @@ use self::values::{budget, duration, node, reason, request_timeout, target, unit
     name = "kubectl-nodeward",
     bin_name = "kubectl nodeward",
     version,
-    about,
     disable_help_subcommand = true,
     arg_required_else_help = true,
     max_term_width = 100,
@@ -37,8 +36,17 @@ pub struct CommandLine {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// How to print the result
-    #[arg(short, long, value_enum, default_value_t, global = true)]
+    /// How to print the result: table, json, yaml
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        hide_default_value = true,
+        global = true
+    )]
     pub output: Output,
     /// The kubeconfig file [default: KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", global = true)]
@@ -46,7 +54,7 @@ pub struct Global {
     /// The kubeconfig's context [default: its current one]
     #[arg(long, value_name = "NAME", global = true)]
     pub context: Option<String>,
-    /// The namespace of budgets and holds [default: the context's]
+    /// The namespace of budgets and holds [default: the context's to hold and release, all to look]
     #[arg(short, long, value_name = "NAME", global = true)]
     pub namespace: Option<String>,
     /// How long one request may take: 30s, 2m; a bare number is seconds, 0 is no limit

@@ -36,6 +36,8 @@ pub struct Cluster {
     pub namespace: Option<String>,
     /// The context's namespace.
     default_namespace: String,
+    /// The API server's.
+    address: http::Uri,
     limit: Option<Duration>,
     kinds: Kinds,
 }
@@ -68,7 +70,9 @@ impl Cluster {
         // Watches are quiet for minutes; each request has the limit of its own that `ask` sets.
         config.read_timeout = None;
         let default_namespace = config.default_namespace.clone();
+        let address = config.cluster_url.clone();
         Ok(Self {
+            address,
             client: Client::try_from(config)?,
             namespace: global.namespace.clone(),
             default_namespace,
@@ -93,7 +97,7 @@ impl Cluster {
                 .await
                 .map_err(|_| Failure::Timeout { limit })?,
         };
-        answer.map_err(|error| Failure::from(&error))
+        answer.map_err(|error| Failure::from(&error).at(&self.address))
     }
 
     /// Finds out which of Nodeward's kinds the API server serves.

@@ -72,6 +72,9 @@ pub struct MissingRight {
     /// The namespace; absent: in the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Whether more is meant to be done than to look.
+    #[serde(skip)]
+    pub to_act: bool,
 }
 
 impl MissingRight {
@@ -94,7 +97,29 @@ impl MissingRight {
             resource: resource.to_owned(),
             group: group.to_owned(),
             namespace,
+            to_act: false,
         })
+    }
+}
+
+impl MissingRight {
+    /// The ClusterRole of the chart that gives this right, as a release named `nodeward` calls it; what gives least.
+    fn role(&self) -> Option<&'static str> {
+        let reads = !self.to_act && matches!(self.verb.as_str(), "get" | "list" | "watch");
+        match (self.group.as_str(), self.resource.as_str()) {
+            ("nodeward.dev", "nodedrains" | "drainledgers" | "disruptionholds") if reads => Some("nodeward-view"),
+            ("nodeward.dev", "disruptionholds") => Some("nodeward-hold"),
+            ("nodeward.dev", "nodedrains") => Some("nodeward-admin"),
+            ("", "nodes" | "pods")
+            | ("policy", "poddisruptionbudgets")
+            | ("apps", "deployments")
+            | ("coordination.k8s.io", "leases")
+                if matches!(self.verb.as_str(), "get" | "list" | "watch") =>
+            {
+                Some("nodeward-admin")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -108,6 +133,10 @@ impl fmt::Display for MissingRight {
         match &self.namespace {
             Some(namespace) => write!(f, " in namespace {namespace}"),
             None => f.write_str(" in the whole cluster"),
+        }?;
+        match self.role() {
+            Some(role) => write!(f, " (the chart's ClusterRole {role} allows it)"),
+            None => Ok(()),
         }
     }
 }
@@ -131,8 +160,37 @@ impl From<&kube::Error> for Failure {
     }
 }
 
-/// The error and its causes, each said once.
+impl Failure {
+    /// The same, of somebody who wants to change something: what they lack is not only the right to look.
+    #[must_use]
+    pub fn to_act(self) -> Self {
+        match self {
+            Self::MissingRight(missing) => Self::MissingRight(MissingRight {
+                to_act: true,
+                ..missing
+            }),
+            other => other,
+        }
+    }
+
+    /// The same, with the address where the API server was not reached.
+    #[must_use]
+    pub fn at(self, address: &http::Uri) -> Self {
+        match self {
+            Self::Unreachable { message } => Self::Unreachable {
+                message: format!("{address}: {message}"),
+            },
+            other => other,
+        }
+    }
+}
+
+/// The error and its causes, each said once; of those that only pass a cause on nothing is said.
 fn chain(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let (true, Some(cause)) = (only_passes_on(error), error.source()) {
+        error = cause;
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -143,6 +201,12 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     printable(&text)
+}
+
+/// Of the client's layers, which say that something below has failed.
+fn only_passes_on(error: &dyn std::error::Error) -> bool {
+    let said = error.to_string();
+    said.starts_with("ServiceError") || said.starts_with("client error (")
 }
 
 #[cfg(test)]
@@ -157,10 +221,14 @@ mod tests {
     const EVICTION: &str = r#"pods "a" is forbidden: User "bob" cannot create resource "pods/eviction" in API group "policy" in the namespace "shop""#;
 
     #[rstest]
-    #[case(NODES, "alice may not list nodes in the whole cluster")]
+    #[case(
+        NODES,
+        "alice may not list nodes in the whole cluster (the chart's ClusterRole nodeward-admin allows it)"
+    )]
     #[case(
         HOLD,
-        "system:serviceaccount:ops:ci may not create disruptionholds.nodeward.dev in namespace shop"
+        "system:serviceaccount:ops:ci may not create disruptionholds.nodeward.dev in namespace shop \
+         (the chart's ClusterRole nodeward-hold allows it)"
     )]
     #[case(EVICTION, "bob may not create pods/eviction of policy in namespace shop")]
     fn a_missing_right_is_named(#[case] message: &str, #[case] told: &str) {

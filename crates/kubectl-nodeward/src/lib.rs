@@ -3,6 +3,7 @@
 pub mod act;
 pub mod args;
 pub mod cluster;
+pub mod complete;
 pub mod failure;
 pub mod progress;
 pub mod read;

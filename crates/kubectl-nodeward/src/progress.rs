@@ -38,6 +38,8 @@ pub struct Watched {
     pub outcome: Outcome,
     /// What is known of it.
     pub drain: Drain,
+    /// Its NodeDrain is gone, or ends: its node may be in use again.
+    pub ended: bool,
     #[serde(skip)]
     uid: String,
     #[serde(skip)]
@@ -83,6 +85,7 @@ impl Board {
         let outcome = outcome(&drain);
         self.drains.push(Watched {
             outcome,
+            ended: drain.ending,
             drain,
             uid,
             silence_told: false,
@@ -96,6 +99,7 @@ impl Board {
             .iter_mut()
             .find(|watched| watched.drain.node == drain.node)?;
         if watched.outcome != Outcome::Waiting {
+            watched.ended |= watched.uid != uid || drain.ending || drain.phase != Some(Phase::Drained);
             return None;
         }
         if watched.uid != uid {
@@ -114,19 +118,21 @@ impl Board {
             .drains
             .iter_mut()
             .find(|watched| watched.drain.node == node && watched.uid == uid)?;
+        watched.ended = true;
         (watched.outcome == Outcome::Waiting).then(|| watched.end())
     }
 
     /// The drains that there are, when the watch begins anew: others that are waited for are gone.
     pub fn present(&mut self, uids: &[String]) -> Vec<News> {
-        let missing = self
-            .drains
-            .iter_mut()
-            .filter(|watched| watched.outcome == Outcome::Waiting);
-        missing
-            .filter(|watched| !uids.contains(&watched.uid))
-            .map(Watched::end)
-            .collect()
+        let missing = self.drains.iter_mut().filter(|watched| !uids.contains(&watched.uid));
+        let mut news = Vec::new();
+        for watched in missing {
+            watched.ended = true;
+            if watched.outcome == Outcome::Waiting {
+                news.push(watched.end());
+            }
+        }
+        news
     }
 
     /// What has not come, though it is time: said once.
@@ -208,6 +214,7 @@ impl Watched {
 
     /// The drain is gone: it was done, or cancelled.
     fn end(&mut self) -> News {
+        self.ended = true;
         self.outcome = if self.drain.drained_at.is_some() {
             Outcome::Drained
         } else {

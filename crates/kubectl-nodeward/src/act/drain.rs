@@ -271,6 +271,33 @@ async fn interrupted() {
     }
 }
 
+/// Which nodes may go down: those whose drains have not ended since, as the drain of a node that is back does.
+fn all_drained(page: &mut Page, board: &Board, options: &str) {
+    let (ended, stand): (Vec<_>, Vec<_>) = board.drains.iter().partition(|watched| watched.ended);
+    let names: Vec<&str> = stand.iter().map(|watched| watched.drain.node.as_str()).collect();
+    let count = board.drains.len();
+    let text = match (names.as_slice(), ended.len()) {
+        ([], _) => {
+            page.text(
+                Tone::Good,
+                "Drained; the drains have ended since, and their nodes may be in use again.",
+            );
+            return;
+        }
+        ([one], 0) => format!("{one} is drained and may go down."),
+        (_, 0) => format!("All {count} nodes are drained and may go down."),
+        (some, _) => format!(
+            "All {count} nodes were drained. {} may go down; the drains of the others have ended since.",
+            some.join(" and ")
+        ),
+    };
+    page.text(Tone::Good, text);
+    page.text(
+        Tone::Plain,
+        format!("When done: kubectl nodeward release{options} {}", names.join(" ")),
+    );
+}
+
 /// How the drains came out, and how to go on with those that are not over.
 pub fn page(board: &Board, end: End, no_wait: bool, options: &str) -> Page {
     let mut page = Page::new();
@@ -289,14 +316,7 @@ pub fn page(board: &Board, end: End, no_wait: bool, options: &str) -> Page {
         _ if board.drains.is_empty() => page.text(Tone::Plain, "Nothing was asked for."),
         End::Over if no_wait => go_on(&mut page),
         End::Over if board.is_drained() => {
-            let nodes = match board.drains.len() {
-                1 => "The node is drained and".to_owned(),
-                count => format!("All {count} nodes are drained and"),
-            };
-            page.text(
-                Tone::Good,
-                format!("{nodes} may go down. When done: kubectl nodeward release{options} NODE"),
-            );
+            all_drained(&mut page, board, options);
         }
         End::Over => {
             for watched in &board.drains {

@@ -6,11 +6,7 @@ use nodeward_api::reason::LockReason;
 /// One obstacle as a clause, with its reason, by which it is found in Events and metrics:
 /// `waits for units of a budget that another drain holds: PDB shop/web, held by node-2 [WaitsForUnits]`.
 pub fn clause(blocked: &BlockedBy) -> String {
-    let mut text = blocked
-        .pod
-        .as_ref()
-        .map(|pod| format!("pod {pod} "))
-        .unwrap_or_default();
+    let mut text = subject(blocked);
     text.push_str(blocked.reason.explanation());
     let mut about = Vec::new();
     if let Some(pdb) = &blocked.pdb {
@@ -31,10 +27,39 @@ pub fn clause(blocked: &BlockedBy) -> String {
     format!("{text} [{}]", blocked.reason)
 }
 
+/// Who or what waits; nothing where that is the drain itself.
+fn subject(blocked: &BlockedBy) -> String {
+    match (&blocked.pod, blocked.reason) {
+        (Some(pod), _) => format!("pod {pod} "),
+        (None, LockReason::MisconfiguredPDB) => "a pod ".to_owned(),
+        (None, _) => String::new(),
+    }
+}
+
+/// Each obstacle once: what was found by the plan is found by the ledger again, in fewer words.
+pub fn distinct(blocked: &[BlockedBy]) -> Vec<&BlockedBy> {
+    let mut seen: Vec<&BlockedBy> = Vec::new();
+    for obstacle in blocked {
+        let is_same = |other: &&BlockedBy| {
+            (other.reason, &other.pdb, &other.pod, &other.node)
+                == (obstacle.reason, &obstacle.pdb, &obstacle.pod, &obstacle.node)
+        };
+        if !seen.iter().any(is_same) {
+            seen.push(obstacle);
+        }
+    }
+    seen
+}
+
 /// What the message says beyond the explanation: all of it, or the numbers in brackets behind the explanation.
 fn beyond(message: &str, explanation: &str) -> Option<String> {
     match message.split_once(explanation) {
-        None => (!message.is_empty()).then(|| message.to_owned()),
+        None => {
+            // `budget shop/web can never …: it demands 1 healthy pods of 1`: the reason behind, the rest has been said.
+            let own = message.strip_prefix("budget ").and_then(|text| text.split_once(": "));
+            let message = own.map_or(message, |(_, reason)| reason);
+            (!message.is_empty()).then(|| message.to_owned())
+        }
         Some((_, rest)) => {
             let (numbers, _) = rest.strip_prefix(" (")?.split_once(')')?;
             Some(numbers.to_owned())
@@ -44,6 +69,7 @@ fn beyond(message: &str, explanation: &str) -> Option<String> {
 
 /// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
 pub fn summary(blocked: &[BlockedBy]) -> String {
+    let blocked = distinct(blocked);
     let Some(first) = blocked.first() else {
         return String::new();
     };
@@ -114,6 +140,18 @@ mod tests {
         "waits for a budget that its owner holds: PDB shop/web, migration until 12:00 [OwnerHold]",
         "OwnerHold shop/web"
     )]
+    #[case(
+        blocked(
+            LockReason::MisconfiguredPDB,
+            "shop/web",
+            "",
+            "",
+            "budget shop/web can never allow a disruption: it demands 1 healthy pods of 1"
+        ),
+        "a pod is covered by a budget that can never allow a disruption: PDB shop/web, it demands 1 healthy pods of 1 \
+         [MisconfiguredPDB]",
+        "MisconfiguredPDB shop/web"
+    )]
     #[case(blocked(LockReason::Queued, "", "", "", ""), "waits for its turn [Queued]", "Queued")]
     #[case(
         blocked(LockReason::Queued, "", "", "node-1", ""),
@@ -127,7 +165,17 @@ mod tests {
     ) {
         assert_eq!(clause(&blocked), clause_);
         assert_eq!(summary(std::slice::from_ref(&blocked)), summary_);
-        assert_eq!(summary(&[blocked.clone(), blocked]), format!("{summary_}, +1"));
+        // Found twice, it is one; another is one more.
+        let again = BlockedBy {
+            message: "1 needed, 0 free".to_owned(),
+            ..blocked.clone()
+        };
+        let other = BlockedBy {
+            pdb: Some("shop/other".to_owned()),
+            ..blocked.clone()
+        };
+        assert_eq!(summary(&[blocked.clone(), again]), summary_);
+        assert_eq!(summary(&[blocked, other]), format!("{summary_}, +1"));
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub fn page(plan: &Plan) -> Page {
     counts(&mut page, &plan.plan);
     in_the_way(&mut page, plan);
     let lists = [
-        ("Pods that need a unit of their budgets before they go", &plan.plan.held),
+        (
+            "Pods that need a unit of each of their budgets before they go",
+            &plan.plan.held,
+        ),
         ("Pods that the drain waits for until they finish", &plan.plan.waits_for),
         ("Pods that stay on the node through its reboot", &plan.plan.retained),
     ];
@@ -42,17 +45,18 @@ fn counts(page: &mut Page, plan: &DrainPlan) {
     page.field(
         "movable",
         Tone::Plain,
-        format!(
-            "{} find room elsewhere and go as their budgets allow",
-            pods(plan.movable)
-        ),
+        match plan.movable {
+            ..=0 => "no pod".to_owned(),
+            1 => "1 pod finds room elsewhere, and goes as its budget allows".to_owned(),
+            count => format!("{} find room elsewhere, and go as their budgets allow", pods(count)),
+        },
     );
     page.field(
         "held",
         Tone::Plain,
         match held {
             0 => "no pod: the drain needs no claim, and waits for no other drain".to_owned(),
-            _ => format!("{} need units of {}", pods(held), budgets(plan)),
+            _ => needs(plan),
         },
     );
     if !plan.waits_for.is_empty() {
@@ -81,25 +85,32 @@ fn pods<N: std::fmt::Display>(count: N) -> String {
     }
 }
 
-fn budgets(plan: &DrainPlan) -> String {
+fn needs(plan: &DrainPlan) -> String {
     let mut names: Vec<&str> = plan.held.iter().flat_map(|pod| &pod.pdbs).map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
+    let held = pods(plan.held.len());
+    let (need, units) = if plan.held.len() == 1 {
+        ("needs", "a unit")
+    } else {
+        ("need", "units")
+    };
     match names.len() {
-        0 => "no budget".to_owned(),
-        1..=3 => names.join(", "),
-        many => format!("{} and {} more budgets", names[..2].join(", "), many - 2),
+        0 => format!("{held} without a budget: down until the node is back"),
+        1..=3 => format!("{held} {need} {units} of {}", names.join(", ")),
+        many => format!(
+            "{held} {need} {units} of {} and {} more budgets",
+            names[..2].join(", "),
+            many - 2
+        ),
     }
 }
 
 /// What needs a person, and what it would wait for; a problem is told once.
 fn in_the_way(page: &mut Page, plan: &Plan) {
-    let problems = &plan.plan.problems;
-    let waits: Vec<_> = plan
-        .blocked_by
-        .iter()
-        .filter(|blocked| !problems.contains(blocked))
-        .collect();
+    let problems = obstacle::distinct(&plan.plan.problems);
+    let all = [&plan.plan.problems[..], &plan.blocked_by].concat();
+    let waits = obstacle::distinct(&all).split_off(problems.len());
     if problems.is_empty() && waits.is_empty() {
         page.field("in the way", Tone::Good, "nothing");
         return;

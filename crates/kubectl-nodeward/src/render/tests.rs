@@ -152,6 +152,7 @@ fn missing(resource: &str) -> MissingRight {
         resource: resource.to_owned(),
         group: String::new(),
         namespace: None,
+        to_act: false,
     }
 }
 

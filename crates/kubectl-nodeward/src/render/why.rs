@@ -104,11 +104,17 @@ fn about_drain(page: &mut Page, view: &Drain, why: &Why, now: Timestamp) {
             format!("{units} of {} for {}", held.pdb, held.pods.join(", ")),
         );
     }
-    for (index, blocked) in view.blocked_by.iter().enumerate() {
+    let obstacles = obstacle::distinct(&view.blocked_by);
+    for (index, blocked) in obstacles.iter().enumerate() {
         let name = if index == 0 { "in the way" } else { "" };
         page.field(name, Tone::Warning, obstacle::clause(blocked));
     }
-    if let Some(message) = &view.message {
+    // Where the message only names the obstacles, they have been told.
+    let is_told = |message: &str| {
+        let mut obstacles = obstacles.iter();
+        obstacles.any(|blocked| message.contains(blocked.reason.explanation()))
+    };
+    if let Some(message) = view.message.as_ref().filter(|message| !is_told(message)) {
         page.field("it says", Tone::Plain, with_distances(message, now));
     }
     for (index, next) in next(view, why, now).into_iter().enumerate() {

@@ -158,10 +158,21 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
                 budget.held.push(Held::of(claim, units));
             });
         }
-        for units in &claim.needs {
-            entry(units.pdb.to_string(), &mut |budget| {
-                budget.waiting.push(Waiting::of(claim, units.pods.len()));
-            });
+        // A claim that was granted goes on saying what it needs.
+        let waits = claim.state == ClaimState::Waiting;
+        for needed in claim.needs.iter().filter(|_| waits) {
+            let held = claim.holds.iter().filter(|held| held.pdb == needed.pdb);
+            let held: BTreeSet<&str> = held.flat_map(|held| &held.pods).map(|pod| pod.uid.as_str()).collect();
+            let missing = needed
+                .pods
+                .iter()
+                .filter(|pod| !held.contains(pod.uid.as_str()))
+                .count();
+            if missing > 0 {
+                entry(needed.pdb.to_string(), &mut |budget| {
+                    budget.waiting.push(Waiting::of(claim, missing));
+                });
+            }
         }
     }
     for hold in owner_holds(sources, now) {

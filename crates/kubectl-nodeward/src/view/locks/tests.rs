@@ -23,6 +23,7 @@ fn ledger() -> DrainLedgerSpec {
             {
                 "ticket": 3, "node": "node-1", "nodeUID": "1", "state": "Confirmed",
                 "since": "2026-01-01T10:20:00Z", "queuedAt": "2026-01-01T10:00:00Z",
+                "needs": [units("db", "db-0", true), units("web", "web-0", false)],
                 "holds": [units("db", "db-0", true), units("web", "web-0", false)],
             },
             {
@@ -57,6 +58,25 @@ fn hold(name: &str, status: &serde_json::Value) -> DisruptionHold {
         "status": status,
     }))
     .unwrap()
+}
+
+#[test]
+fn a_claim_waits_for_what_it_does_not_hold_yet() {
+    let mut ledger = ledger();
+    let needs = ledger.claims[1].needs[0].clone();
+    ledger.claims[1].holds.push(needs);
+    let sources = Sources {
+        ledger: Some(&ledger),
+        ..Sources::default()
+    };
+    let waits = |sources: &Sources<'_>| of_budgets(sources, &BTreeSet::new(), now())[0].waiting.len();
+    assert_eq!(waits(&sources), 0);
+    ledger.claims[1].holds.clear();
+    let sources = Sources {
+        ledger: Some(&ledger),
+        ..Sources::default()
+    };
+    assert_eq!(waits(&sources), 1);
 }
 
 #[test]

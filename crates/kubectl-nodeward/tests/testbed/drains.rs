@@ -1,0 +1,326 @@
+//! Drains from the command to the release.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::kubectl::Said;
+use nodeward_testkit::wait::{self, secs};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::person::says;
+use crate::place::Place;
+
+/// Waits until a running command has said this.
+async fn told(command: &Said, part: &str) -> Result<()> {
+    wait::until(format!("{} to say {part}", command.command()), secs(90), || async {
+        ensure!(command.text().contains(part), "{}", command.text());
+        Ok(())
+    })
+    .await
+}
+
+/// Waits for the end of a running command: its exit code, and all that it has said.
+async fn end(command: &Said) -> Result<(i32, String)> {
+    let status = command.process().wait_for_exit(secs(90)).await?;
+    Ok((status.code().context("killed")?, command.text()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_who_waits_for_whom() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2, n3] = place.workers().await?;
+    place.add_pinned("db", &[n1.clone(), n2.clone(), n3]).await?;
+    let (admin, db) = (&place.admin, format!("{}/db", place.name));
+
+    // A plan changes nothing, and leaves nothing behind.
+    let plan = admin.page(&["plan", &n1]).await?;
+    says(
+        &plan,
+        &[&format!("Plan for {n1}"), "nothing was cordoned", &db, "[NoRoom]"],
+    )?;
+    place.gone(&n1).await?;
+    says(&admin.page(&["why", &n1]).await?, &["not cordoned", "nobody has asked"])?;
+
+    let first = admin.start(&["drain", &n1, "--purpose", "kernel 6.12"])?;
+    assert_eq!(end(&first).await?.0, 0, "{}", first.text());
+    says(
+        &first.text(),
+        &[&format!("{n1}: asked for"), &format!("{n1}: is drained"), "may go down"],
+    )?;
+
+    let both = admin.start(&["drain", &n1, &n2, &n1])?;
+    told(&both, &format!("{n2}: Queued")).await?;
+    let waits = format!("waits for {n1} ({db})");
+    told(&both, &waits).await?;
+    says(
+        &both.text(),
+        &[&format!("{n1}: asked for before: Drained"), &format!("{n2}: asked for")],
+    )?;
+
+    // All that concerns the two, while one waits for the other.
+    let status = admin.page(&["status"]).await?;
+    says(
+        &status,
+        &["drain-lock", "works in nodeward-system", &n1, &n2, "Drained", "Queued"],
+    )?;
+    let status = admin.json(&["status"]).await?;
+    let queued = status["drains"]
+        .as_array()
+        .context("no drains")?
+        .iter()
+        .find(|drain| drain["node"] == *n2);
+    let queued = queued.context("not queued")?;
+    assert_eq!(queued["blockedBy"][0]["node"], *n1, "{queued:#}");
+    assert_eq!(queued["blockedBy"][0]["reason"], "WaitsForUnits", "{queued:#}");
+
+    let why = admin.page(&["why", &n2]).await?;
+    says(
+        &why,
+        &[
+            "[WaitsForUnits]",
+            &format!("goes on when {n1} gives its units back"),
+            &db,
+        ],
+    )?;
+    let plan = admin.page(&["plan", &n2]).await?;
+    says(
+        &plan,
+        &["Of its drain, which is Queued", &db, "[NoRoom]", "[WaitsForUnits]"],
+    )?;
+
+    let locks = admin.page(&["locks", "-n", &place.name]).await?;
+    says(&locks, &["held", &n1, "awaited", &n2])?;
+    let locks = admin.json(&["locks", "-n", &place.name]).await?;
+    assert_eq!(locks["budgets"][0]["pdb"], *db, "{locks:#}");
+    assert_eq!(locks["budgets"][0]["held"][0]["node"], *n1, "{locks:#}");
+    assert_eq!(locks["budgets"][0]["waiting"][0]["node"], *n2, "{locks:#}");
+    let yaml = admin.nodeward(&["locks", "-n", &place.name, "-o", "yaml"]).await?.out;
+    assert_eq!(
+        serde_yaml::from_str::<serde_json::Value>(&yaml)?["budgets"][0]["pdb"],
+        *db
+    );
+
+    // Not before the first is back does the second get its turn.
+    says(
+        &admin.page(&["release", &n1]).await?,
+        &[&format!("node/{n1}: its drain ends")],
+    )?;
+    let (code, text) = end(&both).await?;
+    assert_eq!(code, 0, "{text}");
+    says(
+        &text,
+        &[
+            &format!("{n2}: is drained"),
+            &format!("All 2 nodes were drained. {n2} may go down"),
+        ],
+    )?;
+    ensure!(!text.contains('\u{1b}'), "coloured: {text}");
+    place.gone(&n1).await?;
+    let node = Api::<Node>::all(place.client.clone()).get(&n1).await?;
+    ensure!(
+        node.spec.and_then(|spec| spec.unschedulable) != Some(true),
+        "still cordoned"
+    );
+    says(&admin.page(&["release", &n2]).await?, &["its drain ends"])?;
+    place.gone(&n2).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2] = place.workers().await?;
+    place.add_pinned("web", &[n1.clone(), n2]).await?;
+    let admin = &place.admin;
+    let hold = ["hold", "web", "-n", &place.name, "--reason", "migration"];
+    let held = admin.json(&[&hold[..], &["--for", "2h"]].concat()).await?;
+    let hold_name = format!("hold/{}", held["name"].as_str().context("no name")?);
+    assert_eq!(held["phase"], "Active", "{held:#}");
+
+    // Ctrl-C ends the command, not the drain.
+    let drain = ["drain", &n1, "--deadline-queue", "1h"];
+    let command = admin.start(&drain)?;
+    told(&command, "waits for OwnerHold").await?;
+    command.process().signal(Signal::INT)?;
+    let (code, text) = end(&command).await?;
+    assert_eq!(code, 130, "{text}");
+    let again = format!("Watch again: kubectl nodeward drain {n1}");
+    says(
+        &text,
+        &["Interrupted. What was asked for goes on without this command.", &again],
+    )?;
+    let left = place.drains().get(&n1).await?;
+    ensure!(left.metadata.deletion_timestamp.is_none(), "it ends: {left:?}");
+
+    // The same command joins what there is; so does one with a limit, which passes.
+    let watching = admin.start(&drain)?;
+    told(&watching, &format!("{n1}: asked for before: Queued")).await?;
+    let limited = admin.nodeward(&["drain", &n1, "--timeout", "1s", "-o", "json"]).await?;
+    assert_eq!(limited.code, 3, "{limited:?}");
+    says(&limited.err, &["The timeout has passed", &again])?;
+    let board: serde_json::Value = serde_json::from_str(&limited.out)?;
+    assert_eq!(board["drains"][0]["outcome"], "Waiting", "{board:#}");
+    let no_wait = admin.page(&["drain", &n1, "--no-wait"]).await?;
+    says(&no_wait, &["asked for before", &again])?;
+    let now = place.drains().get(&n1).await?;
+    assert_eq!(now.metadata.uid, left.metadata.uid, "it is another drain");
+    assert_eq!(now.spec.requesters, left.spec.requesters);
+
+    let why = admin.page(&["why", &n1]).await?;
+    says(&why, &["[OwnerHold]", "migration", &hold_name, "kept"])?;
+
+    // The hold ends, and the drain goes on.
+    let released = admin.page(&["release", &hold_name, "-n", &place.name]).await?;
+    says(&released, &["it holds nothing any more"])?;
+    let (code, text) = end(&watching).await?;
+    assert_eq!(code, 0, "{text}");
+    says(
+        &text,
+        &[
+            &format!("{n1} is drained and may go down"),
+            &format!("When done: kubectl nodeward release {n1}"),
+        ],
+    )?;
+    says(&admin.page(&["release", &n1]).await?, &["its drain ends"])?;
+    place.gone(&n1).await?;
+    let twice = admin.nodeward(&["release", &n1]).await?;
+    assert_eq!(twice.code, 1, "{twice:?}");
+    says(&twice.out, &[&format!("node/{n1}: ")])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2] = place.workers().await?;
+    place.add_pinned("web", &[n1.clone(), n2.clone()]).await?;
+    let admin = &place.admin;
+
+    // A mistake in the last name asks for nothing.
+    let error = admin.nodeward(&["drain", &n1, &n2, "nowhere"]).await?;
+    assert_eq!(
+        (error.code, error.err.trim_end()),
+        (1, "error: there is no node nowhere"),
+        "{error:?}"
+    );
+    ensure!(place.drains().get_opt(&n1).await?.is_none(), "{n1} was asked for");
+    let error = admin.nodeward(&["why", "nowhere"]).await?.error()?;
+    assert_eq!(error, "there is no node nowhere");
+    let usage = admin.nodeward(&["drain", "NODE_1"]).await?;
+    assert_eq!(usage.code, 2, "{usage:?}");
+
+    // An owner's hold lasts as long as policy allows.
+    let hold = ["hold", "web", "-n", &place.name, "--reason", "r"];
+    let capped = admin
+        .page(&[&hold[..], &["--for", "999h", "--units", "1"]].concat())
+        .await?;
+    says(
+        &capped,
+        &[
+            "keeps 1 disruption of",
+            "sooner than you asked for",
+            "End it: kubectl nodeward release hold/web-",
+        ],
+    )?;
+    let none = ["hold", "nothing", "-n", &place.name, "--reason", "r", "--for", "1h"];
+    let error = admin.nodeward(&none).await?.error()?;
+    assert_eq!(
+        error,
+        format!("there is no PodDisruptionBudget nothing in namespace {}", place.name)
+    );
+
+    // A drain that somebody cancels did not succeed.
+    let command = admin.start(&["drain", &n1])?;
+    place
+        .status_that(&n1, "to wait for the hold", |status| {
+            status
+                .blocked_by
+                .iter()
+                .any(|blocked| blocked.reason == LockReason::OwnerHold)
+        })
+        .await?;
+    // Not ours to end, until its name is said.
+    let patch = json!({ "spec": { "requesters": [{ "name": "fleetlock:workers:n1" }] } });
+    let patch = kube::api::Patch::Merge(&patch);
+    place
+        .drains()
+        .patch(&n1, &kube::api::PatchParams::default(), &patch)
+        .await?;
+    let foreign = admin.nodeward(&["release", &n1]).await?;
+    assert_eq!(foreign.code, 1, "{foreign:?}");
+    says(&foreign.out, &["by fleetlock:workers:n1: name one with --requester"])?;
+    // Somebody else wants it, too.
+    says(
+        &admin.page(&["drain", &n1, "--no-wait"]).await?,
+        &["joined the drain of fleetlock:workers:n1"],
+    )?;
+    says(
+        &admin.page(&["release", &n1]).await?,
+        &["its drain goes on for fleetlock:workers:n1"],
+    )?;
+    place.drains().delete(&n1, &DeleteParams::default()).await?;
+    let (code, text) = end(&command).await?;
+    assert_eq!(code, 1, "{text}");
+    says(
+        &text,
+        &[
+            "its drain was cancelled before it was done",
+            &format!("{n1} was not drained"),
+        ],
+    )?;
+    place.gone(&n1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2] = place.workers().await?;
+    place.add_pinned("db", &[n1.clone(), n2]).await?;
+    let admin = &place.admin;
+    admin
+        .page(&["hold", "db", "-n", &place.name, "--reason", "audit", "--for", "1h"])
+        .await?;
+    let command = admin.start(&["drain", &n1])?;
+    told(&command, "waits for OwnerHold").await?;
+
+    let locks = admin.json(&["locks", "-n", &place.name]).await?;
+    let hold = locks["budgets"][0]["ownerHolds"][0]["name"]
+        .as_str()
+        .context("no hold")?;
+    let usage = admin.nodeward(&["release", &format!("hold/{hold}"), "--force"]).await?;
+    assert_eq!(usage.code, 2, "a reason is missing: {usage:?}");
+    let forced = [
+        "release",
+        &format!("hold/{hold}"),
+        "-n",
+        &place.name,
+        "--force",
+        "--reason",
+        "outage 4711",
+    ];
+    says(&admin.page(&forced).await?, &["your override, which is written down"])?;
+    let (code, text) = end(&command).await?;
+    assert_eq!(code, 0, "{text}");
+    let holds: Api<nodeward_api::DisruptionHold> = Api::namespaced(place.client.clone(), &place.name);
+    let written = holds.get(hold).await?.metadata.annotations.unwrap_or_default();
+    let written = written
+        .get(nodeward_api::annotation::RELEASE)
+        .context("nothing is written")?;
+    ensure!(written.ends_with(": outage 4711"), "{written}");
+
+    let drained = place.phase(&n1, Phase::Drained).await?;
+    assert_eq!(drained.held_units, Some(1), "{drained:?}");
+    let forced = ["release", &n1, "--force", "--reason", "its pods do not come back"];
+    says(
+        &admin.page(&forced).await?,
+        &["all that its drain holds is freed by your override"],
+    )?;
+    wait::until("nothing to be held", secs(60), || async {
+        let locks = admin.json(&["locks", "-n", &place.name]).await?;
+        let held = &locks["budgets"][0]["held"];
+        ensure!(held.as_array().is_none_or(Vec::is_empty), "{locks:#}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,184 @@
+//! Where one test takes place: nodes and a namespace of its own on the control plane that all tests share, with one
+//! drain-lock and one drain-keeper.
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use nodeward_api::node_drain::{NodeDrain, NodeDrainStatus, Phase};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{ControlPlane, bulk, names};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::person::{Answer, Person};
+
+/// Namespace of the operators.
+const SYSTEM: &str = "nodeward-system";
+
+/// Before the chart is installed.
+const BARE: [&[&str]; 5] = [
+    &["status"],
+    &["locks"],
+    &["plan", "n1"],
+    &["drain", "n1"],
+    &["hold", "web", "--reason", "r", "--for", "1h"],
+];
+
+static SET_UP: OnceCell<SetUp> = OnceCell::const_new();
+
+struct SetUp {
+    bare: Vec<Answer>,
+    _operators: [Operator; 2],
+}
+
+/// Where one test takes place.
+pub struct Place {
+    pub plane: &'static ControlPlane,
+    pub client: Client,
+    /// The place's namespace.
+    pub name: String,
+    /// The cluster's administrator.
+    pub admin: Person,
+}
+
+impl Place {
+    /// A new place.
+    pub async fn new() -> Result<Self> {
+        let plane = ControlPlane::shared().await;
+        SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
+        let name = names::unique("shop");
+        plane.namespace(&name).await?;
+        Ok(Self {
+            client: plane.client().await?,
+            admin: Person::admin(plane)?,
+            plane,
+            name,
+        })
+    }
+
+    /// What the administrator was told before the chart was installed, by command.
+    pub async fn bare() -> Result<Vec<(&'static [&'static str], &'static Answer)>> {
+        let plane = ControlPlane::shared().await;
+        let set_up = SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
+        Ok(BARE.into_iter().zip(&set_up.bare).collect())
+    }
+
+    /// Creates workers of this place, and gives their names.
+    pub async fn workers<const N: usize>(&self) -> Result<[String; N]> {
+        let nodes: [String; N] = std::array::from_fn(|index| format!("{}-n{}", self.name, index + 1));
+        fleet::create(&self.client, nodes.iter().map(NodeSpec::worker)).await?;
+        Ok(nodes)
+    }
+
+    /// An application with one pod on each of the nodes, which fits no other, and a budget of one.
+    pub async fn add_pinned(&self, app: &str, nodes: &[String]) -> Result<()> {
+        let here = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
+            { "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }
+        ] }] });
+        let one_a_node = json!([{
+            "labelSelector": { "matchLabels": { "app": app } }, "topologyKey": "kubernetes.io/hostname"
+        }]);
+        let template = PodTemplate::new().spec(
+            "affinity",
+            json!({
+                "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": here },
+                "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": one_a_node },
+            }),
+        );
+        let pods = u32::try_from(nodes.len())?;
+        bulk::create(&self.client, [template.stateful_set(&self.name, app, pods)?]).await?;
+        let budget = Budget::max_unavailable(&self.name, app, 1).of(app).build()?;
+        bulk::create(&self.client, [budget]).await?;
+        workload::ready_pods(&self.client, &self.name, app, nodes.len(), secs(90)).await?;
+        workload::counted_budget(&self.client, &self.name, app, i32::try_from(pods)?, secs(60)).await?;
+        Ok(())
+    }
+
+    pub fn drains(&self) -> Api<NodeDrain> {
+        Api::all(self.client.clone())
+    }
+
+    /// Waits until the drain's status is as `is_so` has it.
+    pub async fn status_that(
+        &self,
+        node: &str,
+        what: &str,
+        is_so: impl Fn(&NodeDrainStatus) -> bool,
+    ) -> Result<NodeDrainStatus> {
+        let drains = self.drains();
+        wait::until(format!("the drain of {node} {what}"), secs(90), || async {
+            let status = drains.get(node).await?.status.context("no status")?;
+            ensure!(is_so(&status), "{}", serde_json::to_string(&status)?);
+            Ok(status)
+        })
+        .await
+    }
+
+    /// Waits until the drain is in this phase.
+    pub async fn phase(&self, node: &str, phase: Phase) -> Result<NodeDrainStatus> {
+        let what = format!("to be {phase}");
+        self.status_that(node, &what, |status| status.phase == Some(phase))
+            .await
+    }
+
+    /// Waits until the NodeDrain is gone.
+    pub async fn gone(&self, node: &str) -> Result<()> {
+        let drains = self.drains();
+        wait::until(format!("the drain of {node} to be gone"), secs(90), || async {
+            let found = drains.get_opt(node).await?;
+            ensure!(found.is_none(), "{found:?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl SetUp {
+    async fn of(plane: &ControlPlane) -> Result<Self> {
+        let client = plane.client().await?;
+        fleet::create(&client, [NodeSpec::worker("n1")]).await?;
+        let admin = Person::admin(plane)?;
+        let mut bare = Vec::new();
+        for command in BARE {
+            bare.push(admin.nodeward(command).await?);
+        }
+        // The operators run outside, so nobody could answer the webhook.
+        let outside = json!({ "enabled": false });
+        let values = json!({
+            "drainKeeper": { "deployment": outside },
+            "drainLock": { "enabled": true, "deployment": outside, "webhook": outside },
+        });
+        Release::new("nodeward", SYSTEM).values(values).install(plane).await?;
+        wait::until("the kinds to be served", secs(60), || async {
+            Api::<NodeDrain>::all(client.clone())
+                .list(&ListParams::default())
+                .await?;
+            Api::<nodeward_api::DrainLedger>::all(client.clone())
+                .list(&ListParams::default())
+                .await?;
+            Api::<nodeward_api::DisruptionHold>::all(client.clone())
+                .list(&ListParams::default())
+                .await?;
+            Ok(())
+        })
+        .await?;
+        let keeper = serde_yaml::to_string(&json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" }))?;
+        let operators = [
+            OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock").arg("--webhook-bind=127.0.0.1:0"),
+            OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper").config(&keeper),
+        ];
+        let [lock, keeper] = operators;
+        let operators = [lock.start(plane).await?, keeper.start(plane).await?];
+        for operator in &operators {
+            operator.ready(secs(60)).await?;
+        }
+        Ok(Self {
+            bare,
+            _operators: operators,
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! The plugin as a part of kubectl, and where the cluster lacks Nodeward or does not answer.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::bulk;
+use nodeward_testkit::workload::Budget;
+
+use crate::person::{Person, plugins, says};
+use crate::place::Place;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<()> {
+    for (command, answer) in Place::bare().await? {
+        match command[0] {
+            "status" | "locks" => {
+                assert_eq!(answer.code, 0, "{answer:?}");
+                says(&answer.out, &["drain-lock is not installed"])?;
+            }
+            _ => {
+                assert_eq!(answer.code, 1, "{answer:?}");
+                says(
+                    &answer.err,
+                    &["error: drain-lock is not installed: the API server knows no "],
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_finds_the_plugin_and_completes_what_it_is_asked() -> Result<()> {
+    let place = Place::new().await?;
+    let [node] = place.workers().await?;
+    let budget = Budget::max_unavailable(&place.name, "web", 1).of("web").build()?;
+    bulk::create(&place.client, [budget]).await?;
+    let admin = &place.admin;
+    let listed = admin.kubectl(&["plugin", "list"]).await?;
+    says(&listed.out, &["/kubectl-nodeward"])?;
+    says(
+        &admin.page(&["--help"]).await?,
+        &["Usage: kubectl nodeward", "drain", "why"],
+    )?;
+    says(&admin.page(&["--version"]).await?, &[env!("CARGO_PKG_VERSION")])?;
+    // As a shell's completion of kubectl asks; the link's name is kubectl's convention.
+    for (line, offered) in [
+        (&["nodeward", "pl"][..], "plan\tWhat draining a node would take"),
+        (&["nodeward", "why", &place.name], &node),
+        (&["nodeward", "hold", "-n", &place.name, ""], "web\n:4"),
+        (&["nodeward", "status", "--context", ""], "testbed\n:4"),
+    ] {
+        let completed = admin.kubectl(&[&["__complete"], line].concat()).await?;
+        ensure!(completed.out.contains(offered), "{line:?}: {completed:?}");
+    }
+    let nobody = Person::named(place.plane, "nobody", "people", "default")?;
+    let completed = nobody.nodeward(&["__complete", "why", ""]).await?;
+    assert_eq!(
+        (completed.code, completed.out.as_str(), completed.err.as_str()),
+        (0, ":4\n", "")
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_does_not_answer_is_named() -> Result<()> {
+    let plugin = |args: &[&str]| -> Result<(Option<i32>, String)> {
+        let output = Command::new(plugins().join("kubectl-nodeward"))
+            .args(args)
+            .env_remove("KUBECONFIG")
+            .env("HOME", "/nonexistent")
+            .output()?;
+        Ok((output.status.code(), String::from_utf8(output.stderr)?))
+    };
+    let (code, error) = plugin(&["status", "--kubeconfig", "/nonexistent/config"])?;
+    assert_eq!(code, Some(1), "{error}");
+    says(&error, &["error: the kubeconfig cannot be used", "/nonexistent/config"])?;
+    let (code, error) = plugin(&["status"])?;
+    assert_eq!(code, Some(1), "{error}");
+    says(
+        &error,
+        &["error: no cluster is configured", "set KUBECONFIG or --kubeconfig"],
+    )?;
+    // Nobody listens on a reserved port.
+    let dir = tempfile::tempdir()?;
+    let kubeconfig = dir.path().join("kubeconfig");
+    std::fs::write(
+        &kubeconfig,
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+         clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n",
+    )?;
+    let path = kubeconfig.to_str().context("a path of text")?;
+    let (code, error) = plugin(&["status", "--kubeconfig", path])?;
+    assert_eq!(code, Some(1), "{error}");
+    says(&error, &["error: the API server cannot be reached", "127.0.0.1:1"])?;
+    let (code, error) = plugin(&["status", "--kubeconfig", path, "--context", "other"])?;
+    assert_eq!(code, Some(1), "{error}");
+    says(&error, &["error: the kubeconfig cannot be used", "other"])
+}
+
+#[test]
+fn completion_scripts_are_what_their_shells_can_read() -> Result<()> {
+    for (shell, check) in [
+        ("bash", &["bash", "-n"][..]),
+        ("zsh", &["zsh", "-n"]),
+        ("fish", &["fish", "-n"]),
+    ] {
+        let output = Command::new(plugins().join("kubectl-nodeward"))
+            .args(["completion", shell])
+            .output()?;
+        let script = String::from_utf8(output.stdout)?;
+        ensure!(
+            output.status.success() && script.contains("deadline-queue"),
+            "{shell}: {script}"
+        );
+        let mut reads = Command::new(check[0]);
+        let Ok(mut child) = reads.args(&check[1..]).stdin(Stdio::piped()).spawn() else {
+            eprintln!("{shell} is not installed: its script was not read");
+            continue;
+        };
+        child.stdin.take().context("no input")?.write_all(script.as_bytes())?;
+        ensure!(child.wait()?.success(), "{shell} cannot read its script");
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What the chart's roles allow, and what is said to those who lack one.
+
+use anyhow::Result;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use nodeward_testkit::bulk;
+use serde_json::{Value, json};
+
+use crate::person::{Person, says};
+use crate::place::Place;
+
+/// Binds a ClusterRole to a person: in a namespace, or everywhere.
+async fn bind(place: &Place, role: &str, person: &str, namespace: Option<&str>) -> Result<()> {
+    let binding: Value = json!({
+        "metadata": { "name": format!("{person}-{role}"), "namespace": namespace },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": person }],
+    });
+    if namespace.is_some() {
+        bulk::create(&place.client, [serde_json::from_value::<RoleBinding>(binding)?]).await?;
+    } else {
+        bulk::create(&place.client, [serde_json::from_value::<ClusterRoleBinding>(binding)?]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_charts_roles_suffice_and_a_right_that_is_missing_is_named_with_the_role_that_gives_it() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2] = place.workers().await?;
+    place.add_pinned("web", &[n1.clone(), n2]).await?;
+    let person = |name: &str| {
+        let name = format!("{}-{name}", place.name);
+        Person::named(place.plane, &name, "people", &place.name).map(|person| (person, name))
+    };
+    let ((operator, operator_name), (owner, owner_name), (viewer, viewer_name), (nobody, nobody_name)) = (
+        person("operator")?,
+        person("owner")?,
+        person("viewer")?,
+        person("nobody")?,
+    );
+    bind(&place, "nodeward-admin", &operator_name, None).await?;
+    bind(&place, "edit", &owner_name, Some(&place.name)).await?;
+    bind(&place, "nodeward-view", &viewer_name, None).await?;
+
+    // Who runs the cluster needs no right to evict pods or to cordon nodes.
+    says(&operator.page(&["plan", &n1]).await?, &["[NoRoom]"])?;
+    let drained = operator.page(&["drain", &n1, "--timeout", "90s"]).await?;
+    says(&drained, &["is drained"])?;
+    for page in [&["why", &n1][..], &["locks"]] {
+        let page = operator.page(page).await?;
+        assert!(!page.contains("Not shown"), "{page}");
+        says(&page, &[&format!("{}/web", place.name)])?;
+    }
+    says(&operator.page(&["release", &n1]).await?, &["its drain ends"])?;
+    place.gone(&n1).await?;
+
+    // The owner of an application holds its budgets, and drains no node.
+    says(
+        &owner.page(&["hold", "web", "--reason", "r", "--for", "1h"]).await?,
+        &["keeps all disruptions"],
+    )?;
+    let error = owner.nodeward(&["drain", &n1]).await?.error()?;
+    says(
+        &error,
+        &[
+            &format!("{owner_name} may not "),
+            "nodedrains.nodeward.dev in the whole cluster",
+            "nodeward-admin",
+        ],
+    )?;
+
+    // Who may only look sees what there is, and what they do not see.
+    let status = viewer.page(&["status"]).await?;
+    let nodes = format!("Not shown: nodes: {viewer_name} may not list nodes in the whole cluster");
+    says(&status, &["drains", &nodes, "nodeward-admin"])?;
+    let error = viewer.nodeward(&["release", &format!("hold/{}", "web-x")]).await?;
+    says(
+        &error.out,
+        &["may not delete disruptionholds.nodeward.dev", "nodeward-hold"],
+    )?;
+
+    let locks = nobody.page(&["locks"]).await?;
+    says(
+        &locks,
+        &[
+            &format!("{nobody_name} may not get drainledgers.nodeward.dev in the whole cluster"),
+            "nodeward-view",
+        ],
+    )?;
+    Ok(())
+}
