@@ -91,7 +91,8 @@ impl Look {
             ..Self::default()
         };
         for (pod, class) in &need.pods {
-            look.sort(pod, class, snapshot, memory, now);
+            let why = need.why.get(&pod.uid);
+            look.sort(pod, class, why, snapshot, memory, now);
         }
         look.plan.problems.clone_from(&look.problems);
         look.plan.movable = count(look.movable.len());
@@ -108,13 +109,21 @@ impl Look {
         look
     }
 
-    fn sort(&mut self, pod: &Arc<PodFacts>, class: &Class, snapshot: &Snapshot, memory: &Memory, now: Timestamp) {
+    fn sort(
+        &mut self,
+        pod: &Arc<PodFacts>,
+        class: &Class,
+        why: Option<&String>,
+        snapshot: &Snapshot,
+        memory: &Memory,
+        now: Timestamp,
+    ) {
         let goes = pod.deletion.is_some() || memory.is_asked_to_go(pod.uid.as_str(), now);
         let planned = |reason| PlannedPod {
             pod: pod.key.to_string(),
             pdbs: snapshot.budgets_of(pod).iter().map(ToString::to_string).collect(),
             reason,
-            message: None,
+            message: why.cloned(),
         };
         match class {
             Class::Ignored(_) | Class::Finished => self.ignored += 1,
