@@ -11,6 +11,9 @@ use anyhow::{Context, Result, ensure};
 use nodeward_testkit::binaries;
 use serde_json::Value;
 
+/// What has an image: the operators.
+const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock"];
+
 /// The name that the Dockerfile's `RUNTIME` argument gets here.
 const BASE: &str = "localhost/nodeward-runtime";
 
@@ -21,7 +24,7 @@ const USER: &str = "65532:65532";
 #[derive(clap::Args)]
 pub struct Args {
     /// Only this component, and so on; else all. Crate, binary and image have one name.
-    #[arg(long = "component", value_name = "NAME", value_parser = binaries::OPERATORS.to_vec())]
+    #[arg(long = "component", value_name = "NAME", value_parser = COMPONENTS.to_vec())]
     components: Vec<String>,
 
     /// Fail when an image, unpacked, is larger than this.
@@ -46,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut components: Vec<&str> = args.components.iter().map(String::as_str).collect();
     if components.is_empty() {
-        components = binaries::OPERATORS.to_vec();
+        components = COMPONENTS.to_vec();
     }
     binaries::ensure_built(&components)?;
     for component in components {

@@ -4,36 +4,98 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use drain_keeper::settings::Settings;
-use nodeward_api::reason::{ActReason, BlockerReason, DrainReason, GateReason};
+use nodeward_api::reason::{ActReason, BlockerReason, DrainReason, GateReason, LockReason};
+use rstest::rstest;
 
-#[test]
-fn each_reason_has_a_section_and_each_section_a_reason() {
-    let reasons = [
-        BlockerReason::ALL
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect::<Vec<_>>(),
-        GateReason::ALL.iter().map(|reason| reason.as_str()).collect(),
-        ActReason::ALL.iter().map(|reason| reason.as_str()).collect(),
-        DrainReason::ALL.iter().map(|reason| reason.as_str()).collect(),
-    ]
-    .concat();
-    let page = read(&root().join("docs/drain-keeper/reasons.md"));
-    let sections: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
-    assert_eq!(sections, reasons.into_iter().collect());
+/// An operator, as far as its pages speak of it.
+#[derive(Debug, Clone, Copy)]
+enum Operator {
+    DrainKeeper,
+    DrainLock,
 }
 
-#[test]
-fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered() {
-    let mut registered = BTreeSet::from(["upgradeoperator_node_drain_timeout".to_owned()]);
-    for file in files(&root().join("crates"), "rs") {
-        let path = file.to_string_lossy().into_owned();
-        if path.contains("crates/runtime/src") || path.contains("crates/drain-keeper/src") {
-            registered.extend(names_registered_in(&read(&file)));
+impl Operator {
+    fn name(self) -> &'static str {
+        match self {
+            Self::DrainKeeper => "drain-keeper",
+            Self::DrainLock => "drain-lock",
         }
     }
-    let page = read(&root().join("docs/drain-keeper/metrics.md"));
+
+    fn page(self, name: &str) -> String {
+        read(&root().join("docs").join(self.name()).join(name))
+    }
+
+    /// What a configuration file comes to, or why it is refused.
+    fn policy(self, text: &str) -> Result<String, String> {
+        match self {
+            Self::DrainKeeper => drain_keeper::settings::Settings::parse(text)
+                .map(|settings| format!("{:#?}", settings.policy))
+                .map_err(|error| error.to_string()),
+            Self::DrainLock => drain_lock::settings::Settings::parse(text)
+                .map(|settings| format!("{:#?}", settings.policy))
+                .map_err(|error| error.to_string()),
+        }
+    }
+
+    fn reasons(self) -> Vec<&'static str> {
+        match self {
+            Self::DrainKeeper => [
+                BlockerReason::ALL
+                    .iter()
+                    .map(|reason| reason.as_str())
+                    .collect::<Vec<_>>(),
+                GateReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+                ActReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+                DrainReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+            ]
+            .concat(),
+            Self::DrainLock => LockReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+        }
+    }
+
+    /// Metrics under names of another system.
+    fn foreign_metrics(self) -> &'static [&'static str] {
+        match self {
+            Self::DrainKeeper => &["upgradeoperator_node_drain_timeout"],
+            Self::DrainLock => &[],
+        }
+    }
+
+    /// The endpoints that it serves over TLS: each has metrics of its certificate under its name.
+    fn tls_endpoints(self) -> &'static [&'static str] {
+        match self {
+            Self::DrainKeeper => &[],
+            Self::DrainLock => &["webhook", "fleetlock"],
+        }
+    }
+}
+
+#[rstest]
+fn each_reason_has_a_section_and_each_section_a_reason(
+    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+) {
+    let page = operator.page("reasons.md");
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let once: BTreeSet<&str> = sections.iter().copied().collect();
+    assert_eq!(once, operator.reasons().into_iter().collect());
+    assert_eq!(once.len(), sections.len(), "a reason has two sections");
+}
+
+#[rstest]
+fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered(
+    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+) {
+    let own_source = format!("crates/{}/src", operator.name());
+    let foreign = operator.foreign_metrics().iter().map(ToString::to_string);
+    let mut registered: BTreeSet<String> = foreign.collect();
+    for file in files(&root().join("crates"), "rs") {
+        let path = file.to_string_lossy().into_owned();
+        if path.contains("crates/runtime/src") || path.contains(&own_source) {
+            registered.extend(names_registered_in(&read(&file), operator));
+        }
+    }
+    let page = operator.page("metrics.md");
     let documented: BTreeSet<String> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
@@ -44,26 +106,48 @@ fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered
     assert_eq!(documented, registered);
 }
 
-/// Names as they are exported: counters and infos have the suffix that the encoder adds.
-fn names_registered_in(source: &str) -> Vec<String> {
+/// Counters, which the encoder gives a suffix.
+const COUNTERS: [&str; 15] = [
+    "actions",
+    "bad_reviews",
+    "budget_overrides",
+    "cache_lists",
+    "config_reloads",
+    "drain_events",
+    "events",
+    "eviction_reviews",
+    "evictions",
+    "filings",
+    "fleetlock_answers",
+    "ledger_writes",
+    "opt_outs_not_honoured",
+    "reviews_failed_open",
+    "watch_failures",
+];
+
+/// Names as they are exported.
+fn names_registered_in(source: &str, operator: Operator) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let prefix = format!("nodeward_{}_", operator.name().replace('-', "_"));
     let mut names = Vec::new();
     for call in code.split("registry.register(").skip(1) {
         let mut strings = call.split('"');
         let (Some(before), Some(name)) = (strings.next(), strings.next()) else {
             continue;
         };
-        assert!(
-            before.trim().is_empty(),
-            "a metric's name stands where it is registered: {before}"
-        );
         let suffix = match name {
             "build" => "_info",
-            "actions" | "budget_overrides" | "cache_lists" | "config_reloads" | "events" | "watch_failures" => "_total",
+            counter if COUNTERS.contains(&counter) => "_total",
             _ => "",
         };
-        if !name.starts_with("upgradeoperator_") {
-            names.push(format!("nodeward_drain_keeper_{name}{suffix}"));
+        match before.trim() {
+            "" if operator.foreign_metrics().contains(&name) => {}
+            "" => names.push(format!("{prefix}{name}{suffix}")),
+            "format!(" => {
+                let of_endpoint = |endpoint: &&str| format!("{prefix}{}", name.replace("{name}", endpoint));
+                names.extend(operator.tls_endpoints().iter().map(of_endpoint));
+            }
+            other => panic!("a metric's name stands where it is registered: {other}"),
         }
     }
     for call in code.split("encode_descriptor(").skip(1) {
@@ -72,7 +156,7 @@ fn names_registered_in(source: &str) -> Vec<String> {
         let own = if name.starts_with("process_") {
             ""
         } else {
-            "nodeward_drain_keeper_"
+            prefix.as_str()
         };
         let unit = if call.contains("Unit::Bytes") { "_bytes" } else { "" };
         names.push(format!("{own}{name}{unit}"));
@@ -80,26 +164,68 @@ fn names_registered_in(source: &str) -> Vec<String> {
     names
 }
 
-#[test]
-fn every_example_of_a_configuration_is_accepted() {
+#[rstest]
+#[case(Operator::DrainKeeper, 6)]
+#[case(Operator::DrainLock, 4)]
+fn every_example_of_a_configuration_is_accepted(#[case] operator: Operator, #[case] at_least: usize) {
     let mut tried = 0;
     for page in pages() {
-        for example in examples(&read(&page), "# drain-keeper configuration") {
+        for example in examples(&read(&page), &format!("# {} configuration", operator.name())) {
             tried += 1;
-            if let Err(error) = Settings::parse(&example) {
+            if let Err(error) = operator.policy(&example) {
                 panic!("{}: {error}\n{example}", page.display());
             }
         }
     }
-    assert!(tried > 5, "only {tried} examples were found");
+    assert!(tried >= at_least, "only {tried} examples were found");
 }
 
-#[test]
-fn the_documented_defaults_are_the_defaults() {
-    let page = read(&root().join("docs/drain-keeper/configuration.md"));
-    let documented = &examples(&page, "# drain-keeper configuration: every field, with its default")[0];
-    let meant = |text: &str| format!("{:#?}", Settings::parse(text).unwrap().policy);
-    assert_eq!(meant(documented), meant(""));
+#[rstest]
+fn the_documented_defaults_are_the_defaults(#[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator) {
+    let none_given = operator.policy("").unwrap();
+    assert_eq!(operator.policy(&defaults(operator)), Ok(none_given));
+}
+
+#[rstest]
+fn every_field_of_the_configuration_is_on_its_page(
+    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+) {
+    let page = operator.page("configuration.md");
+    let documented: serde_yaml::Value = serde_yaml::from_str(&defaults(operator)).unwrap();
+    let fields_of_blocks = documented
+        .as_mapping()
+        .unwrap()
+        .iter()
+        .filter(|(_, value)| value.is_mapping())
+        .flat_map(|(block, _)| fields(operator, block.as_str().unwrap()));
+    let missing: Vec<String> = fields(operator, "")
+        .into_iter()
+        .chain(fields_of_blocks)
+        .filter(|field| !page.contains(field))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The fields of a block of the configuration, as the refusal of an unknown one names them; none of a block that takes any.
+fn fields(operator: Operator, block: &str) -> Vec<String> {
+    const UNKNOWN: &str = "noSuchField: 1";
+    let text = if block.is_empty() {
+        UNKNOWN.to_owned()
+    } else {
+        format!("{block}: {{ {UNKNOWN} }}")
+    };
+    let Err(refused) = operator.policy(&text) else {
+        return Vec::new();
+    };
+    let (_, expected) = refused.split_once("expected").unwrap_or_default();
+    let fields: Vec<String> = expected.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert!(!fields.is_empty() || block.ends_with("Selector"), "{block}: {refused}");
+    fields
+}
+
+fn defaults(operator: Operator) -> String {
+    let first_line = format!("# {} configuration: every field, with its default", operator.name());
+    examples(&operator.page("configuration.md"), &first_line).remove(0)
 }
 
 #[test]
@@ -144,9 +270,9 @@ fn the_table_of_contents_names_every_page() {
     }
 }
 
-#[test]
-fn every_alert_has_its_runbook() {
-    let rules = read(&root().join("charts/nodeward/templates/drain-keeper/prometheusrule.yaml"));
+#[rstest]
+fn every_alert_has_its_runbook_and_is_listed_with_the_metrics(#[values("drain-keeper", "drain-lock")] component: &str) {
+    let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let alerts: Vec<&str> = rules
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "))
@@ -155,10 +281,47 @@ fn every_alert_has_its_runbook() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("runbook_url: {{ $rule.runbookBaseUrl }}/"))
         .collect();
+    assert!(alerts.len() > 2, "{alerts:?}");
     assert_eq!(alerts.len(), runbooks.len());
-    for (alert, runbook) in alerts.into_iter().zip(runbooks) {
-        let page = read(&root().join("docs/drain-keeper/runbooks").join(runbook));
+    let metrics = read(&root().join(format!("docs/{component}/metrics.md")));
+    for (alert, runbook) in alerts.iter().zip(&runbooks) {
+        let page = read(&root().join("docs").join(runbook));
         assert_eq!(page.lines().next(), Some(format!("# {alert}").as_str()), "{runbook}");
+        let runbook = runbook.strip_prefix(&format!("{component}/")).unwrap();
+        assert!(
+            metrics.contains(&format!("[{alert}]({runbook})")),
+            "{alert} is not listed"
+        );
+    }
+    let pages: BTreeSet<PathBuf> = files(&root().join(format!("docs/{component}/runbooks")), "md")
+        .into_iter()
+        .collect();
+    let linked: BTreeSet<PathBuf> = runbooks
+        .iter()
+        .map(|runbook| root().join("docs").join(runbook))
+        .collect();
+    assert_eq!(pages, linked, "a runbook is of no alert");
+}
+
+/// An alert on a name that nobody exports never fires.
+#[rstest]
+fn every_metric_in_an_alert_is_on_the_page(#[values("drain-keeper", "drain-lock")] component: &str) {
+    let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
+    let page = read(&root().join(format!("docs/{component}/metrics.md")));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names: BTreeSet<&str> = rules
+        .split(|c: char| !is_name(c))
+        .filter(|word| word.starts_with("nodeward_") || word.starts_with("upgradeoperator_"))
+        .collect();
+    assert!(!names.is_empty());
+    for name in names {
+        // The beginning of a regular expression.
+        let shown = if name.ends_with('_') {
+            format!("`{name}")
+        } else {
+            format!("`{name}`")
+        };
+        assert!(page.contains(&shown), "{name}");
     }
 }
 
