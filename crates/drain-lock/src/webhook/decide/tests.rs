@@ -168,16 +168,12 @@ impl Case {
         }
     }
 
-    fn from_running_node(self) -> Self {
+    fn on_a_running_node(self) -> Self {
         self.at(Place {
             cordoned: false,
             ..place()
         })
     }
-}
-
-fn admitted(admission: Admission) -> Result<Admission, LockReason> {
-    Ok(admission)
 }
 
 fn told(verdict: &Verdict) -> Result<Admission, LockReason> {
@@ -211,7 +207,7 @@ fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #
             ..case
         }
         .judge();
-        assert_eq!(told(&verdict), admitted(admission));
+        assert_eq!(told(&verdict), Ok(admission));
         assert!(!verdict.takes_free_unit());
     }
 }
@@ -221,7 +217,7 @@ fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #
 #[case::unknown(Sight::UnknownPod, Admission::UnknownPod)]
 fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>, #[case] admission: Admission) {
     let verdict = case().judge_by(sight);
-    assert_eq!(told(&verdict), admitted(admission));
+    assert_eq!(told(&verdict), Ok(admission));
     assert!(admission.fails_open());
     assert_eq!((verdict.files, verdict.takes_free_unit()), (false, false));
 }
@@ -245,18 +241,18 @@ fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim
 fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
     let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
     let verdict = case().with(confirmed.clone()).judge();
-    assert_eq!(told(&verdict), admitted(Admission::UnderClaim));
+    assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
     assert!(!verdict.takes_free_unit(), "the claim's unit is not a free one");
     // A status that lags behind the grant is the API's to judge.
     let verdict = case().with(confirmed).under(Covering::One(exhausted())).judge();
-    assert_eq!(told(&verdict), admitted(Admission::UnderClaim));
+    assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
 }
 
 #[test]
 fn the_claim_of_another_node_lets_nobody_through() {
     let others = vec![claim(1, "n2", ClaimState::Confirmed, &[POD], &[POD])];
     assert_eq!(told(&case().with(others.clone()).judge()), Err(LockReason::NotPlanned));
-    let verdict = case().with(others).from_running_node().judge();
+    let verdict = case().with(others).on_a_running_node().judge();
     assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
 }
 
@@ -311,7 +307,7 @@ fn any_other_eviction_goes_while_a_unit_is_free_after_grants_and_reservations(
     let verdict = case()
         .with(claims)
         .under(Covering::One(budget))
-        .from_running_node()
+        .on_a_running_node()
         .judge();
     assert_eq!(told(&verdict), expected);
     assert!(!verdict.files);
@@ -481,7 +477,7 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
 #[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])]))]
 #[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])]).ours(Some("1/10")))]
 #[case::dry_run(Case { dry_run: true, ..case() })]
-#[case::not_drained(case().from_running_node())]
+#[case::not_drained(case().on_a_running_node())]
 #[case::finished(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }))]
 fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Case) {
     let opted_out = Scene {
