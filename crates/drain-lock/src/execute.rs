@@ -22,8 +22,9 @@ use crate::observe::World;
 use crate::plan::reserve::Reservation;
 use crate::plan::verdict::Announcement;
 use crate::plan::{Action, LedgerWrite};
-use crate::report::Show;
 use crate::snapshot::{PodFacts, Snapshot};
+
+pub use self::show::Show;
 
 /// What an action is about: at most one is under way for each.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

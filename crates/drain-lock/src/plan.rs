@@ -36,8 +36,7 @@ use nodeward_core::id::{NodeName, NodeUid, PodKey};
 use nodeward_core::ledger::{Fence, Ledger};
 
 use crate::policy::Policy;
-use crate::remember::Memory;
-use crate::snapshot::{Floor, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Floor, LedgerFacts, LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
 
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay};

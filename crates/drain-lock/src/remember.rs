@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::later;
 use nodeward_core::id::{NodeUid, PodUid};
-use nodeward_core::ledger::Obstacle;
 use nodeward_runtime::{BackoffPolicy, Backoffs, Refusal};
 
 use crate::execute::{Done, Eviction, Key, Outcome};
+use crate::snapshot::Memory;
 
 /// How long a watch is waited for to show what was done, before it is done again.
 const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(10);
@@ -19,6 +19,9 @@ const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
 
 /// How long a dry run keeps quiet about what it has said.
 const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a namespace of node leases that is not there is not looked for again.
+const NO_LEASES_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 /// Delay after a first failure, and at most.
 const BACKOFF: BackoffPolicy = BackoffPolicy {
@@ -31,85 +34,6 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
     first: SignedDuration::from_millis(200),
     limit: SignedDuration::from_secs(5),
 };
-
-/// The part of the memory that plans read.
-#[derive(Debug, Clone, Default)]
-pub struct Memory {
-    evictions: BTreeMap<PodUid, Attempt>,
-    refused_grants: BTreeMap<NodeUid, RefusedGrant>,
-    /// The namespace of the node leases is not there: nobody uses them.
-    pub leases_absent_until: Option<Timestamp>,
-}
-
-/// The last attempt at a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Attempt {
-    /// Whether the server has accepted it, or may have.
-    may_have_gone: bool,
-    /// Not again before then.
-    not_before: Timestamp,
-}
-
-/// A grant that fresh reads refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedGrant {
-    /// Why.
-    pub obstacles: Vec<Obstacle>,
-    /// Not again before then.
-    pub not_before: Timestamp,
-}
-
-impl Memory {
-    /// Pods whose eviction was asked for, and perhaps accepted.
-    pub fn asked_to_go(&self, now: Timestamp) -> impl Iterator<Item = &PodUid> {
-        self.evictions
-            .iter()
-            .filter(move |(_, attempt)| attempt.may_have_gone && now < attempt.not_before)
-            .map(|(uid, _)| uid)
-    }
-
-    /// Whether this pod's eviction was asked for, and perhaps accepted.
-    pub fn is_asked_to_go(&self, pod: &str, now: Timestamp) -> bool {
-        self.evictions
-            .get(pod)
-            .is_some_and(|attempt| attempt.may_have_gone && now < attempt.not_before)
-    }
-
-    /// Until when the pod is left alone after its last attempt.
-    pub fn not_before(&self, pod: &PodUid, now: Timestamp) -> Option<Timestamp> {
-        self.evictions
-            .get(pod)
-            .map(|attempt| attempt.not_before)
-            .filter(|until| now < *until)
-    }
-
-    /// When the next pod is no longer left alone: no watch tells of that.
-    pub fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
-        let attempts = self.evictions.values().map(|attempt| attempt.not_before);
-        attempts.filter(|until| now < *until).min()
-    }
-
-    /// The grant that fresh reads refused, while it is not tried again.
-    pub fn refused_grant(&self, node: &str, now: Timestamp) -> Option<&RefusedGrant> {
-        self.refused_grants.get(node).filter(|refused| now < refused.not_before)
-    }
-
-    /// Notes an eviction: the next plan leaves the pod alone, and its budget's unit.
-    pub fn note_eviction(&mut self, pod: PodUid, may_have_gone: bool, not_before: Timestamp) {
-        self.evictions.insert(
-            pod,
-            Attempt {
-                may_have_gone,
-                not_before,
-            },
-        );
-    }
-
-    /// Notes a refused grant.
-    pub fn note_refused_grant(&mut self, node: NodeUid, obstacles: Vec<Obstacle>, not_before: Timestamp) {
-        self.refused_grants.insert(node, RefusedGrant { obstacles, not_before });
-    }
-}
 
 /// The memory, and what it is kept up with.
 pub struct Remember {
@@ -137,11 +61,7 @@ impl Remember {
     /// The memory as the next plan needs it; what has passed is forgotten.
     pub fn at(&mut self, now: Timestamp) -> &Memory {
         self.quiet.retain(|_, until| now < *until);
-        self.memory.evictions.retain(|_, attempt| now < attempt.not_before);
-        self.memory.refused_grants.retain(|_, refused| now < refused.not_before);
-        if self.memory.leases_absent_until.is_some_and(|until| until <= now) {
-            self.memory.leases_absent_until = None;
-        }
+        self.memory.forget_past(now);
         &self.memory
     }
 
@@ -174,10 +94,10 @@ impl Remember {
         }
         for node in &outcome.granted {
             self.grants.succeeded(node);
-            self.memory.refused_grants.remove(node);
+            self.memory.note_grant(node);
         }
         if outcome.leases_absent {
-            self.memory.leases_absent_until = Some(later(now, DRY_RUN_SILENCE));
+            self.memory.leases_absent_until = Some(later(now, NO_LEASES_FOR));
         }
         match &outcome.done {
             Done::Acted | Done::Nothing => self.actions.succeeded(key),

@@ -5,61 +5,15 @@ pub mod locked_by;
 pub mod metrics;
 pub mod status;
 
-use nodeward_core::id::{BudgetKey, NamespacedName};
+use jiff::Timestamp;
 use nodeward_runtime::{EventSink, Metrics};
-use serde_json::Value;
 
-use crate::execute::{Eviction, Key, Outcome};
+use crate::execute::{Eviction, Key, Outcome, Show};
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
 use self::events::Announcer;
 use self::metrics::LockMetrics;
-
-use jiff::Timestamp;
-
-/// Something that is written for people only.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Show {
-    /// The status of a NodeDrain: what of it changes.
-    Drain {
-        /// Its name.
-        name: String,
-        /// Its UID.
-        uid: String,
-        /// The fields that change; null where one goes.
-        status: Value,
-    },
-    /// The status of a DisruptionHold: what of it changes.
-    Hold {
-        /// Its namespace and name.
-        key: NamespacedName,
-        /// Its UID.
-        uid: String,
-        /// The fields that change; null where one goes.
-        status: Value,
-    },
-    /// The nodes whose drains hold units of a budget; `None`: there is none any more.
-    LockedBy {
-        /// The budget.
-        key: BudgetKey,
-        /// Its UID.
-        uid: String,
-        /// The nodes.
-        nodes: Option<String>,
-    },
-}
-
-impl Show {
-    /// What it is about: kind and name.
-    pub fn about(&self) -> (&'static str, String) {
-        match self {
-            Self::Drain { name, .. } => ("status of NodeDrain", name.clone()),
-            Self::Hold { key, .. } => ("status of DisruptionHold", key.to_string()),
-            Self::LockedBy { key, .. } => ("annotation of budget", key.to_string()),
-        }
-    }
-}
 
 /// Everything that people and monitoring see.
 pub struct Reporter {

@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod labels;
+pub mod memory;
 pub mod resources;
 pub mod room;
 pub mod scheduling;
@@ -21,6 +22,7 @@ use nodeward_core::node::{KARPENTER_DISRUPTED_TAINT, Taint};
 use nodeward_core::pod::Phase;
 
 pub use labels::Labels;
+pub use memory::Memory;
 pub use resources::Resources;
 pub use room::{Floor, Load, Room};
 pub use scheduling::Scheduling;

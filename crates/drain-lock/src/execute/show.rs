@@ -4,11 +4,53 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::{DisruptionHold, NodeDrain, annotation};
-use serde_json::json;
-
-use crate::report::Show;
+use nodeward_core::id::{BudgetKey, NamespacedName};
+use serde_json::{Value, json};
 
 use super::{Done, Means};
+
+/// Something that is written for people only.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Show {
+    /// The status of a NodeDrain: what of it changes.
+    Drain {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The fields that change; null where one goes.
+        status: Value,
+    },
+    /// The status of a DisruptionHold: what of it changes.
+    Hold {
+        /// Its namespace and name.
+        key: NamespacedName,
+        /// Its UID.
+        uid: String,
+        /// The fields that change; null where one goes.
+        status: Value,
+    },
+    /// The nodes whose drains hold units of a budget; `None`: there is none any more.
+    LockedBy {
+        /// The budget.
+        key: BudgetKey,
+        /// Its UID.
+        uid: String,
+        /// The nodes.
+        nodes: Option<String>,
+    },
+}
+
+impl Show {
+    /// What it is about: kind and name.
+    pub fn about(&self) -> (&'static str, String) {
+        match self {
+            Self::Drain { name, .. } => ("status of NodeDrain", name.clone()),
+            Self::Hold { key, .. } => ("status of DisruptionHold", key.to_string()),
+            Self::LockedBy { key, .. } => ("annotation of budget", key.to_string()),
+        }
+    }
+}
 
 /// Writes one of them.
 pub(super) async fn write(means: &Means, show: Show) -> Done {

@@ -8,8 +8,7 @@ use nodeward_core::budget::{BudgetView, UnhealthyPolicy};
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Facts, Ledger, Obstacle};
 
-use crate::remember::Memory;
-use crate::snapshot::{PodFacts, Snapshot};
+use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 /// The room of all budgets, less what this pass has given away.
 pub struct Departures<'a> {

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::drain_ledger::{HeldPod, Units};
 use nodeward_core::id::PodKey;
 
-use crate::remember::Memory;
-use crate::snapshot::{PodFacts, Snapshot};
+use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 use super::case::Case;
 use super::returned;

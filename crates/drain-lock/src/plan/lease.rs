@@ -7,8 +7,7 @@ use nodeward_core::deadline::later;
 use nodeward_core::id::NodeName;
 
 use crate::policy::Policy;
-use crate::remember::Memory;
-use crate::snapshot::{LeaseFacts, Snapshot};
+use crate::snapshot::{LeaseFacts, Memory, Snapshot};
 
 /// Who drain-lock is in a lease.
 pub const HOLDER: &str = "nodeward-drain-lock";

@@ -9,8 +9,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::ledger::Obstacle;
 
-use crate::remember::Memory;
-use crate::snapshot::{PodFacts, Snapshot};
+use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 use super::departures::Stay;
 use super::need::{Class, NodeNeed};

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_core::id::BudgetKey;
 
+use crate::execute::Show;
 use crate::snapshot::{LedgerState, Snapshot};
-
-use super::Show;
 
 /// Budgets whose annotation is not as it should be.
 pub fn changes(snapshot: &Snapshot) -> Vec<Show> {

@@ -10,10 +10,9 @@ use nodeward_api::reason::LockReason;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::execute::Show;
 use crate::plan::holds::HoldVerdict;
 use crate::plan::verdict::DrainVerdict;
-
-use super::Show;
 
 /// Reasons of a drain that waits for units.
 const BLOCKED: [LockReason; 8] = [

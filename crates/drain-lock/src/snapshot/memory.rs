@@ -1,0 +1,100 @@
+//! What this process has done lately and no watch shows yet. It only saves work: what safety rests on is read from the API.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use nodeward_core::id::{NodeUid, PodUid};
+use nodeward_core::ledger::Obstacle;
+
+/// What this process has tried, as far as plans read it.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    evictions: BTreeMap<PodUid, Attempt>,
+    refused_grants: BTreeMap<NodeUid, RefusedGrant>,
+    /// The namespace of the node leases is not there: nobody uses them.
+    pub leases_absent_until: Option<Timestamp>,
+}
+
+/// The last attempt at a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Attempt {
+    /// Whether the server has accepted it, or may have.
+    may_have_gone: bool,
+    /// Not again before then.
+    not_before: Timestamp,
+}
+
+/// A grant that fresh reads refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedGrant {
+    /// Why.
+    pub obstacles: Vec<Obstacle>,
+    /// Not again before then.
+    pub not_before: Timestamp,
+}
+
+impl Memory {
+    /// Pods whose eviction was asked for, and perhaps accepted.
+    pub fn asked_to_go(&self, now: Timestamp) -> impl Iterator<Item = &PodUid> {
+        self.evictions
+            .iter()
+            .filter(move |(_, attempt)| attempt.may_have_gone && now < attempt.not_before)
+            .map(|(uid, _)| uid)
+    }
+
+    /// Whether this pod's eviction was asked for, and perhaps accepted.
+    pub fn is_asked_to_go(&self, pod: &str, now: Timestamp) -> bool {
+        self.evictions
+            .get(pod)
+            .is_some_and(|attempt| attempt.may_have_gone && now < attempt.not_before)
+    }
+
+    /// Until when the pod is left alone after its last attempt.
+    pub fn not_before(&self, pod: &PodUid, now: Timestamp) -> Option<Timestamp> {
+        self.evictions
+            .get(pod)
+            .map(|attempt| attempt.not_before)
+            .filter(|until| now < *until)
+    }
+
+    /// When the next pod is no longer left alone: no watch tells of that.
+    pub fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
+        let attempts = self.evictions.values().map(|attempt| attempt.not_before);
+        attempts.filter(|until| now < *until).min()
+    }
+
+    /// The grant that fresh reads refused, while it is not tried again.
+    pub fn refused_grant(&self, node: &str, now: Timestamp) -> Option<&RefusedGrant> {
+        self.refused_grants.get(node).filter(|refused| now < refused.not_before)
+    }
+
+    /// Forgets what has passed.
+    pub fn forget_past(&mut self, now: Timestamp) {
+        self.evictions.retain(|_, attempt| now < attempt.not_before);
+        self.refused_grants.retain(|_, refused| now < refused.not_before);
+        if self.leases_absent_until.is_some_and(|until| until <= now) {
+            self.leases_absent_until = None;
+        }
+    }
+
+    /// Notes an eviction: the next plan leaves the pod alone, and its budget's unit.
+    pub fn note_eviction(&mut self, pod: PodUid, may_have_gone: bool, not_before: Timestamp) {
+        self.evictions.insert(
+            pod,
+            Attempt {
+                may_have_gone,
+                not_before,
+            },
+        );
+    }
+
+    /// Notes a refused grant.
+    pub fn note_refused_grant(&mut self, node: NodeUid, obstacles: Vec<Obstacle>, not_before: Timestamp) {
+        self.refused_grants.insert(node, RefusedGrant { obstacles, not_before });
+    }
+
+    /// Notes that a claim was granted.
+    pub fn note_grant(&mut self, node: &NodeUid) {
+        self.refused_grants.remove(node);
+    }
+}
