@@ -60,6 +60,13 @@ impl Deref for Lock {
     }
 }
 
+impl Lock {
+    /// One that was started, whether it is ready or not.
+    pub fn of(operator: Operator) -> Self {
+        Self { operator }
+    }
+}
+
 /// What a test that fails shows of it.
 const LOG_LINES: usize = 60;
 
@@ -111,14 +118,25 @@ impl Place {
         self.add_app(app, nodes, pinned(app, nodes)).await
     }
 
+    /// The same, with pods that each have a name of their own: a successor never bears the name of the one before.
+    pub async fn add_pinned_deployment(&self, app: &str, nodes: &[&str]) -> Result<()> {
+        let replicas = u32::try_from(nodes.len())?;
+        bulk::create(&self.client, [pinned(app, nodes).deployment(APPS, app, replicas)?]).await?;
+        self.cover(app, nodes.len()).await
+    }
+
     /// An application with this template, as many pods as nodes, and a budget of one.
     pub async fn add_app(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
         let replicas = u32::try_from(nodes.len())?;
         bulk::create(&self.client, [template.stateful_set(APPS, app, replicas)?]).await?;
+        self.cover(app, nodes.len()).await
+    }
+
+    /// A budget of one for an application, once all of its pods are Ready.
+    async fn cover(&self, app: &str, pods: usize) -> Result<()> {
         bulk::create(&self.client, [Budget::max_unavailable(APPS, app, 1).of(app).build()?]).await?;
-        let pods = i32::try_from(nodes.len())?;
-        workload::ready_pods(&self.client, APPS, app, nodes.len(), secs(60)).await?;
-        workload::counted_budget(&self.client, APPS, app, pods, secs(30)).await?;
+        workload::ready_pods(&self.client, APPS, app, pods, secs(60)).await?;
+        workload::counted_budget(&self.client, APPS, app, i32::try_from(pods)?, secs(60)).await?;
         Ok(())
     }
 

@@ -1,0 +1,86 @@
+//! Who goes first, and what is kept for whom.
+
+use anyhow::{Context, Result, ensure};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_api::taint;
+use nodeward_testkit::fleet;
+use nodeward_testkit::wait::secs;
+use nodeward_testkit::workload::{self, PodTemplate};
+use serde_json::json;
+
+use crate::place::{APPS, Place};
+
+async fn is_blocked(place: &Place, node: &str, reason: LockReason) -> Result<()> {
+    place
+        .status_that(node, &format!("to be blocked: {reason}"), secs(60), |status| {
+            status.blocked_by.iter().any(|blocked| blocked.reason == reason)
+        })
+        .await?;
+    ensure!(!place.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
+    Ok(())
+}
+
+async fn is_queued_by_taint(place: &Place, node: &str) -> Result<bool> {
+    let node = place.nodes().get(node).await?;
+    let queued = fleet::taints(&node).iter().find(|taint| taint.key == taint::QUEUED);
+    if let Some(taint) = queued {
+        ensure!(taint.effect == "PreferNoSchedule", "{taint:?}");
+    }
+    Ok(queued.is_some())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_all_others_overtake() -> Result<()> {
+    let place = Place::new(&["n1", "n2", "n3", "n4"]).await?;
+    place.add_pinned("a", &["n1", "n2"]).await?;
+    place.add_pinned("b", &["n2", "n3"]).await?;
+    place.add_pinned("c", &["n3", "n4"]).await?;
+    let lock = place.start(json!({})).await?;
+    let watch = place.watch_budgets();
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    place.drain("n2", json!({})).await?;
+    is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
+    ensure!(is_queued_by_taint(&place, "n2").await?, "replacements are not kept off");
+    // It waits for an older one that holds nothing, and it has no reservation of its own.
+    place.drain("n3", json!({})).await?;
+    is_blocked(&place, "n3", LockReason::Reserved).await?;
+    place.drain("n4", json!({})).await?;
+    place.phase("n4", Phase::Drained, secs(60)).await?;
+    is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
+    place.uncordon("n1").await?;
+    place.phase("n2", Phase::Drained, secs(60)).await?;
+    ensure!(
+        !is_queued_by_taint(&place, "n2").await?,
+        "the taint of the queue is left"
+    );
+    place.uncordon("n4").await?;
+    is_blocked(&place, "n3", LockReason::WaitsForUnits).await?;
+    place.uncordon("n2").await?;
+    place.phase("n3", Phase::Drained, secs(60)).await?;
+    watch.none_was_violated()?;
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_that_are_each_others_only_room_are_cordoned_one_after_another() -> Result<()> {
+    let place = Place::new(&["n1", "n2"]).await?;
+    place.add_app("web", &["n1", "n2"], PodTemplate::new()).await?;
+    let lock = place.start(json!({})).await?;
+    let watch = place.watch_budgets();
+    for node in ["n1", "n2"] {
+        place.drain(node, json!({ "fallback": "Wait" })).await?;
+    }
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    // Had both been cordoned at once, its pods would have had nowhere to go.
+    workload::ready_pods(&place.client, APPS, "web", 2, secs(60)).await?;
+    ensure!(place.pods_on("n2").await?.len() == 2, "not on the other node");
+    place.uncordon("n1").await?;
+    place.phase("n2", Phase::Drained, secs(60)).await?;
+    workload::ready_pods(&place.client, APPS, "web", 2, secs(60)).await?;
+    watch.none_was_violated()?;
+    let spec = place.nodes().get("n1").await?.spec.context("no spec")?;
+    ensure!(spec.unschedulable.is_none(), "the first is cordoned again");
+    place.end([lock]).await
+}
