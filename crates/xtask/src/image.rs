@@ -51,7 +51,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if components.is_empty() {
         components = COMPONENTS.to_vec();
     }
-    binaries::ensure_built(&components)?;
+    if std::env::var_os(binaries::BUILT).is_none() {
+        binaries::ensure_built(&components)?;
+    }
     for component in components {
         build(component, args.max_mib).with_context(|| format!("image {component}"))?;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::LazyLock;
 
 use anyhow::{Result, ensure};
 use nodeward_testkit::ControlPlane;
@@ -73,6 +74,24 @@ fn of_drain_lock() -> Vec<Value> {
     all
 }
 
+/// Each of them, and what it renders: worked out once, for helm takes its time.
+static RENDERED: LazyLock<Vec<(Value, Vec<Value>)>> = LazyLock::new(|| {
+    let all = [of_drain_keeper(), of_drain_lock()].concat();
+    std::thread::scope(|scope| {
+        let halves: Vec<_> = all
+            .chunks(all.len().div_ceil(2))
+            .map(|half| {
+                scope.spawn(|| {
+                    half.iter()
+                        .map(|values| (values.clone(), rendered(values)))
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        halves.into_iter().flat_map(|half| half.join().unwrap()).collect()
+    })
+});
+
 fn set(values: &mut Value, path: &str, to: Value) {
     let mut place = values;
     for part in path.split('/').skip(1) {
@@ -83,14 +102,14 @@ fn set(values: &mut Value, path: &str, to: Value) {
 
 #[test]
 fn no_rule_has_a_wildcard_and_a_dry_run_may_write_nothing_but_its_lease() {
-    for values in of_drain_keeper().into_iter().chain(of_drain_lock()) {
+    for (values, objects) in RENDERED.iter() {
         let component = if values["drainLock"].is_null() {
             "drain-keeper"
         } else {
             "drain-lock"
         };
         let dry_run = values["drainKeeper"]["dryRun"] == true || values["drainLock"]["dryRun"] == true;
-        for role in rendered(&values)
+        for role in objects
             .iter()
             .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
         {
@@ -125,8 +144,9 @@ async fn the_api_server_takes_what_every_combination_of_switches_renders() -> Re
     ensure_foreign_namespaces(plane).await?;
     // One request an object, so each object is tried once however many combinations render it.
     let mut objects = BTreeMap::new();
-    for values in of_drain_keeper().into_iter().chain(of_drain_lock()) {
-        for mut object in rendered(&values) {
+    let rendered = tokio::task::spawn_blocking(|| &*RENDERED).await?;
+    for (_, of_these) in rendered {
+        for mut object in of_these.iter().cloned() {
             // Kinds of cert-manager, which is not installed.
             if object["apiVersion"]
                 .as_str()

@@ -38,7 +38,8 @@ async fn drain_keeper_leads_under_the_installed_account_and_exports_what_is_docu
 
 /// The kinds are this release's: no other one of this binary installs them.
 #[tokio::test]
-async fn drain_lock_answers_the_api_server_under_the_installed_account_before_and_after_an_upgrade() -> Result<()> {
+async fn drain_lock_answers_under_the_installed_account_before_and_after_an_upgrade_and_exports_what_is_documented()
+-> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     ensure_foreign_namespaces(plane).await?;
@@ -80,6 +81,7 @@ async fn drain_lock_answers_the_api_server_under_the_installed_account_before_an
     ensure!(published == after, "an upgrade has taken the certificate to trust away");
     is_asked(&client, &operator, &apps).await?;
 
+    exports_what_is_documented(&operator, "drain-lock").await?;
     ends_well(&operator).await?;
     release.uninstall(plane).await?;
     ensure!(

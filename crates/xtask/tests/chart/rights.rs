@@ -2,16 +2,17 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, PostParams};
-use nodeward_testkit::ControlPlane;
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, bulk};
 use serde_json::json;
 
 use crate::{FOREIGN_NAMESPACE, LEASES_NAMESPACE, ensure_foreign_namespaces};
 
-/// Verb, group, resource and subresource, namespace ("" in all), name ("" any), and who may: the first account, the second.
+/// Verb, group, resource and subresource, namespace ("" in all), name ("" any), and who may: the first user, the second.
 type Right<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, bool, bool);
 
 #[tokio::test]
@@ -332,43 +333,100 @@ async fn what_few_need_is_granted_only_where_a_value_says_so() -> Result<()> {
     expect(plane, "drain-lock", [&all, &few], &table).await
 }
 
+/// Who has the role `edit` in one namespace, and who has the chart's role for those who run the cluster.
+#[tokio::test]
+async fn owners_hold_budgets_and_administrators_drain_nodes_with_no_right_to_evict() -> Result<()> {
+    let plane = ControlPlane::shared().await;
+    let client = plane.client().await?;
+    let apps = unique("apps");
+    plane.namespace(&apps).await?;
+    let values = json!({
+        "crds": { "enabled": false }, "drainKeeper": { "enabled": false },
+        "drainLock": { "enabled": true, "deployment": { "enabled": false } },
+    });
+    let release = Release::new(&unique("people"), &unique("rights")).values(values);
+    release.install(plane).await?;
+    let (owner, administrator) = (unique("owner"), unique("administrator"));
+    let of_owner: RoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": owner, "namespace": apps },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": owner }],
+    }))?;
+    let role = format!("{}-nodeward-admin", release.name());
+    let of_administrator: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": administrator },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": administrator }],
+    }))?;
+    bulk::create(&client, [of_owner]).await?;
+    bulk::create(&client, [of_administrator]).await?;
+    let within = apps.as_str();
+    let table = [
+        ("create", "nodeward.dev", "disruptionholds", within, "", true, true),
+        ("delete", "nodeward.dev", "disruptionholds", within, "", true, true),
+        ("create", "nodeward.dev", "disruptionholds", "default", "", false, true),
+        ("patch", "policy", "poddisruptionbudgets", within, "", true, false),
+        ("list", "nodeward.dev", "nodedrains", "", "", false, true),
+        ("create", "nodeward.dev", "nodedrains", "", "", false, true),
+        ("patch", "nodeward.dev", "nodedrains", "", "", false, true),
+        ("delete", "nodeward.dev", "nodedrains", "", "", false, true),
+        ("list", "nodeward.dev", "drainledgers", "", "", false, true),
+        ("patch", "nodeward.dev", "drainledgers", "", "", false, false),
+        ("patch", "nodeward.dev", "nodedrains/status", "", "", false, false),
+        ("list", "", "pods", "", "", false, true),
+        ("create", "", "pods/eviction", "kube-system", "", false, false),
+        ("patch", "", "nodes", "", "", false, false),
+    ];
+    exactly(plane, [&owner, &administrator], &table).await?;
+    release.uninstall(plane).await
+}
+
 /// Installs both, waits until the accounts' rights are these, and uninstalls them.
 async fn expect(plane: &ControlPlane, component: &str, releases: [&Release; 2], table: &[Right<'_>]) -> Result<()> {
     for release in releases {
         release.install(plane).await?;
     }
-    let reviews: Api<SubjectAccessReview> = Api::all(plane.client().await?);
-    // A grant is in force once the authorizer's own watch has seen it.
-    wait::until("the rights to be exactly these", secs(60), || async {
-        let mut wrong = Vec::new();
-        for (verb, group, resource, within, name, first, second) in table {
-            for (release, expected) in releases.iter().zip([*first, *second]) {
-                let review = review_of(release, component, [*verb, *group, *resource, *within, *name]);
-                let answer = reviews.create(&PostParams::default(), &review).await?;
-                if answer.status.context("no answer")?.allowed != expected {
-                    let rule = format!("{verb} {group}/{resource} {within}/{name}");
-                    wrong.push(format!("{}: {rule} should be {expected}", release.name()));
-                }
-            }
-        }
-        ensure!(wrong.is_empty(), "{wrong:#?}");
-        Ok(())
-    })
-    .await?;
+    let accounts = releases.map(|release| {
+        let (name, namespace) = (release.name(), release.namespace());
+        format!("system:serviceaccount:{namespace}:{name}-nodeward-{component}")
+    });
+    exactly(plane, accounts.each_ref().map(String::as_str), table).await?;
     for release in releases {
         release.uninstall(plane).await?;
     }
     Ok(())
 }
 
-fn review_of(release: &Release, component: &str, asked: [&str; 5]) -> SubjectAccessReview {
+/// Waits until the users' rights are these.
+async fn exactly(plane: &ControlPlane, users: [&str; 2], table: &[Right<'_>]) -> Result<()> {
+    let reviews: Api<SubjectAccessReview> = Api::all(plane.client().await?);
+    // A grant is in force once the authorizer's own watch has seen it.
+    wait::until("the rights to be exactly these", secs(60), || async {
+        let mut wrong = Vec::new();
+        for (verb, group, resource, within, name, first, second) in table {
+            for (user, expected) in users.into_iter().zip([*first, *second]) {
+                let review = review_of(user, [*verb, *group, *resource, *within, *name]);
+                let answer = reviews.create(&PostParams::default(), &review).await?;
+                if answer.status.context("no answer")?.allowed != expected {
+                    wrong.push(format!(
+                        "{user}: {verb} {group}/{resource} {within}/{name} should be {expected}"
+                    ));
+                }
+            }
+        }
+        ensure!(wrong.is_empty(), "{wrong:#?}");
+        Ok(())
+    })
+    .await
+}
+
+fn review_of(user: &str, asked: [&str; 5]) -> SubjectAccessReview {
     let [verb, group, resource, within, name] = asked;
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let account = format!("{}-nodeward-{component}", release.name());
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{}:{account}", release.namespace())),
+            user: Some(user.to_owned()),
             resource_attributes: Some(ResourceAttributes {
                 verb: some(verb),
                 group: some(group),
