@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::progress::Progress;
 
-/// The packages with an operator, each with a binary of its own name.
-pub const OPERATORS: &[&str] = &["drain-keeper", "drain-lock"];
+/// The packages with a binary that tests run, each of its own name.
+pub const OPERATORS: &[&str] = &["drain-keeper", "drain-lock", "kubectl-nodeward"];
 /// Set to say that the binaries are built already, as `cargo xtask test` does for the tests that it starts.
 pub const BUILT: &str = "NODEWARD_BINARIES_BUILT";
 

@@ -46,6 +46,8 @@ pub enum End {
     /// So many seconds after its `deletionTimestamp`, into which the server has already put the grace: with 0, it
     /// uses its whole grace.
     Slow(u32),
+    /// So long after it was deleted, whatever its grace.
+    Takes(Duration),
     /// Never: it stays until somebody deletes it with grace 0.
     Stuck,
 }
@@ -127,6 +129,9 @@ impl PodTemplate {
             End::Slow(after) => self
                 .annotation(key, "slow")
                 .annotation("testbed.nodeward.dev/end-after", &after.to_string()),
+            End::Takes(time) => self
+                .annotation(key, "takes")
+                .annotation("testbed.nodeward.dev/end-takes", &format!("{}ms", time.as_millis())),
             End::Stuck => self.annotation(key, "stuck"),
         }
     }

@@ -89,6 +89,7 @@ async fn a_slow_pod_runs_before_it_is_ready() -> Result<()> {
 #[rstest]
 #[case::prompt(End::Prompt, 30, 0..5)]
 #[case::uses_its_grace(End::Slow(0), 4, 4..9)]
+#[case::takes_its_time(End::Takes(Duration::from_secs(3)), 30, 3..9)]
 #[case::outlives_its_grace(End::Slow(3), 1, 4..9)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pod_ends_as_it_is_told(
