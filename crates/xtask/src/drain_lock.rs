@@ -10,6 +10,9 @@ use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::ports;
 use serde_json::{Value, json};
 
+/// Where the binary answers reviews.
+const WEBHOOK_PATH: &str = "/evictions";
+
 /// What is installed.
 pub struct Install {
     pub release: Release,
@@ -37,7 +40,7 @@ impl Install {
                     "enabled": true,
                     "config": self.config,
                     "deployment": { "enabled": false },
-                    "webhook": { "url": format!("https://{bind}") },
+                    "webhook": { "url": format!("https://{bind}{WEBHOOK_PATH}") },
                 },
             }))
             .install(cluster)

@@ -2,11 +2,13 @@
 
 mod bound;
 mod figures;
+mod kills;
 mod measure;
 mod meter;
 mod queue;
 mod run;
 mod stage;
+mod three_nodes;
 mod topology;
 mod webhook;
 
@@ -45,6 +47,13 @@ pub struct Args {
     /// Pods there [default: 30 a node]
     #[arg(long)]
     webhook_pods: Option<usize>,
+    /// How many pinned nodes are drained while drain-lock is killed again and again; 0 leaves that out
+    #[arg(long, default_value_t = 6)]
+    killed_nodes: usize,
+    /// Only the case that wedges: three nodes, two StatefulSets, drained at once by plain `kubectl drain`, so many times with
+    /// drain-lock, and some times without
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["nodes_at_once", "with_50", "regimes"])]
+    wedge_runs: usize,
     /// Only the last line: one JSON object
     #[arg(long)]
     json: bool,
@@ -76,7 +85,9 @@ impl Args {
                 known.join(", ")
             );
         }
-        let modes = if self.modes.is_empty() {
+        let modes = if self.modes.is_empty() && self.wedge_runs > 0 {
+            vec![Mode::Naive, Mode::Auto]
+        } else if self.modes.is_empty() {
             [Mode::ALONE, Mode::LOCKED].concat()
         } else {
             self.modes.clone()
@@ -91,6 +102,7 @@ impl Args {
         let pods = self.webhook_pods.unwrap_or(self.webhook_nodes * PODS_PER_NODE);
         let webhook = match self.webhook_nodes {
             0 => None,
+            _ if self.wedge_runs > 0 => None,
             nodes => Some(Size::new(nodes, pods)?),
         };
         Ok(Wanted {
@@ -99,6 +111,8 @@ impl Args {
             regimes: if regimes.is_empty() { known } else { regimes },
             modes,
             binaries,
+            killed_nodes: self.killed_nodes,
+            wedge_runs: self.wedge_runs,
         })
     }
 }

@@ -17,7 +17,8 @@ use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
 
 use self::outcome::Outcome;
-use self::round::Round;
+use self::round::{Eyes, Round};
+use self::waits::Waiter;
 use super::Played;
 use super::narrator::{Line, Narrator, Voice};
 use super::place::Place;
@@ -25,7 +26,7 @@ use crate::budget_watch::BudgetWatch;
 use crate::maintenance::{Drainer, Maintenance};
 
 /// How often plain drains are begun, should they end by luck: one node may get both budgets before the others ask.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 4;
 
 /// With drain-lock's binary, or without drain-lock.
 pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
@@ -45,7 +46,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     let mut naive: Vec<Round> = Vec::new();
     while naive.len() < ROUNDS && naive.iter().all(Round::is_finished) {
         narrator.title("kubectl drain, three at once");
-        let round = round::run(place, &narrator, &maintenance).await?;
+        let round = round::run(place, &narrator, &maintenance, Eyes::Ours).await?;
         tell_end(&narrator, &round);
         naive.push(round);
     }
@@ -59,7 +60,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         let narrator = Arc::new(Narrator::new(place));
         narrator.title("the same commands, with drain-lock running");
         let _drains = follow::drains(&narrator, place);
-        let round = round::run(place, &narrator, &maintenance).await?;
+        let round = round::run(place, &narrator, &maintenance, Eyes::DrainLocks).await?;
         tell_end(&narrator, &round);
         locked = Some(round);
         narrator.finish();
@@ -89,14 +90,19 @@ fn introduce(narrator: &Narrator) {
         4,
     );
     narrator.preface(
-        "  A member that was evicted is back when its node is, and its node reboots when the drain has ended.",
+        "  A node reboots when its drain has ended. Then its members come back, kafka's sooner than mongo's.",
         4,
     );
 }
 
 fn tell_end(narrator: &Narrator, round: &Round) {
     let text = if round.is_finished() {
-        format!("all nodes are maintained after {:.0} s", round.took.as_secs_f32())
+        let luck = if round.is_by_luck {
+            " (by luck: no two of them ever had one budget each)"
+        } else {
+            ""
+        };
+        format!("all nodes are maintained after {:.0} s{luck}", round.took.as_secs_f32())
     } else if round.wedge.is_empty() {
         format!("{} of {} nodes are maintained", round.maintained, round.of)
     } else {
@@ -107,8 +113,8 @@ fn tell_end(narrator: &Narrator, round: &Round) {
     } else {
         Style::new().red().bold()
     };
-    let waits = round.wedge.iter().map(|wait| {
-        let text = format!("- {} waits for {}: {}", wait.node, wait.budget, round::holders(wait));
+    let waits = Waiter::all(&round.wedge).into_iter().map(|waiter| {
+        let text = format!("- {} waits for {}", waiter.node, waiter.text());
         Line::plain(text).look(Style::new().red())
     });
     narrator.tell(
@@ -116,6 +122,15 @@ fn tell_end(narrator: &Narrator, round: &Round) {
         "",
         [Line::plain(text).look(look)].into_iter().chain(waits),
     );
+}
+
+/// As `a, b and c`.
+fn and(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [word] => word.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
 
 /// As it was before the drains.

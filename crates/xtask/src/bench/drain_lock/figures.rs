@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::kills::Kills;
 use super::run::Mode;
+use super::three_nodes::Rounds;
 use super::webhook::Webhook;
 use crate::bench::rounded::rounded;
 
@@ -20,6 +22,10 @@ pub struct Figures {
     /// One held pod, one moved pod and one node alone, measured first.
     pub times: Option<Times>,
     pub webhook: Option<Webhook>,
+    /// With drain-lock killed again and again.
+    pub kills: Option<Kills>,
+    /// The case of three nodes, without drain-lock and with it.
+    pub three_nodes: Vec<Rounds>,
 }
 
 /// What a drain's steps take here at the least, in seconds.
@@ -109,11 +115,15 @@ impl Figures {
         let others = self.sizes.iter().filter(|(size, _)| Some(**size) != first);
         let others = others.map(|(size, regimes)| (size.to_string(), of_size(regimes)));
         let webhook = self.webhook.as_ref();
+        let three_nodes = self.three_nodes.iter();
+        let three_nodes = three_nodes.map(|rounds| (rounds.mode.name().to_owned(), json!(rounds)));
         rounded(&json!({
             "regimes": first.and_then(|first| self.sizes.get(&first)).map(of_size),
             "nodes_at_once": first,
             "sizes": Value::Object(others.collect()),
             "times": self.times,
+            "kills": self.kills,
+            "three_nodes": Value::Object(three_nodes.collect()),
             "violations": self.violations(),
             "webhook_ms": webhook.map(|webhook| json!({ "p50": webhook.p50_ms, "p99": webhook.p99_ms, "max": webhook.max_ms })),
             "webhook": webhook,
@@ -128,7 +138,9 @@ impl Figures {
             .values()
             .flat_map(BTreeMap::values)
             .flat_map(|regime| regime.modes.values());
-        cells.map(|cell| cell.violations).sum()
+        let kills = self.kills.iter().map(|kills| kills.drains.violations);
+        let rounds = self.three_nodes.iter().map(|rounds| rounds.violations);
+        cells.map(|cell| cell.violations).chain(kills).chain(rounds).sum()
     }
 
     /// For a terminal.
@@ -166,6 +178,21 @@ impl Figures {
                     );
                 }
             }
+        }
+        for rounds in &self.three_nodes {
+            let makespan = rounds.makespan_s.map_or_else(String::new, |spread| {
+                format!(", {:.1} to {:.1} s", spread.min, spread.max)
+            });
+            let _ = writeln!(
+                table,
+                "\n  three nodes at once, {}: {} of {} runs ended{makespan}",
+                rounds.mode.name(),
+                rounds.ended,
+                rounds.runs
+            );
+        }
+        if let Some(kills) = &self.kills {
+            let _ = writeln!(table, "\n  {}", kills.text());
         }
         let _ = writeln!(table, "\n  budget violations: {}", self.violations());
         if let Some(webhook) = &self.webhook {

@@ -1,5 +1,6 @@
 //! Each regime at each size, drained in each way, on one control plane: first without drain-lock, then with it.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use serde_json::json;
 
 use super::bound::{self, lower_bound};
 use super::figures::{Cell, Figures, QueueWait, RegimeFigures, Times};
+use super::kills;
 use super::meter::Meter;
 use super::queue::{self, QueueWatch};
 use super::run::{self, Mode};
 use super::stage::{self, NAMESPACE, Stage};
+use super::three_nodes;
 use super::topology::{Regime, Topology, regimes};
 use super::webhook;
 use crate::bench::large::size::Size;
@@ -46,12 +49,16 @@ pub struct Wanted {
     pub binaries: Option<(PathBuf, PathBuf)>,
     /// The cluster under the webhook, if that is measured.
     pub webhook: Option<Size>,
+    /// How many nodes are drained while drain-lock is killed again and again; 0 for none.
+    pub killed_nodes: usize,
+    /// How often the case of three nodes is drained; if at all, nothing else is measured.
+    pub wedge_runs: usize,
 }
 
 /// The control plane of all runs.
-struct Bench {
+pub struct Bench {
     plane: ControlPlane,
-    client: Client,
+    pub client: Client,
     kubectl: Kubectl,
 }
 
@@ -59,12 +66,17 @@ struct Bench {
 pub async fn measure(wanted: &Wanted) -> Result<Figures> {
     let bench = Bench::start(wanted).await?;
     let mut figures = Figures::default();
-    let times = bench.calibrate().await?;
-    figures.times = Some(times);
-    bench.all(wanted, &Mode::ALONE, times, &mut figures).await?;
+    if wanted.wedge_runs > 0 {
+        let alone = three_nodes::alone(&bench, wanted).await?;
+        figures.three_nodes.extend(alone);
+    } else {
+        let times = bench.calibrate().await?;
+        figures.times = Some(times);
+        bench.all(wanted, &Mode::ALONE, times, &mut figures).await?;
+    }
     if let Some((binary, _)) = &wanted.binaries {
         let lock = bench.install(binary).await?;
-        let measured = bench.all(wanted, &Mode::LOCKED, times, &mut figures).await;
+        let measured = bench.with_lock(wanted, &lock, &mut figures).await;
         measured.with_context(|| format!("drain-lock's log ends with:\n{}", lock.process().log_tail(30)))?;
         let status = lock.stop(Duration::from_secs(20)).await?;
         ensure!(status.success(), "drain-lock ended with {status}");
@@ -140,6 +152,22 @@ impl Bench {
         })
     }
 
+    async fn with_lock(&self, wanted: &Wanted, lock: &Operator, figures: &mut Figures) -> Result<()> {
+        if wanted.wedge_runs > 0 {
+            figures
+                .three_nodes
+                .push(three_nodes::locked(self, wanted.wedge_runs).await?);
+            return Ok(());
+        }
+        if let Some(times) = figures.times {
+            self.all(wanted, &Mode::LOCKED, times, figures).await?;
+        }
+        if wanted.killed_nodes > 0 {
+            figures.kills = Some(kills::measure(self, lock, wanted.killed_nodes).await?);
+        }
+        Ok(())
+    }
+
     async fn all(&self, wanted: &Wanted, modes: &[Mode], times: Times, figures: &mut Figures) -> Result<()> {
         for size in &wanted.sizes {
             for regime in regimes()?
@@ -195,7 +223,18 @@ impl Bench {
     }
 
     /// One run.
-    async fn cell(&self, stage: &Stage<'_>, mode: Mode, progress: &Progress) -> Result<Cell> {
+    pub async fn cell(&self, stage: &Stage<'_>, mode: Mode, progress: &Progress) -> Result<Cell> {
+        self.disturbed(stage, mode, progress, std::future::pending()).await
+    }
+
+    /// One run while something else goes on, whose failure ends it.
+    pub async fn disturbed(
+        &self,
+        stage: &Stage<'_>,
+        mode: Mode,
+        progress: &Progress,
+        disturbance: impl Future<Output = Result<Infallible>>,
+    ) -> Result<Cell> {
         let is_locked = Mode::LOCKED.contains(&mode);
         progress.step(&format!("{}: setting up", mode.name()));
         if is_locked {
@@ -213,7 +252,14 @@ impl Bench {
         let budgets = BudgetWatch::start(self.client.clone(), NAMESPACE);
         let queue = is_locked.then(|| QueueWatch::start(self.client.clone()));
         let mark = self.plane.audit().mark()?;
-        let ran = run::run(mode, &nodes, &maintenance, &meter, progress).await?;
+        let ran = tokio::select! {
+            ran = run::run(mode, &nodes, &maintenance, &meter, progress) => ran?,
+            failed = disturbance => match failed? {},
+        };
+        if is_locked && ran.makespan.is_none() {
+            let state = queue::state(&self.client).await?;
+            eprintln!("{} has no end:\n{state}", mode.name());
+        }
         let unready_pod_s = meter.unready_pod_seconds();
         let asked = self.plane.audit().since(mark)?;
         let users = [

@@ -1,17 +1,22 @@
 //! How long drains wait for their turn, as their NodeDrains tell it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures::StreamExt;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use nodeward_api::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_testkit::wait;
 use tokio::task::JoinHandle;
+
+use super::stage::NAMESPACE;
 
 /// NodeDrains under watch.
 pub struct QueueWatch {
@@ -67,6 +72,30 @@ impl Drop for QueueWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Who waits for what: for a run that has no end.
+pub async fn state(client: &Client) -> Result<String> {
+    let all = ListParams::default();
+    let mut text = String::new();
+    for drain in Api::<NodeDrain>::all(client.clone()).list(&all).await? {
+        let _ = writeln!(text, "{}: {}", drain.name_any(), serde_json::to_string(&drain.status)?);
+    }
+    for ledger in Api::<DrainLedger>::all(client.clone()).list(&all).await? {
+        let _ = writeln!(text, "ledger: {}", serde_json::to_string(&ledger.spec)?);
+    }
+    for budget in Api::<PodDisruptionBudget>::namespaced(client.clone(), NAMESPACE)
+        .list(&all)
+        .await?
+    {
+        let _ = writeln!(
+            text,
+            "{}: {}",
+            budget.name_any(),
+            serde_json::to_string(&budget.status)?
+        );
+    }
+    Ok(text)
 }
 
 /// Deletes all NodeDrains and waits until they are gone: nothing of a run is left for the next.

@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
-use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
+use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 use nodeward_testkit::{ControlPlane, bulk, wait};
 use serde_json::{Value, json};
 
@@ -23,6 +23,10 @@ use super::topology::{App, Topology};
 pub const NAMESPACE: &str = "bench";
 
 const WITHIN: Duration = Duration::from_mins(2);
+
+/// Pods that are gone at once come back under their names before Kubernetes' own controller of budgets has seen them go: it
+/// then takes the new ones for evicted, for two minutes.
+const TERMINATES: End = End::Takes(Duration::from_secs(1));
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 8;
@@ -106,6 +110,7 @@ impl<'a> Stage<'a> {
         let replicas = u32::try_from(app.nodes.len())?;
         let pods = PodTemplate::new()
             .start(Start::Ready(app.time_to_ready))
+            .end(TERMINATES)
             .spec("containers", containers());
         if app.is_pinned {
             let pods = pods.spec("affinity", affinity(app));

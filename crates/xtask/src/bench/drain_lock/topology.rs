@@ -144,6 +144,32 @@ impl Topology {
         }
     }
 
+    /// Three nodes and two sets of three members that can run on no others, one on each: the smallest case in which
+    /// drains at once wait for each other for ever.
+    pub fn of_three_nodes() -> Self {
+        let names = ["three-1", "three-2", "three-3"].map(str::to_owned);
+        let app = |name: &str| App {
+            name: name.to_owned(),
+            nodes: names.to_vec(),
+            is_pinned: true,
+            max_unavailable: 1,
+            time_to_ready: Duration::from_secs(1),
+        };
+        Self {
+            regime: "three nodes".to_owned(),
+            apps: vec![app("kafka"), app("mongo")],
+            away: Duration::from_secs(2),
+            nodes: names
+                .into_iter()
+                .map(|name| Node {
+                    name,
+                    is_drained: true,
+                    room: 9,
+                })
+                .collect(),
+        }
+    }
+
     /// The nodes that are drained.
     pub fn drained(&self) -> Vec<String> {
         let drained = self.nodes.iter().filter(|node| node.is_drained);

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use console::Style;
 use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use nodeward_api::node_drain::{BlockedBy, NodeDrain, NodeDrainStatus, Phase};
+use nodeward_api::node_drain::{NodeDrain, NodeDrainStatus, Phase};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
+use super::and;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::place::Place;
+
+/// How long a drain waits for the same before that is told: while others come back it changes several times a second.
+const SETTLES_IN: Duration = Duration::from_millis(500);
 
 /// Tells each drain's phases, and what it waits for, until dropped.
 pub fn drains(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
@@ -21,17 +27,29 @@ pub fn drains(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut known: BTreeMap<String, Told> = BTreeMap::new();
+        let mut unsettled: BTreeMap<String, (Told, Instant)> = BTreeMap::new();
         let mut changes = watcher(drains, watcher::Config::default())
             .default_backoff()
             .applied_objects()
             .boxed();
-        while let Some(change) = changes.next().await {
-            if let Ok(drain) = change
-                && let Some(told) = drain.status.as_ref().and_then(Told::of)
-                && known.get(&drain.name_any()) != Some(&told)
-            {
-                narrator.remark(Voice::Lock, &drain.name_any(), told.line());
-                known.insert(drain.name_any(), told);
+        loop {
+            let settles = unsettled.values().map(|(_, at)| *at).min();
+            tokio::select! {
+                change = changes.next() => {
+                    let Some(change) = change else { break };
+                    let Ok(drain) = change else { continue };
+                    let Some(told) = drain.status.as_ref().and_then(Told::of) else { continue };
+                    let at = Instant::now() + if told.is_wait() { SETTLES_IN } else { Duration::ZERO };
+                    unsettled.insert(drain.name_any(), (told, at));
+                }
+                () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {}
+            }
+            let now = Instant::now();
+            for (node, (told, _)) in unsettled.extract_if(.., |_, (_, at)| *at <= now) {
+                if known.get(&node) != Some(&told) {
+                    narrator.remark(Voice::Lock, &node, told.line());
+                    known.insert(node, told);
+                }
             }
         }
     });
@@ -40,55 +58,98 @@ pub fn drains(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
 
 /// What a status says that is worth telling: the same while only times and numbers change.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
-    phase: Phase,
-    ticket: Option<i64>,
-    /// The budgets that it waits for or holds.
-    about: Vec<String>,
+enum Told {
+    /// It waits for its turn: for these budgets, by the nodes that have them, and for whatever else.
+    Waits {
+        ticket: Option<i64>,
+        units: BTreeMap<String, Vec<String>>,
+        other: Vec<String>,
+    },
+    /// It has these budgets, or needs none.
+    Has(Vec<String>),
+    Other(Phase),
 }
 
 impl Told {
     fn of(status: &NodeDrainStatus) -> Option<Self> {
-        let phase = status.phase?;
-        let mut about: Vec<String> = match phase {
-            Phase::Queued => status.blocked_by.iter().map(waits_for).collect(),
-            Phase::Granted | Phase::Draining | Phase::Suspect => {
-                status.holds.iter().map(|held| held.pdb.to_string()).collect()
+        Some(match status.phase? {
+            Phase::Queued => {
+                let (mut units, mut other) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
+                for blocked in &status.blocked_by {
+                    match (&blocked.pdb, &blocked.node) {
+                        (Some(pdb), Some(node)) => units.entry(node.clone()).or_default().push(of_budget(pdb)),
+                        _ if blocked.message.is_empty() => other.push(blocked.reason.to_string()),
+                        _ => other.push(blocked.message.clone()),
+                    }
+                }
+                let lists = units.values_mut().chain([&mut other]);
+                for list in lists {
+                    list.sort();
+                    list.dedup();
+                }
+                Self::Waits {
+                    ticket: status.ticket,
+                    units,
+                    other,
+                }
             }
-            Phase::Drained | Phase::Recovering | Phase::Released | Phase::Failed => Vec::new(),
-        };
-        about.sort();
-        about.dedup();
-        Some(Self {
-            phase,
-            ticket: status.ticket.filter(|_| phase == Phase::Queued),
-            about,
+            Phase::Granted | Phase::Draining => {
+                let mut budgets: Vec<String> = status.holds.iter().map(|held| held.pdb.name.clone()).collect();
+                budgets.sort();
+                budgets.dedup();
+                Self::Has(budgets)
+            }
+            phase @ (Phase::Drained | Phase::Recovering | Phase::Released | Phase::Failed | Phase::Suspect) => {
+                Self::Other(phase)
+            }
         })
     }
 
+    const fn is_wait(&self) -> bool {
+        matches!(self, Self::Waits { .. })
+    }
+
     fn line(&self) -> Line {
-        let Self { phase, ticket, about } = self;
-        let ticket = ticket.map_or_else(String::new, |ticket| format!(", ticket {ticket}"));
-        let about = match (phase, about.as_slice()) {
-            (_, []) => String::new(),
-            (Phase::Queued, about) => format!(": {}", about.join("; ")),
-            (_, about) => format!(": holds {}", about.join(" and ")),
-        };
-        let look = match phase {
-            Phase::Queued => Style::new().yellow(),
-            Phase::Failed | Phase::Suspect => Style::new().red(),
-            _ => Style::new().green(),
-        };
-        Line::plain(format!("{phase}{ticket}{about}")).look(look)
+        match self {
+            Self::Waits { ticket, units, other } => {
+                let units = units
+                    .iter()
+                    .map(|(node, budgets)| format!("{node}, which has {}", and(budgets)));
+                let mut text = "queued".to_owned();
+                if let Some(ticket) = ticket {
+                    text += &format!(" with ticket {ticket}");
+                }
+                let units: Vec<String> = units.collect();
+                if !units.is_empty() {
+                    text += &format!(", waits for {}", units.join(" and for "));
+                }
+                for other in other {
+                    text += &format!("; {other}");
+                }
+                Line::plain(text).look(Style::new().yellow())
+            }
+            Self::Has(budgets) => {
+                let text = if budgets.is_empty() {
+                    "its turn: it needs no budget".to_owned()
+                } else {
+                    format!("its turn: has {}", and(budgets))
+                };
+                Line::plain(text).look(Style::new().green())
+            }
+            Self::Other(phase) => {
+                let look = match phase {
+                    Phase::Failed | Phase::Suspect => Style::new().red(),
+                    _ => Style::new().green(),
+                };
+                Line::plain(phase.to_string().to_lowercase()).look(look)
+            }
+        }
     }
 }
 
-fn waits_for(blocked: &BlockedBy) -> String {
-    match (&blocked.pdb, &blocked.node) {
-        (Some(pdb), Some(node)) => format!("waits for budget {pdb}, which {node} has"),
-        _ if blocked.message.is_empty() => blocked.reason.to_string(),
-        _ => blocked.message.clone(),
-    }
+/// Its name: all budgets of the act are in one namespace.
+fn of_budget(budget: &str) -> String {
+    budget.rsplit('/').next().unwrap_or(budget).to_owned()
 }
 
 #[cfg(test)]
@@ -103,11 +164,16 @@ mod tests {
 
     #[test]
     fn what_only_changes_in_numbers_is_told_once() {
-        let blocked = json!([{ "reason": "WaitsForUnits", "pdb": "data/kafka", "node": "db-1", "message": "1 of 1" }]);
-        let first = told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked, "observedGeneration": 1 }));
-        let same = told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked, "message": "for 8 s" }));
+        let blocked = |message: &str| json!([{ "reason": "WaitsForUnits", "pdb": "data/kafka", "node": "db-1", "message": message }]);
+        let first =
+            told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked("1 of 1"), "observedGeneration": 1 }));
+        let same =
+            told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked("2 of 2"), "message": "for 8 s" }));
         assert_eq!(first, same);
-        assert_eq!(first.about, ["waits for budget data/kafka, which db-1 has"]);
         assert_ne!(first, told(json!({ "phase": "Queued", "ticket": 2 })));
+        assert_eq!(
+            told(json!({ "phase": "Granted" })),
+            told(json!({ "phase": "Draining" }))
+        );
     }
 }

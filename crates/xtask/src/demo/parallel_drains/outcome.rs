@@ -1,6 +1,7 @@
 //! What came of the act: both rounds side by side, and whether they are what was promised.
 
-use super::round::{Round, holders};
+use super::round::Round;
+use super::waits::Waiter;
 use crate::demo::table::Table;
 use crate::demo::verdict::Verdict;
 
@@ -68,12 +69,8 @@ impl Outcome {
                 round.of,
                 round.took.as_secs_f32()
             ));
-            broken.extend(
-                round
-                    .wedge
-                    .iter()
-                    .map(|wait| format!("{} waits for {}: {}", wait.node, wait.budget, holders(wait))),
-            );
+            let waiters = Waiter::all(&round.wedge).into_iter();
+            broken.extend(waiters.map(|waiter| format!("{} waits for {}", waiter.node, waiter.text())));
         }
         if !broken.is_empty() {
             return Verdict::Broken(broken);
@@ -135,7 +132,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case::never_wedged(|o: &mut Outcome| o.naive = vec![finished(); 5], "did not in 5 rounds")]
-    #[case::wedged_too(|o: &mut Outcome| o.locked = Some(wedged()), "db-1 waits for mongo: db-2 holds it")]
+    #[case::wedged_too(|o: &mut Outcome| o.locked = Some(wedged()), "db-1 waits for db-2, which has mongo")]
     #[case::too_slow(|o: &mut Outcome| o.locked = Some(Round { maintained: 2, ..finished() }), "2 of 3 nodes")]
     #[case::failed(|o: &mut Outcome| o.locked = Some(Round { failed: Some("no".to_owned()), ..finished() }), "a drain failed: no")]
     #[case::violation(|o: &mut Outcome| o.violations.push("data/kafka".to_owned()), "budget violated: data/kafka")]

@@ -11,7 +11,7 @@ use nodeward_testkit::workload;
 use tokio::task::JoinSet;
 
 use super::scenario::{self, Homes};
-use super::waits::{self, Member, Wait};
+use super::waits::{self, Member, Wait, Waiter};
 use crate::demo::clock::seconds;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::place::Place;
@@ -30,12 +30,23 @@ const WEDGED_AFTER: Duration = Duration::from_secs(12);
 /// How long a round may take at all.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// Who tells who waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eyes {
+    /// The demo itself, from what it sees.
+    Ours,
+    /// drain-lock, from what it knows.
+    DrainLocks,
+}
+
 /// What came of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// Nodes that were drained, rebooted and uncordoned.
     pub maintained: usize,
     pub of: usize,
+    /// Nobody saw to it that it ends, if it does.
+    pub is_by_luck: bool,
     pub took: Duration,
     /// Evictions that `kubectl drain` was refused.
     pub refused: usize,
@@ -60,24 +71,26 @@ struct Progress {
 }
 
 /// Maintains all nodes at once, until that is done, or can never be.
-pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintenance) -> Result<Round> {
+pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintenance, eyes: Eyes) -> Result<Round> {
     let nodes = scenario::nodes(place);
     let homes = scenario::all_ready(place).await?;
     let began = Instant::now();
     let progress = Arc::new(Mutex::new(Progress::default()));
     let mut drains = JoinSet::new();
-    for node in nodes.clone() {
+    for (node, begin) in nodes.iter().cloned().zip(scenario::BEGIN) {
         let (maintenance, narrator, progress) = (maintenance.clone(), Arc::clone(narrator), Arc::clone(&progress));
         drains.spawn(async move {
+            tokio::time::sleep(begin).await;
             let mut teller = Teller::new(&narrator, &progress, &node);
             maintenance.of(&node, |step| teller.tell(&step)).await
         });
     }
     let mut round = Round {
         of: nodes.len(),
+        is_by_luck: eyes == Eyes::Ours,
         ..Round::default()
     };
-    let looker = look_on(place, narrator, &homes, &progress);
+    let looker = look_on(place, narrator, &homes, &progress, eyes);
     let all = async {
         while let Some(ended) = drains.join_next().await {
             if let Err(error) = ended.context("a drain panicked").and_then(|outcome| outcome) {
@@ -105,7 +118,8 @@ struct Teller<'a> {
     narrator: &'a Narrator,
     progress: &'a Mutex<Progress>,
     node: &'a str,
-    said: BTreeSet<String>,
+    /// Why it was refused last, but for the names in it.
+    refused: Option<Vec<String>>,
 }
 
 impl<'a> Teller<'a> {
@@ -114,7 +128,7 @@ impl<'a> Teller<'a> {
             narrator,
             progress,
             node,
-            said: BTreeSet::new(),
+            refused: None,
         }
     }
 
@@ -130,11 +144,19 @@ impl<'a> Teller<'a> {
                 );
             }
             Step::Says(line) => {
-                let refused = is_refusal(line);
-                progress.refused += usize::from(refused);
-                // It repeats itself every 5 s.
-                if (refused || is_eviction(line)) && self.said.insert(line.clone()) {
-                    remark(Voice::Kubectl, Line::plain(line).look(Style::new().dim()));
+                let said = Said::of(line);
+                progress.refused += usize::from(matches!(said, Said::Refused { .. }));
+                let text = match said {
+                    // It asks again every 5 s, for each pod, and is told the same.
+                    Said::Refused { pod, why } if self.refused.as_ref() != Some(&without_names(why)) => {
+                        self.refused = Some(without_names(why));
+                        Some(format!("{pod} is refused, asks again every 5 s: {why}"))
+                    }
+                    Said::Evicted => Some(line.clone()),
+                    Said::Refused { .. } | Said::Else => None,
+                };
+                if let Some(text) = text {
+                    remark(Voice::Kubectl, Line::plain(text).look(Style::new().dim()));
                 }
             }
             Step::Drained(after) => {
@@ -154,36 +176,70 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// Of what `kubectl drain` says: an eviction was refused, and is tried again.
-fn is_refusal(line: &str) -> bool {
-    line.contains("will retry after")
+/// The words that are no names, as those of pods and nodes here, which have numbers.
+fn without_names(text: &str) -> Vec<String> {
+    let words = text.split_whitespace();
+    let words = words.filter(|word| !word.contains(|char: char| char.is_ascii_digit() || char == '/'));
+    words.map(str::to_owned).collect()
 }
 
-/// A pod is gone.
-fn is_eviction(line: &str) -> bool {
-    line.starts_with("pod/") && line.ends_with(" evicted")
+/// What `kubectl drain` says in a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Said<'a> {
+    /// An eviction was refused, and is tried again.
+    Refused {
+        pod: &'a str,
+        why: &'a str,
+    },
+    /// A pod is gone.
+    Evicted,
+    Else,
+}
+
+impl<'a> Said<'a> {
+    fn of(line: &'a str) -> Self {
+        if let Some((pod, why)) = line.split_once("will retry after") {
+            let why = why.split_once("): ").map_or(why, |(_, why)| why);
+            return Self::Refused {
+                pod: pod.split('"').nth(1).unwrap_or("a pod"),
+                why: why.split_once("denied the request: ").map_or(why, |(_, why)| why),
+            };
+        }
+        if line.starts_with("pod/") && line.ends_with(" evicted") {
+            return Self::Evicted;
+        }
+        Self::Else
+    }
 }
 
 /// Says who waits for whom, until that can never end.
-async fn look_on(place: &Place, narrator: &Narrator, homes: &Homes, progress: &Mutex<Progress>) -> Result<Vec<Wait>> {
-    let mut seen: Vec<(Wait, Instant)> = Vec::new();
-    let mut told: BTreeSet<Wait> = BTreeSet::new();
+async fn look_on(
+    place: &Place,
+    narrator: &Narrator,
+    homes: &Homes,
+    progress: &Mutex<Progress>,
+    eyes: Eyes,
+) -> Result<Vec<Wait>> {
+    let mut seen: Vec<(Waiter, Instant)> = Vec::new();
+    let mut told: BTreeSet<Waiter> = BTreeSet::new();
     let mut wedged_since = None;
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
         let members = members(place, homes).await?;
         let draining = progress.lock().unwrap_or_else(PoisonError::into_inner).draining.clone();
         let waits = waits::waits(&members, &draining, 1);
-        told.retain(|wait| waits.contains(wait));
-        seen.retain(|(wait, _)| waits.contains(wait));
-        for wait in &waits {
-            if !seen.iter().any(|(known, _)| known == wait) {
-                seen.push((wait.clone(), Instant::now()));
+        let waiters = Waiter::all(&waits);
+        told.retain(|waiter| waiters.contains(waiter));
+        seen.retain(|(waiter, _)| waiters.contains(waiter));
+        for waiter in waiters {
+            if !seen.iter().any(|(known, _)| *known == waiter) {
+                seen.push((waiter, Instant::now()));
             }
         }
-        for (wait, since) in &seen {
-            if since.elapsed() >= TOLD_AFTER && told.insert(wait.clone()) {
-                tell_wait(narrator, wait);
+        for (waiter, since) in &seen {
+            if eyes == Eyes::Ours && since.elapsed() >= TOLD_AFTER && told.insert(waiter.clone()) {
+                let line = Line::plain(format!("waits for {}", waiter.text()));
+                narrator.remark(Voice::Observer, &waiter.node, line.look(Style::new().yellow()));
             }
         }
         let wedged = waits::wedged(&waits);
@@ -193,25 +249,6 @@ async fn look_on(place: &Place, narrator: &Narrator, homes: &Homes, progress: &M
             return Ok(waits.into_iter().filter(|wait| wedged.contains(&wait.node)).collect());
         }
     }
-}
-
-fn tell_wait(narrator: &Narrator, wait: &Wait) {
-    let text = format!("waits for budget {}: {}", wait.budget, holders(wait));
-    narrator.remark(
-        Voice::Observer,
-        &wait.node,
-        Line::plain(text).look(Style::new().yellow()),
-    );
-}
-
-/// As `db-2 holds it (kafka-1 is down)`.
-pub fn holders(wait: &Wait) -> String {
-    let holders: Vec<String> = wait
-        .held_by
-        .iter()
-        .map(|(node, pod)| format!("{node} holds it ({pod} is down)"))
-        .collect();
-    holders.join(", ")
 }
 
 /// The members as they are now; one that does not exist is down.
@@ -232,21 +269,22 @@ async fn members(place: &Place, homes: &Homes) -> Result<Vec<Member>> {
 mod tests {
     use super::*;
 
+    const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
     #[rstest::rstest]
     #[case(
         r#"error when evicting pods/"kafka-1" -n "data" (will retry after 5s): Cannot evict pod as it would violate the pod's disruption budget."#,
-        true,
-        false
+        Said::Refused { pod: "kafka-1", why: BUDGET }
     )]
-    #[case("evicting pod data/kafka-1", false, false)]
-    #[case("pod/kafka-1 evicted", false, true)]
-    #[case("node/db-1 cordoned", false, false)]
-    #[case("node/db-1 evicted", false, false)]
-    fn of_what_kubectl_drain_says_refusals_and_evictions_are_told(
-        #[case] line: &str,
-        #[case] refusal: bool,
-        #[case] eviction: bool,
-    ) {
-        assert_eq!((is_refusal(line), is_eviction(line)), (refusal, eviction));
+    #[case(
+        r#"error when evicting pods/"kafka-1" -n "data" (will retry after 5s): admission webhook "evictions.example" denied the request: node db-2 has it"#,
+        Said::Refused { pod: "kafka-1", why: "node db-2 has it" }
+    )]
+    #[case("evicting pod data/kafka-1", Said::Else)]
+    #[case("pod/kafka-1 evicted", Said::Evicted)]
+    #[case("node/db-1 cordoned", Said::Else)]
+    #[case("node/db-1 evicted", Said::Else)]
+    fn of_what_kubectl_drain_says_refusals_and_evictions_are_told(#[case] line: &str, #[case] said: Said<'_>) {
+        assert_eq!(Said::of(line), said);
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use nodeward_testkit::workload::{Budget, Start};
+use nodeward_testkit::workload::{Budget, End, Start};
 use nodeward_testkit::{bulk, fleet, wait, workload};
 use serde_json::{Value, json};
 
@@ -20,8 +20,16 @@ const NODES: [&str; NODE_COUNT] = ["db-1", "db-2", "db-3"];
 /// How many nodes are drained at once.
 pub const NODE_COUNT: usize = 3;
 
-/// The StatefulSets, and their budgets of the same names.
-pub const SETS: [&str; 2] = ["kafka", "mongo"];
+/// When each drain begins, after the first: somebody types three commands in three terminals. They end by luck if one node
+/// gets both budgets each time they are free; with these times and those of [`SETS`], `kubectl drain` asking every 5 s, db-2
+/// asks when kafka alone is back, and db-3 when mongo is, too.
+pub const BEGIN: [Duration; NODE_COUNT] = [Duration::ZERO, Duration::from_millis(1500), Duration::from_millis(3600)];
+
+/// The StatefulSets, with how long a member takes to get Ready. Their budgets have the same names.
+pub const SETS: [(&str, Duration); 2] = [
+    ("kafka", Duration::from_millis(800)),
+    ("mongo", Duration::from_millis(2900)),
+];
 
 /// How many members each has: one a node.
 const MEMBERS: usize = NODE_COUNT;
@@ -32,10 +40,11 @@ const NAMESPACE: &str = "data";
 const ACT: &str = "demo.nodeward.dev/act";
 
 /// How long a node is away while it reboots.
-pub const AWAY: Duration = Duration::from_secs(3);
+pub const AWAY: Duration = Duration::from_millis(1500);
 
-/// How long a member takes to get Ready.
-const TIME_TO_READY: Duration = Duration::from_secs(1);
+/// Pods that are gone at once come back under their names before Kubernetes' own controller of budgets has seen them go: it
+/// then takes the new ones for evicted, for two minutes.
+const TERMINATES: End = End::Takes(Duration::from_secs(1));
 
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
@@ -54,10 +63,11 @@ pub async fn create(place: &Place) -> Result<()> {
     let taint = |name| place.node(name).taint(ACT, "", "NoSchedule");
     fleet::create(&client, nodes.iter().map(|name| taint(name))).await?;
     place.create_namespace(NAMESPACE).await?;
-    for set in SETS {
+    for (set, time_to_ready) in SETS {
         let pods = place
             .pods(None)
-            .start(Start::Ready(TIME_TO_READY))
+            .start(Start::Ready(time_to_ready))
+            .end(TERMINATES)
             .spec("tolerations", tolerations(place))
             .spec("affinity", affinity(set, &nodes));
         let namespace = namespace(place);
@@ -103,7 +113,7 @@ pub async fn all_ready(place: &Place) -> Result<Homes> {
     let (client, namespace) = (place.client(), namespace(place));
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &namespace);
     let mut homes = Homes::new();
-    for set in SETS {
+    for (set, _) in SETS {
         for pod in workload::ready_pods(&client, &namespace, set, MEMBERS, READY_WITHIN).await? {
             homes.insert(pod.name_any(), home(&pod, set)?);
         }

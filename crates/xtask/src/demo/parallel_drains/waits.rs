@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::and;
+
 /// A member of a set, and where it runs while nothing is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -19,6 +21,48 @@ pub struct Wait {
     pub budget: String,
     /// The nodes whose members are down, with these members.
     pub held_by: BTreeMap<String, String>,
+}
+
+/// A drain and all that it waits for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiter {
+    pub node: String,
+    /// The budgets, by the nodes whose members are down, with these members.
+    pub for_nodes: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Waiter {
+    /// Each drain of these waits.
+    pub fn all(waits: &[Wait]) -> Vec<Self> {
+        let mut waiters: BTreeMap<&str, BTreeMap<String, BTreeMap<String, String>>> = BTreeMap::new();
+        for wait in waits {
+            for (holder, member) in &wait.held_by {
+                let of_node = waiters
+                    .entry(&wait.node)
+                    .or_default()
+                    .entry(holder.clone())
+                    .or_default();
+                of_node.insert(wait.budget.clone(), member.clone());
+            }
+        }
+        let waiter = |(node, for_nodes): (&str, _)| Self {
+            node: node.to_owned(),
+            for_nodes,
+        };
+        waiters.into_iter().map(waiter).collect()
+    }
+
+    /// As `db-2, which has kafka (kafka-1 is down)`.
+    pub fn text(&self) -> String {
+        let holders = self.for_nodes.iter().map(|(holder, budgets)| {
+            let budgets: Vec<String> = budgets
+                .iter()
+                .map(|(budget, member)| format!("{budget} ({member} is down)"))
+                .collect();
+            format!("{holder}, which has {}", and(&budgets))
+        });
+        holders.collect::<Vec<_>>().join(" and for ")
+    }
 }
 
 /// What the drains of these nodes wait for, where a budget allows so many members to be down.
@@ -113,6 +157,18 @@ mod tests {
         told.sort();
         assert_eq!(told, expected);
         assert_eq!(wedged(&waits), nodes(stuck));
+    }
+
+    #[test]
+    fn one_line_tells_all_that_a_drain_waits_for() {
+        let members = members(&["-a@1", "a@2", "a@3", "-b@1", "b@2", "b@3", "-c@3", "c@2"]);
+        let waiters = Waiter::all(&waits(&members, &nodes(&["2"]), 1));
+        let texts: Vec<String> = waiters.iter().map(Waiter::text).collect();
+        let (both, one) = (
+            "1, which has a (a-on-1 is down) and b (b-on-1 is down)",
+            "3, which has c (c-on-3 is down)",
+        );
+        assert_eq!(texts, [format!("{both} and for {one}")]);
     }
 
     #[test]
