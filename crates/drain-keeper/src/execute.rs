@@ -253,18 +253,21 @@ pub enum Started {
     Pod(PodUid, ResourceVersion),
 }
 
-/// Carries out one pod's action.
+/// Carries out one pod's action. Hundreds may wait for their first request at once, and a future takes the memory of the
+/// largest of its parts: so each part is boxed when it begins.
 async fn act(pass: &Pass, action: &PodAction) -> Outcome {
     if let Err(outcome) = pass.may_force() {
         return outcome;
     }
     match action.remedy {
-        Remedy::Evict => evict::evict(pass, action).await,
-        Remedy::EvictOrDelete => match evict::evict(pass, action).await {
-            Outcome::RefusedByBudget(refusal) => override_budget::override_and_delete(pass, action, refusal).await,
+        Remedy::Evict => Box::pin(evict::evict(pass, action)).await,
+        Remedy::EvictOrDelete => match Box::pin(evict::evict(pass, action)).await {
+            Outcome::RefusedByBudget(refusal) => {
+                Box::pin(override_budget::override_and_delete(pass, action, refusal)).await
+            }
             other => other,
         },
-        Remedy::RemoveFinalizers => finalizers::remove(pass, action).await,
-        Remedy::DeleteNow => remove::delete_now(pass, action).await,
+        Remedy::RemoveFinalizers => Box::pin(finalizers::remove(pass, action)).await,
+        Remedy::DeleteNow => Box::pin(remove::delete_now(pass, action)).await,
     }
 }

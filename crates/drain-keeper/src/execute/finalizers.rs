@@ -13,7 +13,7 @@ use super::{Outcome, Pass};
 
 /// Patches the pod as it was seen: any change of it since makes this a conflict, and the plan is made anew.
 pub(super) async fn remove(pass: &Pass, action: &PodAction) -> Outcome {
-    if let Err(doubt) = pass.recheck.still_allows(action, pass).await {
+    if let Err(doubt) = Box::pin(pass.recheck.still_allows(action, pass)).await {
         return doubt.into();
     }
     if let Err(outcome) = pass.may_force() {

@@ -24,7 +24,7 @@ use super::{BudgetRefusal, Outcome, Pass, remove};
 
 /// Overrides all budgets that select the pod, if node and budgets, read anew, still allow it, and deletes the pod.
 pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal: BudgetRefusal) -> Outcome {
-    let Grounds { budgets, holds } = match pass.recheck.still_allows(action, pass).await {
+    let Grounds { budgets, holds } = match Box::pin(pass.recheck.still_allows(action, pass)).await {
         Ok(grounds) => grounds,
         Err(doubt) => return doubt.into(),
     };
@@ -62,7 +62,7 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
         }
     }
     let overridden = budgets.iter().map(|budget| budget.key.clone()).collect();
-    remove::delete_with_grace(pass, action, overridden).await
+    Box::pin(remove::delete_with_grace(pass, action, overridden)).await
 }
 
 async fn record(pass: &Pass, action: &PodAction, budget: &BudgetView, now: Timestamp) -> Result<(), kube::Error> {

@@ -90,9 +90,10 @@ impl Recheck {
 
     /// The node still drains, and the pod's budgets and whoever holds them still let it be forced.
     pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Grounds, Doubt> {
-        self.node_still_drains(action, pass).await?;
-        let budgets = self.budgets_of(action).await?;
-        let holds = self.holds_on(&budgets, &action.node_uid, pass).await?;
+        // Each is boxed while it lasts: see `super::act`.
+        Box::pin(self.node_still_drains(action, pass)).await?;
+        let budgets = Box::pin(self.budgets_of(action)).await?;
+        let holds = Box::pin(self.holds_on(&budgets, &action.node_uid, pass)).await?;
         let now = Timestamp::now();
         for budget in &budgets {
             if let Some(reason) = budget.forbids_force() {

@@ -22,7 +22,7 @@ pub(super) async fn delete_with_grace(pass: &Pass, action: &PodAction, overridde
 
 /// Deletes without grace a pod that should long be gone: once node and budgets, read anew, still say so.
 pub(super) async fn delete_now(pass: &Pass, action: &PodAction) -> Outcome {
-    if let Err(doubt) = pass.recheck.still_allows(action, pass).await {
+    if let Err(doubt) = Box::pin(pass.recheck.still_allows(action, pass)).await {
         return doubt.into();
     }
     if let Err(outcome) = pass.may_force() {
