@@ -292,6 +292,7 @@ fn may_reboot(node: &NodeFacts, ledger: &Ledger, facts: &Facts) -> Result<(), Pr
         node: node.name.as_str(),
         node_uid: node.uid.as_str(),
         cordoned: node.is_cordoned(),
+        boot_id: &node.boot_id,
         ledger,
         facts,
     };

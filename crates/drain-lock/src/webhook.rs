@@ -135,6 +135,15 @@ impl Webhook {
         self.finish(review, None, verdict, began)
     }
 
+    /// Lets the watches catch up with a drainer that has cordoned a moment ago. Our own evictions rest on more than a cordon.
+    async fn await_cordon(&self, review: &EvictionReview) {
+        let is_anothers = self.own_user.get().is_some_and(|own_user| review.user != own_user);
+        if is_anothers && !review.dry_run && review.ticket.is_none() {
+            let policy = Arc::clone(&self.config.current().policy);
+            self.lookout.await_cordon(review, &policy, Timestamp::now()).await;
+        }
+    }
+
     /// Judges by the free units less what this process has just given away.
     fn tallied(&self, asked: &Asked<'_>, scene: &mut Scene, known: &look::Known, now: Instant) -> Verdict {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,6 +260,7 @@ async fn answer(
         Ok(review) => review,
         Err(bad) => return webhook.refuse_bad(&bad),
     };
+    webhook.await_cordon(&review).await;
     let verdict = webhook.judge(&review);
     let warning = verdict.dishonours_opt_out.then_some(OPT_OUT_WARNING);
     axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()

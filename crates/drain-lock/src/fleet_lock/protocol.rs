@@ -158,7 +158,7 @@ kinds! {
     Granted => "granted" LOCKED,
     /// Pods are leaving the node.
     Draining => "draining" LOCKED,
-    /// An earlier drain of the node has to end first.
+    /// An earlier drain of the node has to end first, be it for this machine.
     Ending => "ending" LOCKED,
     /// The drain was given up half-way.
     Suspect => "suspect" LOCKED,

@@ -14,6 +14,8 @@ pub struct Standing<'a> {
     pub node_uid: &'a str,
     /// Whether it is cordoned.
     pub cordoned: bool,
+    /// Its boot.
+    pub boot_id: &'a str,
     /// The ledger.
     pub ledger: &'a Ledger,
     /// The budgets that claims in the ledger need; for words alone.
@@ -35,6 +37,12 @@ impl Standing<'_> {
             ));
         };
         match claim.state {
+            // Its pods have begun to come back, and their units to return: they are no longer there for another reboot.
+            ClaimState::Confirmed if claim.drained && self.has_rebooted_since(claim) => {
+                let rebooted =
+                    format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first");
+                Err(Problem::new(Kind::Ending, &rebooted))
+            }
             ClaimState::Confirmed if claim.drained && self.cordoned => Ok(()),
             ClaimState::Confirmed => {
                 let pods = format!("pods are leaving node {node}");
@@ -54,6 +62,10 @@ impl Standing<'_> {
             }
             ClaimState::Waiting => Err(self.waits(claim)),
         }
+    }
+
+    fn has_rebooted_since(&self, claim: &Claim) -> bool {
+        !claim.boot_id.is_empty() && !self.boot_id.is_empty() && claim.boot_id != self.boot_id
     }
 
     fn waits(&self, claim: &Claim) -> Problem {
@@ -107,7 +119,7 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
             queued_at: Timestamp::UNIX_EPOCH,
             grant: 40,
-            boot_id: String::new(),
+            boot_id: "b1".to_owned(),
             foreign_cordon: false,
             drained: false,
             needs,
@@ -123,11 +135,16 @@ mod tests {
     }
 
     fn told(claims: Vec<Claim>, cordoned: bool) -> Result<(), Problem> {
+        told_after(claims, cordoned, "b1")
+    }
+
+    fn told_after(claims: Vec<Claim>, cordoned: bool, boot_id: &str) -> Result<(), Problem> {
         let ledger = Ledger(DrainLedgerSpec { next_ticket: 9, claims });
         let standing = Standing {
             node: "n1",
             node_uid: "u1",
             cordoned,
+            boot_id,
             ledger: &ledger,
             facts: &Facts::new(),
         };
@@ -153,6 +170,15 @@ mod tests {
         assert_eq!(problem.kind, kind, "{}", problem.value);
         assert_eq!(kind.status(), axum::http::StatusCode::LOCKED);
         assert!(problem.value.contains("n1"));
+    }
+
+    #[test]
+    fn a_machine_that_has_rebooted_says_so_before_it_reboots_again() {
+        let problem = told_after(vec![drained()], true, "b2").unwrap_err();
+        assert_eq!(problem.kind, Kind::Ending);
+        assert!(problem.value.contains("steady-state"), "{}", problem.value);
+        // A boot that is not known is no other one.
+        assert_eq!(told_after(vec![drained()], true, ""), Ok(()));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nodeward_core::id::ResourceVersion;
+use nodeward_core::id::{NodeUid, ResourceVersion};
 use nodeward_core::ledger::{Facts, Ledger};
+use tokio::sync::Semaphore;
+use tokio::time;
 
 use crate::explain::facts_of_claims;
 use crate::observe::World;
@@ -21,9 +23,19 @@ use super::review::EvictionReview;
 /// budget of the pod itself is looked up each time.
 const FRESH: Duration = Duration::from_millis(50);
 
+/// A drainer cordons and evicts within milliseconds, and the watches show the cordon a moment later: by then at the latest.
+const CORDON_SHOWS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often the node is looked at meanwhile.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+/// How many evictions wait for a cordon at once; beyond that they are answered as things are shown.
+const WAIT_AT_ONCE: usize = 64;
+
 /// Looks things up for reviews.
 pub struct Lookout {
     world: Arc<World>,
+    waiting: Semaphore,
     patience: Mutex<Patience>,
     known: Mutex<Option<Arc<Known>>>,
 }
@@ -55,6 +67,7 @@ impl Lookout {
     pub fn new(world: Arc<World>) -> Self {
         Self {
             world,
+            waiting: Semaphore::new(WAIT_AT_ONCE),
             patience: Mutex::default(),
             known: Mutex::default(),
         }
@@ -84,6 +97,34 @@ impl Lookout {
         }))
     }
 
+    /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last unit of
+    /// its budget, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
+    pub async fn await_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            return;
+        };
+        let until = time::Instant::now() + CORDON_SHOWS_WITHIN;
+        while self.would_take_the_last_unit_of_a_running_node(review, policy, now) && time::Instant::now() < until {
+            time::sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    fn would_take_the_last_unit_of_a_running_node(
+        &self,
+        review: &EvictionReview,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> bool {
+        let Seen::Pod(scene) = self.look(review, policy, now, Instant::now()) else {
+            return false;
+        };
+        let Some(place) = &scene.place else { return false };
+        let Covering::One(budget) = &scene.covering else {
+            return false;
+        };
+        place.auto && !place.cordoned && budget.disruptions_allowed == 1 && !self.has_claim(&place.uid)
+    }
+
     fn place(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<Place> {
         let node = self.world.node(pod.node.as_ref()?.as_str())?;
         let is_selected = node.labels.match_selector(&policy.node_selector);
@@ -101,20 +142,23 @@ impl Lookout {
 
     /// Whether the drain of a node has been without a claim for too long.
     fn patience_is_over(&self, node: &NodeFacts, now: Instant) -> bool {
-        let has_claim = match self.world.ledger() {
-            LedgerState::Absent => false,
-            LedgerState::Present(ledger) => ledger
-                .spec
-                .claims
-                .iter()
-                .any(|claim| claim.node_uid == node.uid.as_str()),
-        };
+        let has_claim = self.has_claim(&node.uid);
         let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
         if has_claim {
             patience.planned(&node.uid);
             return false;
         }
         patience.is_over(&node.uid, now)
+    }
+
+    fn has_claim(&self, node: &NodeUid) -> bool {
+        match self.world.ledger() {
+            LedgerState::Absent => false,
+            LedgerState::Present(ledger) => {
+                let mut claims = ledger.spec.claims.iter();
+                claims.any(|claim| claim.node_uid == node.as_str())
+            }
+        }
     }
 
     fn covering(&self, pod: &PodFacts, now: Timestamp) -> Covering {
@@ -169,3 +213,6 @@ fn standing(pod: &PodFacts) -> Standing {
         Standing::Unready
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,6 +170,13 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
     reboot::reboot(&place.client, "n1", secs(2)).await?;
     let told = second.pre_reboot().await?;
     ensure!(told.is_err(), "{told:?}");
+    // What its first reboot rested on is on its way back: it has to say that it is up, and ask anew.
+    wait::until("the reboot to be known", secs(30), || async {
+        let told = first.pre_reboot().await?;
+        ensure!(told == Err("ending".to_owned()), "{told:?}");
+        Ok(())
+    })
+    .await?;
     first.steady_state().await?;
     place.released("n1", secs(60)).await?;
     ensure!(

@@ -1,0 +1,189 @@
+use nodeward_core::id::PodKey;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Config;
+use crate::snapshot::fixture::{Cluster, budget, cordoned, node, now, owner, pod, waiting};
+
+fn policy(config: Value) -> Policy {
+    Policy::from_config(serde_json::from_value::<Config>(config).unwrap()).unwrap()
+}
+
+fn review() -> EvictionReview {
+    EvictionReview {
+        uid: "r1".to_owned(),
+        user: "alice".to_owned(),
+        pod: PodKey::new("shop", "a"),
+        pod_uid: None,
+        dry_run: false,
+        ticket: None,
+    }
+}
+
+/// What is seen of the pod `shop/a`.
+fn seen(cluster: &Cluster, config: Value) -> Scene {
+    match Lookout::new(cluster.world()).look(&review(), &policy(config), now(), Instant::now()) {
+        Seen::Pod(scene) => *scene,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn of(node: Value, pod: Value) -> Scene {
+    seen(&Cluster::new([node], [pod]), json!({}))
+}
+
+#[rstest]
+#[case::ready(pod("a", json!({})), Standing::Counts)]
+#[case::unready(pod("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })), Standing::Unready)]
+#[case::pending(waiting("a", json!({})), Standing::SkipsBudgets)]
+#[case::finished(pod("a", json!({ "status": { "phase": "Succeeded" } })), Standing::SkipsBudgets)]
+#[case::failed(pod("a", json!({ "status": { "phase": "Failed" } })), Standing::SkipsBudgets)]
+#[case::terminating(pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), Standing::SkipsBudgets)]
+#[case::mirror(pod("a", json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } })), Standing::Mirror)]
+fn a_pod_is_seen_as_the_eviction_api_treats_it(#[case] pod: Value, #[case] standing: Standing) {
+    assert_eq!(of(node("n1", json!({})), pod).standing, standing);
+}
+
+fn tainted(key: &str) -> Value {
+    node(
+        "n1",
+        json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } }),
+    )
+}
+
+#[rstest]
+#[case::runs(node("n1", json!({})), false)]
+#[case::cordoned(cordoned("n1"), true)]
+#[case::by_karpenter(tainted("karpenter.sh/disrupted"), true)]
+#[case::by_the_autoscaler(tainted("ToBeDeletedByClusterAutoscaler"), true)]
+#[case::out_of_memory(tainted("node.kubernetes.io/memory-pressure"), false)]
+fn a_node_that_somebody_empties_is_seen_by_its_marks(#[case] node: Value, #[case] is_emptied: bool) {
+    let place = of(node, pod("a", json!({}))).place.unwrap();
+    assert_eq!(
+        (place.cordoned, place.is_drained_by_another()),
+        (is_emptied, is_emptied)
+    );
+}
+
+#[rstest]
+#[case::default(json!({}), true)]
+#[case::off(json!({ "auto": { "enabled": false } }), false)]
+#[case::selected(json!({ "nodeSelector": { "topology.kubernetes.io/zone": "z1" } }), true)]
+#[case::not_selected(json!({ "nodeSelector": { "topology.kubernetes.io/zone": "z2" } }), false)]
+fn auto_mode_concerns_the_nodes_that_the_configuration_selects(#[case] config: Value, #[case] asks: bool) {
+    let cluster = Cluster::new([cordoned("n1")], [pod("a", json!({}))]);
+    assert_eq!(seen(&cluster, config).place.unwrap().is_drained_by_another(), asks);
+}
+
+#[test]
+fn the_eviction_of_a_daemon_sets_pod_asks_for_no_drain() {
+    let daemon = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "web")] } });
+    let place = of(cordoned("n1"), pod("a", daemon)).place.unwrap();
+    assert!(place.cordoned && !place.is_drained_by_another());
+}
+
+#[rstest]
+#[case::none(vec![], "nothing")]
+#[case::one(vec![budget("web", json!({}))], "one")]
+#[case::several(vec![budget("web", json!({})), budget("too", json!({}))], "several")]
+#[case::of_another_namespace(vec![budget("web", json!({ "metadata": { "namespace": "bank" } }))], "nothing")]
+fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[case] covering: &str) {
+    let cluster = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).budgets(budgets);
+    let found = match seen(&cluster, json!({})).covering {
+        Covering::Nothing => "nothing",
+        Covering::One(_) => "one",
+        Covering::Several => "several",
+    };
+    assert_eq!(found, covering);
+}
+
+#[rstest]
+#[case::skip(json!({ "labels": { "nodeward.dev/drain": "skip" } }), true)]
+#[case::finish(json!({ "labels": { "nodeward.dev/drain": "wait-completed" } }), true)]
+#[case::by_cluster_api(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), true)]
+#[case::by_karpenter(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), true)]
+#[case::no_mark(json!({}), false)]
+fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(#[case] metadata: Value, #[case] opted_out: bool) {
+    let scene = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));
+    assert_eq!(scene.opted_out, opted_out);
+}
+
+#[test]
+fn a_pod_of_another_uid_is_another_pod() {
+    let lookout = Lookout::new(Cluster::new([], [pod("a", json!({}))]).world());
+    let look = |uid: Option<&str>| {
+        let review = EvictionReview {
+            pod_uid: uid.map(Into::into),
+            ..review()
+        };
+        lookout.look(&review, &policy(json!({})), now(), Instant::now())
+    };
+    assert!(matches!(look(None), Seen::Pod(_)));
+    assert!(matches!(look(Some("uid-a")), Seen::Pod(_)));
+    assert!(matches!(look(Some("uid-b")), Seen::UnknownPod));
+}
+
+/// Whether an eviction of `shop/a` from `n1` is answered at once.
+async fn is_answered_at_once(cluster: &Cluster) -> bool {
+    let began = time::Instant::now();
+    let lookout = Lookout::new(cluster.world());
+    lookout.await_cordon(&review(), &policy(json!({})), now()).await;
+    began.elapsed().is_zero()
+}
+
+fn of_budget(node: Value, allowed: i32) -> Cluster {
+    let budget = budget("web", json!({ "status": { "disruptionsAllowed": allowed } }));
+    Cluster::new([node], [pod("a", json!({}))]).budgets([budget])
+}
+
+#[rstest]
+#[case::the_last_unit(of_budget(node("n1", json!({})), 1), false)]
+#[case::one_of_many(of_budget(node("n1", json!({})), 2), true)]
+#[case::no_unit(of_budget(node("n1", json!({})), 0), true)]
+#[case::no_budget(Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]), true)]
+#[case::cordoned_already(of_budget(cordoned("n1"), 1), true)]
+#[case::of_a_drain(
+    of_budget(node("n1", json!({})), 1).ledger(json!({ "nextTicket": 2, "claims": [{
+        "ticket": 1, "node": "n1", "nodeUID": "uid-n1", "state": "Waiting", "since": "2026-01-01T11:59:00Z",
+        "queuedAt": "2026-01-01T11:59:00Z", "grant": 0, "bootID": "", "foreignCordon": false, "needs": [], "holds": [],
+    }] })),
+    true
+)]
+#[tokio::test(start_paused = true)]
+async fn only_an_eviction_that_would_take_the_last_unit_from_a_running_node_waits_for_a_cordon(
+    #[case] cluster: Cluster,
+    #[case] at_once: bool,
+) {
+    assert_eq!(is_answered_at_once(&cluster).await, at_once);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_comes_ahead_of_its_nodes_cordon_is_judged_with_it() {
+    let world = of_budget(node("n1", json!({})), 1).world();
+    let lookout = Lookout::new(Arc::clone(&world));
+    let (began, policy, review) = (time::Instant::now(), policy(json!({})), review());
+    let shown = async {
+        time::sleep(Duration::from_millis(30)).await;
+        world.take_in(&Cluster::new([cordoned("n1")], []).0);
+    };
+    tokio::join!(lookout.await_cordon(&review, &policy, now()), shown);
+    assert!(began.elapsed() < CORDON_SHOWS_WITHIN);
+    let Seen::Pod(scene) = lookout.look(&review, &policy, now(), Instant::now()) else {
+        panic!("unseen");
+    };
+    assert!(scene.place.unwrap().is_drained_by_another());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_flood_of_evictions_makes_all_of_them_wait() {
+    let lookout = Lookout::new(of_budget(node("n1", json!({})), 1).world());
+    let _all = lookout
+        .waiting
+        .acquire_many(u32::try_from(WAIT_AT_ONCE).unwrap())
+        .await
+        .unwrap();
+    let began = time::Instant::now();
+    lookout.await_cordon(&review(), &policy(json!({})), now()).await;
+    assert!(began.elapsed().is_zero());
+}
