@@ -28,7 +28,7 @@ pub struct Args {
     components: Vec<String>,
 
     /// Fail when an image, unpacked, is larger than this.
-    #[arg(long, default_value_t = 26, value_name = "MIB")]
+    #[arg(long, default_value_t = 28, value_name = "MIB")]
     max_mib: u64,
 
     /// Fail, rather than skip, where images cannot be built.
