@@ -14,7 +14,7 @@ use crate::text::time::span;
 pub enum Failure {
     /// 403 of the authorizer.
     #[error("{0}")]
-    MissingRight(MissingRight),
+    MissingRight(Box<MissingRight>),
     /// 401.
     #[error("the API server does not know who you are: {message}")]
     Unauthenticated {
@@ -149,7 +149,10 @@ impl From<&kube::Error> for Failure {
         let message = printable(&status.message);
         match status.code {
             401 => Self::Unauthenticated { message },
-            403 => MissingRight::parse(&status.message).map_or(Self::Refused { message }, Self::MissingRight),
+            403 => match MissingRight::parse(&status.message) {
+                Some(missing) => Self::MissingRight(Box::new(missing)),
+                None => Self::Refused { message },
+            },
             404 => Self::NotFound { message },
             409 => Self::Conflict { message },
             400..=499 => Self::Refused { message },
@@ -165,10 +168,10 @@ impl Failure {
     #[must_use]
     pub fn to_act(self) -> Self {
         match self {
-            Self::MissingRight(missing) => Self::MissingRight(MissingRight {
+            Self::MissingRight(missing) => Self::MissingRight(Box::new(MissingRight {
                 to_act: true,
-                ..missing
-            }),
+                ..*missing
+            })),
             other => other,
         }
     }

@@ -44,7 +44,10 @@ impl<'a> Reader<'a> {
         match answer {
             Ok(value) => Ok(Some(value)),
             Err(Failure::MissingRight(missing)) => {
-                self.unread.push(Unread::Forbidden { what, missing });
+                self.unread.push(Unread::Forbidden {
+                    what,
+                    missing: *missing,
+                });
                 Ok(None)
             }
             Err(failure) => Err(failure),

@@ -110,6 +110,9 @@ async fn drain(cluster: &Cluster, args: &Drain, global: &Global, screen: &Screen
             return Err(error.into());
         }
     };
+    if end == End::Interrupted {
+        screen.clear_line();
+    }
     screen.say(&act::drain::page(&board, end, args.no_wait, &options));
     if screen.output() != Output::Table {
         screen.show(&board, |_| Page::new())?;
@@ -188,9 +191,6 @@ fn hold_page(hold: &OwnerHold, now: Timestamp) -> Page {
         ),
         Some(_) => (),
     }
-    page.text(
-        Tone::Plain,
-        format!("End it: kubectl nodeward release hold/{name} -n {namespace}"),
-    );
+    page.command("end it", format!("kubectl nodeward release hold/{name} -n {namespace}"));
     page
 }

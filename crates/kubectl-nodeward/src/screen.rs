@@ -63,6 +63,13 @@ impl Screen {
         Some((usize::from(columns).max(1), usize::from(rows)))
     }
 
+    /// Takes the `^C` away that a terminal shows.
+    pub fn clear_line(&self) {
+        if self.is_live() {
+            let _ = write("\r\u{1b}[K");
+        }
+    }
+
     /// Prints a result: the page, or the value it was made of.
     ///
     /// # Errors

@@ -292,9 +292,9 @@ fn all_drained(page: &mut Page, board: &Board, options: &str) {
         ),
     };
     page.text(Tone::Good, text);
-    page.text(
-        Tone::Plain,
-        format!("When done: kubectl nodeward release{options} {}", names.join(" ")),
+    page.command(
+        "when done",
+        format!("kubectl nodeward release{options} {}", names.join(" ")),
     );
 }
 
@@ -303,14 +303,8 @@ pub fn page(board: &Board, end: End, no_wait: bool, options: &str) -> Page {
     let mut page = Page::new();
     let waiting = board.waited_for().join(" ");
     let go_on = |page: &mut Page| {
-        page.text(
-            Tone::Plain,
-            format!("Watch again: kubectl nodeward drain{options} {waiting}"),
-        );
-        page.text(
-            Tone::Plain,
-            format!("End:         kubectl nodeward release{options} {waiting}"),
-        );
+        page.command("watch again", format!("kubectl nodeward drain{options} {waiting}"));
+        page.command("give up", format!("kubectl nodeward release{options} {waiting}"));
     };
     match end {
         _ if board.drains.is_empty() => page.text(Tone::Plain, "Nothing was asked for."),

@@ -16,10 +16,11 @@ use crate::view::locks::{BudgetLocks, Held, Locks, OwnerHold};
 /// Who holds and who waits for which budget.
 pub fn page(locks: &Locks, now: Timestamp) -> Page {
     let mut page = Page::new();
-    if locks.budgets.is_empty() {
-        page.text(Tone::Plain, "No budget is held or waited for.");
-    } else {
-        page.table(0, table(&locks.budgets, now));
+    // Where something could not be read, that nothing was found says little.
+    match (locks.budgets.is_empty(), locks.unread.is_empty()) {
+        (false, _) => page.table(0, table(&locks.budgets, now)),
+        (true, true) => page.text(Tone::Plain, "No budget is held or waited for."),
+        (true, false) => (),
     }
     if !locks.unplanned.is_empty() {
         page.gap();

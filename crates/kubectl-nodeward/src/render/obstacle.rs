@@ -6,10 +6,18 @@ use nodeward_api::reason::LockReason;
 /// One obstacle as a clause, with its reason, by which it is found in Events and metrics:
 /// `waits for units of a budget that another drain holds: PDB shop/web, held by node-2 [WaitsForUnits]`.
 pub fn clause(blocked: &BlockedBy) -> String {
-    let mut text = subject(blocked);
-    text.push_str(blocked.reason.explanation());
+    // Of a pod the message may be a whole sentence, which says more than the reason's own.
+    let is_sentence = blocked
+        .pod
+        .as_ref()
+        .is_some_and(|pod| blocked.message.starts_with(&format!("pod {pod} ")));
+    let mut text = if is_sentence {
+        blocked.message.clone()
+    } else {
+        subject(blocked) + blocked.reason.explanation()
+    };
     let mut about = Vec::new();
-    if let Some(pdb) = &blocked.pdb {
+    if let Some(pdb) = blocked.pdb.as_ref().filter(|pdb| !text.contains(pdb.as_str())) {
         about.push(format!("PDB {pdb}"));
     }
     if let Some(node) = &blocked.node {
@@ -19,7 +27,9 @@ pub fn clause(blocked: &BlockedBy) -> String {
             _ => format!("node {node}"),
         });
     }
-    about.extend(beyond(&blocked.message, blocked.reason.explanation()));
+    if !is_sentence {
+        about.extend(beyond(&blocked.message, blocked.reason.explanation()));
+    }
     if !about.is_empty() {
         text.push_str(": ");
         text.push_str(&about.join(", "));
@@ -34,6 +44,14 @@ fn subject(blocked: &BlockedBy) -> String {
         (None, LockReason::MisconfiguredPDB) => "a pod ".to_owned(),
         (None, _) => String::new(),
     }
+}
+
+/// Whether it is a step of the drain rather than something in its way.
+fn is_progress(reason: LockReason) -> bool {
+    matches!(
+        reason,
+        LockReason::NotPlanned | LockReason::AwaitsConfirmation | LockReason::AwaitingPods
+    )
 }
 
 /// Each obstacle once: what was found by the plan is found by the ledger again, in fewer words.
@@ -69,7 +87,8 @@ fn beyond(message: &str, explanation: &str) -> Option<String> {
 
 /// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
 pub fn summary(blocked: &[BlockedBy]) -> String {
-    let blocked = distinct(blocked);
+    let mut blocked = distinct(blocked);
+    blocked.retain(|obstacle| !is_progress(obstacle.reason));
     let Some(first) = blocked.first() else {
         return String::new();
     };
@@ -136,6 +155,17 @@ mod tests {
         "SeveralPDBs shop/web-0"
     )]
     #[case(
+        blocked(
+            LockReason::TolerationTooShort,
+            "",
+            "shop/web-0",
+            "",
+            "pod shop/web-0 stays, but tolerates node.kubernetes.io/not-ready for 300 s only"
+        ),
+        "pod shop/web-0 stays, but tolerates node.kubernetes.io/not-ready for 300 s only [TolerationTooShort]",
+        "TolerationTooShort shop/web-0"
+    )]
+    #[case(
         blocked(LockReason::OwnerHold, "shop/web", "", "", "migration until 12:00"),
         "waits for a budget that its owner holds: PDB shop/web, migration until 12:00 [OwnerHold]",
         "OwnerHold shop/web"
@@ -181,5 +211,7 @@ mod tests {
     #[test]
     fn no_obstacle_is_no_text() {
         assert_eq!(summary(&[]), "");
+        let step = blocked(LockReason::AwaitsConfirmation, "", "", "", "");
+        assert_eq!(summary(&[step]), "");
     }
 }

@@ -69,11 +69,13 @@ fn counts(page: &mut Page, plan: &DrainPlan) {
     if !plan.retained.is_empty() {
         page.field("stay", Tone::Plain, pods(plan.retained.len()));
     }
-    page.field(
-        "ignored",
-        Tone::Faint,
-        format!("{} of DaemonSets, static or finished", pods(plan.ignored)),
-    );
+    if plan.ignored > 0 {
+        page.field(
+            "ignored",
+            Tone::Faint,
+            format!("{} of DaemonSets, static or finished", pods(plan.ignored)),
+        );
+    }
 }
 
 fn pods<N: std::fmt::Display>(count: N) -> String {

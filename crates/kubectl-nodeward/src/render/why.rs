@@ -1,7 +1,9 @@
 //! What stands in the way of one node's drain.
 
 use jiff::Timestamp;
+use nodeward_api::annotation::HOLD;
 use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
 
 use super::{drain, locks, obstacle, unread};
 use crate::text::line::Tone;
@@ -144,12 +146,34 @@ fn next(view: &Drain, why: &Why, now: Timestamp) -> Vec<String> {
         let until = holder
             .deadline
             .map(|deadline| format!(", until {} at most", moment(deadline, now)));
+        let asked = if holder.requesters.is_empty() {
+            String::new()
+        } else {
+            format!(", asked for by {}", holder.requesters.join(", "))
+        };
+        let hint = match holder.phase {
+            Some(Phase::Drained) if !holder.ending => format!(
+                ". It gives them back when its pods are back: once its work is done, kubectl nodeward release {}",
+                holder.node
+            ),
+            _ => String::new(),
+        };
         next.push(format!(
-            "goes on when {} gives its units back: that is {}{pods}{}",
+            "goes on when {} gives its units back: that is {}{pods}{asked}{}{hint}",
             holder.node,
             drain::phase(holder),
             until.unwrap_or_default()
         ));
+    }
+    for blocked in obstacle::distinct(&view.blocked_by) {
+        let Some(pdb) = &blocked.pdb else { continue };
+        match blocked.reason {
+            LockReason::OwnerHold => next.extend(holds_of(pdb, why, now)),
+            LockReason::MisconfiguredPDB => next.push(format!(
+                "does not go on by itself: PDB {pdb} has to allow a disruption, or its workload to have more pods"
+            )),
+            _ => (),
+        }
     }
     next.extend(drain::when_late(view, now));
     match view.phase {
@@ -165,6 +189,26 @@ fn next(view: &Drain, why: &Why, now: Timestamp) -> Vec<String> {
         _ => (),
     }
     next
+}
+
+/// When the holds of a budget end, and how they are ended before.
+fn holds_of(pdb: &str, why: &Why, now: Timestamp) -> Vec<String> {
+    let (namespace, budget) = pdb.split_once('/').unwrap_or_default();
+    let locks = why.budgets.iter().filter(|locks| locks.pdb == pdb);
+    let holds = locks.flat_map(|locks| &locks.owner_holds);
+    holds
+        .map(|hold| {
+            let ends = hold
+                .until
+                .map(|until| format!(" at {}", moment(until, now)))
+                .unwrap_or_default();
+            let how = match &hold.name {
+                Some(name) => format!("kubectl nodeward release hold/{name} -n {namespace}"),
+                None => format!("kubectl annotate -n {namespace} pdb {budget} {HOLD}-"),
+            };
+            format!("goes on when its owner's hold of {pdb} ends{ends}; to end it before, if its owner agrees: {how}")
+        })
+        .collect()
 }
 
 fn about_keeper(page: &mut Page, keeper: &KeeperVerdict, now: Timestamp) {
@@ -227,8 +271,12 @@ fn about_pods(page: &mut Page, pods: &PodsOnNode) {
         "to leave",
         Tone::Plain,
         format!(
-            "{}{terminating}; {} that no drain concerns",
-            pods.to_leave, pods.ignored
+            "{}{terminating}{}",
+            pods.to_leave,
+            match pods.ignored {
+                0 => String::new(),
+                count => format!("; {count} that no drain concerns"),
+            }
         ),
     );
     if pods.obstacles.is_empty() {

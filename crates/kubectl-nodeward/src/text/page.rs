@@ -20,6 +20,8 @@ enum Block {
         tone: Tone,
         text: String,
     },
+    /// A line that is never broken: what is meant to be copied.
+    Whole(Line),
     Table {
         indent: usize,
         table: Table,
@@ -71,6 +73,14 @@ impl Page {
         self.paragraph(lead, 2, tone, text);
     }
 
+    /// A command to be copied, after what it does; the terminal breaks it where it has to.
+    pub fn command(&mut self, name: &str, command: impl AsRef<str>) {
+        let mut line = Line::new(Tone::Faint, name);
+        line.pad_to(FIELD.max(line.width() + 1));
+        line.push(Tone::Plain, command);
+        self.blocks.push(Block::Whole(line));
+    }
+
     /// A table, indented.
     pub fn table(&mut self, indent: usize, table: Table) {
         self.blocks.push(Block::Table { indent, table });
@@ -98,6 +108,7 @@ impl Page {
         for block in &self.blocks {
             match block {
                 Block::Gap => lines.push(Line::default()),
+                Block::Whole(line) => lines.push(line.clone()),
                 Block::Table { indent, table } => {
                     for row in table.lines(width.map(|width| width.saturating_sub(*indent))) {
                         let mut line = Line::default();
@@ -178,6 +189,16 @@ mod tests {
             }
         }
         insta::assert_snapshot!(page().print(Some(40), Ink::Plain));
+    }
+
+    #[test]
+    fn a_command_is_never_broken() {
+        let mut page = Page::new();
+        page.command("watch again", "kubectl nodeward drain node-1 node-2");
+        assert_eq!(
+            page.print(Some(20), Ink::Plain),
+            "watch again kubectl nodeward drain node-1 node-2\n"
+        );
     }
 
     #[test]

@@ -146,7 +146,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     command.process().signal(Signal::INT)?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 130, "{text}");
-    let again = format!("Watch again: kubectl nodeward drain {n1}");
+    let again = format!("watch again kubectl nodeward drain {n1}");
     says(
         &text,
         &["Interrupted. What was asked for goes on without this command.", &again],
@@ -180,7 +180,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
         &text,
         &[
             &format!("{n1} is drained and may go down"),
-            &format!("When done: kubectl nodeward release {n1}"),
+            &format!("when done kubectl nodeward release {n1}"),
         ],
     )?;
     says(&admin.page(&["release", &n1]).await?, &["its drain ends"])?;
@@ -220,7 +220,7 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
         &[
             "keeps 1 disruption of",
             "sooner than you asked for",
-            "End it: kubectl nodeward release hold/web-",
+            "end it kubectl nodeward release hold/web-",
         ],
     )?;
     let none = ["hold", "nothing", "-n", &place.name, "--reason", "r", "--for", "1h"];

@@ -46,6 +46,8 @@ async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Resu
                 "/single-",
                 "next:",
                 "refused",
+                "goes on when its owner's hold of",
+                "does not go on by itself: PDB",
                 "Budgets that matter here",
                 "reindexing",
             ],
