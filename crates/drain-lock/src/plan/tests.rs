@@ -210,9 +210,13 @@ fn shown_action(action: &Action) -> Option<String> {
 
 /// The ordinary life of a drain that drain-lock carries out.
 #[rstest]
-#[case::a_new_wish_is_adopted_and_queued_before_its_node_is_touched(
+#[case::a_new_wish_is_adopted_before_anything_is_done_for_it(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "nodeUID": null } }))), &[], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [] holds []", "adopt", "cordon n1", "n1 is Queued"]
+    &["adopt", "n1 is Queued"]
+)]
+#[case::an_adopted_wish_is_queued_and_its_node_cordoned(
+    cluster(node("n1", json!({})), Some(drain(json!({}))), &[], &[held("a", json!({}))]),
+    &["ledger: n1#1 Waiting needs [] holds []", "cordon n1", "n1 is Queued"]
 )]
 #[case::movable_pods_leave_first_and_nothing_is_claimed_for_them(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", json!({}))]),

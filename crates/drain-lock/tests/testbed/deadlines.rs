@@ -1,6 +1,6 @@
 //! Deadlines, and what the fallbacks make of them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
@@ -121,6 +121,39 @@ async fn a_drain_that_takes_too_long_uncordons_its_node_until_its_pods_are_ready
     );
     wait::until("the pod that went to be back", secs(30), || async {
         ensure!(place.pods_on("n1").await?.len() == 2, "not back");
+        Ok(())
+    })
+    .await?;
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_the_units_of_its_pods_that_are_down()
+-> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
+    place.add_app("hangs", &NODES, hangs).await?;
+    let lock = place.start(json!({})).await?;
+    fleet::cordon(&place.client, "n1").await?;
+    place.drain("n1", json!({ "deadlines": { "drain": "4s" } })).await?;
+    let granted = place.phase("n1", Phase::Draining, secs(60)).await?;
+    place.drain("n2", json!({})).await?;
+    wait::until("its time to be over", secs(60), || async {
+        ensure!(counted(&lock, "Requeued").await? > 0.5, "not yet");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("it keeps what is down", secs(3), || async {
+        let claim = place.claim("n1").await?.context("no claim")?;
+        ensure!(Some(claim.ticket) == granted.ticket, "another ticket: {claim:?}");
+        ensure!(claim.holds.iter().any(|units| units.pdb.name == "a"), "{claim:?}");
+        ensure!(
+            place.pods_on("n2").await?.len() == 2,
+            "the other node's pods were evicted"
+        );
+        let node = place.nodes().get("n1").await?;
+        ensure!(fleet::cordon_taint(&node).is_some(), "another's cordon was lifted");
         Ok(())
     })
     .await?;

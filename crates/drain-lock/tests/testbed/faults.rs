@@ -1,12 +1,15 @@
 //! What networks, loaded servers and crashes do between drain-lock and the API server.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
-use nodeward_testkit::wait::secs;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Start};
 use serde_json::json;
 
-use crate::place::Place;
+use crate::place::{APPS, Place, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -14,6 +17,10 @@ async fn drain_two(place: &Place) -> Result<()> {
     for node in ["n1", "n2"] {
         place.drain(node, json!({})).await?;
     }
+    both_end(place).await
+}
+
+async fn both_end(place: &Place) -> Result<()> {
     let both = ["n1", "n2"].map(async |node| {
         place.phase(node, Phase::Drained, secs(120)).await?;
         place.uncordon(node).await?;
@@ -92,11 +99,53 @@ async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -
     place.plane.apiserver().kill();
     place.plane.apiserver().start()?;
     place.plane.ready().await?;
-    place.phase("n1", Phase::Drained, secs(90)).await?;
-    place.uncordon("n1").await?;
-    place.phase("n2", Phase::Drained, secs(90)).await?;
+    both_end(&place).await?;
     // While it starts, an API server forbids whatever its own caches do not know yet: the log says so.
     let status = lock.stop(secs(20)).await?;
     ensure!(status.success(), "it ended with {status}");
     place.end([]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothing_is_evicted() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(5)));
+    place.add_app("a", &NODES, slow).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let reads = Rule::new(Fault::Delay(secs(2)))
+        .verbs([Verb::Get])
+        .resource("poddisruptionbudgets");
+    proxy.inject(reads);
+    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    let watch = place.watch_budgets();
+    let (covered, other) = (
+        place.pods_on("n1").await?.remove(0),
+        place.pods_on("n3").await?.remove(0),
+    );
+    place.drain("n1", json!({})).await?;
+    let granted = wait::until("the grant", secs(60), || async {
+        let claim = place.claim("n1").await?.context("no claim")?;
+        ensure!(claim.state == ClaimState::Granted, "{claim:?}");
+        Ok(claim)
+    })
+    .await?;
+    workload::delete(&place.client, APPS, &other.name_any()).await?;
+    wait::until("the grant to be returned", secs(60), || async {
+        let claim = place.claim("n1").await?.context("no claim")?;
+        ensure!(
+            claim.state == ClaimState::Waiting && claim.holds.is_empty(),
+            "{claim:?}"
+        );
+        ensure!(claim.ticket == granted.ticket, "another ticket: {claim:?}");
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        place.pods_on("n1").await?.remove(0).uid() == covered.uid(),
+        "its pod was evicted"
+    );
+    proxy.heal();
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    watch.none_was_violated()?;
+    place.end([lock]).await
 }

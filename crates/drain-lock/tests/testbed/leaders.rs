@@ -34,6 +34,16 @@ async fn place() -> Result<Place> {
     Ok(place)
 }
 
+/// One node is drained, and the others' drains have just been asked for.
+async fn ask(place: &Place) -> Result<()> {
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    for node in ["n2", "n3"] {
+        place.drain(node, json!({})).await?;
+    }
+    Ok(())
+}
+
 async fn leaderless(place: &Place, name: &str) -> Result<Lock> {
     place
         .run(place.spec(&json!({})).identity(name).arg("--leader-elect=false"))
@@ -61,10 +71,7 @@ async fn a_leader_that_is_killed_in_the_middle_is_followed_by_its_standby() -> R
     let watch = place.watch_budgets();
     let first = place.run(place.spec(&json!({})).identity("first")).await?;
     let second = place.run(place.spec(&json!({})).identity("second")).await?;
-    for node in NODES {
-        place.drain(node, json!({})).await?;
-    }
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    ask(&place).await?;
     first.process().kill();
     finish_all(&place).await?;
     watch.none_was_violated()?;
@@ -76,10 +83,7 @@ async fn a_leader_that_stood_still_does_no_harm_when_it_goes_on() -> Result<()> 
     let place = place().await?;
     let watch = place.watch_budgets();
     let paused = leaderless(&place, "paused").await?;
-    for node in NODES {
-        place.drain(node, json!({})).await?;
-    }
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    ask(&place).await?;
     paused.process().pause()?;
     let other = leaderless(&place, "other").await?;
     place.uncordon("n1").await?;

@@ -84,7 +84,8 @@ impl Place {
     /// A new place with these workers.
     pub async fn new(nodes: &[&str]) -> Result<Self> {
         let turn = TURNS.acquire().await?;
-        let plane = ControlPlane::start(Options::default()).await?;
+        // A machine that is busy with many control planes must not make a node look silent.
+        let plane = ControlPlane::start(Options::default().node_monitor_grace(secs(60))).await?;
         let client = plane.client().await?;
         install(&plane, &client).await?;
         plane.namespace(APPS).await?;
@@ -170,6 +171,15 @@ impl Place {
             let status = drains.get(node).await?.status.context("no status")?;
             ensure!(is_so(&status), "{}", serde_json::to_string(&status)?);
             Ok(status)
+        })
+        .await
+    }
+
+    /// Waits until the drain has a ticket: those that are asked for at once queue in no certain order.
+    pub async fn queued(&self, node: &str) -> Result<()> {
+        wait::until(format!("{node} to have a ticket"), secs(60), || async {
+            ensure!(self.claim(node).await?.is_some(), "it has none");
+            Ok(())
         })
         .await
     }

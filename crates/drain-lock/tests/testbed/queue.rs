@@ -71,6 +71,7 @@ async fn two_nodes_that_are_each_others_only_room_are_cordoned_one_after_another
     let watch = place.watch_budgets();
     for node in ["n1", "n2"] {
         place.drain(node, json!({ "fallback": "Wait" })).await?;
+        place.queued(node).await?;
     }
     place.phase("n1", Phase::Drained, secs(60)).await?;
     // Had both been cordoned at once, its pods would have had nowhere to go.
