@@ -17,7 +17,7 @@ pub fn clause(blocked: &BlockedBy) -> String {
         subject(blocked) + blocked.reason.explanation()
     };
     let mut about = Vec::new();
-    if let Some(pdb) = blocked.pdb.as_ref().filter(|pdb| !text.contains(pdb.as_str())) {
+    if let Some(pdb) = blocked.pdb.as_ref().filter(|pdb| !names(&text, pdb)) {
         about.push(format!("PDB {pdb}"));
     }
     if let Some(node) = &blocked.node {
@@ -44,6 +44,12 @@ fn subject(blocked: &BlockedBy) -> String {
         (None, LockReason::MisconfiguredPDB) => "a pod ".to_owned(),
         (None, _) => String::new(),
     }
+}
+
+/// Whether the text has this name as a word of its own: `shop/web` is not named by `shop/web-0`.
+fn names(text: &str, name: &str) -> bool {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '/' | '-' | '.');
+    text.split(|letter| !is_of_name(letter)).any(|word| word == name)
 }
 
 /// Whether it is a step of the drain rather than something in its way.
@@ -153,6 +159,17 @@ mod tests {
         ),
         "pod shop/web-0 is selected by several budgets, which the eviction API refuses [SeveralPDBs]",
         "SeveralPDBs shop/web-0"
+    )]
+    #[case(
+        blocked(
+            LockReason::BudgetUnhealthy,
+            "shop/web",
+            "shop/web-0",
+            "",
+            "pod shop/web-0 waits for a budget whose pods are not healthy"
+        ),
+        "pod shop/web-0 waits for a budget whose pods are not healthy: PDB shop/web [BudgetUnhealthy]",
+        "BudgetUnhealthy shop/web"
     )]
     #[case(
         blocked(
