@@ -31,7 +31,7 @@ use nodeward_core::ledger::{BudgetFacts, Facts};
 use nodeward_runtime::{Feed, Index, OperatorContext, Selection, Watches};
 use serde::de::DeserializeOwned;
 
-use crate::snapshot::{Asked, BudgetEntry, HoldFacts, LeaseFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Asked, BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
 use board::Board;
 use intake::Intake;
 
@@ -100,14 +100,8 @@ impl World {
     }
 
     /// Whether everything that decisions rest on has been listed completely once: what is absent before may exist.
-    pub fn is_synced(&self) -> bool {
+    fn is_synced(&self) -> bool {
         self.feeds.iter().all(Feed::is_synced)
-    }
-
-    /// What has not been listed completely yet.
-    pub fn unsynced(&self) -> Vec<&'static str> {
-        let unsynced = self.feeds.iter().filter(|feed| !feed.is_synced());
-        unsynced.map(Feed::name).collect()
     }
 
     /// Whether decisions can rest on it: complete, and not cut off from the server for long. An API server that restarts
@@ -132,34 +126,9 @@ impl World {
         self.read().pods.get(namespace, name).cloned()
     }
 
-    /// The pods that are bound to a node, in no order.
-    pub fn pods_of_node(&self, node: &str) -> Vec<Arc<PodFacts>> {
-        self.read().pods.of_node(node).cloned().collect()
-    }
-
-    /// The pods of a namespace, in no order. It may have very many.
-    pub fn pods_of_namespace(&self, namespace: &str) -> Vec<Arc<PodFacts>> {
-        self.read().pods.of_namespace(namespace).cloned().collect()
-    }
-
-    /// The pods whose controller has this UID, in no order.
-    pub fn pods_of_owner(&self, uid: &str) -> Vec<Arc<PodFacts>> {
-        self.read().pods.of_owner(uid).cloned().collect()
-    }
-
-    /// How many pods there are.
-    pub fn pod_count(&self) -> usize {
-        self.read().pods.len()
-    }
-
     /// One budget.
     pub fn budget(&self, key: &BudgetKey) -> Option<Arc<BudgetEntry>> {
         self.read().budgets.get(key).cloned()
-    }
-
-    /// The pods that a budget selects, in no order.
-    pub fn pods_of_budget(&self, key: &BudgetKey) -> Vec<Arc<PodFacts>> {
-        self.read().pods.of_budget(key).cloned().collect()
     }
 
     /// The budgets that select a pod, by name. More than one makes the eviction API answer 500.
@@ -211,13 +180,8 @@ impl World {
     }
 
     /// Whether what is known of node leases is complete.
-    pub fn knows_leases(&self) -> bool {
+    fn knows_leases(&self) -> bool {
         self.is_still || self.leases.as_ref().is_some_and(Feed::is_synced)
-    }
-
-    /// A node lease by its own name; that there is none means something only if [`World::knows_leases`].
-    pub fn lease(&self, name: &str) -> Option<Arc<LeaseFacts>> {
-        self.read().leases.get(name).cloned()
     }
 
     /// This moment, as far as these nodes and budgets are concerned; `None` while it cannot be decided by.

@@ -11,7 +11,7 @@ pub mod scheduling;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::opt_out::{OptOut, OptOutSource};
@@ -29,6 +29,10 @@ pub use scheduling::Scheduling;
 
 /// Key of the cluster autoscaler's taint on a node that it is about to remove.
 pub const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// For so long after its eviction the disruption controller counts a pod as gone that it still sees (`DeletionTimeout` in
+/// `pkg/controller/disruption/disruption.go`).
+pub const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
 
 /// A Node, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +91,6 @@ impl NodeFacts {
     /// Whether a taint with this key is there.
     pub fn has_taint(&self, key: &str) -> bool {
         self.taints.iter().any(|taint| taint.key == key)
-    }
-
-    /// Whether it takes new pods: Ready and not cordoned.
-    pub fn takes_pods(&self) -> bool {
-        self.ready && !self.is_cordoned()
     }
 }
 

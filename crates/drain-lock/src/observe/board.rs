@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::NodeDrain;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
@@ -12,11 +12,9 @@ use super::pods::Pods;
 use super::table::Table;
 use crate::snapshot::scheduling::{Namespaces, NodeSelector};
 use crate::snapshot::{
-    Asked, BudgetEntry, Floor, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Room, Snapshot,
+    Asked, BudgetEntry, DISRUPTED_FOR, Floor, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts,
+    Room, Snapshot,
 };
-
-/// For so long after its eviction the disruption controller counts a pod as gone that it still sees.
-const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
 
 /// A volume that not all nodes can reach, and its claim.
 #[derive(Debug, Clone, PartialEq, Eq)]

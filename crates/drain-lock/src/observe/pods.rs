@@ -1,4 +1,4 @@
-//! All pods, indexed by node, namespace, owner and budget, so that no question about one of these walks all pods.
+//! All pods, indexed by node, namespace and budget, so that no question about one of these walks all pods.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,7 +42,6 @@ pub(super) type PodSet = HashSet<Named>;
 pub(super) struct Pods {
     namespaces: HashMap<Arc<str>, Namespace>,
     nodes: HashMap<NodeName, NodePods>,
-    owners: HashMap<Arc<str>, PodSet>,
     /// Pods without a node that are not finished, nor terminating.
     awaiting: PodSet,
     /// Pods that keep others from their neighbourhood by terms that reach beyond their own namespace.
@@ -119,10 +118,6 @@ impl Pods {
             .values()
             .flat_map(|namespace| namespace.pods.values())
             .map(|entry| &entry.pod)
-    }
-
-    pub(super) fn of_owner(&self, uid: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
-        members(self.owners.get(uid))
     }
 
     pub(super) fn awaiting(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
@@ -281,9 +276,6 @@ impl Pods {
                 load.host_ports.extend(pod.scheduling.host_ports.iter().cloned());
             }
         }
-        if let Some(owner) = &pod.owner {
-            self.owners.entry(Arc::clone(&owner.uid)).or_default().insert(named());
-        }
         if pod.awaits_a_node() {
             self.awaiting.insert(named());
         }
@@ -313,14 +305,6 @@ impl Pods {
             }
             if node.pods.is_empty() {
                 self.nodes.remove(name);
-            }
-        }
-        if let Some(owner) = &pod.owner
-            && let Some(siblings) = self.owners.get_mut(&owner.uid)
-        {
-            siblings.remove(&pod.key);
-            if siblings.is_empty() {
-                self.owners.remove(&owner.uid);
             }
         }
         self.awaiting.remove(&pod.key);

@@ -27,10 +27,8 @@ fn a_pod_is_found_by_all_that_it_belongs_to() {
     let world = cluster.world();
     let both = BTreeSet::from(["shop/a".to_owned(), "shop/b".to_owned()]);
     assert_eq!(world.pod("shop", "a").unwrap().uid.as_str(), "uid-a");
-    assert_eq!(names(&world.pods_of_node("n1")), ["shop/a".to_owned()].into());
-    assert_eq!(names(&world.pods_of_namespace("shop")), both);
-    assert_eq!(names(&world.pods_of_owner("uid-web")), both);
-    assert_eq!(names(&world.pods_of_budget(&web())), both);
+    assert_eq!(names(world.read().pods.of_node("n1")), ["shop/a".to_owned()].into());
+    assert_eq!(names(world.read().pods.of_budget(&web())), both);
     let pod = world.pod("shop", "b").unwrap();
     assert_eq!(world.budgets_of(&pod)[0].view.key, web());
     assert_eq!(world.pod("shop", "c"), None);
@@ -50,7 +48,7 @@ fn a_budget_covers_what_its_present_selector_selects(
     world.take_in(&Cluster::default().budgets([after.clone()]).0);
     let key = BudgetKey::new(after["metadata"]["namespace"].as_str().unwrap(), "web");
     let covered: BTreeSet<String> = covered.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(names(&world.pods_of_budget(&key)), covered);
+    assert_eq!(names(world.read().pods.of_budget(&key)), covered);
 }
 
 #[rstest]
@@ -251,7 +249,7 @@ fn a_node_is_projected_to_what_decisions_read() {
     });
     let node = project_node(&parse(node("n1", patch))).unwrap();
     assert_eq!((node.name.as_str(), node.uid.as_str()), ("n1", "uid-n1"));
-    assert!(node.ready && node.is_cordoned() && node.is_cordoned_by_us() && !node.takes_pods());
+    assert!(node.ready && node.is_cordoned() && node.is_cordoned_by_us());
     assert_eq!(node.ready_since, Some(at("2026-01-01T00:00:00Z")));
     assert_eq!((&*node.boot_id, &*node.machine_id), ("boot-1", "machine"));
     assert_eq!(
@@ -343,7 +341,6 @@ async fn a_world_that_has_not_been_listed_decides_nothing() {
     let client = Client::try_from(config).unwrap();
     let world = World::watch(&Watches::detached(), &client, &Watched::default());
     assert!(!world.is_synced() && !world.is_believed());
-    assert!(world.unsynced().contains(&"pods"));
     assert!(world.snapshot(&Asked::default(), now()).is_none());
 }
 
@@ -481,11 +478,6 @@ proptest! {
                 expected.host_ports.sort();
                 prop_assert_eq!(load, expected);
             }
-            for app in ["web", "db", "both"] {
-                let uid = format!("uid-{app}");
-                let is_owned = |pod: &PodFacts| pod.owner.as_ref().is_some_and(|owner| *owner.uid == *uid);
-                prop_assert_eq!(names(board.pods.of_owner(&uid)), chosen(&is_owned));
-            }
             for (name, selector) in &selectors {
                 let key = BudgetKey::new("shop", name.as_str());
                 prop_assert_eq!(
@@ -508,5 +500,5 @@ fn a_node_whose_pods_are_gone_carries_nothing() {
     assert_ne!(world.read().pods.load_of("n1").requests, Resources::default());
     world.board.write().unwrap().pods.remove("shop", "a");
     assert_eq!(*world.read().pods.load_of("n1"), Load::default());
-    assert_eq!(world.pod_count(), 0);
+    assert_eq!(world.read().pods.len(), 0);
 }

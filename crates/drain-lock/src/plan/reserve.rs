@@ -15,10 +15,7 @@ use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
-use crate::snapshot::Snapshot;
-
-/// For so long the disruption controller counts a disrupted pod as gone.
-const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
+use crate::snapshot::{DISRUPTED_FOR, Snapshot};
 
 /// One write of a budget's status.
 #[derive(Debug, Clone, PartialEq, Eq)]

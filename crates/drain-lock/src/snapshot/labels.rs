@@ -36,13 +36,6 @@ impl Labels {
     pub fn match_selector(&self, selector: &Selector) -> bool {
         selector.holds(|key| self.get(key))
     }
-
-    /// The same as an ordinary map.
-    pub fn to_map(&self) -> BTreeMap<String, String> {
-        self.iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect()
-    }
 }
 
 impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Labels {
