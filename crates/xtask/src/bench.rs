@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let measured = async {
                 match &args.operator {
                     Operator::DrainKeeper(args) => drain_keeper::bench(args).await,
-                    Operator::DrainLock(args) => drain_lock::bench(args).await,
+                    Operator::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
                 }
             };
             tokio::select! {

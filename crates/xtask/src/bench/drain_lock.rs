@@ -62,7 +62,7 @@ pub struct Args {
 /// Measures it, and prints the figures.
 pub async fn bench(args: &Args) -> Result<ExitCode> {
     let wanted = args.wanted().await?;
-    let figures = measure::measure(&wanted).await?;
+    let figures = Box::pin(measure::measure(&wanted)).await?;
     if !args.json {
         println!("{}", figures.table());
     }

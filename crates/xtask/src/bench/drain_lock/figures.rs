@@ -31,9 +31,12 @@ pub struct Figures {
 /// What a drain's steps take here at the least, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    pub held_s: f64,
-    pub moved_s: f64,
-    pub one_drain_s: f64,
+    #[serde(rename = "held_s")]
+    pub held: f64,
+    #[serde(rename = "moved_s")]
+    pub moved: f64,
+    #[serde(rename = "one_drain_s")]
+    pub one_drain: f64,
 }
 
 /// A regime at one size.

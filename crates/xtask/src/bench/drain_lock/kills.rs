@@ -38,7 +38,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Serialize)]
 pub struct Kills {
     /// How often it was killed.
-    pub kills: usize,
+    #[serde(rename = "kills")]
+    pub count: usize,
     /// From its start to the next change of the ledger, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub went_on_s: Option<Spread>,
@@ -51,7 +52,7 @@ pub async fn measure(bench: &Bench, lock: &Operator, nodes: usize) -> Result<Kil
     let progress = Progress::begin(format!(
         "{REGIME} with {nodes} nodes at once, while drain-lock is killed"
     ));
-    let regime = regimes()?.into_iter().find(|regime| regime.regime == REGIME);
+    let regime = regimes()?.into_iter().find(|regime| regime.letter == REGIME);
     let topology = regime.context("no regime whose pods are pinned")?.of(nodes)?;
     let stage = Stage::set(&bench.client, &topology).await?;
     let struck = Struck::default();
@@ -59,9 +60,9 @@ pub async fn measure(bench: &Bench, lock: &Operator, nodes: usize) -> Result<Kil
     let drains = bench.disturbed(&stage, Mode::Nodeward, &progress, killing).await?;
     lock.ready(READY_WITHIN).await?;
     stage.strike().await?;
-    let (kills, waits) = struck.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (count, waits) = struck.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     let kills = Kills {
-        kills,
+        count,
         went_on_s: Spread::of(&waits),
         drains,
     };
@@ -125,6 +126,6 @@ impl Kills {
         let went_on = self.went_on_s.map_or_else(String::new, |spread| {
             format!(", went on {:.1} to {:.1} s after each start", spread.min, spread.max)
         });
-        format!("killed {} times{went_on}; {ended:.0}% of the drains ended", self.kills)
+        format!("killed {} times{went_on}; {ended:.0}% of the drains ended", self.count)
     }
 }

@@ -145,11 +145,7 @@ impl Bench {
         progress.done(&format!(
             "a held pod is away for {held:.1} s, a moved one for {moved:.1} s, one drain takes {one_drain:.1} s"
         ));
-        Ok(Times {
-            held_s: held,
-            moved_s: moved,
-            one_drain_s: one_drain,
-        })
+        Ok(Times { held, moved, one_drain })
     }
 
     async fn with_lock(&self, wanted: &Wanted, lock: &Operator, figures: &mut Figures) -> Result<()> {
@@ -172,7 +168,7 @@ impl Bench {
         for size in &wanted.sizes {
             for regime in regimes()?
                 .iter()
-                .filter(|regime| wanted.regimes.contains(&regime.regime))
+                .filter(|regime| wanted.regimes.contains(&regime.letter))
             {
                 let modes: Vec<Mode> = modes
                     .iter()
@@ -183,7 +179,7 @@ impl Bench {
                     .sizes
                     .entry(*size)
                     .or_default()
-                    .entry(regime.regime.clone())
+                    .entry(regime.letter.clone())
                     .or_default();
                 self.regime(regime, *size, &modes, times, of_regime).await?;
             }
@@ -205,12 +201,12 @@ impl Bench {
         if modes.is_empty() {
             return Ok(());
         }
-        let progress = Progress::begin(format!("{} with {size} nodes at once", regime.regime));
+        let progress = Progress::begin(format!("{} with {size} nodes at once", regime.letter));
         let stage = Stage::set(&self.client, &topology).await?;
         let mut told = Vec::new();
         for mode in modes {
             let cell = self.cell(&stage, *mode, &progress).await;
-            let cell = cell.with_context(|| format!("{} with {size} nodes, {}", regime.regime, mode.name()))?;
+            let cell = cell.with_context(|| format!("{} with {size} nodes, {}", regime.letter, mode.name()))?;
             let makespan = cell
                 .makespan_s
                 .map_or_else(|| "no end".to_owned(), |s| format!("{s:.1} s"));
@@ -288,9 +284,9 @@ impl Bench {
 
 const fn least(times: Times) -> bound::Times {
     bound::Times {
-        held: times.held_s,
-        moved: times.moved_s,
-        one_drain: times.one_drain_s,
+        held: times.held,
+        moved: times.moved,
+        one_drain: times.one_drain,
     }
 }
 
@@ -338,5 +334,5 @@ fn drainers_kubeconfig(plane: &ControlPlane) -> Result<PathBuf> {
 
 /// The names of all regimes.
 pub fn regime_names() -> Result<Vec<String>> {
-    Ok(regimes()?.into_iter().map(|regime| regime.regime).collect())
+    Ok(regimes()?.into_iter().map(|regime| regime.letter).collect())
 }

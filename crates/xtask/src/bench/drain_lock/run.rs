@@ -54,7 +54,7 @@ impl Mode {
     const fn patience(self) -> Duration {
         match self {
             Self::Naive | Self::Serial => Duration::from_secs(12),
-            Self::Nodeward | Self::Auto => Duration::from_secs(60),
+            Self::Nodeward | Self::Auto => Duration::from_mins(1),
         }
     }
 }

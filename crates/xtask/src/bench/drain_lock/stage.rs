@@ -122,29 +122,37 @@ impl<'a> Stage<'a> {
         bulk::create_one(self.client.clone(), budget.build()?).await.map(drop)
     }
 
-    /// Binds each pod of the app to a node, as a scheduler does.
+    /// Binds each pod of the app to a node, as a scheduler does. A controller that has yet to learn that the app before was
+    /// deleted may still make a pod of it, which is deleted again: only pods that stay are bound.
     async fn bind(&self, app: &App) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let of_app = ListParams::default().labels(&format!("app={}", app.name));
-        let made = wait::until(format!("the pods of {}", app.name), WITHIN, || async {
-            let pods = pods.list_metadata(&of_app).await?.items;
-            ensure!(pods.len() == app.nodes.len(), "{} of {}", pods.len(), app.nodes.len());
-            Ok(pods)
+        wait::until(format!("the pods of {} to be bound", app.name), WITHIN, || async {
+            let made = pods.list(&of_app).await?.items;
+            ensure!(made.len() == app.nodes.len(), "{} of {}", made.len(), app.nodes.len());
+            let is_going = made.iter().any(|pod| pod.metadata.deletion_timestamp.is_some());
+            ensure!(!is_going, "one is being deleted");
+            let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            let taken: Vec<String> = made.iter().filter_map(node_of).collect();
+            let free = app.nodes.iter().filter(|node| !taken.contains(node));
+            for (pod, node) in made.iter().filter(|pod| node_of(pod).is_none()).zip(free) {
+                self.bind_to(&pod.name_any(), node).await?;
+            }
+            Ok(())
         })
-        .await?;
-        for (pod, node) in made.iter().zip(&app.nodes) {
-            let name = pod.name_any();
-            let binding = json!({
-                "apiVersion": "v1", "kind": "Binding",
-                "metadata": { "name": name },
-                "target": { "apiVersion": "v1", "kind": "Node", "name": node },
-            });
-            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
-            let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(&binding)?)?;
-            let bound = self.client.request_text(request).await;
-            bound.with_context(|| format!("bind {name} to {node}"))?;
-        }
-        Ok(())
+        .await
+    }
+
+    async fn bind_to(&self, pod: &str, node: &str) -> Result<()> {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": { "name": pod },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": node },
+        });
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding");
+        let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(&binding)?)?;
+        let bound = self.client.request_text(request).await;
+        bound.map(drop).with_context(|| format!("bind {pod} to {node}"))
     }
 
     async fn counted(&self, app: &App) -> Result<()> {

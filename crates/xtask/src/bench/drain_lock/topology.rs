@@ -18,8 +18,8 @@ const COMMITTED: [&str; 4] = [
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Regime {
-    /// Its letter.
-    pub regime: String,
+    #[serde(rename = "regime")]
+    pub letter: String,
     seed: u64,
     reboot_seconds: f64,
     spare_nodes_per_drained: f64,
@@ -84,7 +84,7 @@ impl Regime {
     pub fn of(&self, drained: usize) -> Result<Topology> {
         ensure!(drained > 0, "no node to drain");
         let mut dice = Dice(self.seed);
-        let letter = self.regime.to_lowercase();
+        let letter = self.letter.to_lowercase();
         let drained_nodes: Vec<String> = (0..drained).map(|n| format!("{letter}{drained}-{n:02}")).collect();
         let spare = times(self.spare_nodes_per_drained, drained);
         let mut apps = Vec::new();
@@ -103,7 +103,7 @@ impl Regime {
         let all = drained_nodes.iter().map(|name| (name.clone(), true));
         let nodes = all.chain(spare_nodes.map(|name| (name, false)));
         Ok(Topology {
-            regime: self.regime.clone(),
+            regime: self.letter.clone(),
             nodes: nodes
                 .map(|(name, is_drained)| Node {
                     is_drained,
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn regime(letter: &str) -> Regime {
-        let found = regimes().unwrap().into_iter().find(|regime| regime.regime == letter);
+        let found = regimes().unwrap().into_iter().find(|regime| regime.letter == letter);
         found.unwrap()
     }
 

@@ -1,6 +1,7 @@
 //! What drain-lock says of each drain, followed as it says it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,14 +118,14 @@ impl Told {
                     .map(|(node, budgets)| format!("{node}, which has {}", and(budgets)));
                 let mut text = "queued".to_owned();
                 if let Some(ticket) = ticket {
-                    text += &format!(" with ticket {ticket}");
+                    let _ = write!(text, " with ticket {ticket}");
                 }
                 let units: Vec<String> = units.collect();
                 if !units.is_empty() {
-                    text += &format!(", waits for {}", units.join(" and for "));
+                    let _ = write!(text, ", waits for {}", units.join(" and for "));
                 }
                 for other in other {
-                    text += &format!("; {other}");
+                    let _ = write!(text, "; {other}");
                 }
                 Line::plain(text).look(Style::new().yellow())
             }

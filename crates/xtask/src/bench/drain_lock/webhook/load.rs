@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, Config};
 use nodeward_testkit::wait;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -39,15 +39,12 @@ impl Endpoint {
             "the webhook's address and authority",
             Duration::from_secs(30),
             || async {
-                for configuration in configurations.list(&ListParams::default()).await? {
-                    let name = configuration.name_any();
-                    for hook in configuration.webhooks.unwrap_or_default() {
-                        let url = hook.client_config.url.with_context(|| format!("{name} has no url"))?;
-                        let authority = hook.client_config.ca_bundle.context("no caBundle yet")?;
-                        return Self::at(&url, &authority).await;
-                    }
-                }
-                anyhow::bail!("there is no webhook configuration")
+                let all = configurations.list(&ListParams::default()).await?.items;
+                let mut hooks = all.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
+                let hook = hooks.next().context("there is no webhook configuration")?;
+                let url = hook.client_config.url.context("no url")?;
+                let authority = hook.client_config.ca_bundle.context("no caBundle yet")?;
+                Self::at(&url, &authority).await
             },
         )
         .await
