@@ -1,4 +1,4 @@
-//! The demo keeps its promises, with drain-keeper and without it; and on somebody's cluster nothing is left of it.
+//! The demo keeps its promises, with the operators and without them; and on somebody's cluster nothing is left of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeSet;
@@ -39,17 +39,37 @@ fn row<'a>(text: &'a str, name: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("no row {name}:\n{text}")).trim()
 }
 
+fn fits_a_terminal(output: Output) {
+    let told = String::from_utf8(output.stdout).unwrap();
+    let wide: Vec<&str> = told.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "wider than 80 columns: {wide:#?}");
+}
+
 #[tokio::test]
-async fn every_node_is_upgraded_and_no_budget_is_violated() {
+async fn every_node_is_upgraded_drains_at_once_end_and_no_budget_is_violated() {
     let output = ended(demo(&[])).await;
     let text = said(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(row(&text, "nodes upgraded"), "12 of 12");
-    assert_eq!(row(&text, "budget violations"), "0");
     assert_eq!(row(&text, "never-forced and opted-out pods touched"), "0");
-    let told = String::from_utf8(output.stdout).unwrap();
-    let wide: Vec<&str> = told.lines().filter(|line| line.chars().count() > 80).collect();
-    assert!(wide.is_empty(), "wider than 80 columns: {wide:#?}");
+    assert_eq!(row(&text, "with drain-lock: nodes maintained"), "3 of 3");
+    let (first, second) = text.split_once("kubectl drain, three at once").unwrap();
+    for act in [first, second] {
+        assert_eq!(row(act, "budget violations"), "0");
+    }
+    fits_a_terminal(output);
+}
+
+#[tokio::test]
+async fn without_drain_lock_drains_at_once_wait_for_each_other_for_ever() {
+    let output = ended(demo(&["--act", "parallel-drains", "--without"])).await;
+    let text = said(&output);
+    assert!(
+        output.status.success() && text.contains("WEDGED, as expected"),
+        "{text}"
+    );
+    assert_eq!(row(&text, "drain-lock"), "left out");
+    fits_a_terminal(output);
 }
 
 /// Everything of these kinds, but Events, Leases and what belongs to pods that come and go.
