@@ -11,7 +11,7 @@ use nodeward_api::{annotation, label};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate, Start};
-use nodeward_testkit::{bulk, fleet, workload};
+use nodeward_testkit::{bulk, fleet, ports, workload};
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, Trust};
@@ -335,6 +335,56 @@ async fn a_dry_run_of_kubectl_drain_ends_and_asks_for_nothing() -> Result<()> {
         .await?;
     ensure!(place.pods_on("n1").await?.len() == 1, "a pod has gone");
     ensure!(place.drains().get_opt("n1").await?.is_none(), "a drain was asked for");
+    reviewed.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_the_process_refuses_nobody_and_asks_for_no_drain() -> Result<()> {
+    let reviewed = Reviewed::new(&NODES, json!({})).await?;
+    let place = &reviewed.place;
+    // Only somebody else can tell the API server whom to trust, for a dry run publishes nothing.
+    let files = tempfile::tempdir()?;
+    let (certificate, key) = place.plane.serving_certificate("webhook")?;
+    std::fs::write(files.path().join("tls.crt"), certificate)?;
+    std::fs::write(files.path().join("tls.key"), key)?;
+    reviewed.trust(place.plane.ca()).await?;
+    // Its budget refuses by itself, so that the eviction can be tried again.
+    let app = pinned("a", &NODES).stateful_set(APPS, "a", 3)?;
+    bulk::create(&place.client, [app]).await?;
+    bulk::create(&place.client, [Budget::max_unavailable(APPS, "a", 0).of("a").build()?]).await?;
+    workload::ready_pods(&place.client, APPS, "a", 3, secs(60)).await?;
+    let port = ports::free()?;
+    let config = json!({ "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
+    let directory = format!("--webhook-cert-dir={}", files.path().display());
+    let spec = reviewed.spec(&config)?.arg("--dry-run").arg(&directory);
+    let lock = place.run(spec).await?;
+    fleet::cordon(&place.client, "n1").await?;
+    let pod = reviewed.pods_on("n1").await?.remove(0);
+    wait::until("an eviction to be reviewed", secs(60), || async {
+        let told = reviewed.evict(&pod).await?;
+        ensure!((told.status, told.reason()) == (429, "DisruptionBudget"), "{told:?}");
+        let metrics = lock.metrics().await?;
+        let would_refuse = metrics.sum(
+            "nodeward_drain_lock_eviction_reviews_total",
+            &[("reason", "NotPlanned")],
+        );
+        ensure!(would_refuse > 0.5, "it was not asked, or would have admitted it");
+        Ok(())
+    })
+    .await?;
+    let machines = Caller::new(&format!("http://127.0.0.1:{port}"), files.path(), Trust::default()).await?;
+    let body = json!({ "client_params": { "id": "n2", "group": "g" } }).to_string();
+    for path in ["/v1/pre-reboot", "/v1/steady-state"] {
+        let answer = machines
+            .post(path, &[("fleet-lock-protocol", "true")], body.clone())
+            .await?;
+        ensure!(
+            answer.status == 503 && answer.json()?["kind"] == "not_ready",
+            "{answer:?}"
+        );
+    }
+    let drains = place.drains().list(&ListParams::default()).await?;
+    ensure!(drains.items.is_empty(), "a drain was asked for: {drains:?}");
     reviewed.end([lock]).await
 }
 
