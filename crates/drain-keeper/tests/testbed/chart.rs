@@ -43,7 +43,7 @@ async fn uninstalling_leaves_nothing_of_the_chart_and_no_held_lease() -> Result<
     let node = place.add_cordoned_node("a").await?;
     let [pod] = place.add_pods([("web", managed(&node))]).await?;
     let keeper = place.start(json!({})).await?;
-    workload::gone(&place.client, &pod, nodeward_testkit::wait::secs(20)).await?;
+    workload::gone(&place.client, &pod, nodeward_testkit::wait::secs(60)).await?;
     let installed_now = installed(&place).await?;
     ensure!(installed_now.len() >= 6, "{installed_now:?}");
     keeper.stop(nodeward_testkit::wait::secs(20)).await?;

@@ -64,7 +64,7 @@ async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() ->
     3,
     "upgradeSignal"
 )]
-#[case::needs_another_component("upgradeSignal: always\ncountsAsDrain: nodeDrain\n", 2, "countsAsDrain")]
+#[case::no_mark("upgradeSignal: always\ncountsAsDrain: everyDrain\n", 2, "countsAsDrain")]
 #[case::no_mapping("- 1\n", 1, "")]
 #[case::no_yaml("nodeDrain: {timeOut: 1\n", 2, "")]
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,15 @@ async fn before_it_overrides_a_budget_it_reads_the_node_and_the_budgets_once_and
     let [pod] = place.add_pods([("covered", managed(&node))]).await?;
     place.add_budget(place.tight("covered", 1), 1).await?;
     let keeper = place.start(json!({ "pdbForceDrainTimeout": "2s" })).await?;
+    wait::until("drain-lock's kinds to be known to be absent", secs(60), || async {
+        let log = keeper.log();
+        for cache in ["nodedrains", "drainledgers", "disruptionholds"] {
+            let is_it = |line: &str| line.contains("the kind is absent") && line.contains(cache);
+            ensure!(log.lines().any(is_it), "{cache} is looked for");
+        }
+        Ok(())
+    })
+    .await?;
     let mark = place.plane.audit().mark()?;
     fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
     workload::gone(&place.client, &pod, secs(30)).await?;
