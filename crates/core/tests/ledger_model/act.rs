@@ -1,0 +1,436 @@
+//! Everything that can happen next.
+//!
+//! Of the two leaders one acts as soon as it has decided; the other may stop in between for any time, while everything
+//! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
+//! on what it read, not on the other's plans.
+
+use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_core::ledger::Ledger;
+use stateright::{Model, Property};
+
+use crate::decide::{decide, held, running};
+use crate::memo;
+use crate::names::name_anew;
+use crate::rules::Rule;
+use crate::watch;
+use crate::world::{BUDGETS, Cordon, Fault, NODES, Plan, Pod, State, Step, budget_key, node_uid, pod_uid};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// A leader reads, decides and acts at once.
+    Prompt {
+        node: usize,
+    },
+    /// A leader reads, and decides what to do for a node.
+    Decide {
+        node: usize,
+        stale: bool,
+    },
+    /// A leader does what it decided, be it long ago.
+    Act {
+        leader: usize,
+        again: bool,
+    },
+    Crash {
+        leader: usize,
+    },
+    /// The disruption controller catches up.
+    Sync {
+        pdb: usize,
+    },
+    NodeDown {
+        node: usize,
+    },
+    NodeUp {
+        node: usize,
+    },
+    PodsReady {
+        node: usize,
+    },
+    OtherReady {
+        slot: usize,
+    },
+    /// Another drainer evicts from the node that it cordoned.
+    RequesterEvicts {
+        slot: usize,
+    },
+    /// Another drainer is done with its node.
+    RequesterDone {
+        node: usize,
+    },
+    OtherEviction {
+        slot: usize,
+    },
+    Overdue {
+        node: usize,
+    },
+    LatePod {
+        slot: usize,
+    },
+    Vanish {
+        node: usize,
+    },
+    Return {
+        node: usize,
+    },
+}
+
+impl Action {
+    /// Whether it takes one of the faults that a run may have.
+    pub fn is_fault(self) -> bool {
+        match self {
+            Self::Decide { stale, .. } => stale,
+            Self::Act { again, .. } => again,
+            Self::Crash { .. }
+            | Self::OtherEviction { .. }
+            | Self::Overdue { .. }
+            | Self::LatePod { .. }
+            | Self::Vanish { .. } => true,
+            Self::Prompt { .. }
+            | Self::Sync { .. }
+            | Self::NodeDown { .. }
+            | Self::NodeUp { .. }
+            | Self::PodsReady { .. }
+            | Self::OtherReady { .. }
+            | Self::RequesterEvicts { .. }
+            | Self::RequesterDone { .. }
+            | Self::Return { .. } => false,
+        }
+    }
+}
+
+impl Model for Plan {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first(self)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.breach.is_some() {
+            return;
+        }
+        let may = |fault: Fault| state.faults > 0 && self.faults.contains(&fault);
+        actions.extend((0..NODES).map(|node| Action::Prompt { node }));
+        let paused = state.paused.iter().flatten().count();
+        if paused < self.paused_at_once {
+            for node in 0..NODES {
+                actions.push(Action::Decide { node, stale: false });
+                if may(Fault::StaleRead) {
+                    actions.push(Action::Decide { node, stale: true });
+                }
+            }
+        }
+        for leader in (0..2).filter(|leader| state.paused[*leader].is_some()) {
+            actions.push(Action::Act { leader, again: false });
+            if may(Fault::Duplicate) {
+                actions.push(Action::Act { leader, again: true });
+            }
+            if may(Fault::Crash) {
+                actions.push(Action::Crash { leader });
+            }
+        }
+        if self.status_lags {
+            actions.extend((0..BUDGETS).map(|pdb| Action::Sync { pdb }));
+        }
+        for node in 0..NODES {
+            actions.extend([
+                Action::NodeDown { node },
+                Action::NodeUp { node },
+                Action::PodsReady { node },
+                Action::RequesterDone { node },
+                Action::Return { node },
+            ]);
+            if may(Fault::Overdue) {
+                actions.push(Action::Overdue { node });
+            }
+            if may(Fault::Vanish) {
+                actions.push(Action::Vanish { node });
+            }
+        }
+        for slot in 0..self.slots.len() {
+            actions.extend([Action::OtherReady { slot }, Action::RequesterEvicts { slot }]);
+            if may(Fault::OtherEviction) {
+                actions.push(Action::OtherEviction { slot });
+            }
+            if may(Fault::LatePod) {
+                actions.push(Action::LatePod { slot });
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        happen(self, &mut state, action)?;
+        if action.is_fault() {
+            state.faults -= 1;
+        }
+        forget_what_cannot_be(self, last, &mut state);
+        state.breach = state.breach.or_else(|| watch::breach_of_state(self, &state));
+        name_anew(self, &mut state);
+        if self.paused_at_once > 1 {
+            state.paused.sort_by_key(|step| memo::hash(step));
+        }
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        watch::properties()
+    }
+}
+
+/// A request that will be refused for ever is as good as none: the ledger never is again as it was read, nor a node, nor
+/// a pod that went. One that rests on a grant which is over is kept, for it is the fence that must refuse it.
+fn forget_what_cannot_be(plan: &Plan, last: &State, state: &mut State) {
+    let State {
+        ledger,
+        nodes,
+        pods,
+        paused,
+        ..
+    } = state;
+    for step in paused {
+        let is_hopeless = match step {
+            None => false,
+            Some(Step::Write { read, .. }) => ledger != read && plan.keeps(Rule::CompareAndSwap),
+            Some(Step::Evict { slot, generation, .. }) => pods[*slot] != Pod::Up(*generation),
+            Some(Step::Cordon { node } | Step::Uncordon { node, .. } | Step::Tell { node }) => {
+                nodes[*node].as_stored() != last.nodes[*node].as_stored()
+            }
+        };
+        if is_hopeless {
+            *step = None;
+        }
+    }
+    for (number, node) in nodes.iter_mut().enumerate() {
+        let is_granted = |claim: &Claim| claim.state != ClaimState::Waiting;
+        node.overdue &= ledger.claim(&node_uid(number)).is_some_and(is_granted);
+    }
+    if !plan.status_lags {
+        for pdb in 0..BUDGETS {
+            state.allowed[pdb] = state.allowed_by_pods(plan, pdb);
+        }
+    }
+}
+
+fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
+    match action {
+        Action::Decide { node, stale } => {
+            let step = decide(plan, state, node, stale)?;
+            if stale && decide(plan, state, node, false).as_ref() == Some(&step) {
+                return None;
+            }
+            let idle = state.paused.iter().position(Option::is_none)?;
+            state.paused[idle] = Some(step);
+        }
+        Action::Prompt { node } => {
+            let step = decide(plan, state, node, false)?;
+            act(plan, state, step);
+        }
+        Action::Act { leader, again } => {
+            let step = state.paused[leader].clone()?;
+            if !again {
+                state.paused[leader] = None;
+            }
+            act(plan, state, step);
+        }
+        Action::Crash { leader } => state.paused[leader] = None,
+        Action::Sync { pdb } => state.allowed[pdb] = state.allowed_by_pods(plan, pdb),
+        Action::NodeDown { node } => {
+            if !state.nodes[node].told || state.nodes[node].down {
+                return None;
+            }
+            node_down(plan, state, node);
+        }
+        Action::NodeUp { node } => {
+            let node = &mut state.nodes[node];
+            if !node.down {
+                return None;
+            }
+            node.down = false;
+            node.boots += 1;
+        }
+        Action::PodsReady { node } => {
+            if state.nodes[node].down {
+                return None;
+            }
+            let cordoned = state.nodes[node].cordon != Cordon::None;
+            for slot in plan.slots_of(node) {
+                if let Pod::Down(generation) = state.pods[slot] {
+                    if plan.slots[slot].retained {
+                        state.pods[slot] = Pod::Up(generation);
+                    } else if !cordoned {
+                        state.pods[slot] = Pod::Up(generation + 1);
+                    }
+                }
+            }
+        }
+        Action::OtherReady { slot } => match (plan.slots[slot].node, state.pods[slot]) {
+            (None, Pod::Down(generation)) => state.pods[slot] = Pod::Up(generation + 1),
+            _ => return None,
+        },
+        Action::RequesterEvicts { slot } => {
+            let node = plan.slots[slot].node?;
+            let uid = running(state, slot)?;
+            let may = state.nodes[node].cordon == Cordon::Foreign
+                && !state.nodes[node].vanished
+                && state.ledger.admits_requester(&node_uid(node), &uid);
+            if !may {
+                return None;
+            }
+            evict(plan, state, slot)?;
+        }
+        Action::RequesterDone { node } => {
+            let is_empty = plan.slots_of(node).all(|slot| !state.is_up(slot));
+            let node = &mut state.nodes[node];
+            if node.cordon != Cordon::Foreign || !is_empty || node.vanished {
+                return None;
+            }
+            node.cordon = Cordon::None;
+            node.wanted = false;
+            node.boots += 1;
+        }
+        Action::OtherEviction { slot } => {
+            if plan.slots[slot].node.is_some() || !state.is_up(slot) {
+                return None;
+            }
+            if !is_admitted(plan, state, plan.slots[slot].pdb) {
+                return None;
+            }
+            evict(plan, state, slot)?;
+        }
+        Action::Overdue { node } => {
+            let claim = state.ledger.claim(&node_uid(node))?;
+            if !matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed) {
+                return None;
+            }
+            state.nodes[node].overdue = true;
+        }
+        Action::LatePod { slot } => {
+            let node = plan.slots[slot].node?;
+            let claim = state.ledger.claim(&node_uid(node))?;
+            let is_about_to_end = state.paused.iter().flatten().any(|step| match step {
+                Step::Write { write, .. } => write.claim(&node_uid(node)).is_none_or(|claim| claim.drained),
+                _ => false,
+            });
+            let comes = state.pods[slot] == Pod::Absent
+                && !is_about_to_end
+                && state.nodes[node].wanted
+                && !state.nodes[node].told
+                && !claim.drained
+                && !claim.holds.is_empty();
+            if !comes {
+                return None;
+            }
+            state.pods[slot] = Pod::Up(0);
+        }
+        Action::Vanish { node } => {
+            let claim = state.ledger.claim(&node_uid(node))?;
+            if claim.holds.is_empty() || state.nodes[node].vanished {
+                return None;
+            }
+            state.nodes[node].vanished = true;
+        }
+        Action::Return { node } => {
+            let claim = state.ledger.claim(&node_uid(node));
+            let is_noticed = claim.is_none_or(|claim| claim.state == ClaimState::Suspect || claim.holds.is_empty());
+            if !state.nodes[node].vanished || !is_noticed {
+                return None;
+            }
+            state.nodes[node].vanished = false;
+        }
+    }
+    Some(())
+}
+
+fn act(plan: &Plan, state: &mut State, step: Step) {
+    match step {
+        Step::Write { read, write, breach } => {
+            if state.ledger != read && plan.keeps(Rule::CompareAndSwap) {
+                return;
+            }
+            state.breach = breach.or_else(|| watch::breach_of_write(plan, state, &write));
+            state.ledger = write;
+        }
+        Step::Evict {
+            slot,
+            generation,
+            fence,
+        } => {
+            if state.pods[slot] != Pod::Up(generation) {
+                return;
+            }
+            let node = plan.slots[slot].node.unwrap_or_default();
+            let in_force = state
+                .ledger
+                .may_evict(&node_uid(node), fence, &pod_uid(slot, generation));
+            if !in_force && plan.keeps(Rule::FenceEvictions) {
+                return;
+            }
+            if evict(plan, state, slot).is_some() && !in_force {
+                state.breach = Some("I4: an eviction of ours under a grant that is not in force");
+            }
+        }
+        Step::Cordon { node } => {
+            let node = &mut state.nodes[node];
+            if node.cordon == Cordon::None {
+                node.cordon = Cordon::Ours;
+            }
+        }
+        Step::Uncordon { node, done } => {
+            let node = &mut state.nodes[node];
+            if node.cordon == Cordon::Foreign {
+                state.breach = Some("I10: a cordon that is not ours was lifted");
+            }
+            node.cordon = Cordon::None;
+            if done {
+                node.wanted = false;
+            }
+        }
+        Step::Tell { node } => state.nodes[node].told = true,
+    }
+}
+
+fn is_admitted(plan: &Plan, state: &State, pdb: usize) -> bool {
+    let question = (pdb, &state.ledger, state.pods, state.allowed);
+    plan.admissions.get_or(question, || {
+        let facts = state.facts(plan, false);
+        state.ledger.admits_foreign(&facts[&budget_key(pdb)], &facts).is_ok()
+    })
+}
+
+/// What the eviction API does: the budget's status decides, and counts at once.
+fn evict(plan: &Plan, state: &mut State, slot: usize) -> Option<()> {
+    let Pod::Up(generation) = state.pods[slot] else {
+        return None;
+    };
+    let allowed = &mut state.allowed[plan.slots[slot].pdb];
+    if *allowed < 1 {
+        return None;
+    }
+    *allowed -= 1;
+    state.pods[slot] = Pod::Down(generation);
+    Some(())
+}
+
+fn node_down(plan: &Plan, state: &mut State, node: usize) {
+    let ledger: &Ledger = &state.ledger;
+    let has_unit = |uid: &str| {
+        ledger
+            .claim(&node_uid(node))
+            .is_some_and(|claim| held(claim).any(|pod| pod.uid == uid))
+    };
+    let mut breach = None;
+    for slot in plan.slots_of(node) {
+        if let Pod::Up(generation) = state.pods[slot] {
+            if !has_unit(&pod_uid(slot, generation)) {
+                breach = Some("I4: a node rebooted over a pod without a unit");
+            }
+            state.pods[slot] = Pod::Down(generation);
+        }
+    }
+    state.breach = breach;
+    state.nodes[node].down = true;
+    state.nodes[node].told = false;
+}

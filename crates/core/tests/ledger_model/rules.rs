@@ -1,0 +1,42 @@
+//! The rules that can be left out, to show that the checks notice.
+
+/// A rule of the ledger, or of those who use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The budgets are read again between a grant and its first use.
+    ConfirmAfterGrant,
+    /// An eviction passes only under the grant that is in force.
+    FenceEvictions,
+    /// A claim takes everything that it needs at once, and holds nothing while it waits.
+    AllOrNothing,
+    /// What is granted in part is not granted.
+    WholeGrants,
+    /// A claim is released by its own node's drain alone.
+    OwnerReleases,
+    /// A claim never grows while it holds.
+    NeverGrow,
+    /// The first claim that waits for units reserves them.
+    Reserve,
+    /// A claim that holds units of down pods goes ahead of those that need them.
+    HoldersGoAhead,
+    /// A suspect claim is freed by what is observed, not by time.
+    NeverFreeByTime,
+    /// A write returns the units of running pods only.
+    KeepUnitsOfDownPods,
+    /// The ledger is written only as it was read.
+    CompareAndSwap,
+    /// That the node may go down is in the ledger before the node is told.
+    NoteBeforeTheNodeIsTold,
+    /// In a circle of claims that hold and wait, one whose cordon is ours gives way.
+    GiveWayInACircle,
+    /// What waits in a circle reserves nothing.
+    ReserveNothingInACircle,
+    /// Free units are bounded by the pods that are healthy, not by the budget's status alone.
+    CountHealthyPods,
+    /// A pod that stays is back after the reboot, not before.
+    BackOnlyAfterTheReboot,
+    /// Only our own cordon is lifted.
+    UncordonOnlyOurs,
+    /// A node has one claim.
+    OneClaimANode,
+}

@@ -1,0 +1,208 @@
+//! What must never be.
+
+use std::collections::BTreeSet;
+
+use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
+use nodeward_core::ledger::{Facts, Ledger};
+use stateright::Property;
+
+use crate::decide::held;
+use crate::world::{BUDGETS, DONE, Plan, Pod, State, budget_key, node_uid, parse_budget, parse_pod};
+
+/// That nothing of what must never be has come about.
+pub const NO_BREACH: &str = "no rule is broken";
+
+pub fn properties() -> Vec<Property<Plan>> {
+    vec![
+        Property::always(NO_BREACH, |_, state: &State| state.breach.is_none()),
+        // Checks that find nothing because nothing happens would find nothing either.
+        Property::sometimes(DONE, |_, state: &State| state.is_done()),
+    ]
+}
+
+/// What is wrong with a state, however it came about.
+pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
+    let claims = state.ledger.claims();
+    let nodes: BTreeSet<&str> = claims.iter().map(|claim| claim.node_uid.as_str()).collect();
+    if nodes.len() != claims.len() {
+        return Some("I5: a node has two claims");
+    }
+    if claims.windows(2).any(|pair| pair[0].ticket >= pair[1].ticket) {
+        return Some("I5: tickets are out of order");
+    }
+    if claims.iter().any(|claim| has_grant(claim) && !has_all(claim)) {
+        return Some("I2: a grant of less than all");
+    }
+    if claims
+        .iter()
+        .any(|claim| claim.state == ClaimState::Waiting && holds_a_running_pod(state, claim))
+    {
+        return Some("I3: a claim waits while it holds units of running pods");
+    }
+    if (0..BUDGETS).any(|pdb| state.down_in(plan, pdb) > plan.budgets[pdb]) {
+        return Some("I1: more pods of a budget are down than it allows");
+    }
+    None
+}
+
+fn has_grant(claim: &Claim) -> bool {
+    matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed)
+}
+
+fn has_all(claim: &Claim) -> bool {
+    let needed = claim.needs.iter().flat_map(|units| &units.pods);
+    needed
+        .into_iter()
+        .all(|pod| held(claim).any(|other| other.uid == pod.uid))
+}
+
+/// A pod that has not gone down since its unit was granted. One that stays may go down at any moment once its node was
+/// told.
+fn holds_a_running_pod(state: &State, claim: &Claim) -> bool {
+    held(claim).any(|pod| {
+        let (slot, generation) = parse_pod(&pod.uid);
+        !pod.retained && state.pods[slot] == Pod::Up(generation)
+    })
+}
+
+/// What is wrong with a write by what was read for it.
+///
+/// An eviction that was let through while the write was on its way goes unseen. That pod counts as what it is, an unhealthy
+/// one of its budget, so nobody else is granted its unit; a cache that lags in front of the eviction would let it through
+/// in any case.
+pub fn breach_of_decision(state: &State, node: usize, write: &Ledger, facts: &Facts) -> Option<&'static str> {
+    let before: &Ledger = &state.ledger;
+    let is_down = |uid: &String| !state.is_up(parse_pod(uid).0);
+    if freed(before, write).iter().any(is_down) {
+        return Some("I6: the unit of a pod that is down was freed");
+    }
+    let own = node_uid(node);
+    let is_changed = |claim: &&Claim| claim.node_uid != own && write.claim(&claim.node_uid) != Some(*claim);
+    if before.claims().iter().any(|claim| is_changed(&claim)) {
+        return Some("I7: a claim was changed by another than its owner");
+    }
+    if overtakes(before, write, &own, facts) {
+        return Some("I9: a claim that waits for units is overtaken on its budgets");
+    }
+    None
+}
+
+/// The pods whose units a write takes from their claims.
+fn freed(before: &Ledger, write: &Ledger) -> Vec<String> {
+    let is_gone = |claim: &Claim, uid: &str| {
+        let after = write.claim(&claim.node_uid);
+        after.is_none_or(|after| held(after).all(|other| other.uid != uid))
+    };
+    let mut freed = Vec::new();
+    for claim in before.claims() {
+        freed.extend(
+            held(claim)
+                .filter(|pod| is_gone(claim, &pod.uid))
+                .map(|pod| pod.uid.clone()),
+        );
+    }
+    freed
+}
+
+/// What is wrong with a write of the ledger at the moment at which it is done.
+pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'static str> {
+    let before: &Ledger = &state.ledger;
+    let stays = |uid: &String| plan.slots[parse_pod(uid).0].retained && !state.is_up(parse_pod(uid).0);
+    if freed(before, write).iter().any(stays) {
+        return Some("I6: the unit of a pod that stayed on a node which went down was freed");
+    }
+    for claim in write
+        .claims()
+        .iter()
+        .filter(|claim| claim.state == ClaimState::Confirmed)
+    {
+        let was = before.claim(&claim.node_uid).map(|was| was.state);
+        if was != Some(ClaimState::Confirmed) && overruns(plan, state, write, claim) {
+            return Some("I1: more is granted than the budget has");
+        }
+    }
+    None
+}
+
+/// Whether what is down or may go down exceeds one of the claim's budgets.
+fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool {
+    claim.holds.iter().any(|units| {
+        let pdb = parse_budget(&units.pdb.name);
+        let may_go = plan
+            .slots_of_budget(pdb)
+            .filter(|slot| match state.pods[*slot] {
+                Pod::Up(generation) => ledger.is_held(&format!("{slot}.{generation}")),
+                Pod::Down(_) => true,
+                Pod::Absent => false,
+            })
+            .count();
+        i32::try_from(may_go).unwrap() > plan.budgets[pdb]
+    })
+}
+
+/// Whether a grant takes a unit of a budget that a claim before it needs, and which nothing keeps from that claim but the
+/// units of claims that drain. Of those that wait for such units the first alone is waited for.
+fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> bool {
+    let Some(is) = write.claim(node_uid) else { return false };
+    let was = before.claim(node_uid);
+    let asks = |claim: &&Claim| claim.state == ClaimState::Waiting && !claim.needs.is_empty();
+    let any_holds_and_asks = before.claims().iter().filter(asks).any(|claim| !claim.holds.is_empty());
+    let had_some = was.is_some_and(|was| has_grant(was) || !was.holds.is_empty());
+    if had_some || !has_grant(is) || any_holds_and_asks {
+        return false;
+    }
+    // A pod that is not healthy needs no unit that anybody else could have.
+    let wants = |claim: &Claim| -> BTreeSet<usize> {
+        let counts = |units: &&Units| {
+            let healthy = &facts[&budget_key(parse_budget(&units.pdb.name))].healthy;
+            units.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
+        };
+        claim
+            .needs
+            .iter()
+            .filter(counts)
+            .map(|units| parse_budget(&units.pdb.name))
+            .collect()
+    };
+    let taken = wants(is);
+    for older in before
+        .claims()
+        .iter()
+        .filter(asks)
+        .filter(|older| older.ticket < is.ticket)
+    {
+        let mut waits = false;
+        let is_given = |pdb: &usize| {
+            let budget = &facts[&budget_key(*pdb)];
+            let mut granted: Vec<&str> = Vec::new();
+            for claim in before.claims() {
+                let of_budget = claim.holds.iter().filter(|u| parse_budget(&u.pdb.name) == *pdb);
+                let held: Vec<&str> = of_budget.flat_map(|u| &u.pods).map(|pod| pod.uid.as_str()).collect();
+                if !held.is_empty() && !has_grant(claim) {
+                    return false;
+                }
+                granted.extend(held);
+            }
+            waits |= !granted.is_empty();
+            let unheld = budget.expected_pods - count(budget.healthy.len());
+            let held_down = granted.iter().filter(|uid| !budget.healthy.contains(**uid)).count();
+            let is_told = budget.disruptions_allowed == (count(budget.healthy.len()) - budget.desired_healthy).max(0);
+            is_told && unheld <= count(held_down)
+        };
+        let wanted = wants(older);
+        if !wanted.iter().all(is_given) {
+            continue;
+        }
+        if wanted.iter().any(|pdb| taken.contains(pdb)) {
+            return true;
+        }
+        if waits {
+            return false;
+        }
+    }
+    false
+}
+
+fn count(things: usize) -> i32 {
+    i32::try_from(things).unwrap()
+}

@@ -1,0 +1,534 @@
+//! The cluster: nodes, pods, budgets, and two leaders that may stop anywhere.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::{HeldPod, Units};
+use nodeward_core::id::{BudgetKey, PodUid};
+use nodeward_core::ledger::{BudgetFacts, Facts, Fence, Ledger, Misconfigured};
+
+use crate::memo::{self, Memo};
+use crate::names::Names;
+use crate::rules::Rule;
+
+/// That some run ends: a check of runs in which nothing happens would find nothing.
+pub const DONE: &str = "every drain is done";
+
+pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+pub const NODES: usize = 3;
+pub const BUDGETS: usize = 3;
+/// The most pods that a cluster has.
+pub const SLOTS: usize = 8;
+
+/// What may go wrong, or come from outside, a bounded number of times a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A leader forgets what it was about to do.
+    Crash,
+    /// A leader decides by budgets and pods as they were before anything happened.
+    StaleRead,
+    /// A request arrives twice, as after a lost reply.
+    Duplicate,
+    /// Something else evicts a pod on a node that does not drain.
+    OtherEviction,
+    /// A claim's time runs out.
+    Overdue,
+    /// A pod is bound to a node that drains already.
+    LatePod,
+    /// Whoever drains a node vanishes, and comes back.
+    Vanish,
+}
+
+/// Where a pod runs, by which budget, and whether it stays there through a reboot.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot {
+    /// `None`: a node that is never drained.
+    pub node: Option<usize>,
+    pub pdb: usize,
+    pub retained: bool,
+    pub late: bool,
+}
+
+/// What is explored: a cluster, its faults, and the rule that is left out.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub name: &'static str,
+    pub slots: Vec<Slot>,
+    /// `maxUnavailable` of each budget.
+    pub budgets: [i32; BUDGETS],
+    pub foreign: [bool; NODES],
+    pub faults: Vec<Fault>,
+    pub fault_count: u8,
+    /// Whether `disruptionsAllowed` follows the pods only after a while. An eviction lowers it at once in any case.
+    pub status_lags: bool,
+    /// How many leaders may stop between a decision and its act at the same time.
+    pub paused_at_once: usize,
+    pub missing: Option<Rule>,
+    pub decisions: Arc<Memo<Option<Step>>>,
+    pub admissions: Arc<Memo<bool>>,
+    pub names: Arc<Memo<Names>>,
+}
+
+fn runs(node: usize, pdb: usize) -> Slot {
+    Slot {
+        node: Some(node),
+        pdb,
+        retained: false,
+        late: false,
+    }
+}
+
+fn stays(node: usize, pdb: usize) -> Slot {
+    Slot {
+        retained: true,
+        ..runs(node, pdb)
+    }
+}
+
+fn comes_late(node: usize, pdb: usize) -> Slot {
+    Slot {
+        late: true,
+        ..runs(node, pdb)
+    }
+}
+
+fn elsewhere(pdb: usize) -> Slot {
+    Slot {
+        node: None,
+        ..runs(0, pdb)
+    }
+}
+
+impl Plan {
+    fn of(name: &'static str, slots: Vec<Slot>, faults: &[Fault]) -> Self {
+        Self {
+            name,
+            slots,
+            budgets: [1; BUDGETS],
+            foreign: [false; NODES],
+            faults: faults.to_vec(),
+            fault_count: 2,
+            status_lags: false,
+            paused_at_once: 1,
+            missing: None,
+            decisions: Arc::default(),
+            admissions: Arc::default(),
+            names: Arc::default(),
+        }
+    }
+
+    /// Each node shares a budget with each other one.
+    pub fn ring() -> Self {
+        Self::of(
+            "shared budgets",
+            vec![runs(0, 0), runs(1, 0), runs(1, 1), runs(2, 1), runs(2, 2), runs(0, 2)],
+            &[Fault::Crash, Fault::StaleRead, Fault::Duplicate, Fault::Overdue],
+        )
+    }
+
+    /// Pods that stay on their nodes through the reboot, so that no eviction guards their budgets.
+    pub fn retained() -> Self {
+        Self::of(
+            "pods that stay",
+            vec![
+                stays(0, 0),
+                stays(1, 0),
+                elsewhere(0),
+                runs(1, 1),
+                stays(2, 1),
+                stays(2, 2),
+                runs(0, 2),
+            ],
+            &[
+                Fault::StaleRead,
+                Fault::OtherEviction,
+                Fault::Overdue,
+                Fault::Vanish,
+                Fault::Crash,
+            ],
+        )
+        .with_faults(1)
+    }
+
+    /// Pods that stay, and budgets whose status says only after a while that they are down.
+    pub fn lagging() -> Self {
+        let mut plan = Self::of(
+            "a status that lags",
+            vec![
+                stays(0, 0),
+                stays(1, 0),
+                elsewhere(0),
+                stays(1, 1),
+                runs(2, 1),
+                stays(2, 2),
+            ],
+            &[Fault::OtherEviction],
+        )
+        .with_faults(1);
+        plan.status_lags = true;
+        plan
+    }
+
+    /// The oldest claim needs two budgets, each needed by a younger one.
+    pub fn reserved() -> Self {
+        Self::of(
+            "one needs what two others need",
+            vec![runs(0, 0), runs(1, 0), runs(1, 1), runs(2, 1), runs(1, 2)],
+            &[],
+        )
+    }
+
+    /// Two nodes that somebody else cordoned get a pod of each other's budget while their own is down; a third node needs
+    /// nothing of what is down.
+    pub fn foreign_circle() -> Self {
+        let mut plan = Self::own_circle();
+        plan.name = "late pods under a foreign cordon";
+        plan.foreign = [true, true, false];
+        plan
+    }
+
+    /// The same under our own cordon.
+    pub fn own_circle() -> Self {
+        Self::of(
+            "late pods under our cordon",
+            vec![
+                runs(0, 0),
+                runs(1, 1),
+                comes_late(0, 1),
+                comes_late(1, 0),
+                comes_late(0, 2),
+                runs(2, 2),
+            ],
+            &[Fault::LatePod],
+        )
+    }
+
+    /// A node that somebody else cordoned holds a budget that an older claim needs, and needs another one that the older
+    /// claim needs as well.
+    pub fn goes_ahead() -> Self {
+        let mut plan = Self::of(
+            "one that holds and waits",
+            vec![
+                runs(0, 0),
+                runs(0, 1),
+                runs(1, 0),
+                comes_late(1, 1),
+                runs(2, 2),
+                elsewhere(1),
+            ],
+            &[Fault::LatePod, Fault::OtherEviction],
+        );
+        plan.foreign = [false, true, false];
+        plan
+    }
+
+    pub fn with_faults(mut self, count: u8) -> Self {
+        self.fault_count = count;
+        self
+    }
+
+    /// No leader stops between a decision and its act.
+    pub fn without_pauses(mut self) -> Self {
+        self.paused_at_once = 0;
+        self
+    }
+
+    /// One fault more, and any leader may forget what it was about to do.
+    pub fn larger(mut self) -> Self {
+        self.fault_count += 1;
+        if !self.faults.contains(&Fault::Crash) {
+            self.faults.push(Fault::Crash);
+        }
+        self
+    }
+
+    pub fn without(mut self, rule: Rule) -> Self {
+        self.missing = Some(rule);
+        self
+    }
+
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.missing != Some(rule)
+    }
+
+    pub fn slots_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.slots.len()).filter(move |slot| self.slots[*slot].node == Some(node))
+    }
+
+    pub fn slots_of_budget(&self, pdb: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.slots.len()).filter(move |slot| self.slots[*slot].pdb == pdb)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cordon {
+    None,
+    Ours,
+    Foreign,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not, whatever the others are"
+)]
+pub struct Node {
+    pub cordon: Cordon,
+    pub down: bool,
+    pub boots: u8,
+    /// Whether the node may reboot at any moment.
+    pub told: bool,
+    /// Whether its drain is still asked for.
+    pub wanted: bool,
+    /// Whether the time of its present grant has run out.
+    pub overdue: bool,
+    pub vanished: bool,
+}
+
+impl Node {
+    /// What a write to it rests on: the Node, and whether its NodeDrain is still there.
+    pub fn as_stored(self) -> (Cordon, bool, u8, bool, bool) {
+        (self.cordon, self.down, self.boots, self.told, self.wanted)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Pod {
+    Absent,
+    Up(u8),
+    Down(u8),
+}
+
+/// What a leader has decided and not done yet. What it writes to a node rests on the node as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Step {
+    Write {
+        read: Text,
+        write: Text,
+        /// What is wrong about it, by what was read.
+        breach: Option<&'static str>,
+    },
+    Evict {
+        slot: usize,
+        generation: u8,
+        fence: Fence,
+    },
+    Cordon {
+        node: usize,
+    },
+    Uncordon {
+        node: usize,
+        done: bool,
+    },
+    Tell {
+        node: usize,
+    },
+}
+
+/// A ledger as it is stored, with its hash: most of what is asked of two of them is whether they are the same.
+#[derive(Clone)]
+pub struct Text {
+    ledger: Arc<Ledger>,
+    hash: u64,
+}
+
+impl From<Ledger> for Text {
+    fn from(ledger: Ledger) -> Self {
+        Self {
+            hash: memo::hash(&ledger),
+            ledger: Arc::new(ledger),
+        }
+    }
+}
+
+impl Deref for Text {
+    type Target = Ledger;
+
+    fn deref(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for claim in self.claims() {
+            write!(f, "[{} {} {:?}", claim.ticket, claim.node, claim.state)?;
+            for (what, units) in [("needs", &claim.needs), ("holds", &claim.holds)] {
+                let pods: Vec<&str> = units.iter().flat_map(|u| &u.pods).map(|pod| pod.uid.as_str()).collect();
+                write!(f, " {what} {pods:?}")?;
+            }
+            f.write_str("]")?;
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl Eq for Text {}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.hash.hash(hasher);
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    pub ledger: Text,
+    pub nodes: [Node; NODES],
+    pub pods: [Pod; SLOTS],
+    /// `disruptionsAllowed` of each budget, which may lag.
+    pub allowed: [i32; BUDGETS],
+    /// What leaders that stopped have decided and not done.
+    pub paused: [Option<Step>; 2],
+    pub faults: u8,
+    pub breach: Option<&'static str>,
+}
+
+pub fn node_uid(node: usize) -> String {
+    format!("node-{node}")
+}
+
+pub fn pod_uid(slot: usize, generation: u8) -> String {
+    format!("{slot}.{generation}")
+}
+
+pub fn parse_pod(uid: &str) -> (usize, u8) {
+    let (slot, generation) = uid.split_once('.').unwrap();
+    (slot.parse().unwrap(), generation.parse().unwrap())
+}
+
+pub fn budget_key(pdb: usize) -> BudgetKey {
+    BudgetKey::new("shop", format!("pdb-{pdb}"))
+}
+
+pub fn parse_budget(name: &str) -> usize {
+    name.trim_start_matches("pdb-").parse().unwrap()
+}
+
+impl State {
+    pub fn first(plan: &Plan) -> Self {
+        let node = |foreign: bool| Node {
+            cordon: if foreign { Cordon::Foreign } else { Cordon::Ours },
+            down: false,
+            boots: 0,
+            told: false,
+            wanted: true,
+            overdue: false,
+            vanished: false,
+        };
+        Self {
+            ledger: Text::from(Ledger::default()),
+            nodes: std::array::from_fn(|number| node(plan.foreign[number])),
+            pods: std::array::from_fn(|number| match plan.slots.get(number) {
+                Some(slot) if !slot.late => Pod::Up(0),
+                _ => Pod::Absent,
+            }),
+            allowed: plan.budgets,
+            paused: [None, None],
+            faults: plan.fault_count,
+            breach: None,
+        }
+    }
+
+    pub fn is_up(&self, slot: usize) -> bool {
+        matches!(self.pods[slot], Pod::Up(_))
+    }
+
+    pub fn up_in(&self, plan: &Plan, pdb: usize) -> i32 {
+        i32::try_from(plan.slots_of_budget(pdb).filter(|slot| self.is_up(*slot)).count()).unwrap()
+    }
+
+    pub fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
+        let down = |slot: &usize| matches!(self.pods[*slot], Pod::Down(_));
+        i32::try_from(plan.slots_of_budget(pdb).filter(down).count()).unwrap()
+    }
+
+    pub fn expected(&self, plan: &Plan, pdb: usize) -> i32 {
+        self.up_in(plan, pdb) + self.down_in(plan, pdb)
+    }
+
+    pub fn desired(&self, plan: &Plan, pdb: usize) -> i32 {
+        (self.expected(plan, pdb) - plan.budgets[pdb]).max(0)
+    }
+
+    /// What the disruption controller would write.
+    pub fn allowed_by_pods(&self, plan: &Plan, pdb: usize) -> i32 {
+        (self.up_in(plan, pdb) - self.desired(plan, pdb)).max(0)
+    }
+
+    /// What is read of the budgets; a stale read shows every pod up and every budget unused.
+    pub fn facts(&self, plan: &Plan, stale: bool) -> Facts {
+        let facts = |pdb: usize| {
+            let mut healthy = std::collections::BTreeSet::new();
+            for slot in plan.slots_of_budget(pdb) {
+                match self.pods[slot] {
+                    Pod::Up(generation) => healthy.insert(PodUid::from(pod_uid(slot, generation))),
+                    Pod::Down(generation) if stale => healthy.insert(PodUid::from(pod_uid(slot, generation))),
+                    Pod::Absent | Pod::Down(_) => false,
+                };
+            }
+            let desired = self.desired(plan, pdb);
+            let key = budget_key(pdb);
+            let budget = BudgetFacts {
+                uid: key.name.clone(),
+                key: key.clone(),
+                current: true,
+                disruptions_allowed: if stale { plan.budgets[pdb] } else { self.allowed[pdb] },
+                // Without the rule only the status counts.
+                desired_healthy: if plan.keeps(Rule::CountHealthyPods) { desired } else { 0 },
+                expected_pods: if plan.keeps(Rule::CountHealthyPods) {
+                    self.expected(plan, pdb)
+                } else {
+                    plan.budgets[pdb]
+                },
+                misconfigured: None::<Misconfigured>,
+                healthy,
+                several: std::collections::BTreeSet::new(),
+                owner_units: None,
+            };
+            (key, budget)
+        };
+        (0..BUDGETS).map(facts).collect()
+    }
+
+    /// The units that the node's running pods need.
+    pub fn needs(&self, plan: &Plan, node: usize) -> Vec<Units> {
+        let unit = |slot: usize| match self.pods[slot] {
+            Pod::Up(generation) => Some(Units {
+                pdb: BudgetRef {
+                    namespace: "shop".to_owned(),
+                    name: budget_key(plan.slots[slot].pdb).name.to_string(),
+                    uid: budget_key(plan.slots[slot].pdb).name.to_string(),
+                },
+                healthy_at_grant: 0,
+                pods: vec![HeldPod {
+                    name: format!("pod-{slot}"),
+                    uid: pod_uid(slot, generation),
+                    retained: plan.slots[slot].retained,
+                }],
+            }),
+            Pod::Absent | Pod::Down(_) => None,
+        };
+        plan.slots_of(node).filter_map(unit).collect()
+    }
+
+    /// Every drain is done, every pod runs, and nobody holds or asks for anything.
+    pub fn is_done(&self) -> bool {
+        self.nodes
+            .iter()
+            .all(|node| !node.wanted && node.cordon == Cordon::None && !node.down)
+            && !self.pods.iter().any(|pod| matches!(pod, Pod::Down(_)))
+            && self.ledger.claims().is_empty()
+    }
+}
