@@ -6,11 +6,12 @@ use kube::api::{Api, DeleteParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::kubectl::Said;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::person::says;
+use crate::person::{Person, says};
 use crate::place::Place;
 
 /// Waits until a running command has said this.
@@ -133,7 +134,8 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     let place = Place::new().await?;
     let [n1, n2] = place.workers().await?;
     place.add_pinned("web", &[n1.clone(), n2]).await?;
-    let admin = &place.admin;
+    let proxy = Proxy::start(place.plane).await?;
+    let admin = &Person::through(place.plane, &proxy)?;
     let hold = ["hold", "web", "-n", &place.name, "--reason", "migration"];
     let held = admin.json(&[&hold[..], &["--for", "2h"]].concat()).await?;
     let hold_name = format!("hold/{}", held["name"].as_str().context("no name")?);
@@ -170,6 +172,15 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
 
     let why = admin.page(&["why", &n1]).await?;
     says(&why, &["[OwnerHold]", "migration", &hold_name, "kept"])?;
+
+    // A connection that breaks is made again.
+    let lost = Rule::new(Fault::BrokenConnection)
+        .verbs([Verb::List, Verb::Watch])
+        .resource("nodedrains")
+        .times(2);
+    proxy.inject(lost);
+    proxy.drop_watches();
+    told(&watching, "the API server cannot be reached").await?;
 
     // The hold ends, and the drain goes on.
     let released = admin.page(&["release", &hold_name, "-n", &place.name]).await?;

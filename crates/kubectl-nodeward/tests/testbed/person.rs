@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use nodeward_testkit::ControlPlane;
 use nodeward_testkit::kubectl::{Kubectl, Said};
+use nodeward_testkit::proxy::Proxy;
+use nodeward_testkit::{ControlPlane, names};
 use serde_json::{Value, json};
 
 /// How wide the pages may be: what people have.
@@ -60,6 +61,25 @@ impl Person {
             "contexts": [{ "name": "testbed", "context": { "cluster": "testbed", "user": name, "namespace": namespace } }],
             "clusters": [{ "name": "testbed", "cluster": { "server": plane.url(), "certificate-authority": file("ca") } }],
             "users": [{ "name": name, "user": { "client-certificate": file("crt"), "client-key": file("key") } }],
+        });
+        std::fs::write(file("kubeconfig"), serde_yaml::to_string(&kubeconfig)?)?;
+        Self::with(plane, file("kubeconfig"))
+    }
+
+    /// The administrator, who reaches the cluster through this proxy.
+    pub fn through(plane: &ControlPlane, proxy: &Proxy) -> Result<Self> {
+        let dir = plane.dir().join("people");
+        std::fs::create_dir_all(&dir)?;
+        let name = names::unique("far");
+        let file = |what: &str| dir.join(format!("{name}.{what}"));
+        std::fs::write(file("ca"), plane.ca())?;
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "contexts": [{ "name": "testbed", "context": { "cluster": "testbed", "user": "admin" } }],
+            "clusters": [{ "name": "testbed", "cluster": { "server": proxy.url(), "certificate-authority": file("ca") } }],
+            "users": [{ "name": "admin", "user": {} }],
         });
         std::fs::write(file("kubeconfig"), serde_yaml::to_string(&kubeconfig)?)?;
         Self::with(plane, file("kubeconfig"))
