@@ -269,10 +269,9 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         plan: Plan::default(),
         wake: NextWake::after(now),
     };
-    memory
-        .next_attempt(now)
-        .into_iter()
-        .for_each(|until| planner.wake.note(until));
+    if let Some(until) = memory.next_attempt(now) {
+        planner.wake.note(until);
+    }
     let files = planner.open_files();
     planner.strangers = in_progress(&files);
     for file in &files {
@@ -417,7 +416,7 @@ impl Planner<'_> {
         });
         let mut verdict = self.verdict(file, file.look.as_ref());
         verdict.drain = None;
-        verdict.message = "is being taken into care".to_owned();
+        verdict.says("is being taken into care");
         self.plan.drains.push(verdict);
     }
 
@@ -434,12 +433,11 @@ impl Planner<'_> {
         match stage {
             Stage::ComingBack => {
                 self.mark(node, Cordon::Lift, false, None);
-                verdict.message =
-                    "its turn ended while pods were down; they come back before it queues again".to_owned();
+                verdict.says("its turn ended while pods were down; they come back before it queues again");
             }
             Stage::Uncordoned => self.cordon(file, node, verdict),
             Stage::Completing => {
-                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
                 self.stand_aside(file, node);
                 for pod in &look.completing {
                     let stay = Stay::because(LockReason::WaitCompleted);
@@ -448,7 +446,7 @@ impl Planner<'_> {
                 verdict.message = format!("waits for {} pods to finish", look.completing.len());
             }
             Stage::Leaving => {
-                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
                 self.stand_aside(file, node);
                 self.let_leave(file, node, &look.movable, look.leaving, Force::Never, verdict);
                 verdict.message = format!("{} pods that find room elsewhere leave first", look.movable.len());
@@ -462,24 +460,24 @@ impl Planner<'_> {
                     self.write.next.drained(node.uid.as_str(), fence);
                 }
                 self.keep_lease(file, verdict);
-                self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
             }
             Stage::Drained => {
                 self.keep_lease(file, verdict);
-                self.mark(node, self.own_cordon(file), false, Some(Progress::Drained));
-                verdict.message = "no pod has to leave any more: the node may go down".to_owned();
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::Drained));
+                verdict.says("no pod has to leave any more: the node may go down");
             }
             Stage::Rebooted => {
                 self.keep_lease(file, verdict);
-                self.mark(node, self.own_cordon(file), false, Some(Progress::Drained));
-                verdict.message = "the node has booted anew; its units return as its pods do".to_owned();
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::Drained));
+                verdict.says("the node has booted anew; its units return as its pods do");
             }
             Stage::Suspect => {
                 self.give_lease_back(&file.case.name);
-                verdict.message =
+                verdict.says(
                     "pods are down and nobody drains the node; what it holds returns as its pods do, or by \
-                                   an administrator"
-                        .to_owned();
+                                   an administrator",
+                );
                 verdict.blocked_by.push(verdict::about_node(
                     LockReason::Suspect,
                     LockReason::Suspect.explanation().to_owned(),

@@ -34,11 +34,11 @@ pub(super) async fn evict_held(
     let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
     let ledger = match ledgers.get_opt(drain_ledger::NAME).await {
         Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger(ledger.spec),
-        Ok(_) => return stopped(pods, &Done::Outdated("the ledger is another one now".to_owned())),
-        Err(error) => return stopped(pods, &error.into()),
+        Ok(_) => return stopped(&pods, &Done::Outdated("the ledger is another one now".to_owned())),
+        Err(error) => return stopped(&pods, &error.into()),
     };
     if let Err(done) = means.may_write() {
-        return stopped(pods, &done);
+        return stopped(&pods, &done);
     }
     let evictions = pods.iter().map(async |eviction| {
         if ledger.may_evict(node_uid.as_str(), fence, eviction.pod.uid.as_str()) {
@@ -53,7 +53,7 @@ pub(super) async fn evict_held(
     }
 }
 
-fn stopped(pods: Vec<PodEviction>, done: &Done) -> Outcome {
+fn stopped(pods: &[PodEviction], done: &Done) -> Outcome {
     Outcome {
         evictions: pods.iter().map(|eviction| ended(eviction, done.clone())).collect(),
         ..done.clone().into()

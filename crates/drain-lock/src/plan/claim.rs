@@ -32,9 +32,11 @@ impl Planner<'_> {
         verdict: &mut DrainVerdict,
     ) {
         if let LeaseStand::Others { holder, until } = self.lease(file) {
-            until.into_iter().for_each(|until| self.wake.note(until));
+            if let Some(until) = until {
+                self.wake.note(until);
+            }
             self.stand_aside(file, node);
-            self.mark(node, self.own_cordon(file), true, Some(Progress::InProgress));
+            self.mark(node, Self::own_cordon(file), true, Some(Progress::InProgress));
             let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
             verdict
                 .blocked_by
@@ -65,13 +67,13 @@ impl Planner<'_> {
                 node_uid: node.uid.clone(),
                 boot_id: Arc::clone(&node.boot_id),
             });
-            verdict.message = "asks for its units".to_owned();
+            verdict.says("asks for its units");
         } else {
             verdict.message = obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         }
         let is_blocked = !obstacles.is_empty();
         verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
-        self.mark(node, self.own_cordon(file), is_blocked, Some(Progress::InProgress));
+        self.mark(node, Self::own_cordon(file), is_blocked, Some(Progress::InProgress));
     }
 
     /// Makes sure of a grant, with the node's lease in hand.
@@ -80,7 +82,7 @@ impl Planner<'_> {
             LockReason::AwaitsConfirmation,
             LockReason::AwaitsConfirmation.explanation().to_owned(),
         ));
-        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         match self.lease(file) {
             LeaseStand::Others { holder, .. } => {
                 let down = &file.down;
@@ -92,7 +94,7 @@ impl Planner<'_> {
             }
             LeaseStand::Free => {
                 self.take_lease(&file.case.name);
-                verdict.message = "takes the node's lease".to_owned();
+                verdict.says("takes the node's lease");
             }
             LeaseStand::Ours { .. } | LeaseStand::NotUsed => {
                 let Some(claim) = self.write.next.claim(node.uid.as_str()) else {
@@ -104,7 +106,7 @@ impl Planner<'_> {
                     down: file.down.uids().clone(),
                 };
                 self.write.confirms.push(confirm);
-                verdict.message = "reads its budgets once more".to_owned();
+                verdict.says("reads its budgets once more");
             }
         }
     }

@@ -31,9 +31,9 @@ impl Planner<'_> {
             verdict.message = text;
             return;
         }
-        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         self.take_room_of(file, node);
-        verdict.message = "is being cordoned".to_owned();
+        verdict.says("is being cordoned");
     }
 
     /// From now on the node offers no room, and its own movable pods need some.
@@ -49,7 +49,7 @@ impl Planner<'_> {
     }
 
     /// The cordon that a node is to have that is drained by us; another's cordon is respected.
-    pub(super) fn own_cordon(&self, file: &File) -> Cordon {
+    pub(super) fn own_cordon(file: &File) -> Cordon {
         if file.case.evictor() == Evictor::Requester || file.case.has_foreign_cordon() {
             return Cordon::Keep;
         }

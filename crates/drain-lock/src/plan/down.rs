@@ -14,7 +14,7 @@ use super::returned;
 /// The pods of one claim.
 #[derive(Debug, Clone, Default)]
 pub struct Down {
-    down: BTreeSet<String>,
+    away: BTreeSet<String>,
     back: BTreeSet<String>,
     gone: Vec<(PodKey, String)>,
 }
@@ -77,23 +77,23 @@ impl Down {
         if is_back {
             self.back.insert(held.uid.clone());
         } else if is_down {
-            self.down.insert(held.uid.clone());
+            self.away.insert(held.uid.clone());
         }
     }
 
     /// Whether the unit of this pod cannot be given back by a write.
     pub fn is_down(&self, held: &HeldPod) -> bool {
-        self.down.contains(&held.uid)
+        self.away.contains(&held.uid)
     }
 
     /// Whether any pod is down.
     pub fn has_any(&self) -> bool {
-        !self.down.is_empty()
+        !self.away.is_empty()
     }
 
     /// UIDs of the pods that are down.
     pub fn uids(&self) -> &BTreeSet<String> {
-        &self.down
+        &self.away
     }
 
     /// UIDs of the pods that are back.

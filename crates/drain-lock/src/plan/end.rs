@@ -86,7 +86,7 @@ impl Planner<'_> {
             });
         }
         verdict.phase = Phase::Released;
-        verdict.message = "holds nothing any more".to_owned();
+        verdict.says("holds nothing any more");
         self.plan.drains.push(verdict);
     }
 
@@ -129,7 +129,7 @@ impl Planner<'_> {
     pub(super) fn preview(&mut self, file: &File, drain: &Arc<NodeDrain>, look: Option<&Look>) {
         let mut verdict = self.verdict(file, look);
         verdict.phase = Phase::Queued;
-        verdict.message = "dry run: nothing is cordoned, claimed or evicted".to_owned();
+        verdict.says("dry run: nothing is cordoned, claimed or evicted");
         if let (Some(look), Some(node)) = (look, &file.case.node) {
             verdict.blocked_by.extend(look.problems.iter().cloned());
             let mut rehearsal: Ledger = self.before.clone();

@@ -37,7 +37,7 @@ impl Planner<'_> {
         verdict: &mut DrainVerdict,
     ) {
         let uid = node.uid.as_str();
-        self.mark(node, self.own_cordon(file), false, Some(Progress::InProgress));
+        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         self.keep_lease(file, verdict);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;
@@ -59,7 +59,7 @@ impl Planner<'_> {
             self.write
                 .next
                 .set_needs(uid, needs, &|pod| down.is_down(pod), self.now);
-            verdict.message = "needs more units than it holds, and queues for all of them".to_owned();
+            verdict.says("needs more units than it holds, and queues for all of them");
             return;
         }
         verdict.message = format!(

@@ -379,8 +379,8 @@ fn waits_since_yesterday() -> Value {
     claim(json!({ "since": YESTERDAY, "queuedAt": YESTERDAY }))
 }
 
-fn with_fallback(fallback: &str) -> Option<Value> {
-    Some(drain(json!({ "spec": { "fallback": fallback } })))
+fn with_fallback(fallback: &str) -> Value {
+    drain(json!({ "spec": { "fallback": fallback } }))
 }
 
 fn granted_yesterday(pods: &[&str]) -> Value {
@@ -416,7 +416,7 @@ fn time_that_runs_out_is_answered_as_the_drain_says(
 ) {
     let cluster = cluster(
         ours(json!({})),
-        with_fallback(fallback),
+        Some(with_fallback(fallback)),
         &[claim],
         &[held("a", json!({}))],
     );
@@ -441,7 +441,7 @@ fn no_fallback_deletes_what_its_owner_keeps(#[case] patch: Value, #[case] holds:
     let claim = granted_yesterday(&["a"]);
     let cluster = cluster(
         ours(json!({})),
-        with_fallback("Delete"),
+        Some(with_fallback("Delete")),
         &[claim],
         &[held("a", json!({}))],
     )

@@ -43,6 +43,13 @@ pub struct DrainVerdict {
     pub lease_lost: bool,
 }
 
+impl DrainVerdict {
+    /// Says where it stands.
+    pub(super) fn says(&mut self, text: &str) {
+        text.clone_into(&mut self.message);
+    }
+}
+
 /// Something that people are told once it has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
@@ -91,7 +98,7 @@ impl Look {
         };
         for (pod, class) in &need.pods {
             let why = need.why.get(&pod.uid);
-            look.sort(pod, class, why, snapshot, memory, now);
+            look.sort(pod, *class, why, snapshot, memory, now);
         }
         look.plan.problems.clone_from(&look.problems);
         look.plan.movable = count(look.movable.len());
@@ -111,7 +118,7 @@ impl Look {
     fn sort(
         &mut self,
         pod: &Arc<PodFacts>,
-        class: &Class,
+        class: Class,
         why: Option<&String>,
         snapshot: &Snapshot,
         memory: &Memory,
@@ -138,7 +145,7 @@ impl Look {
             }
             Class::Movable => self.movable.push(Arc::clone(pod)),
             Class::Held(reason) => {
-                self.plan.held.push(planned(*reason));
+                self.plan.held.push(planned(reason));
                 self.held.push(Arc::clone(pod));
             }
         }

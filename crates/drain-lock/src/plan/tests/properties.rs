@@ -34,6 +34,7 @@ struct APod {
 }
 
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each of them is drawn by itself")]
 struct ADrain {
     evict: bool,
     requested: bool,
@@ -289,7 +290,7 @@ proptest! {
             prop_assert_eq!(pod.node.as_ref(), Some(&eviction.node));
             prop_assert!(pod.deletion.is_none() && !pod.is_finished() && !pod.mirror && !pod.is_daemon(), "{} is none of ours", pod.key);
             let drain = given.2[at].as_ref().expect("a pod is evicted without a drain");
-            prop_assert!(drain.evict && drain.requested && !drain.deleted && !drain.dry_run || drain.evict && !drain.adopted && !drain.deleted && !drain.dry_run);
+            prop_assert!(drain.adopted && drain.requested && drain.evict && !drain.deleted && !drain.dry_run);
             prop_assert!(snapshot.nodes[&eviction.node].is_cordoned(), "{} is evicted from a node that is not cordoned", pod.key);
             let kind = given.1[pod.key.name.trim_start_matches('p').parse::<usize>().unwrap()].kind;
             prop_assert!(kind != 2, "{} asked to stay", pod.key);
