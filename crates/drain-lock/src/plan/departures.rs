@@ -72,8 +72,10 @@ impl<'a> Departures<'a> {
         }
     }
 
-    /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one.
-    pub fn leave(&mut self, ledger: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
+    /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one. It has to be
+    /// there in the ledger as it is written, and in what this pass makes of it: a unit that is about to be returned may
+    /// still be in use, and the write may fail.
+    pub fn leave(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
         self.wait_for_last_attempt(pod)?;
         if pod.skips_budgets() {
             return Ok(());
@@ -107,7 +109,8 @@ impl<'a> Departures<'a> {
         if facts.misconfigured.is_some() {
             return Err(stay(LockReason::MisconfiguredPDB));
         }
-        ledger.admits_movable(facts).map_err(Stay::of)?;
+        written.admits_movable(facts).map_err(Stay::of)?;
+        next.admits_movable(facts).map_err(Stay::of)?;
         facts.healthy.remove(&pod.uid);
         facts.disruptions_allowed -= 1;
         Ok(())

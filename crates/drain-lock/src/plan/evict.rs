@@ -134,7 +134,7 @@ impl Planner<'_> {
                 return;
             }
             let allowed = match force {
-                Force::Never => self.departures.leave(&self.write.next, pod),
+                Force::Never => self.departures.leave(&self.before, &self.write.next, pod),
                 Force::Delete => self.departures.wait_for_last_attempt(pod),
             };
             match allowed {
