@@ -52,12 +52,7 @@ async fn leaderless(place: &Place, name: &str) -> Result<Lock> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_leaders_at_once_do_no_harm() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    // The eviction API keeps the unit of a pod for two minutes when another has its name by the time of its deletion.
-    // Two leaders that evict one pod of a StatefulSet in the same moment may come to that: a delay, and no harm.
-    for app in ["a", "b"] {
-        place.add_pinned_deployment(app, &NODES).await?;
-    }
+    let place = place().await?;
     let watch = place.watch_budgets();
     let locks = [leaderless(&place, "one").await?, leaderless(&place, "two").await?];
     drain_all(&place).await?;

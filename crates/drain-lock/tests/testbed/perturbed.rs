@@ -32,7 +32,7 @@ async fn set_up(site: Site) -> Result<World> {
     .await?;
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
     for app in ["one", "two"] {
-        bulk::create(&site.client, [pinned(app, &names).stateful_set(&site.name, app, 2)?]).await?;
+        bulk::create(&site.client, [pinned(app, &names).deployment(&site.name, app, 2)?]).await?;
         bulk::create(
             &site.client,
             [Budget::max_unavailable(&site.name, app, 1).of(app).build()?],

@@ -141,7 +141,7 @@ async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_unde
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by_then() -> Result<()> {
     let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
+    place.add_app("a", &NODES, pinned("a", &NODES)).await?;
     let proxy = Proxy::start(&place.plane).await?;
     let delay = Rule::new(Fault::Delay(secs(5))).resource("pods/eviction").times(1);
     proxy.inject(delay);
