@@ -290,6 +290,12 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
     ], &[pod("a", json!({}))]),
     &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForUnits", "n3 is Recovering: AwaitingReady"]
 )]
+#[case::a_unit_that_is_about_to_be_returned_is_not_used_yet(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[
+        claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+    ], &[pod("a", json!({}))]),
+    &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForUnits"]
+)]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
     &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
