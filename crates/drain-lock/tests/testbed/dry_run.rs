@@ -5,7 +5,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{ACCOUNT, Place, SYSTEM};
+use crate::place::{ACCOUNT, Place, SYSTEM, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -14,7 +14,7 @@ async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
     let place = Place::new(&NODES).await?;
     place.add_pinned("a", &NODES).await?;
     let mark = place.plane.audit().mark()?;
-    let lock = place.run(place.spec(&json!({})).arg("--dry-run")).await?;
+    let lock = place.run(spec(&json!({})).arg("--dry-run")).await?;
     place.drain("n1", json!({})).await?;
     wait::until("it to say what it would do", secs(30), || async {
         ensure!(

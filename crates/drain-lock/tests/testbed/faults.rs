@@ -9,7 +9,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Start};
 use serde_json::json;
 
-use crate::place::{APPS, Place, pinned};
+use crate::place::{APPS, Place, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -58,7 +58,7 @@ async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_
     ] {
         proxy.inject(rule);
     }
-    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
     drain_two(&place).await?;
     watch.none_was_violated()?;
     place.end([lock]).await
@@ -73,7 +73,7 @@ async fn watches_that_break_expire_or_stand_still_delay_drains_only() -> Result<
     for fault in [Fault::Gone, Fault::GoneEvent, Fault::Status(500, "InternalError")] {
         proxy.inject(Rule::new(fault).verbs([Verb::Watch]).times(3));
     }
-    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
     place.drain("n1", json!({})).await?;
     place.phase("n1", Phase::Drained, secs(60)).await?;
     proxy.freeze().await?;
@@ -116,7 +116,7 @@ async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothi
         .verbs([Verb::Get])
         .resource("poddisruptionbudgets");
     proxy.inject(reads);
-    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
     let watch = place.watch_budgets();
     let (covered, other) = (
         place.pods_on("n1").await?.remove(0),

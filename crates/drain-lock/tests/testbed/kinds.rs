@@ -9,7 +9,7 @@ use nodeward_testkit::bulk;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Lock, Place};
+use crate::place::{Lock, Place, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_kinds_it_waits_unready_and_begins_when_they_appear() -> Result<()> {
@@ -28,7 +28,7 @@ async fn without_its_kinds_it_waits_unready_and_begins_when_they_appear() -> Res
         Ok(())
     })
     .await?;
-    let lock = Lock::of(place.spec(&json!({})).start(&place.plane).await?);
+    let lock = Lock::of(spec(&json!({})).start(&place.plane).await?);
     wait::throughout("it waits", secs(3), || async {
         ensure!(lock.process().is_running(), "it has ended");
         ensure!(lock.ready(secs(0)).await.is_err(), "it is ready");

@@ -5,7 +5,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_testkit::wait::secs;
 use serde_json::json;
 
-use crate::place::{Lock, Place};
+use crate::place::{Lock, Place, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -46,7 +46,7 @@ async fn ask(place: &Place) -> Result<()> {
 
 async fn leaderless(place: &Place, name: &str) -> Result<Lock> {
     place
-        .run(place.spec(&json!({})).identity(name).arg("--leader-elect=false"))
+        .run(spec(&json!({})).identity(name).arg("--leader-elect=false"))
         .await
 }
 
@@ -64,8 +64,8 @@ async fn two_leaders_at_once_do_no_harm() -> Result<()> {
 async fn a_leader_that_is_killed_in_the_middle_is_followed_by_its_standby() -> Result<()> {
     let place = place().await?;
     let watch = place.watch_budgets();
-    let first = place.run(place.spec(&json!({})).identity("first")).await?;
-    let second = place.run(place.spec(&json!({})).identity("second")).await?;
+    let first = place.run(spec(&json!({})).identity("first")).await?;
+    let second = place.run(spec(&json!({})).identity("second")).await?;
     ask(&place).await?;
     first.process().kill();
     finish_all(&place).await?;

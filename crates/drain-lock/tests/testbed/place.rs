@@ -97,14 +97,9 @@ impl Place {
         })
     }
 
-    /// A drain-lock of this place, to be started.
-    pub fn spec(&self, config: &Value) -> OperatorSpec {
-        spec(config)
-    }
-
     /// Starts a drain-lock, and waits until it is ready.
     pub async fn start(&self, config: Value) -> Result<Lock> {
-        self.run(self.spec(&config)).await
+        self.run(spec(&config)).await
     }
 
     /// Starts `spec`, and waits until it is ready.

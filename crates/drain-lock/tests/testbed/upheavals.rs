@@ -15,7 +15,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, Start};
 use serde_json::json;
 
-use crate::place::{APPS, Place, pinned};
+use crate::place::{APPS, Place, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -145,7 +145,7 @@ async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by
     let proxy = Proxy::start(&place.plane).await?;
     let delay = Rule::new(Fault::Delay(secs(5))).resource("pods/eviction").times(1);
     proxy.inject(delay);
-    let lock = place.run(place.spec(&json!({})).through(&proxy.url())).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
     let first = place.pods_on("n1").await?.remove(0);
     let name = first.name_any();
     place.drain("n1", json!({})).await?;
