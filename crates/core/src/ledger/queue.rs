@@ -252,12 +252,13 @@ impl<'a, 'f> Queue<'a, 'f> {
             .collect()
     }
 
-    /// The youngest claim in a circle whose cordon is ours to lift.
+    /// The youngest claim in a circle whose cordon is ours to lift. One whose node may go down at any moment is none: its
+    /// time frees nothing.
     pub(super) fn gives_way(&self) -> Option<&'a Claim> {
         self.ledger
             .claims()
             .iter()
-            .filter(|claim| Ledger::asks(claim) && !claim.foreign_cordon)
+            .filter(|claim| Ledger::asks(claim) && !claim.foreign_cordon && !claim.drained)
             .rfind(|claim| self.is_in_circle(claim))
     }
 }

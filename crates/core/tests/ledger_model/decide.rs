@@ -3,7 +3,7 @@
 
 use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{Facts, Fence, Ledger};
+use nodeward_core::ledger::{Facts, Fence, Ledger, TimedOut};
 
 use crate::rules::Rule;
 use crate::watch;
@@ -70,8 +70,7 @@ impl Turn<'_> {
             return;
         }
         self.enqueue(ledger);
-        if self.must_give_up(ledger) {
-            ledger.time_out(&uid, &is_down, NOW);
+        if self.must_give_up(ledger) && ledger.time_out(&uid, &is_down, NOW) != TimedOut::Unchanged {
             return;
         }
         // A node that may go down at any moment is planned for no more.

@@ -169,6 +169,13 @@ fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
 }
 
 #[test]
+fn a_node_that_may_go_down_at_any_moment_gives_way_to_nobody() {
+    let (mut ledger, down) = circle([false, false]);
+    ledger.claim_mut("b").unwrap().drained = true;
+    assert_eq!(ledger.gives_way(&down), Some("a"));
+}
+
+#[test]
 fn a_claim_that_holds_units_of_down_pods_goes_ahead_of_those_that_need_them() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("old", &[]), ("holder", &["web-0"])]);
