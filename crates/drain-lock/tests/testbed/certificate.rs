@@ -31,7 +31,7 @@ async fn a_restart_keeps_the_authority_and_one_that_is_lost_is_made_anew_and_pub
 
     // A second replica shares it.
     let dir = tempfile::tempdir()?;
-    let second = reviewed.spec_on(0, &json!({}))?;
+    let second = Reviewed::spec_on(0, &json!({}))?;
     let second = reviewed.place.run(second).await?;
     let address = second
         .log()

@@ -56,7 +56,7 @@ async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
         .iter()
         .map(|node| Ok((*node, kubectl.start(["drain", node, "--ignore-daemonsets"])?)))
         .collect();
-    all_end(place, drains?, secs(150)).await?;
+    all_end(place, drains?, secs(300)).await?;
     for node in nodes {
         place.released(node, secs(60)).await?;
     }
@@ -140,7 +140,7 @@ impl Drainer {
         let nodes: Api<Node> = Api::all(client.clone());
         let mark = Patch::Merge(&self.mark);
         nodes.patch(self.node, &PatchParams::default(), &mark).await?;
-        wait::until(format!("{} to be empty", self.node), secs(150), || async {
+        wait::until(format!("{} to be empty", self.node), secs(300), || async {
             self.evict_all(place, &client).await
         })
         .await?;
@@ -160,7 +160,8 @@ impl Drainer {
     /// One round of evictions; fails until no pod is left.
     async fn evict_all(&self, place: &Place, client: &Client) -> Result<()> {
         let pods = place.pods_on(self.node).await?;
-        for pod in &pods {
+        let staying = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        for pod in staying {
             let name = pod.metadata.name.as_deref().context("no name")?;
             let uid = json!({ "preconditions": { "uid": pod.metadata.uid } });
             let options = if self.names_uid { uid } else { json!({}) };

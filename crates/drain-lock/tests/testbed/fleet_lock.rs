@@ -230,6 +230,15 @@ async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Res
     place.end([lock]).await
 }
 
+/// A request that is refused: what is wrong with it, its headers and body; the status and kind of the answer.
+type Bad = (
+    &'static str,
+    Vec<(&'static str, &'static str)>,
+    Vec<u8>,
+    u16,
+    &'static str,
+);
+
 /// A file as a mounted Secret changes it.
 fn replace(dir: &Path, name: &str, content: &str) -> Result<()> {
     let new = dir.join(format!("{name}.new"));
@@ -281,7 +290,7 @@ async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_ma
     let body = |id: &str, group: &str| json!({ "client_params": { "id": id, "group": group } }).to_string();
     let bearer = ("authorization", "Bearer s3cret");
     let good = body("n1", "g");
-    let tables: Vec<(&str, Vec<(&str, &str)>, Vec<u8>, u16, &str)> = vec![
+    let table: Vec<Bad> = vec![
         ("no token", vec![PROTOCOL], good.clone().into(), 401, "unauthorized"),
         (
             "a wrong token",
@@ -353,7 +362,7 @@ async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_ma
             "too_large",
         ),
     ];
-    for (what, headers, body, status, kind) in tables {
+    for (what, headers, body, status, kind) in table {
         let answer = caller.post("/v1/pre-reboot", &headers, body).await.context(what)?;
         let told = problem(&answer, status).context(what)?;
         ensure!(told == kind, "{what}: {answer:?}");

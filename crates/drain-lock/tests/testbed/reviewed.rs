@@ -47,11 +47,11 @@ impl Reviewed {
 
     /// A drain-lock with this configuration, to be started.
     pub fn spec(&self, config: &Value) -> Result<OperatorSpec> {
-        self.spec_on(self.port, config)
+        Self::spec_on(self.port, config)
     }
 
     /// One that answers on a port of its own; 0 is any.
-    pub fn spec_on(&self, port: u16, config: &Value) -> Result<OperatorSpec> {
+    pub fn spec_on(port: u16, config: &Value) -> Result<OperatorSpec> {
         let mut config = config.clone();
         if config["medik8sLease"].is_null() {
             config["medik8sLease"] = json!({ "enabled": false });

@@ -214,17 +214,14 @@ async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Re
         ],
     )
     .await?;
-    bulk::create(
-        &place.client,
-        [
-            on("free", node())?,
-            on("twice", node())?,
-            on("unready", node().start(Start::NeverReady))?,
-            on("pending", node().start(Start::NeverStarted))?,
-            on("mirror", node().mirror())?,
-        ],
-    )
-    .await?;
+    let pods = [
+        on("free", node())?,
+        on("twice", node())?,
+        on("unready", node().start(Start::NeverReady))?,
+        on("pending", node().start(Start::NeverStarted))?,
+        on("mirror", node().mirror())?,
+    ];
+    Box::pin(bulk::create(&place.client, pods)).await?;
     for app in ["free", "twice", "mirror"] {
         workload::ready_pods(&place.client, APPS, app, 1, secs(60)).await?;
     }
