@@ -32,14 +32,14 @@ use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::NextWake;
-use nodeward_core::id::{NodeName, NodeUid, PodKey};
+use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{Fence, Ledger};
 
 use crate::policy::Policy;
 use crate::snapshot::{Floor, LedgerFacts, LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
 
 use self::case::{Case, cases};
-use self::departures::{Departures, Stay};
+use self::departures::{Departures, Stay, without};
 use self::down::Down;
 use self::evict::fence_of;
 use self::holds::HoldVerdict;
@@ -79,6 +79,8 @@ pub struct LedgerWrite {
     pub confirms: Vec<ConfirmAsk>,
     /// Pods that were taken for gone: none of them may be there.
     pub gone: Vec<(PodKey, String)>,
+    /// Pods without a unit whose eviction is asked for: what is read by quorum may still count them.
+    pub leaving: BTreeSet<PodUid>,
     /// What to say once it is written.
     pub announcements: Vec<Announcement>,
 }
@@ -261,6 +263,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             grants: Vec::new(),
             confirms: Vec::new(),
             gone: Vec::new(),
+            leaving: BTreeSet::new(),
             announcements: Vec::new(),
         },
         departures: Departures::new(snapshot, memory, now),
@@ -532,13 +535,29 @@ impl Planner<'_> {
         self.plan.drains.push(verdict);
     }
 
+    /// The pods that leave without a unit of their own: those of this pass, and those that no watch shows yet.
+    fn leaving(&self) -> BTreeSet<PodUid> {
+        let now = self.plan.actions.iter().filter_map(|action| match action {
+            Action::Evict { eviction } => Some(&eviction.pod.uid),
+            _ => None,
+        });
+        let before = self.memory.asked_to_go(self.now);
+        let all = now.chain(before);
+        all.filter(|pod| !self.write.next.is_held(pod.as_str()))
+            .cloned()
+            .collect()
+    }
+
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn close(mut self) -> Plan {
+        self.write.leaving = self.leaving();
+        let mut facts = self.snapshot.facts.clone();
+        without(&mut facts, &self.write.leaving);
         let mut rehearsal = self.write.next.clone();
         let asks = std::mem::take(&mut self.write.grants);
         for ask in asks {
             let uid = ask.node_uid.as_str();
-            match rehearsal.try_grant(uid, &ask.boot_id, &self.snapshot.facts, self.now) {
+            match rehearsal.try_grant(uid, &ask.boot_id, &facts, self.now) {
                 Ok(_) => self.write.grants.push(ask),
                 Err(obstacles) => {
                     let verdict = self

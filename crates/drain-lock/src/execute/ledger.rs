@@ -13,6 +13,7 @@ use nodeward_core::ledger::{Facts, Ledger, Lost, Obstacle};
 use nodeward_runtime::Refusal;
 use serde_json::json;
 
+use crate::plan::departures::without;
 use crate::plan::verdict::Announcement;
 use crate::plan::{ConfirmAsk, LedgerWrite};
 use crate::snapshot::{LedgerFacts, Snapshot};
@@ -36,7 +37,7 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
         fresh::facts(means, &snapshot.facts, &keys),
         fresh::still_there(means, &write.gone)
     );
-    let facts = match facts {
+    let mut facts = match facts {
         Ok(facts) => facts,
         Err(error) => return Done::from(error).into(),
     };
@@ -45,6 +46,7 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
         Ok(Some(pod)) => return Done::Outdated(format!("pod {pod} was taken for gone and is there")).into(),
         Err(error) => return Done::from(error).into(),
     }
+    without(&mut facts, &write.leaving);
     let now = Timestamp::now();
     let mut entry = Entry {
         next: write.next,

@@ -57,13 +57,7 @@ impl<'a> Departures<'a> {
     /// counts them already cannot be told, so they count twice until the pods are seen to terminate.
     pub fn new(snapshot: &'a Snapshot, memory: &'a Memory, now: Timestamp) -> Self {
         let mut facts = snapshot.facts.clone();
-        let asked_to_go: BTreeSet<&PodUid> = memory.asked_to_go(now).collect();
-        for budget in facts.values_mut() {
-            let before = budget.healthy.len();
-            budget.healthy.retain(|pod| !asked_to_go.contains(pod));
-            let taken = before - budget.healthy.len();
-            budget.disruptions_allowed -= i32::try_from(taken).unwrap_or(i32::MAX);
-        }
+        without(&mut facts, &memory.asked_to_go(now).cloned().collect());
         Self {
             snapshot,
             memory,
@@ -125,6 +119,16 @@ impl<'a> Departures<'a> {
                 ..Stay::because(LockReason::EvictionFailed)
             }),
         }
+    }
+}
+
+/// Takes pods that are about to leave out of their budgets.
+pub fn without(facts: &mut Facts, leaving: &BTreeSet<PodUid>) {
+    for budget in facts.values_mut() {
+        let before = budget.healthy.len();
+        budget.healthy.retain(|pod| !leaving.contains(pod));
+        let taken = before - budget.healthy.len();
+        budget.disruptions_allowed -= i32::try_from(taken).unwrap_or(i32::MAX);
     }
 }
 

@@ -552,6 +552,36 @@ fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_unit_is_spent()
 }
 
 #[test]
+fn the_unit_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
+    let second = json!({
+        "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-second" } }, "spec": { "unschedulable": true },
+    });
+    let stays_there = json!({ "spec": { "nodeName": "n2", "nodeSelector": { "kubernetes.io/hostname": "n2" } } });
+    let pods = [
+        pod("a", json!({})),
+        pod("b", stays_there),
+        pod("c", json!({ "spec": { "nodeName": "n3" } })),
+    ];
+    let cluster = |free: i64| {
+        Cluster::new([ours(json!({})), node("n2", second.clone()), node("n3", json!({}))], pods.clone())
+            .budgets([budget("web", json!({ "status": { "disruptionsAllowed": free, "desiredHealthy": 3 - free } }))])
+            .drains([
+                drain(json!({})),
+                drain(json!({ "metadata": { "name": "n2", "uid": "uid-second" }, "spec": { "nodeName": "n2", "nodeUID": "uid-n2" } })),
+            ])
+            .ledger(json!({ "nextTicket": 9, "claims": [
+                claim(json!({})), claim(json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+            ] }))
+    };
+    let grants = |plan: &Plan| plan.ledger.as_ref().map_or(0, |write| write.grants.len());
+    let is_evicted = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Evict { .. }));
+    let plan = planned(&cluster(1));
+    assert!(is_evicted(&plan) && grants(&plan) == 0, "{:?}", shown(&plan));
+    let plan = planned(&cluster(2));
+    assert!(is_evicted(&plan) && grants(&plan) == 1, "{:?}", shown(&plan));
+}
+
+#[test]
 fn of_two_that_want_the_last_unit_the_older_is_granted_it() {
     let second = json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" });
     let on_n3 = json!({ "spec": { "nodeName": "n3", "nodeSelector": { "kubernetes.io/hostname": "n3" } } });
