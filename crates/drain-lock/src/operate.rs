@@ -114,7 +114,8 @@ impl Drainer {
         };
         let snapshot = Arc::new(snapshot);
         let policy = Arc::clone(&self.context.config.current().policy);
-        let plan = plan(&snapshot, self.remember.at(now), &policy, now);
+        let mut plan = plan(&snapshot, self.remember.at(now), &policy, now);
+        self.remember.departing(std::mem::take(&mut plan.departing), now);
         let shows = self.reporter.report(&snapshot, &plan, now);
         let requeue_at = plan.requeue_at;
         let (reservations, renew_at) = self.reservations(&snapshot, &policy, now);

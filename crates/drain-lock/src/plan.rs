@@ -62,6 +62,8 @@ pub struct Plan {
     pub drains: Vec<DrainVerdict>,
     /// Every owner's hold, and how it stands.
     pub holds: Vec<HoldVerdict>,
+    /// Movable pods that are on their way out: what replaces them will seek a place.
+    pub departing: Vec<Arc<PodFacts>>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -277,6 +279,15 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     let files = planner.open_files();
     planner.strangers = in_progress(&files);
+    planner.plan.departing = files
+        .iter()
+        .filter_map(|file| file.look.as_ref())
+        .flat_map(|look| look.departing.iter().cloned())
+        .collect();
+    for pod in memory.departed(now) {
+        let from = pod.node.clone().unwrap_or_else(|| "".into());
+        planner.strangers.push((from, vec![Arc::clone(pod)]));
+    }
     for file in &files {
         planner.go_on(file);
     }
@@ -300,8 +311,11 @@ fn in_progress(files: &[File]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
         .filter(|file| file.intent == Intent::Drain)
         .filter(|file| file.case.node.as_deref().is_some_and(NodeFacts::is_cordoned))
         .map(|file| {
-            let movable = file.look.as_ref().map(|look| look.movable.clone()).unwrap_or_default();
-            (file.case.name.clone(), movable)
+            let pods = file
+                .look
+                .iter()
+                .flat_map(|look| look.movable.iter().chain(&look.departing));
+            (file.case.name.clone(), pods.cloned().collect())
         })
         .collect()
 }

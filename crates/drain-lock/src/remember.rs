@@ -2,6 +2,7 @@
 //! safety: what safety rests on is read from the API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::later;
@@ -9,7 +10,7 @@ use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_runtime::{BackoffPolicy, Backoffs, Refusal};
 
 use crate::execute::{Done, Eviction, Key, Outcome};
-use crate::snapshot::Memory;
+use crate::snapshot::{Memory, PodFacts};
 
 /// How long a watch is waited for to show what was done, before it is done again.
 const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(10);
@@ -34,6 +35,9 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
     first: SignedDuration::from_millis(200),
     limit: SignedDuration::from_secs(5),
 };
+
+/// How long after a movable pod was last seen its replacement is awaited.
+const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
 /// The memory, and what it is kept up with.
 pub struct Remember {
@@ -70,6 +74,11 @@ impl Remember {
         let backoff = self.actions.not_before(key);
         let quiet = self.quiet.get(key).copied();
         backoff.into_iter().chain(quiet).filter(|until| now < *until).max()
+    }
+
+    /// Movable pods are on their way out.
+    pub fn departing(&mut self, pods: Vec<Arc<PodFacts>>, now: Timestamp) {
+        self.memory.note_departing(pods, later(now, REPLACED_WITHIN));
     }
 
     /// Something is on its way.

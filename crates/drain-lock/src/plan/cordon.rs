@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use nodeward_api::node_drain::Evictor;
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::later;
 
 use crate::snapshot::NodeFacts;
 
@@ -12,17 +14,23 @@ use super::placement::cordon_strands;
 use super::verdict::{self, DrainVerdict};
 use super::{Action, File, Planner};
 
+/// How long a cordon waits that would take a pod's last room, before it is looked at again.
+const A_MOMENT: SignedDuration = SignedDuration::from_secs(1);
+
 impl Planner<'_> {
     /// Cordons a node whose turn has come, unless that would take the last room that a movable pod of another draining
     /// node finds. With nothing else in progress a drain is never refused for room.
     pub(super) fn cordon(&mut self, file: &File, node: &Arc<NodeFacts>, verdict: &mut DrainVerdict) {
         self.stand_aside(file, node);
+        // What has waited for longer finds no node, whatever it looks like from here.
+        let since = later(self.now, -self.policy.unschedulable_after);
         let stranded = self
             .strangers
             .iter()
             .filter(|(name, _)| *name != node.name)
-            .find_map(|(_, pods)| cordon_strands(&self.floor, node, pods));
+            .find_map(|(_, pods)| cordon_strands(&self.floor, node, pods, since));
         if let Some(pod) = stranded {
+            self.wake.note(later(self.now, A_MOMENT));
             self.mark(node, Cordon::Keep, true, None);
             let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
             verdict

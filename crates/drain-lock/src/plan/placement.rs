@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodeward_core::id::{NodeName, PodKey};
 
 use self::neighbourhood::Neighbourhood;
@@ -305,11 +306,14 @@ fn why_nowhere(pod: &PodFacts, from: Option<&NodeName>, floor: &Floor, tally: &T
     Misplaced::NoRoom(tally.clone())
 }
 
-/// The first of these movable pods that finds a place now, and would find none if `node` were cordoned.
+/// The first of these movable pods, or of those that wait for a node since `since`, that finds a place now, and would
+/// find none if `node` were cordoned.
 ///
-/// A cordon of ours never takes the last room that a movable pod of another draining node finds.
-pub fn cordon_strands(floor: &Floor, node: &NodeFacts, movable: &[Arc<PodFacts>]) -> Option<PodKey> {
-    if movable.is_empty() {
+/// A cordon of ours never takes the last room that a movable pod of another draining node finds, nor what has come to
+/// replace it.
+pub fn cordon_strands(floor: &Floor, node: &NodeFacts, movable: &[Arc<PodFacts>], since: Timestamp) -> Option<PodKey> {
+    let mut pending = floor.pending.iter().filter(|pod| since <= pod.created).peekable();
+    if movable.is_empty() && pending.peek().is_none() {
         return None;
     }
     let mut without = floor.clone();
@@ -320,11 +324,12 @@ pub fn cordon_strands(floor: &Floor, node: &NodeFacts, movable: &[Arc<PodFacts>]
         });
     }
     let (mut now, mut then) = (Placement::new(floor), Placement::new(&without));
-    movable
-        .iter()
-        .find(|pod| {
+    let stranded = pending.find(|pod| now.finds_a_node(pod) && !then.finds_a_node(pod));
+    let stranded = stranded.or_else(|| {
+        movable.iter().find(|pod| {
             let from = pod.node.as_ref();
             now.place(pod, from).is_ok() && then.place(pod, from).is_err()
         })
-        .map(|pod| pod.key.clone())
+    });
+    stranded.map(|pod| pod.key.clone())
 }

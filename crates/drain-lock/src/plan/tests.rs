@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Config;
 use crate::plan::lease::LeaseStep;
-use crate::snapshot::fixture::{Cluster, at, budget, merged, node, now, pod};
+use crate::snapshot::fixture::{Cluster, at, budget, merged, node, now, pod, waiting};
 
 const A_MINUTE_AGO: &str = "2026-01-01T11:59:00Z";
 const YESTERDAY: &str = "2025-12-31T12:00:00Z";
@@ -579,6 +579,39 @@ fn the_unit_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
     assert!(is_evicted(&plan) && grants(&plan) == 0, "{:?}", shown(&plan));
     let plan = planned(&cluster(2));
     assert!(is_evicted(&plan) && grants(&plan) == 1, "{:?}", shown(&plan));
+}
+
+#[rstest]
+#[case::nobody_needs_its_room(None, None, true)]
+#[case::a_movable_pod(Some(pod("a", json!({}))), None, false)]
+#[case::one_on_its_way_out(Some(pod("a", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), None, false)]
+#[case::one_that_has_just_gone(None, Some(pod("a", json!({}))), false)]
+#[case::what_replaces_it(Some(waiting("a", json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:50Z" } }))), None, false)]
+#[case::a_pod_that_has_waited_in_vain(Some(waiting("a", json!({ "metadata": { "creationTimestamp": A_MINUTE_AGO } }))), None, true)]
+fn no_cordon_takes_the_last_room_of_a_pod_that_another_drain_moves(
+    #[case] present: Option<Value>,
+    #[case] departed: Option<Value>,
+    #[case] is_cordoned: bool,
+) {
+    let nodes = [ours(json!({})), node("n2", json!({}))];
+    let second =
+        json!({ "metadata": { "name": "n2", "uid": "uid-second" }, "spec": { "nodeName": "n2", "nodeUID": "uid-n2" } });
+    let cluster = Cluster::new(nodes.clone(), present)
+        .drains([drain(json!({})), drain(second)])
+        .ledger(json!({ "nextTicket": 9, "claims": [
+            claim(json!({})), claim(json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+        ] }));
+    let mut memory = Memory::default();
+    if let Some(pod) = departed {
+        let before = Cluster::new(nodes, [pod]).snapshot();
+        memory.note_departing(
+            before.pods_of(&"n1".into()).to_vec(),
+            now() + SignedDuration::from_secs(1),
+        );
+    }
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let cordons = shown(&plan).iter().any(|line| line == "cordon n2");
+    assert_eq!(cordons, is_cordoned, "{:?}", shown(&plan));
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub struct Look {
     pub retained: Vec<Arc<PodFacts>>,
     /// They are on their way out.
     pub leaving: usize,
+    /// Of these, the ones that are replaced elsewhere.
+    pub departing: Vec<Arc<PodFacts>>,
     /// No drain concerns them.
     pub ignored: usize,
     /// Units that the drain needs.
@@ -136,6 +138,10 @@ impl Look {
             Class::Retained if pod.deletion.is_none() => {
                 self.plan.retained.push(planned(LockReason::OptedOut));
                 self.retained.push(Arc::clone(pod));
+            }
+            Class::Movable if goes => {
+                self.leaving += 1;
+                self.departing.push(Arc::clone(pod));
             }
             _ if goes => self.leaving += 1,
             Class::Retained => {}

@@ -1,16 +1,20 @@
 //! What this process has done lately and no watch shows yet. It only saves work: what safety rests on is read from the API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
+
+use super::PodFacts;
 
 /// What this process has tried, as far as plans read it.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     evictions: BTreeMap<PodUid, Attempt>,
     refused_grants: BTreeMap<NodeUid, RefusedGrant>,
+    departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
     /// The namespace of the node leases is not there: nobody uses them.
     pub leases_absent_until: Option<Timestamp>,
 }
@@ -68,10 +72,24 @@ impl Memory {
         self.refused_grants.get(node).filter(|refused| now < refused.not_before)
     }
 
+    /// Movable pods that were seen on their way out a moment ago: between the end of a pod and its replacement nothing
+    /// tells that one will come.
+    pub fn departed(&self, now: Timestamp) -> impl Iterator<Item = &Arc<PodFacts>> {
+        let pods = self.departed.values();
+        pods.filter(move |(_, until)| now < *until).map(|(pod, _)| pod)
+    }
+
+    /// Notes movable pods that are on their way out.
+    pub fn note_departing(&mut self, pods: Vec<Arc<PodFacts>>, until: Timestamp) {
+        let noted = pods.into_iter().map(|pod| (pod.uid.clone(), (pod, until)));
+        self.departed.extend(noted);
+    }
+
     /// Forgets what has passed.
     pub fn forget_past(&mut self, now: Timestamp) {
         self.evictions.retain(|_, attempt| now < attempt.not_before);
         self.refused_grants.retain(|_, refused| now < refused.not_before);
+        self.departed.retain(|_, (_, until)| now < *until);
         if self.leases_absent_until.is_some_and(|until| until <= now) {
             self.leases_absent_until = None;
         }

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::fixture::{Cluster, cordoned, merged, node, owner, pod, volume, waiting};
+use crate::snapshot::fixture::{Cluster, cordoned, merged, node, now, owner, pod, volume, waiting};
 
 /// Where the pods of `n1` go, one after another; `-` for nowhere.
 fn places(cluster: &Cluster) -> String {
@@ -428,14 +428,14 @@ fn a_cordon_that_takes_the_last_room_of_a_movable_pod_is_known(
     });
     let snapshot = Cluster::new(nodes, [pod("a", json!({}))]).snapshot();
     let node = snapshot.nodes.get(cordon).unwrap();
-    let found = cordon_strands(&snapshot.floor, node, snapshot.pods_of(&"n1".into()));
+    let found = cordon_strands(&snapshot.floor, node, snapshot.pods_of(&"n1".into()), now());
     assert_eq!(found.map(|pod| pod.to_string()).as_deref(), stranded);
 }
 
 #[test]
 fn a_cordon_takes_no_last_room_if_no_pod_moves() {
     let snapshot = Cluster::new([node("n1", json!({}))], []).snapshot();
-    assert_eq!(cordon_strands(&snapshot.floor, &snapshot.nodes["n1"], &[]), None);
+    assert_eq!(cordon_strands(&snapshot.floor, &snapshot.nodes["n1"], &[], now()), None);
 }
 
 /// CPU of each of a few pods, and of each of a few nodes.
