@@ -341,6 +341,31 @@ pub fn pinned(app: &str, nodes: &[&str]) -> PodTemplate {
     )
 }
 
+/// The pods that are not Ready, and the nodes: what a violated budget is explained by.
+async fn unready(client: &Client) -> String {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), APPS);
+    let nodes: Api<Node> = Api::all(client.clone());
+    let (Ok(pods), Ok(nodes)) = (
+        pods.list(&ListParams::default()).await,
+        nodes.list(&ListParams::default()).await,
+    ) else {
+        return "nobody could look".to_owned();
+    };
+    let pods = pods.iter().filter(|pod| !workload::is_ready(pod)).map(|pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        format!("{} on {}", pod.name_any(), node.unwrap_or("no node"))
+    });
+    let is_ready = |node: &&Node| {
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let nodes = nodes.iter().filter(|node| !is_ready(node)).map(ResourceExt::name_any);
+    let (pods, nodes): (Vec<_>, Vec<_>) = (pods.collect(), nodes.collect());
+    format!("pods that are not ready {pods:?}, nodes {nodes:?}")
+}
+
 /// Watches budgets.
 pub struct BudgetWatch {
     task: tokio::task::JoinHandle<()>,
@@ -354,18 +379,20 @@ impl BudgetWatch {
         let looks: Arc<Mutex<usize>> = Arc::default();
         let (seen, counted) = (Arc::clone(&worst), Arc::clone(&looks));
         let task = tokio::spawn(async move {
-            let budgets: Api<PodDisruptionBudget> = Api::namespaced(client, APPS);
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), APPS);
             loop {
                 if let Ok(list) = budgets.list(&ListParams::default()).await {
                     for budget in list {
                         let Some(status) = budget.status.clone() else { continue };
                         if status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
                             let text = format!(
-                                "{} of {} healthy, {} demanded, at {}",
+                                "{} of {} healthy, {} demanded, at {}; disrupted {:?}; {}",
                                 status.current_healthy,
                                 status.expected_pods,
                                 status.desired_healthy,
-                                Timestamp::now()
+                                Timestamp::now(),
+                                status.disrupted_pods.unwrap_or_default().keys(),
+                                unready(&client).await,
                             );
                             seen.lock().expect("unpoisoned").insert(budget.name_any(), text);
                         }
