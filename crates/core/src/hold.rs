@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::deadline::to_the_second;
 use crate::id::{BudgetKey, NodeName, NodeUid, PodUid};
 
-pub use self::source::{of_annotation, of_claim, of_owner};
+pub use self::source::{DRAIN_LASTS, RECOVERY_LASTS, of_annotation, of_claim, of_owner};
 
 /// Budgets that are not to be overridden until their hold ends: another node's claim, or an owner's wish.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,7 +41,6 @@ use crate::snapshot::{Floor, LedgerFacts, LedgerState, Memory, NodeFacts, PodFac
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay, without};
 use self::down::Down;
-use self::evict::fence_of;
 use self::holds::HoldVerdict;
 use self::intent::{Intent, Quiet, intent};
 use self::lease::LeaseChange;
@@ -473,7 +472,7 @@ impl Planner<'_> {
             Stage::Evicting => self.evict(file, node, look, forced, verdict),
             Stage::Finishing => {
                 if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
-                    let fence = fence_of(claim);
+                    let fence = Fence::of(claim);
                     self.write.next.drained(node.uid.as_str(), fence);
                 }
                 self.keep_lease(file, verdict);

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
+use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, FallbackConfig, FleetLockConfig};
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
-const DRAIN: SignedDuration = SignedDuration::from_mins(30);
-const RECOVER: SignedDuration = SignedDuration::from_mins(30);
 const EXPECTED_OUTAGE: SignedDuration = SignedDuration::from_mins(15);
 const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
 const MAX_PARALLEL: usize = 50;
@@ -102,8 +101,8 @@ impl Policy {
         Ok(Self {
             deadlines: Deadlines {
                 queue: or(config.deadlines.queue, QUEUE),
-                drain: or(config.deadlines.drain, DRAIN),
-                recover: or(config.deadlines.recover, RECOVER),
+                drain: or(config.deadlines.drain, DRAIN_LASTS),
+                recover: or(config.deadlines.recover, RECOVERY_LASTS),
             },
             fallback: config.fallback.map_or_else(Fallback::default, Fallback::from),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),

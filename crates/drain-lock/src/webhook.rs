@@ -286,13 +286,3 @@ fn is_json(headers: &HeaderMap) -> bool {
         .and_then(|value| value.split(';').next())
         .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }
-
-/// Cuts a text to at most so many bytes, at the end of a character.
-pub(crate) fn shorten(mut text: String, most: usize) -> String {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
-}

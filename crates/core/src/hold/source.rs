@@ -13,10 +13,10 @@ use crate::drain::NodeDrainView;
 use crate::id::BudgetKey;
 
 /// How long a drain takes where neither it nor its status says so: the default of drain-lock's `deadlines.drain`.
-const DRAIN: SignedDuration = SignedDuration::from_mins(30);
+pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
 /// How long a node takes to be back where nothing says so: the default of drain-lock's `deadlines.recover`.
-const RECOVER: SignedDuration = SignedDuration::from_mins(30);
+pub const RECOVERY_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
 /// The holds of a claim: on every budget that it has units of, whatever its state, for a claim that waits or is suspect may
 /// still have those of pods that are down. They end with the deadline of its drain.
@@ -50,9 +50,9 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
         return deadline;
     }
     let deadlines = drain.map(|drain| drain.deadlines).unwrap_or_default();
-    let recover = deadlines.recover.unwrap_or(RECOVER);
+    let recover = deadlines.recover.unwrap_or(RECOVERY_LASTS);
     let lasts = match claim.state {
-        ClaimState::Granted | ClaimState::Confirmed => deadlines.drain.unwrap_or(DRAIN).saturating_add(recover),
+        ClaimState::Granted | ClaimState::Confirmed => deadlines.drain.unwrap_or(DRAIN_LASTS).saturating_add(recover),
         ClaimState::Waiting | ClaimState::Suspect => recover,
     };
     let counted = later(claim.since, lasts);

@@ -7,7 +7,7 @@
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use crate::webhook::shorten;
+use crate::shorten::shorten;
 
 /// The most bytes that a request may have.
 pub const MAX_BYTES: usize = 16 * 1024;

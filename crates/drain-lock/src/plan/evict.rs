@@ -12,14 +12,6 @@ use super::node_marks::Progress;
 use super::verdict::{self, DrainVerdict, Look};
 use super::{Action, File, Force, Planner, PodEviction};
 
-/// The grant of a claim, as its evictions name it.
-pub(super) fn fence_of(claim: &Claim) -> Fence {
-    Fence {
-        ticket: claim.ticket,
-        grant: claim.grant,
-    }
-}
-
 fn has_unit(claim: &Claim, pod: &PodFacts) -> bool {
     let held = claim.holds.iter().flat_map(|units| &units.pods);
     held.into_iter().any(|held| held.uid == pod.uid.as_str())
@@ -96,7 +88,7 @@ impl Planner<'_> {
         let is_written = self
             .before
             .claim(node.uid.as_str())
-            .is_some_and(|written| fence_of(written) == fence_of(claim) && written.state == claim.state);
+            .is_some_and(|written| Fence::of(written) == Fence::of(claim) && written.state == claim.state);
         if !is_written {
             return;
         }
@@ -111,7 +103,7 @@ impl Planner<'_> {
         if !due.is_empty() {
             self.plan.actions.push(Action::EvictHeld {
                 node_uid: node.uid.clone(),
-                fence: fence_of(claim),
+                fence: Fence::of(claim),
                 ledger_uid: Arc::clone(&ledger.uid),
                 pods: due,
             });

@@ -14,9 +14,9 @@ use nodeward_runtime::CancellationToken;
 use tokio::sync::mpsc;
 
 use crate::requester::{self, Joined, Wish};
+use crate::shorten::shorten;
 
 use super::metrics::WebhookMetrics;
-use super::shorten;
 
 /// Filings that wait to be written. Beyond that they are dropped: the drainer asks again in seconds.
 const QUEUE: usize = 256;

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Refused};
-use super::shorten;
+use crate::shorten::shorten;
 
 /// The most bytes that a review may have. One of an eviction has 2 to 5 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
