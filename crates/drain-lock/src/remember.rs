@@ -24,6 +24,9 @@ const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_mins(10);
 /// How long a namespace of node leases that is not there is not looked for again.
 const NO_LEASES_FOR: SignedDuration = SignedDuration::from_mins(10);
 
+/// A failure that was not repeated for so long is forgotten: what it was about is gone, or fine.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
 /// Delay after a first failure, and at most.
 const BACKOFF: BackoffPolicy = BackoffPolicy {
     first: SignedDuration::from_millis(500),
@@ -65,6 +68,10 @@ impl Remember {
     /// The memory as the next plan needs it; what has passed is forgotten.
     pub fn at(&mut self, now: Timestamp) -> &Memory {
         self.quiet.retain(|_, until| now < *until);
+        let idle = later(now, -FORGOTTEN_AFTER);
+        self.pods.forget_idle_since(idle);
+        self.grants.forget_idle_since(idle);
+        self.actions.forget_idle_since(idle);
         self.memory.forget_past(now);
         &self.memory
     }

@@ -87,6 +87,12 @@ impl<K: Ord> Backoffs<K> {
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         self.waiting.retain(|key, _| keep(key));
     }
+
+    /// Forgets the keys whose wait was over before this moment and that have not been tried since: for callers who cannot
+    /// tell what still exists.
+    pub fn forget_idle_since(&mut self, moment: Timestamp) {
+        self.waiting.retain(|_, waiting| moment <= waiting.not_before);
+    }
 }
 
 fn doubled(first: SignedDuration, times: u32) -> SignedDuration {
@@ -167,5 +173,15 @@ mod tests {
         backoffs.failed("here", now(), None);
         backoffs.retain(|key| *key == "here");
         assert_eq!((backoffs.attempts(&"gone"), backoffs.attempts(&"here")), (0, 1));
+    }
+
+    #[test]
+    fn what_is_not_tried_again_is_forgotten_once_its_wait_is_long_over() {
+        let mut backoffs = Backoffs::with_seed(POLICY, 1);
+        let until = backoffs.failed("gone", Timestamp::UNIX_EPOCH, None);
+        backoffs.forget_idle_since(until);
+        assert_eq!(backoffs.attempts(&"gone"), 1);
+        backoffs.forget_idle_since(until + SignedDuration::from_nanos(1));
+        assert_eq!(backoffs.attempts(&"gone"), 0);
     }
 }
