@@ -10,9 +10,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::api::{WatchEvent, WatchParams};
+use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
+use kube::core::Request;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::Selection;
@@ -139,9 +141,7 @@ where
     if listing {
         sink.step(Step::ListBegan);
     }
-    let opened = timeout(OPEN_TIMEOUT, api.watch(&params, &version))
-        .await
-        .map_err(|_| Ending::Failed(no_answer()))?;
+    let opened = in_time(api.watch(&params, &version)).await;
     let mut events = pin!(opened.map_err(Ending::Failed)?);
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
@@ -213,10 +213,11 @@ where
     sink.step(Step::ListBegan);
     let mut continue_token = None;
     loop {
-        let page = selection.page(continue_token);
-        let page = timeout(OPEN_TIMEOUT, api.list(&page))
-            .await
-            .map_err(|_| Ending::Failed(no_answer()))?;
+        let params = selection.page(continue_token);
+        let page = match in_time(api.list(&params)).await {
+            Err(error) if is_unreadable_object(&error) => in_time(readable(api, &params, sink)).await,
+            page => page,
+        };
         let page = page.map_err(|error| ending_of(error, false))?;
         sink.contact();
         for object in page.items {
@@ -230,6 +231,32 @@ where
             return Ok(());
         }
     }
+}
+
+/// A page again, without those of its objects that cannot be read: one of them must not hide the others.
+async fn readable<K>(api: &Api<K>, params: &ListParams, sink: &mut impl Sink<K>) -> Result<ObjectList<K>, kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let request = Request::new(api.resource_url()).list(params);
+    let request = request.map_err(|error| kube::Error::Service(Box::new(error)))?;
+    let page: ObjectList<Value> = api.clone().into_client().request(request).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for object in page.items {
+        match serde_json::from_value(object) {
+            Ok(object) => items.push(object),
+            Err(error) => sink.failed(&kube::Error::SerdeError(error)),
+        }
+    }
+    Ok(ObjectList {
+        types: page.types,
+        metadata: page.metadata,
+        items,
+    })
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    timeout(OPEN_TIMEOUT, answer).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
 fn ending_of(error: kube::Error, streaming: bool) -> Ending {

@@ -281,6 +281,16 @@ fn visible(cache: &Cache<String>) -> String {
     "a=1",
     &["stream"]
 )]
+#[case::unreadable_object_hides_no_other_of_its_page(
+    vec![
+        Answer::Refused(422),
+        page(&[json!({"metadata": "nonsense"}), object("a", "1", "8")], "more"),
+        page(&[json!({"metadata": "nonsense"}), object("a", "1", "8")], "more"),
+        page(&[object("b", "1", "9")], ""),
+    ],
+    "a=1 b=1",
+    &["stream", "page", "page", "page more"]
+)]
 #[tokio::test(start_paused = true)]
 async fn the_content_survives(#[case] script: Vec<Answer>, #[case] expected: &str, #[case] asked: &[&str]) {
     let server = Server::new(script);
