@@ -41,6 +41,10 @@ pub struct Args {
     /// Only these ways of draining
     #[arg(long, value_delimiter = ',', value_enum)]
     modes: Vec<Mode>,
+    /// How often each way of draining is measured; the middle run counts. Who is first in the queue is chance, and how
+    /// long all take depends on it
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=50))]
+    runs: u8,
     /// Nodes of the cluster for which the webhook answers; 0 leaves its measurement out
     #[arg(long, default_value_t = 5_000)]
     webhook_nodes: usize,
@@ -112,6 +116,7 @@ impl Args {
             modes,
             binaries,
             killed_nodes: self.killed_nodes,
+            runs: usize::from(self.runs),
             wedge_runs: self.wedge_runs,
         })
     }

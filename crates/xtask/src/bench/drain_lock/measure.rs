@@ -15,7 +15,7 @@ use nodeward_testkit::progress::Progress;
 use nodeward_testkit::{AuditScope, Cluster, ControlPlane, Options};
 use serde_json::json;
 
-use super::bound::{self, lower_bound};
+use super::bound::{self, lower_bound, lower_bound_of_nodes};
 use super::figures::{Cell, Figures, QueueWait, RegimeFigures, Times};
 use super::kills;
 use super::meter::Meter;
@@ -51,6 +51,8 @@ pub struct Wanted {
     pub webhook: Option<Size>,
     /// How many nodes are drained while drain-lock is killed again and again; 0 for none.
     pub killed_nodes: usize,
+    /// How often each way of draining is measured.
+    pub runs: usize,
     /// How often the case of three nodes is drained; if at all, nothing else is measured.
     pub wedge_runs: usize,
 }
@@ -127,25 +129,32 @@ impl Bench {
     /// One node alone, with one pod that waits for it, and with one that finds room elsewhere.
     async fn calibrate(&self) -> Result<Times> {
         let progress = Progress::begin("the least times");
-        let (mut held, mut moved, mut one_drain) = (f64::MAX, f64::MAX, f64::MAX);
+        let mut least = Times {
+            held: f64::MAX,
+            moved: f64::MAX,
+            one_drain: f64::MAX,
+            moved_drain: f64::MAX,
+        };
         for _ in 0..CALIBRATIONS {
             for is_pinned in [true, false] {
                 let topology = Topology::of_one_pod(is_pinned);
                 let stage = Stage::set(&self.client, &topology).await?;
                 let cell = self.cell(&stage, Mode::Serial, &progress).await?;
                 stage.strike().await?;
-                if is_pinned {
-                    held = held.min(cell.unready_pod_s);
-                    one_drain = one_drain.min(cell.makespan_s.unwrap_or(f64::MAX));
+                let (away, drain) = if is_pinned {
+                    (&mut least.held, &mut least.one_drain)
                 } else {
-                    moved = moved.min(cell.unready_pod_s);
-                }
+                    (&mut least.moved, &mut least.moved_drain)
+                };
+                *away = away.min(cell.unready_pod_s);
+                *drain = drain.min(cell.makespan_s.unwrap_or(f64::MAX));
             }
         }
         progress.done(&format!(
-            "a held pod is away for {held:.1} s, a moved one for {moved:.1} s, one drain takes {one_drain:.1} s"
+            "a held pod is away for {:.1} s, a moved one for {:.1} s, one drain takes {:.1} s",
+            least.held, least.moved, least.one_drain
         ));
-        Ok(Times { held, moved, one_drain })
+        Ok(least)
     }
 
     async fn with_lock(&self, wanted: &Wanted, lock: &Operator, figures: &mut Figures) -> Result<()> {
@@ -181,7 +190,8 @@ impl Bench {
                     .or_default()
                     .entry(regime.letter.clone())
                     .or_default();
-                self.regime(regime, *size, &modes, times, of_regime).await?;
+                self.regime(regime, *size, &modes, wanted.runs, times, of_regime)
+                    .await?;
             }
         }
         Ok(())
@@ -192,11 +202,13 @@ impl Bench {
         regime: &Regime,
         size: usize,
         modes: &[Mode],
+        runs: usize,
         times: Times,
         figures: &mut RegimeFigures,
     ) -> Result<()> {
         let topology = regime.of(size)?;
         figures.bound_s = lower_bound(&topology, least(times));
+        figures.bound_of_nodes_s = lower_bound_of_nodes(&topology, least(times));
         figures.bound_of_own_times_s = lower_bound(&topology, own(&topology));
         if modes.is_empty() {
             return Ok(());
@@ -205,8 +217,13 @@ impl Bench {
         let stage = Stage::set(&self.client, &topology).await?;
         let mut told = Vec::new();
         for mode in modes {
-            let cell = self.cell(&stage, *mode, &progress).await;
-            let cell = cell.with_context(|| format!("{} with {size} nodes, {}", regime.letter, mode.name()))?;
+            let mut cells = Vec::new();
+            for _ in 0..runs {
+                let cell = self.cell(&stage, *mode, &progress).await;
+                let what = || format!("{} with {size} nodes, {}", regime.letter, mode.name());
+                cells.push(cell.with_context(what)?);
+            }
+            let cell = Cell::of_runs(cells).context("no run")?;
             let makespan = cell
                 .makespan_s
                 .map_or_else(|| "no end".to_owned(), |s| format!("{s:.1} s"));
@@ -278,6 +295,7 @@ impl Bench {
             unready_pod_s,
             queue_wait_s: queue.and_then(|queue| QueueWait::of(&queue.waits())),
             violations: budgets.violations().len(),
+            makespans_s: Vec::new(),
         })
     }
 }
@@ -287,6 +305,7 @@ const fn least(times: Times) -> bound::Times {
         held: times.held,
         moved: times.moved,
         one_drain: times.one_drain,
+        moved_drain: times.moved_drain,
     }
 }
 
@@ -300,6 +319,7 @@ fn own(topology: &Topology) -> bound::Times {
         held: away + ready,
         moved: ready,
         one_drain: away,
+        moved_drain: away,
     }
 }
 

@@ -59,8 +59,9 @@ impl Mode {
     }
 }
 
-/// No run takes longer.
-pub const CAP: Duration = Duration::from_mins(4);
+/// No run takes longer than this, nor than so long for each node: one after another takes some 8 s a node.
+const CAP: Duration = Duration::from_mins(4);
+const CAP_OF_NODE: Duration = Duration::from_secs(12);
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +119,7 @@ pub async fn run(
     progress: &Progress,
 ) -> Result<Ran> {
     let began = Instant::now();
+    let cap = CAP.max(CAP_OF_NODE * u32::try_from(nodes.len())?);
     let shared = Arc::new(Shared::default());
     let mut drains = JoinSet::new();
     let groups: Vec<Vec<String>> = match mode {
@@ -150,7 +152,7 @@ pub async fn run(
         }
         let quiet = shared.quiet_for().min(meter.quiet_for());
         let is_stuck = shared.rebooting.load(Ordering::Relaxed) == 0 && quiet >= mode.patience();
-        if is_stuck || began.elapsed() >= CAP {
+        if is_stuck || began.elapsed() >= cap {
             break None;
         }
     };

@@ -31,6 +31,14 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// How many different pods are asked for.
 const ASKED_FOR: usize = 5_000;
 
+/// A control plane that takes less than this share of a core, and for so long, is at rest: after it was filled its parts
+/// read what it was filled with, on the same cores.
+const REST: f64 = 0.25;
+const REST_FOR: Duration = Duration::from_secs(5);
+
+/// How long that may take.
+const REST_WITHIN: Duration = Duration::from_mins(5);
+
 /// How long drain-lock may take to get ready.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
@@ -60,6 +68,7 @@ pub async fn measure(size: Size, binary: &Path) -> Result<Webhook> {
     let plane = ControlPlane::start(fill::options()).await?;
     progress.done("runs on this machine");
     cluster::fill(&plane, size).await?;
+    rest(&plane).await?;
     let client = plane.client().await?;
 
     let progress = Progress::begin("drain-lock");
@@ -104,6 +113,33 @@ pub async fn measure(size: Size, binary: &Path) -> Result<Webhook> {
     let status = lock.stop(Duration::from_secs(20)).await?;
     ensure!(status.success(), "drain-lock ended with {status}");
     Ok(webhook)
+}
+
+/// Waits until the control plane has taken in what it was filled with.
+async fn rest(plane: &ControlPlane) -> Result<()> {
+    let progress = Progress::begin("the control plane takes it in");
+    let spent = || -> Duration {
+        let parts = plane.parts().into_iter();
+        // A part that this control plane does without spends nothing.
+        parts.filter_map(|part| part.usage().ok()).map(|usage| usage.cpu).sum()
+    };
+    let (began, mut before) = (Instant::now(), spent());
+    loop {
+        tokio::time::sleep(REST_FOR).await;
+        let now = spent();
+        let share = now.saturating_sub(before).as_secs_f64() / REST_FOR.as_secs_f64();
+        before = now;
+        if share < REST {
+            progress.done("at rest");
+            return Ok(());
+        }
+        progress.step(&format!("{:.0} % of a core", 100.0 * share));
+        ensure!(
+            began.elapsed() < REST_WITHIN,
+            "the control plane still takes {:.0} % of a core",
+            100.0 * share
+        );
+    }
 }
 
 /// Waits until it is ready; gives how long that took.
