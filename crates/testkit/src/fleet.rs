@@ -31,7 +31,7 @@ pub struct NodeSpec {
     taints: Vec<Taint>,
     boot_id: String,
     unschedulable: bool,
-    kubelet: Option<String>,
+    kubelet: String,
     cpus: u32,
 }
 
@@ -50,7 +50,7 @@ impl NodeSpec {
             taints: Vec::new(),
             boot_id: new_boot_id(),
             unschedulable: false,
-            kubelet: Some("kwok".to_owned()),
+            kubelet: "kwok".to_owned(),
             cpus: 64,
             name,
         }
@@ -108,18 +108,11 @@ impl NodeSpec {
         self
     }
 
-    /// Left alone by kwok: nobody makes it Ready, renews its lease or runs its pods.
-    #[must_use]
-    pub fn without_kubelet(mut self) -> Self {
-        self.kubelet = None;
-        self
-    }
-
     /// In the care of the kwok that looks after the nodes with this value of [`KUBELET_LABEL`]; else it is `kwok`.
     #[must_use]
     pub fn kubelet(self, kubelet: &str) -> Self {
         Self {
-            kubelet: Some(kubelet.to_owned()),
+            kubelet: kubelet.to_owned(),
             ..self
         }
     }
@@ -147,9 +140,7 @@ impl NodeSpec {
             kubelet,
             cpus,
         } = self;
-        if let Some(kubelet) = kubelet {
-            labels.insert(KUBELET_LABEL.to_owned(), kubelet);
-        }
+        labels.insert(KUBELET_LABEL.to_owned(), kubelet);
         let cpus = cpus.to_string();
         let capacity: BTreeMap<String, Quantity> = [
             ("cpu", cpus.as_str()),
@@ -206,19 +197,15 @@ pub fn new_boot_id() -> String {
     )
 }
 
-/// Creates nodes, and waits until those in kwok's care are Ready and untainted by the node-lifecycle controller.
+/// Creates nodes, and waits until they are Ready and untainted by the node-lifecycle controller.
 ///
 /// # Errors
 /// When one is refused, or is not Ready within five minutes.
 pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) -> Result<Vec<Node>> {
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
-    let waited: Vec<String> = specs
-        .iter()
-        .filter(|spec| spec.kubelet.is_some())
-        .map(|spec| spec.name.clone())
-        .collect();
+    let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;
-    all_ready(client, waited).await?;
+    all_ready(client, names).await?;
     Ok(created)
 }
 

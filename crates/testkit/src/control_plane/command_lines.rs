@@ -8,6 +8,17 @@ use crate::kwok::Kwok;
 use crate::process::Process;
 use crate::toolchain::Toolchain;
 
+/// What the controller manager and the scheduler have in common: there is one of each, without a port of its own, and
+/// its client's limits never hold it up.
+const OF_A_CLIENT: [&str; 6] = [
+    "--leader-elect=false",
+    "--secure-port=0",
+    "--profiling=false",
+    "--kube-api-qps=1000",
+    "--kube-api-burst=2000",
+    "--v=1",
+];
+
 /// The parts of one control plane, none of them started.
 pub(super) struct Parts {
     pub etcd: Process,
@@ -134,14 +145,7 @@ fn controller_manager(tools: &Toolchain, layout: &Layout, options: &Options) -> 
         flag("kubeconfig", layout.kubeconfig("kube-controller-manager").display()),
         flag("controllers", options.controllers.join(",")),
     ])
-    .args([
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--profiling=false",
-        "--kube-api-qps=1000",
-        "--kube-api-burst=2000",
-        "--v=1",
-    ])
+    .args(OF_A_CLIENT)
     .args([
         flag(
             "service-account-private-key-file",
@@ -170,14 +174,7 @@ fn controller_manager(tools: &Toolchain, layout: &Layout, options: &Options) -> 
 fn scheduler(tools: &Toolchain, layout: &Layout) -> Process {
     Process::new("kube-scheduler", &tools.kube_scheduler, layout.log("kube-scheduler"))
         .args([flag("kubeconfig", layout.kubeconfig("kube-scheduler").display())])
-        .args([
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--profiling=false",
-            "--kube-api-qps=1000",
-            "--kube-api-burst=2000",
-            "--v=1",
-        ])
+        .args(OF_A_CLIENT)
 }
 
 fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {

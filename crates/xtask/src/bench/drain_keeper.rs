@@ -13,13 +13,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use nodeward_testkit::binaries;
 
-use super::large::size::Size;
+use super::large::size::{PODS_PER_NODE, Size};
 
 /// What is measured unless a size is asked for: nodes and pods.
 const SIZES: [(usize, usize); 2] = [(1_000, 30_000), (5_000, 150_000)];
-
-/// Pods of a node, where only the number of nodes is asked for.
-const PODS_PER_NODE: usize = 30;
 
 #[derive(clap::Args)]
 pub struct Args {

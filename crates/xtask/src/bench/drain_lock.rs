@@ -7,6 +7,7 @@ mod measure;
 mod meter;
 mod queue;
 mod run;
+mod spread;
 mod stage;
 mod three_nodes;
 mod topology;
@@ -19,10 +20,7 @@ use nodeward_testkit::binaries;
 
 use self::measure::Wanted;
 use self::run::Mode;
-use super::large::size::Size;
-
-/// Pods of a node in the cluster under the webhook.
-const PODS_PER_NODE: usize = 30;
+use super::large::size::{PODS_PER_NODE, Size};
 
 /// What many nodes at once are by option.
 const MANY: usize = 50;

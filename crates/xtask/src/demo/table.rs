@@ -20,7 +20,9 @@ impl Table {
         let _ = writeln!(self.0, "  {name:<42} {value}");
     }
 
-    pub fn text(self) -> String {
+    /// The text, with the budgets that fell short as its last row.
+    pub fn end(mut self, violations: &[String]) -> String {
+        self.must_be_zero("budget violations", violations.len());
         self.0
     }
 }

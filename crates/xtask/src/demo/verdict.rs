@@ -12,6 +12,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// What was promised, unless something is broken.
+    pub fn of(promised: String, broken: Vec<String>) -> Self {
+        if broken.is_empty() {
+            Self::Promised(promised)
+        } else {
+            Self::Broken(broken)
+        }
+    }
+
     pub const fn is_promised(&self) -> bool {
         matches!(self, Self::Promised(_))
     }
@@ -32,4 +41,12 @@ impl Verdict {
             }
         }
     }
+}
+
+/// Budgets that fell short, as reasons why an act is broken.
+pub fn violated(budgets: &[String]) -> Vec<String> {
+    budgets
+        .iter()
+        .map(|budget| format!("budget violated: {budget}"))
+        .collect()
 }

@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::figures::Cell;
 use super::measure::Bench;
 use super::run::Mode;
+use super::spread::Spread;
 use super::stage::Stage;
-use super::three_nodes::Spread;
 use super::topology::regimes;
 
 /// In which all pods are pinned: every drain waits for units.

@@ -10,6 +10,9 @@ pub const DRAINING: usize = 100;
 /// Nodes that stay cordoned throughout, with waits that do not end here.
 pub const RESTING: usize = 5;
 
+/// Pods of a node, where only the number of nodes is asked for.
+pub const PODS_PER_NODE: usize = 30;
+
 /// Pods of a drained node that have a part of their own; see [`super::pods::Part`].
 pub const PARTS: usize = 8;
 

@@ -3,7 +3,7 @@
 use super::round::Round;
 use super::waits::Waiter;
 use crate::demo::table::Table;
-use crate::demo::verdict::Verdict;
+use crate::demo::verdict::{Verdict, violated};
 
 /// What came of the act.
 #[derive(Debug, Default)]
@@ -35,16 +35,11 @@ impl Outcome {
             }
             None => table.row("drain-lock", "left out"),
         }
-        table.must_be_zero("budget violations", self.violations.len());
-        table.text()
+        table.end(&self.violations)
     }
 
     pub fn verdict(&self) -> Verdict {
-        let mut broken: Vec<String> = self
-            .violations
-            .iter()
-            .map(|violation| format!("budget violated: {violation}"))
-            .collect();
+        let mut broken = violated(&self.violations);
         let failures = self
             .naive
             .iter()
@@ -72,16 +67,12 @@ impl Outcome {
             let waiters = Waiter::all(&round.wedge).into_iter();
             broken.extend(waiters.map(|waiter| format!("{} waits for {}", waiter.node, waiter.text())));
         }
-        if !broken.is_empty() {
-            return Verdict::Broken(broken);
-        }
-        Verdict::Promised(if self.locked.is_some() {
+        let promised = if self.locked.is_some() {
             "The same commands that wait for each other for ever end with drain-lock, and no budget was violated."
-                .to_owned()
         } else {
             "WEDGED, as expected: nobody can go on before another has. With drain-lock (without --without) the same commands end."
-                .to_owned()
-        })
+        };
+        Verdict::of(promised.to_owned(), broken)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use console::Style;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -36,18 +36,18 @@ pub fn events(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
     tasks
 }
 
-fn retell_act(narrator: &Narrator, event: &Event) {
+/// The pod that an Event of drain-keeper's is about; `None` for any other Event.
+pub(super) fn pod_of(event: &Event) -> Option<&ObjectReference> {
     let by_keeper = event
         .reporting_controller
         .as_deref()
         .is_some_and(|name| name.contains("drain-keeper"));
-    let about_pod = event
-        .regarding
-        .as_ref()
-        .filter(|about| about.kind.as_deref() == Some("Pod"));
-    let (true, Some(pod)) = (by_keeper, about_pod) else {
-        return;
-    };
+    let about = event.regarding.as_ref().filter(|_| by_keeper)?;
+    (about.kind.as_deref() == Some("Pod")).then_some(about)
+}
+
+fn retell_act(narrator: &Narrator, event: &Event) {
+    let Some(pod) = pod_of(event) else { return };
     let (namespace, name) = (
         pod.namespace.as_deref().unwrap_or_default(),
         pod.name.as_deref().unwrap_or_default(),

@@ -16,7 +16,7 @@ use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
 use crate::demo::place::Place;
 use crate::demo::table::Table;
-use crate::demo::verdict::Verdict;
+use crate::demo::verdict::{Verdict, violated};
 
 /// What came of the demo.
 #[derive(Debug, Default)]
@@ -100,25 +100,16 @@ impl Outcome {
             }
             None => table.row("drain-keeper", "left out"),
         }
-        table.must_be_zero("budget violations", self.violations.len());
-        table.text()
+        table.end(&self.violations)
     }
 
     pub fn verdict(&self) -> Verdict {
-        let mut broken: Vec<String> = self
-            .violations
-            .iter()
-            .map(|violation| format!("budget violated: {violation}"))
-            .collect();
+        let mut broken = violated(&self.violations);
         let promised = match &self.keeper {
             Some(kept) => self.with_keeper(kept, &mut broken),
             None => self.without_keeper(&mut broken),
         };
-        if broken.is_empty() {
-            Verdict::Promised(promised)
-        } else {
-            Verdict::Broken(broken)
-        }
+        Verdict::of(promised, broken)
     }
 
     fn with_keeper(&self, kept: &Kept, broken: &mut Vec<String>) -> String {

@@ -7,6 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use nodeward_testkit::audit::Requests;
 
+use super::follow;
 use super::scenario::{REPORT, VAULT};
 use crate::demo::chart;
 use crate::demo::place::Place;
@@ -24,17 +25,9 @@ pub async fn touched(place: &Place) -> Result<Vec<String>> {
     for namespace in &namespaces {
         let events: Api<Event> = Api::namespaced(place.client(), namespace);
         for event in events.list(&ListParams::default()).await? {
-            let by_keeper = event
-                .reporting_controller
-                .as_deref()
-                .is_some_and(|name| name.contains("drain-keeper"));
-            let about_pod = event
-                .regarding
-                .as_ref()
-                .filter(|about| about.kind.as_deref() == Some("Pod"));
-            if let (true, Some(pod)) = (by_keeper, about_pod) {
+            if let Some(pod) = follow::pod_of(&event) {
                 let (reason, name) = (
-                    event.reason.unwrap_or_default(),
+                    event.reason.as_deref().unwrap_or_default(),
                     pod.name.as_deref().unwrap_or_default(),
                 );
                 touched.push(format!("{reason} {namespace}/{name}"));
