@@ -1,5 +1,7 @@
 //! Annotations that Nodeward reads or writes.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// On a Node: when the drain that drain-keeper times began, see [`crate::drain_clock::DrainClock`].
 pub const DRAIN_CLOCK: &str = "nodeward.dev/drain-clock";
 
@@ -30,6 +32,12 @@ pub const CORDONED_BY: &str = "nodeward.dev/cordoned-by";
 /// On a NodeDrain or a DisruptionHold: an administrator frees what it holds, though nothing shows that it is safe. The value
 /// says who and why, and is logged, counted and announced.
 pub const RELEASE: &str = "nodeward.dev/release";
+
+/// Who released an object by hand, and why: what its annotation [`RELEASE`] says; `None` where it says nothing.
+pub fn released_by(meta: &ObjectMeta) -> Option<&str> {
+    let said = meta.annotations.as_ref()?.get(RELEASE)?.trim();
+    (!said.is_empty()).then_some(said)
+}
 
 /// On the Eviction of a held pod, by drain-lock alone: the grant that it rests on, `<ticket>/<grant>`. The webhook refuses one
 /// that is no longer in force, and one that anybody else sends.

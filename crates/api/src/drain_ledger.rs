@@ -96,6 +96,9 @@ pub struct Claim {
     /// The node may go down at any moment: the pods that stay on it count as down from now on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// It was granted by its drain's fallback, whether its budgets had the units or not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_fallback: bool,
     /// The units that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Units>,

@@ -104,7 +104,7 @@ pub struct NodeDrainSpec {
     pub requesters: Vec<Requester>,
     /// What the drain is for, for people to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = PURPOSE_AT_MOST))]
     pub purpose: Option<String>,
     /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted.
     #[serde(default)]
@@ -130,8 +130,8 @@ kind_schema! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Requester {
-    /// Who: `kubectl-nodeward:alice`, `eviction:system:serviceaccount:ns:name`, `fleetlock:group`.
-    #[schemars(length(min = 1, max = 512))]
+    /// Who: `kubectl-nodeward:alice`, `eviction:system:serviceaccount:ns:name`, `fleetlock:GROUP:ID`.
+    #[schemars(length(min = 1, max = REQUESTER_AT_MOST))]
     pub name: String,
     /// When they first asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ pub struct Deadlines {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub drain: Option<String>,
-    /// From the node being drained to the last unit's return: the reboot and what follows it.
+    /// On top of `drain`, counted from the grant, to the last unit's return: the reboot and what follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub recover: Option<String>,
@@ -179,7 +179,8 @@ impl Deadlines {
 /// What happens when a deadline passes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Fallback {
-    /// Units of pods that still run are given back, and the drain queues again with its ticket.
+    /// Units of pods that still run are given back, and the drain queues again, last. It keeps its ticket only where it
+    /// held nothing, or where pods are down under somebody else's cordon.
     #[default]
     ReleaseAndRequeue,
     /// Its pods are evicted without units, as any drain would: each as its budget allows.
@@ -375,6 +376,12 @@ pub struct DrainPlan {
 
 /// How many entries a list in a status has at most.
 pub const LISTED_AT_MOST: usize = 100;
+
+/// How many characters a requester's name has at most. Who makes one cuts it to as many bytes, which are never more.
+pub const REQUESTER_AT_MOST: usize = 512;
+
+/// How many characters a drain's purpose has at most.
+pub const PURPOSE_AT_MOST: usize = 1024;
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(count: &i32) -> bool {

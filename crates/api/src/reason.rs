@@ -251,6 +251,51 @@ impl LockReason {
         known.copied().unwrap_or(Self::Other)
     }
 
+    /// Whether it gets an Event once while it lasts: a person has to see to it, or to what follows from it.
+    pub const fn is_announced_while_it_lasts(self) -> bool {
+        matches!(
+            self,
+            Self::MisconfiguredPDB
+                | Self::SeveralPDBs
+                | Self::NeedExceedsBudget
+                | Self::TolerationTooShort
+                | Self::UnknownOptOut
+                | Self::InvalidDrain
+                | Self::NodeReplaced
+                | Self::LeaseLost
+                | Self::WaitsInCircle
+                | Self::DeadlinePassed
+        )
+    }
+
+    /// Whether a drain with it waits for units, or for its turn at them: it makes the condition `BudgetBlocked` true.
+    pub const fn waits_for_a_budget(self) -> bool {
+        matches!(
+            self,
+            Self::WaitsForUnits
+                | Self::Reserved
+                | Self::WaitsInCircle
+                | Self::BudgetUnhealthy
+                | Self::OwnerHold
+                | Self::StatusBehind
+                | Self::NeedExceedsBudget
+                | Self::Queued
+        )
+    }
+
+    /// Whether a person has to change a budget: it makes the condition `MisconfiguredPDB` true.
+    pub const fn is_misconfiguration(self) -> bool {
+        matches!(
+            self,
+            Self::MisconfiguredPDB | Self::SeveralPDBs | Self::NeedExceedsBudget
+        )
+    }
+
+    /// Whether it is a step of the drain rather than something in its way.
+    pub const fn is_a_step(self) -> bool {
+        matches!(self, Self::NotPlanned | Self::AwaitsConfirmation | Self::AwaitingPods)
+    }
+
     /// Reads a reason in a status, see [`Self::parse`].
     pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self::parse(&String::deserialize(deserializer)?))

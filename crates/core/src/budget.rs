@@ -165,13 +165,18 @@ impl BudgetView {
         self.is_status_current() && self.status.current_healthy >= self.status.desired_healthy
     }
 
+    /// Whether the eviction handler lets an unready pod go without using the budget up (`unhealthyPodEvictionPolicy`).
+    pub fn lets_unready_go(&self) -> bool {
+        self.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || self.status.has_healthy_budget()
+    }
+
     /// What the eviction handler would say to an eviction of `pod`, in its order of checks.
     pub fn room(&self, pod: &PodView) -> Room {
         let status = &self.status;
         if pod.skips_budgets() {
             return Room::NotAsked;
         }
-        if !pod.ready && (self.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || status.has_healthy_budget()) {
+        if !pod.ready && self.lets_unready_go() {
             return Room::UnreadyMayGo;
         }
         if !self.is_status_current() {

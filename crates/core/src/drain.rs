@@ -33,7 +33,7 @@ pub struct NodeDrainView {
 pub struct DrainDeadlines {
     /// From the grant to the node being drained.
     pub drain: Option<SignedDuration>,
-    /// From the node being drained to the last unit's return.
+    /// On top of `drain`, counted from the grant, to the last unit's return.
     pub recover: Option<SignedDuration>,
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use nodeward_api::budget_ref::BudgetRef;
 use serde::{Deserialize, Serialize};
 
 macro_rules! text_id {
@@ -92,6 +93,13 @@ impl NamespacedName {
             namespace: namespace.into(),
             name: name.into(),
         }
+    }
+}
+
+/// The budget of that name, be it the same object or one made again.
+impl From<&BudgetRef> for NamespacedName {
+    fn from(budget: &BudgetRef) -> Self {
+        Self::new(budget.namespace.as_str(), budget.name.as_str())
     }
 }
 

@@ -15,6 +15,7 @@
 //!   that is in force.
 
 mod facts;
+mod fence;
 mod give_back;
 mod grant;
 mod needs;
@@ -29,34 +30,18 @@ use nodeward_api::drain_ledger::{Claim, ClaimState, DrainLedgerSpec};
 use serde::{Deserialize, Serialize};
 
 pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
+pub use fence::Fence;
 pub use give_back::{Released, TimedOut};
 pub use grant::Lost;
 pub use needs::NeedChange;
 pub use obstacle::Obstacle;
 
+use crate::id::BudgetKey;
+
 /// The ledger, as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger(pub DrainLedgerSpec);
-
-/// Which grant of which claim an eviction rests on. Tickets are never given twice, and a claim's grants are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fence {
-    /// The claim's ticket.
-    pub ticket: i64,
-    /// The number of its grant.
-    pub grant: i64,
-}
-
-impl Fence {
-    /// The claim's present grant, or its last.
-    pub fn of(claim: &Claim) -> Self {
-        Self {
-            ticket: claim.ticket,
-            grant: claim.grant,
-        }
-    }
-}
 
 impl Ledger {
     /// The claims, in the order of their tickets.
@@ -95,6 +80,7 @@ impl Ledger {
             boot_id: String::new(),
             foreign_cordon,
             drained: false,
+            by_fallback: false,
             needs: Vec::new(),
             holds: Vec::new(),
         });
@@ -160,6 +146,27 @@ impl Ledger {
     /// Whether the claim waits for nothing but its own pods: its drain ended or was given up while pods were down.
     pub fn comes_back(claim: &Claim) -> bool {
         claim.state == ClaimState::Waiting && claim.needs.is_empty() && !claim.holds.is_empty()
+    }
+
+    /// Whether the claim holds a unit for this pod.
+    pub fn has_unit(claim: &Claim, pod_uid: &str) -> bool {
+        units::holds_pod(&claim.holds, pod_uid)
+    }
+
+    /// How many units the claim holds.
+    pub fn units_of(claim: &Claim) -> usize {
+        units::len(&claim.holds)
+    }
+
+    /// Whether the node runs in another boot than when the claim was granted; false while either is unknown.
+    pub fn has_rebooted(claim: &Claim, boot_id: &str) -> bool {
+        !claim.boot_id.is_empty() && !boot_id.is_empty() && claim.boot_id != boot_id
+    }
+
+    /// The budgets that the claim needs or holds units of; one that it needs and holds is told twice.
+    pub fn budgets_of(claim: &Claim) -> impl Iterator<Item = BudgetKey> {
+        let units = claim.needs.iter().chain(&claim.holds);
+        units.map(|units| BudgetKey::from(&units.pdb))
     }
 
     /// Whether the claim is in the queue with a need of its own.

@@ -23,4 +23,5 @@ pub mod predicate;
 pub mod selector;
 pub mod signal;
 pub mod strategy;
+pub mod text;
 pub mod verdict;

@@ -15,6 +15,9 @@ pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 /// Key of Karpenter's taint on a node that it is about to remove. Karpenter never sets `spec.unschedulable`.
 pub const KARPENTER_DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 
+/// Key of the cluster autoscaler's taint on a node that it is about to remove.
+pub const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 /// Key of the taint by which a person declares that a node is really shut down.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 

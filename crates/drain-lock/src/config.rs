@@ -75,7 +75,7 @@ pub struct DeadlinesConfig {
     /// From the grant to the node being drained. Default 30 minutes.
     #[serde(default, deserialize_with = "given")]
     pub drain: Option<ConfigDuration>,
-    /// From being drained to the last unit's return. Default 30 minutes.
+    /// On top of `drain`, counted from the grant, to the last unit's return. Default 30 minutes.
     #[serde(default, deserialize_with = "given")]
     pub recover: Option<ConfigDuration>,
 }

@@ -3,6 +3,7 @@
 
 mod drain;
 mod evict;
+mod force;
 mod fresh;
 mod lease;
 mod ledger;
@@ -251,11 +252,6 @@ impl Executor {
         }
     }
 
-    /// Whether something of this key is under way.
-    pub fn is_under_way(&self, key: &Key) -> bool {
-        self.tasks.is_under_way(key)
-    }
-
     /// Starts what is not under way already; returns whether it did.
     pub fn start(&mut self, work: Work, snapshot: &Arc<Snapshot>) -> bool {
         let (means, snapshot) = (self.means.clone(), Arc::clone(snapshot));
@@ -273,7 +269,7 @@ impl Executor {
             }
             match work {
                 Work::Ledger(write) => ledger::write(&means, write, &snapshot).await,
-                Work::Act(action) => act(&means, action).await,
+                Work::Act(action) => act(&means, action, &snapshot).await,
                 Work::Reserve(reservation) => reserve::write(&means, &reservation).await.into(),
                 Work::Show(show) => show::write(&means, show).await.into(),
             }
@@ -296,18 +292,22 @@ impl Executor {
     }
 }
 
-async fn act(means: &Means, action: Action) -> Outcome {
+/// Carries out an action that was planned from `snapshot`.
+async fn act(means: &Means, action: Action, snapshot: &Snapshot) -> Outcome {
     match action {
         Action::Adopt { drain, node_uid } => drain::adopt(means, &drain, &node_uid).await.into(),
         Action::Delete { drain, reason } => {
-            let done = drain::delete(means, &drain).await;
+            let done = drain::delete(means, &drain, reason).await;
             told(done, &drain, reason)
         }
         Action::Finish { drain } => {
             let done = drain::finish(means, &drain).await;
             told(done, &drain, LockReason::Released)
         }
-        Action::Node(write) => node::write(means, &write).await.into(),
+        Action::Node(write) => {
+            let seen = snapshot.drains.get(&write.node.name);
+            node::write(means, &write, seen.map(Arc::as_ref)).await.into()
+        }
         Action::Conditions(write) => node::write_conditions(means, &write).await.into(),
         Action::Evict { eviction } => {
             let eviction = evict::evict(means, &eviction, None).await;

@@ -1,14 +1,13 @@
 //! Explain: what a drain of one node would do, or what stands in the way of the one that there is. It decides nothing, and
 //! rests on the same rules as the plan: what becomes of a pod is [`classify`]'s word, what is in the way the ledger's.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{BudgetKey, NodeName};
+use nodeward_core::id::NodeName;
 use nodeward_core::ledger::{Facts, Ledger};
 use serde::Serialize;
 
@@ -17,7 +16,7 @@ use crate::plan::need::{Class, Ignored, NeedRules, NodeNeed, classify};
 use crate::plan::placement::Placement;
 use crate::plan::verdict::blocked_by;
 use crate::policy::Policy;
-use crate::snapshot::{Asked, LedgerState, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Asked, NodeFacts, PodFacts, Snapshot};
 
 /// A node, its pods, and what stands in the way of its drain. The body of `GET /v1/plan`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -128,20 +127,14 @@ pub fn explain(world: &World, policy: &Policy, node: &str, now: Timestamp) -> Re
     };
     let snapshot = world.snapshot(&asked, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
-    let rules = NeedRules {
-        expected_outage: policy.expected_outage,
-        unschedulable_after: policy.unschedulable_after,
-    };
+    let rules = NeedRules::of(policy);
     let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.floor), &rules, now);
     Ok(page(facts, &snapshot, need, now))
 }
 
 /// Puts together what is known.
 fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -> Explanation {
-    let ledger = match &snapshot.ledger {
-        LedgerState::Absent => Ledger::default(),
-        LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
-    };
+    let ledger = snapshot.ledger.ledger();
     Explanation {
         node: node.name.to_string(),
         at: now,
@@ -223,16 +216,4 @@ fn explained_pod(pod: &Arc<PodFacts>, class: Class, need: &NodeNeed, snapshot: &
         budgets: snapshot.budgets_of(pod).iter().map(ToString::to_string).collect(),
         terminating: pod.deletion.is_some(),
     }
-}
-
-/// The budgets that claims in the ledger need or hold, as the ledger reads them.
-pub fn facts_of_claims(world: &World, ledger: &Ledger, now: Timestamp) -> Facts {
-    let units = ledger
-        .claims()
-        .iter()
-        .flat_map(|claim| claim.needs.iter().chain(&claim.holds));
-    let keys: BTreeSet<BudgetKey> = units
-        .map(|units| BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str()))
-        .collect();
-    world.facts(&keys, now)
 }

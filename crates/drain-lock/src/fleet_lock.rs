@@ -8,6 +8,7 @@
 //!
 //! It is served on a port of its own, for machines that reach it are not the API server. Every replica answers.
 
+pub mod aside;
 pub mod auth;
 pub mod machine;
 pub mod protocol;
@@ -26,11 +27,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
 use kube::{Api, Client as KubeClient};
-use nodeward_api::DrainLedger;
 use nodeward_api::drain_ledger;
 use nodeward_api::node_drain::Evictor;
+use nodeward_api::{BudgetRef, DrainLedger};
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
@@ -39,18 +41,23 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use crate::explain::{self, Explanation};
-use crate::observe::{World, project_node};
+use crate::observe::{World, project_node, project_pod};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::requester::{self, Joined, Wish};
 use crate::settings::Settings;
-use crate::snapshot::{LedgerState, NodeFacts};
+use crate::snapshot::{BudgetEntry, NodeFacts};
 
+use self::aside::Aside;
 use self::auth::{BearerToken, Denied};
 use self::machine::{Machines, Match};
 use self::protocol::{Client, Kind, MAX_BYTES, Problem};
-use self::standing::Standing;
+use self::standing::{Resident, Standing};
+
+/// Nodes whose pods are read at once: a node has hundreds of them at most.
+const READS: usize = 4;
 
 /// What drains asked for here are for.
 const PURPOSE: &str = "reboot (FleetLock)";
@@ -63,6 +70,8 @@ pub struct FleetLock {
     machines: Machines,
     token: Option<BearerToken>,
     dry_run: bool,
+    reads: Semaphore,
+    explanations: Aside,
     answers: Family<AnswerLabels, Counter>,
 }
 
@@ -122,6 +131,8 @@ impl FleetLock {
             machines: Machines::default(),
             token: policy.bearer_token_file.as_deref().map(BearerToken::in_file),
             dry_run: context.args.dry_run,
+            reads: Semaphore::new(READS),
+            explanations: Aside::default(),
             answers: Family::default(),
         };
         this.register(&context.metrics);
@@ -234,15 +245,12 @@ impl FleetLock {
 
     /// Whether the machine may reboot, by the watches.
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
-        let ledger = match self.world.ledger() {
-            LedgerState::Absent => Ledger::default(),
-            LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
-        };
-        let facts = explain::facts_of_claims(&self.world, &ledger, Timestamp::now());
-        may_reboot(node, &ledger, &facts)
+        let ledger = self.world.ledger().ledger();
+        let facts = self.world.facts_of_claims(&ledger, Timestamp::now());
+        standing(node, &ledger, &facts).may_reboot()
     }
 
-    /// Whether the machine may reboot, by a quorum read: its budgets are at stake.
+    /// Whether the machine may reboot, by quorum reads of the ledger, the node and its pods: budgets are at stake.
     async fn as_read(&self, node: &NodeFacts) -> Result<(), Problem> {
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -252,10 +260,37 @@ impl FleetLock {
         let present = nodes.get_opt(node.name.as_str()).await;
         let present = present.map_err(|error| unavailable(&Refusal::from(&error)))?;
         let present = present.and_then(|node| project_node(&node));
-        match present {
-            Some(present) if present.uid == node.uid => may_reboot(&present, &ledger, &Facts::new()),
-            _ => Err(Problem::new(Kind::UnknownNode, "the node has just been deleted")),
-        }
+        let Some(present) = present.filter(|present| present.uid == node.uid) else {
+            return Err(Problem::new(Kind::UnknownNode, "the node has just been deleted"));
+        };
+        let facts = Facts::new();
+        let standing = standing(&present, &ledger, &facts);
+        standing.may_reboot()?;
+        // The pods come last: what was bound before its cordon was read is seen, too.
+        let residents = self.residents(node).await?;
+        standing.may_reboot_over(&residents)
+    }
+
+    /// The pods of a node, but for those that have ended, by a quorum read: a list without a resource version.
+    async fn residents(&self, node: &NodeFacts) -> Result<Vec<Resident>, Problem> {
+        let _turn = self.reads.acquire().await;
+        let on_node = format!(
+            "spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed",
+            node.name
+        );
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let pods = pods.list(&ListParams::default().fields(&on_node)).await;
+        let pods = pods.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let residents = pods.items.iter().filter_map(project_pod).map(|pod| Resident {
+            budgets: self
+                .world
+                .budgets_of(&pod)
+                .iter()
+                .map(|budget| reference(budget))
+                .collect(),
+            pod,
+        });
+        Ok(residents.collect())
     }
 
     /// Takes the client's wish back, wherever it stands. A client that asked for nothing has nothing to take back, and is
@@ -287,16 +322,23 @@ impl FleetLock {
     }
 }
 
-fn may_reboot(node: &NodeFacts, ledger: &Ledger, facts: &Facts) -> Result<(), Problem> {
-    let standing = Standing {
+fn standing<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> Standing<'a> {
+    Standing {
         node: node.name.as_str(),
         node_uid: node.uid.as_str(),
         cordoned: node.is_cordoned(),
         boot_id: &node.boot_id,
         ledger,
         facts,
-    };
-    standing.may_reboot()
+    }
+}
+
+fn reference(budget: &BudgetEntry) -> BudgetRef {
+    BudgetRef {
+        namespace: budget.view.key.namespace.to_string(),
+        name: budget.view.key.name.to_string(),
+        uid: budget.view.uid.to_string(),
+    }
 }
 
 fn dry_run() -> Problem {
@@ -349,8 +391,11 @@ async fn plan(
             .map(|Query(asked)| asked.node)
             .filter(|node| !node.is_empty());
         let node = node.ok_or_else(|| Problem::new(Kind::BadId, "say which node: /v1/plan?node=NAME"))?;
-        let policy = Arc::clone(&lock.settings.current().policy);
-        explain::explain(&lock.world, &policy, &node, Timestamp::now()).map_err(|unexplained| match unexplained {
+        let (world, policy) = (Arc::clone(&lock.world), Arc::clone(&lock.settings.current().policy));
+        let explained = lock
+            .explanations
+            .work(move || explain::explain(&world, &policy, &node, Timestamp::now()));
+        explained.await?.map_err(|unexplained| match unexplained {
             explain::Unexplained::NotReady => Problem::new(Kind::NotReady, "the watches are not complete yet"),
             explain::Unexplained::NoSuchNode => Problem::new(Kind::UnknownNode, "there is no node of this name"),
         })

@@ -25,6 +25,5 @@ pub mod remember;
 pub mod report;
 pub mod requester;
 pub mod settings;
-mod shorten;
 pub mod snapshot;
 pub mod webhook;

@@ -16,6 +16,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -27,15 +28,15 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Facts};
-use nodeward_runtime::{Feed, Index, OperatorContext, Selection, Watches};
+use nodeward_core::ledger::{BudgetFacts, Facts, Ledger};
+use nodeward_runtime::{CacheState, Feed, Index, OperatorContext, Selection, Watches};
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::{Asked, BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
 use board::Board;
 use intake::Intake;
 
-pub use board::{Covered, facts_of};
+pub use board::{Covered, facts_of, owner_units};
 pub use intake::project_budget;
 pub use project_node::{project_hold, project_lease, project_node, project_volume};
 pub use project_pod::project_pod;
@@ -154,6 +155,12 @@ impl World {
             .collect()
     }
 
+    /// The budgets that claims in the ledger need or hold.
+    pub fn facts_of_claims(&self, ledger: &Ledger, now: Timestamp) -> Facts {
+        let keys: BTreeSet<BudgetKey> = ledger.claims().iter().flat_map(Ledger::budgets_of).collect();
+        self.facts(&keys, now)
+    }
+
     /// What the owner of a budget keeps for himself at `now`.
     pub fn owner_units(&self, budget: &BudgetEntry, now: Timestamp) -> Option<nodeward_core::ledger::OwnerUnits> {
         self.read().owner_units(budget, now)
@@ -179,19 +186,29 @@ impl World {
         self.read().holds.values().cloned().collect()
     }
 
-    /// Whether what is known of node leases is complete.
-    fn knows_leases(&self) -> bool {
-        self.is_still || self.leases.as_ref().is_some_and(Feed::is_synced)
+    /// Whether node leases are used: they are watched, and may be read.
+    fn uses_leases(&self) -> bool {
+        let is_readable = |feed: &Feed| {
+            let silent_for = feed.health().last_contact.map(|at| at.elapsed());
+            !is_shut_out(&feed.state(), silent_for)
+        };
+        self.is_still || self.leases.as_ref().is_some_and(is_readable)
     }
 
     /// This moment, as far as these nodes and budgets are concerned; `None` while it cannot be decided by.
     pub fn snapshot(&self, asked: &Asked, now: Timestamp) -> Option<Snapshot> {
-        (self.is_still || self.is_believed()).then(|| self.read().snapshot(asked, self.knows_leases(), now))
+        (self.is_still || self.is_believed()).then(|| self.read().snapshot(asked, self.uses_leases(), now))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Board> {
         self.board.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the right to read is missing. A refusal in between is that of an API server that restarts: for a moment it
+/// forbids everybody everything.
+fn is_shut_out(state: &CacheState, silent_for: Option<Duration>) -> bool {
+    matches!(state, CacheState::Forbidden(_)) && silent_for.is_none_or(|time| time >= SILENCE)
 }
 
 impl Debug for World {

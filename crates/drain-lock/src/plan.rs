@@ -2,6 +2,7 @@
 //!
 //! The life of a drain is [`Stage`], and `Planner::take_step` is the one place that says what each stage does.
 
+mod action;
 pub mod case;
 mod claim;
 mod cordon;
@@ -9,15 +10,18 @@ pub mod departures;
 pub mod down;
 mod end;
 mod evict;
+mod give_way;
 pub mod holds;
 pub mod intent;
 pub mod lease;
 pub mod need;
 pub mod node_marks;
 pub mod placement;
+mod preview;
 pub mod reserve;
 pub mod returned;
 mod run_out;
+mod stage;
 #[cfg(test)]
 mod tests;
 pub mod time_limits;
@@ -28,27 +32,29 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState};
-use nodeward_api::node_drain::{Evictor, NodeDrain, Phase};
+use nodeward_api::drain_ledger::ClaimState;
+use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::NextWake;
-use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Fence, Ledger};
 
 use crate::policy::Policy;
-use crate::snapshot::{Floor, LedgerFacts, LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Floor, LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
 
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay, without};
 use self::down::Down;
 use self::holds::HoldVerdict;
 use self::intent::{Intent, Quiet, intent};
-use self::lease::LeaseChange;
 use self::need::{NeedRules, classify};
-use self::node_marks::{ConditionWrite, Cordon, NodeWrite, Progress};
+use self::node_marks::{Cordon, Progress};
 use self::placement::Placement;
 use self::time_limits::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict, Look};
+
+pub use self::action::{Action, ConfirmAsk, Force, GrantAsk, LedgerWrite, PodEviction};
+pub use self::stage::Stage;
 
 /// What follows from one moment.
 #[derive(Debug, Clone, Default)]
@@ -65,185 +71,6 @@ pub struct Plan {
     pub departing: Vec<Arc<PodFacts>>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
-}
-
-/// A write of the ledger: one compare-and-swap.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LedgerWrite {
-    /// What it was; `None`: there is none yet.
-    pub base: Option<Arc<LedgerFacts>>,
-    /// What it is to be, before the grants.
-    pub next: Ledger,
-    /// Claims to be granted, the oldest first, if what is read by quorum allows it.
-    pub grants: Vec<GrantAsk>,
-    /// Grants to be made sure of.
-    pub confirms: Vec<ConfirmAsk>,
-    /// Pods that were taken for gone: none of them may be there.
-    pub gone: Vec<(PodKey, String)>,
-    /// Pods without a unit whose eviction is asked for: what is read by quorum may still count them.
-    pub leaving: BTreeSet<PodUid>,
-    /// What to say once it is written.
-    pub announcements: Vec<Announcement>,
-}
-
-/// A claim to be granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantAsk {
-    /// UID of the node.
-    pub node_uid: NodeUid,
-    /// Its boot.
-    pub boot_id: Arc<str>,
-}
-
-/// A grant to be made sure of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfirmAsk {
-    /// UID of the node.
-    pub node_uid: NodeUid,
-    /// The grant.
-    pub grant: i64,
-    /// Its pods that are down.
-    pub down: BTreeSet<String>,
-}
-
-/// Something to do. Each carries its own preconditions, and each may be done twice without harm.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Take a NodeDrain into care: it will not go before its claim has.
-    Adopt {
-        /// The drain.
-        drain: Arc<NodeDrain>,
-        /// UID of its node.
-        node_uid: String,
-    },
-    /// Delete a NodeDrain that is over. From then on nothing begins it anew.
-    Delete {
-        /// The drain.
-        drain: Arc<NodeDrain>,
-        /// Why it is over.
-        reason: LockReason,
-    },
-    /// Let a NodeDrain go that has nothing left.
-    Finish {
-        /// The drain.
-        drain: Arc<NodeDrain>,
-    },
-    /// Cordon, uncordon, taint.
-    Node(NodeWrite),
-    /// Say on the node how far its drain has come.
-    Conditions(ConditionWrite),
-    /// Evict one pod that has no unit of its own.
-    Evict {
-        /// The pod.
-        eviction: PodEviction,
-    },
-    /// Evict the pods of a granted claim.
-    EvictHeld {
-        /// UID of the node.
-        node_uid: NodeUid,
-        /// The grant that it rests on.
-        fence: Fence,
-        /// UID of the ledger that the grant is in.
-        ledger_uid: Arc<str>,
-        /// The pods.
-        pods: Vec<PodEviction>,
-    },
-    /// Take, renew or give back a node's lease.
-    Lease(LeaseChange),
-}
-
-/// A pod that has to leave.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PodEviction {
-    /// The pod.
-    pub pod: Arc<PodFacts>,
-    /// Its node.
-    pub node: NodeName,
-    /// UID of that node.
-    pub node_uid: NodeUid,
-    /// UID of the NodeDrain.
-    pub drain_uid: String,
-    /// What is done when the server refuses.
-    pub force: Force,
-}
-
-/// What is done when the server refuses an eviction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
-    /// It is tried again.
-    Never,
-    /// The pod is deleted around its budget, as the drain's fallback says.
-    Delete,
-}
-
-/// The life of a drain that is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Its turn ended while pods were down: they come back before it queues again.
-    ComingBack,
-    /// It has a ticket, and its node is not cordoned.
-    Uncordoned,
-    /// Pods that asked for it finish first.
-    Completing,
-    /// The movable pods leave.
-    Leaving,
-    /// It asks for all units that it needs.
-    Claiming,
-    /// It was granted them, and makes sure.
-    Confirming,
-    /// The held pods leave.
-    Evicting,
-    /// No pod has to leave any more, and the ledger does not say so yet.
-    Finishing,
-    /// No pod has to leave any more.
-    Drained,
-    /// The node has booted anew.
-    Rebooted,
-    /// Its drainer vanished.
-    Suspect,
-}
-
-impl Stage {
-    /// Where a drain with this claim stands, given what is left on its node. With `forced`, its fallback does not wait
-    /// for what it waited for in vain.
-    fn of(claim: &Claim, case: &Case, look: &Look, forced: bool) -> Self {
-        let is_cordoned = case.node.as_deref().is_some_and(NodeFacts::is_cordoned);
-        match claim.state {
-            ClaimState::Waiting if Ledger::comes_back(claim) => Self::ComingBack,
-            ClaimState::Waiting if !is_cordoned => Self::Uncordoned,
-            ClaimState::Waiting if forced || case.evictor() == Evictor::Requester => Self::Claiming,
-            ClaimState::Waiting if !look.completing.is_empty() => Self::Completing,
-            ClaimState::Waiting if !look.movable.is_empty() => Self::Leaving,
-            ClaimState::Waiting => Self::Claiming,
-            ClaimState::Granted => Self::Confirming,
-            ClaimState::Confirmed if case.has_rebooted() => Self::Rebooted,
-            ClaimState::Confirmed if look.has_pods_to_leave() => Self::Evicting,
-            ClaimState::Confirmed if !claim.drained => Self::Finishing,
-            ClaimState::Confirmed => Self::Drained,
-            ClaimState::Suspect => Self::Suspect,
-        }
-    }
-
-    /// Until when it lasts at most.
-    fn until(self, claim: &Claim, limits: &TimeLimits) -> Timestamp {
-        match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => limits.queue_until(claim),
-            Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
-            Self::Drained | Self::Rebooted | Self::ComingBack | Self::Suspect => limits.recover_until(claim),
-        }
-    }
-
-    /// The phase that people see.
-    fn phase(self) -> Phase {
-        match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => Phase::Queued,
-            Self::Confirming => Phase::Granted,
-            Self::Evicting | Self::Finishing => Phase::Draining,
-            Self::Drained => Phase::Drained,
-            Self::ComingBack | Self::Rebooted => Phase::Recovering,
-            Self::Suspect => Phase::Suspect,
-        }
-    }
 }
 
 /// Decides.
@@ -264,6 +91,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             grants: Vec::new(),
             confirms: Vec::new(),
             gone: Vec::new(),
+            absent: Vec::new(),
             leaving: BTreeSet::new(),
             announcements: Vec::new(),
         },
@@ -341,10 +169,7 @@ impl Planner<'_> {
     /// Every case, the oldest first, with what is known of it.
     fn open_files(&mut self) -> Vec<File> {
         let mut placement = Placement::new(&self.snapshot.floor);
-        let rules = NeedRules {
-            expected_outage: self.policy.expected_outage,
-            unschedulable_after: self.policy.unschedulable_after,
-        };
+        let rules = NeedRules::of(self.policy);
         let mut files = Vec::new();
         for case in cases(self.snapshot, &self.before) {
             let down = Down::look(&case, self.snapshot, self.memory, self.now);
@@ -417,7 +242,7 @@ impl Planner<'_> {
                 .blocked_by
                 .push(verdict::about_node(LockReason::InvalidDrain, text.clone()));
         }
-        verdict.is_overdue = limits.recover_until(&claim) <= self.now && case.is_granted();
+        verdict.gives_lease_up = limits.recover_until(&claim) <= self.now && case.is_granted();
         let stage = Stage::of(&claim, case, look, forced);
         self.take_step(stage, file, node, look, forced, &mut verdict);
         self.conclude(stage, uid, &limits, verdict);
@@ -470,6 +295,10 @@ impl Planner<'_> {
             Stage::Claiming => self.claim(file, node, look, forced, verdict),
             Stage::Confirming => self.confirm(file, node, verdict),
             Stage::Evicting => self.evict(file, node, look, forced, verdict),
+            Stage::Finishing | Stage::Drained if !forced && self.asks_again(file, node, look, verdict) => {
+                self.keep_lease(file, verdict);
+                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+            }
             Stage::Finishing => {
                 if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
                     let fence = Fence::of(claim);
@@ -524,7 +353,7 @@ impl Planner<'_> {
             plan: look.map(|look| look.plan.clone()),
             counts: look.map_or_else(|| before.unwrap_or_default(), |look| look.counts(before)),
             deadline: None,
-            is_overdue: false,
+            gives_lease_up: false,
             message: String::new(),
             lease_lost: false,
         }
@@ -533,6 +362,12 @@ impl Planner<'_> {
     /// The verdict on a drain that goes on, with its claim as this pass leaves it.
     fn conclude(&mut self, stage: Stage, node_uid: &str, limits: &TimeLimits, mut verdict: DrainVerdict) {
         let claim = self.write.next.claim(node_uid).cloned();
+        let is_waiting = claim.as_ref().is_some_and(|claim| claim.state == ClaimState::Waiting);
+        // Where this pass queued the whole need again, the node is not to go down under the old one.
+        let stage = match stage {
+            Stage::Evicting | Stage::Finishing | Stage::Drained if is_waiting => Stage::Claiming,
+            stage => stage,
+        };
         verdict.phase = stage.phase();
         verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, limits));
         verdict.claim = claim;
@@ -546,6 +381,17 @@ impl Planner<'_> {
             }
         }
         self.plan.drains.push(verdict);
+    }
+
+    /// Has people told, once the ledger is written.
+    fn announce(&mut self, node: &NodeName, node_uid: &str, reason: LockReason, is_warning: bool, note: String) {
+        self.write.announcements.push(Announcement {
+            node: node.clone(),
+            node_uid: node_uid.into(),
+            reason,
+            is_warning,
+            note,
+        });
     }
 
     /// The pods that leave without a unit of their own: those of this pass, and those that no watch shows yet.

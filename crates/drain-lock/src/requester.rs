@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nodeward_api::annotation;
-use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain, NodeDrainSpec, Requester};
+use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, Requester};
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::text::cut;
 use nodeward_runtime::Refusal;
 use serde_json::{Value, json};
 
@@ -19,8 +20,27 @@ const ATTEMPTS: u32 = 5;
 /// How exact `nodeward.dev/last-eviction` is kept: a drain of hundreds of pods writes it once a minute.
 const LAST_EVICTION_TO: SignedDuration = SignedDuration::from_mins(1);
 
-/// The most bytes of a requester's name (the CRD's limit).
-pub const MAX_NAME: usize = 512;
+/// What the name of a requester begins with who is known by evictions alone; the user follows.
+const EVICTS: &str = "eviction:";
+
+/// What the name of a machine that asked over FleetLock begins with; its group and id follow.
+const FLEET_LOCK: &str = "fleetlock:";
+
+/// The name, as a requester, of a user who is known by evictions alone.
+pub fn evicting(user: &str) -> String {
+    cut(format!("{EVICTS}{user}"), REQUESTER_AT_MOST)
+}
+
+/// The name, as a requester, of a machine that asked over FleetLock.
+pub fn machine(group: &str, id: &str) -> String {
+    format!("{FLEET_LOCK}{group}:{id}")
+}
+
+/// Whether this requester takes its wish back itself: a machine that is back, a person, any program that knows of
+/// NodeDrains. One that is known by evictions alone does not, and only its silence tells that it is done.
+pub fn releases_by_itself(requester: &str) -> bool {
+    !requester.starts_with(EVICTS)
+}
 
 /// A drain that somebody wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,6 +366,17 @@ mod tests {
             new_drain(&reboot, at("2026-06-01T00:00:00Z")).metadata.annotations,
             None
         );
+    }
+
+    #[rstest]
+    #[case::of_the_webhook(&evicting("system:serviceaccount:kube-system:karpenter"), false)]
+    #[case::with_a_name_that_is_cut(&evicting(&"u".repeat(REQUESTER_AT_MOST)), false)]
+    #[case::of_fleet_lock(&machine("workers", "n1"), true)]
+    #[case::of_the_plugin("kubectl-nodeward:alice", true)]
+    #[case::by_hand("alice", true)]
+    fn only_who_is_known_by_evictions_alone_does_not_take_its_wish_back(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(releases_by_itself(name), expected);
+        assert!(name.len() <= REQUESTER_AT_MOST);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid, ResourceVersion};
-use nodeward_core::ledger::Facts;
-use nodeward_core::node::{KARPENTER_DISRUPTED_TAINT, Taint};
+use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, Taint};
 use nodeward_core::pod::Phase;
 
 pub use labels::Labels;
@@ -26,9 +26,6 @@ pub use memory::Memory;
 pub use resources::Resources;
 pub use room::{Floor, Load, Room};
 pub use scheduling::Scheduling;
-
-/// Key of the cluster autoscaler's taint on a node that it is about to remove.
-pub const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// For so long after its eviction the disruption controller counts a pod as gone that it still sees (`DeletionTimeout` in
 /// `pkg/controller/disruption/disruption.go`).
@@ -236,9 +233,7 @@ pub struct HoldFacts {
     pub until: Option<Timestamp>,
     /// Until when the owner asked for it.
     pub asked_until: Option<Timestamp>,
-    /// Whether an administrator has released it (annotation `nodeward.dev/release`).
-    pub released: bool,
-    /// Who released it, and why: the annotation's value.
+    /// Which administrator has released it, and why (annotation `nodeward.dev/release`).
     pub released_by: Option<Arc<str>>,
     /// `metadata.generation`.
     pub generation: i64,
@@ -249,7 +244,7 @@ pub struct HoldFacts {
 impl HoldFacts {
     /// Whether it counts at `now`.
     pub fn is_in_force(&self, now: Timestamp) -> bool {
-        !self.released && self.until.is_none_or(|until| now < until)
+        self.released_by.is_none() && self.until.is_none_or(|until| now < until)
     }
 }
 
@@ -260,6 +255,16 @@ pub enum LedgerState {
     Absent,
     /// It is there.
     Present(Arc<LedgerFacts>),
+}
+
+impl LedgerState {
+    /// What it says; one that is not there says nothing.
+    pub fn ledger(&self) -> Ledger {
+        match self {
+            Self::Absent => Ledger::default(),
+            Self::Present(facts) => Ledger(facts.spec.clone()),
+        }
+    }
 }
 
 /// The ledger, with what a write of it is conditioned on.
@@ -296,7 +301,7 @@ pub struct Snapshot {
     pub floor: Floor,
     /// The pods that the ledger's units are held for, and pods that bear their names, by name.
     pub held: BTreeMap<PodKey, Arc<PodFacts>>,
-    /// Node leases by name; `None` where they are not watched, or not listed yet.
+    /// Node leases by name, as far as they are listed; `None` where they are not used.
     pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseFacts>>>,
     /// Owners' holds, in force or not.
     pub holds: Vec<Arc<HoldFacts>>,

@@ -5,7 +5,6 @@
 //! tasks of its own. Every replica answers, leader or not.
 
 pub mod decide;
-pub mod fence;
 pub mod filing;
 pub mod identity;
 pub mod look;

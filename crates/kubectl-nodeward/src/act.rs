@@ -7,11 +7,17 @@ pub mod plan;
 pub mod release;
 pub mod request;
 
+use nodeward_api::node_drain::REQUESTER_AT_MOST;
+use nodeward_core::text::cut;
+
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 
 /// How often a write is tried again because somebody else was faster.
 const ATTEMPTS: u32 = 5;
+
+/// What the name of a request begins with; the user follows.
+const PREFIX: &str = "kubectl-nodeward:";
 
 /// An action that could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +44,6 @@ impl From<Failure> for ActError {
 /// # Errors
 /// The API server does not say who the caller is.
 pub async fn requester(cluster: &Cluster) -> Result<String, ActError> {
-    /// The API's limit of a requester's name.
-    const LONGEST: usize = 512;
-    let mut name = format!("kubectl-nodeward:{}", cluster.user().await?);
-    while name.len() > LONGEST {
-        name.pop();
-    }
-    Ok(name)
+    let name = format!("{PREFIX}{}", cluster.user().await?);
+    Ok(cut(name, REQUESTER_AT_MOST))
 }

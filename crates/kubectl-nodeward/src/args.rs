@@ -126,13 +126,15 @@ pub struct Drain {
     /// What happens when a drain's deadline passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,
-    /// How long a drain may wait for its turn before it counts as overdue [default: drain-lock's configuration]
+    /// How long a drain may wait for its turn before the fallback acts [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_queue: Option<ConfigDuration>,
-    /// How long the eviction of the held pods may take before the fallback [default: drain-lock's configuration]
+    /// How long a node may take from the grant until it is drained before the fallback acts
+    /// [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_drain: Option<ConfigDuration>,
-    /// How long the node may take to be back before it counts as overdue [default: drain-lock's configuration]
+    /// How long its pods may take to be back, on top of --deadline-drain, before the drain may become Suspect
+    /// [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_recover: Option<ConfigDuration>,
     /// Stop waiting after this time; the drains go on [default: wait as long as it takes]

@@ -8,7 +8,8 @@ use http::header::USER_AGENT;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
+use nodeward_api::NodeDrain;
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -52,9 +53,6 @@ pub struct Kinds {
     /// `DisruptionHold`.
     pub disruption_holds: bool,
 }
-
-/// Group and version of Nodeward's kinds.
-const GROUP_VERSION: &str = "nodeward.dev/v1alpha1";
 
 impl Cluster {
     /// Connects as the arguments say, and asks which kinds there are.
@@ -105,7 +103,9 @@ impl Cluster {
     /// # Errors
     /// The API server cannot be asked.
     pub async fn discover(&mut self) -> Result<Kinds, Failure> {
-        let served = match self.ask(self.client.list_api_group_resources(GROUP_VERSION)).await {
+        // All three are of one group and version.
+        let version = NodeDrain::api_version(&());
+        let served = match self.ask(self.client.list_api_group_resources(&version)).await {
             Ok(list) => list.resources,
             Err(Failure::NotFound { .. }) => Vec::new(),
             Err(failure) => return Err(failure),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use nodeward_api::crd::GROUP;
 use serde::Serialize;
 
 use crate::text::line::printable;
@@ -107,9 +108,9 @@ impl MissingRight {
     fn role(&self) -> Option<&'static str> {
         let reads = !self.to_act && matches!(self.verb.as_str(), "get" | "list" | "watch");
         match (self.group.as_str(), self.resource.as_str()) {
-            ("nodeward.dev", "nodedrains" | "drainledgers" | "disruptionholds") if reads => Some("nodeward-view"),
-            ("nodeward.dev", "disruptionholds") => Some("nodeward-hold"),
-            ("nodeward.dev", "nodedrains") => Some("nodeward-admin"),
+            (GROUP, "nodedrains" | "drainledgers" | "disruptionholds") if reads => Some("nodeward-view"),
+            (GROUP, "disruptionholds") => Some("nodeward-hold"),
+            (GROUP, "nodedrains") => Some("nodeward-admin"),
             ("", "nodes" | "pods")
             | ("policy", "poddisruptionbudgets")
             | ("apps", "deployments")

@@ -22,11 +22,11 @@ const ANSWER: SignedDuration = SignedDuration::from_secs(10);
 pub enum Outcome {
     /// It is not over yet.
     Waiting,
-    /// No pod has to leave the node any more.
+    /// No pod has to leave the node any more: that was seen while it was so.
     Drained,
     /// It was given up.
     Failed,
-    /// It was cancelled before it was done: released, deleted, or its node was uncordoned.
+    /// It is over, and was not seen drained: released, deleted, or its node was uncordoned or has rebooted.
     Cancelled,
 }
 
@@ -108,6 +108,7 @@ impl Board {
         }
         let news = news(&watched.drain, &drain);
         watched.outcome = outcome(&drain);
+        watched.ended |= drain.ending;
         watched.drain = drain;
         news
     }
@@ -212,38 +213,40 @@ impl Watched {
         self.outcome == Outcome::Waiting && self.drain.phase.is_none() && now.duration_since(asked) >= ANSWER
     }
 
-    /// The drain is gone: it was done, or cancelled.
+    /// The drain is gone, and nobody has seen its node drained: the node may be in use again.
     fn end(&mut self) -> News {
         self.ended = true;
-        self.outcome = if self.drain.drained_at.is_some() {
-            Outcome::Drained
-        } else {
-            Outcome::Cancelled
-        };
-        let (tone, text) = match self.outcome {
-            Outcome::Drained => (Tone::Good, "is drained, and its drain has ended already"),
-            Outcome::Waiting | Outcome::Failed | Outcome::Cancelled => {
-                (Tone::Bad, "its drain was cancelled before it was done")
-            }
-        };
+        self.outcome = Outcome::Cancelled;
         News {
             node: self.drain.node.clone(),
-            tone,
-            text: text.to_owned(),
+            tone: Tone::Bad,
+            text: over(&self.drain).to_owned(),
             matters: true,
         }
     }
 }
 
-/// How a drain came out, by what its NodeDrain says.
+/// How a drain came out, by what its NodeDrain says. A node may go down in the one phase that says so, and only while
+/// its drain goes on: `drainedAt` may tell of a drain whose node is in use again.
 fn outcome(drain: &Drain) -> Outcome {
     match drain.phase {
-        Some(Phase::Drained) => Outcome::Drained,
-        Some(Phase::Recovering | Phase::Released) if drain.drained_at.is_some() => Outcome::Drained,
         Some(Phase::Failed) => Outcome::Failed,
-        Some(Phase::Recovering | Phase::Released) => Outcome::Cancelled,
         _ if drain.ending => Outcome::Cancelled,
+        Some(Phase::Drained) => Outcome::Drained,
+        // Its turn ended while pods were down: it queues again once they are back. Of one that is over or whose node
+        // has rebooted, the claim is gone or granted.
+        Some(Phase::Recovering) if drain.ticket.is_some() && drain.granted_at.is_none() => Outcome::Waiting,
+        Some(Phase::Recovering | Phase::Released) => Outcome::Cancelled,
         Some(Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect) | None => Outcome::Waiting,
+    }
+}
+
+/// What is told of a drain that is over and was not seen drained.
+fn over(drain: &Drain) -> &'static str {
+    if drain.drained_at.is_some() {
+        "was drained, and its drain is over: the node may be in use again"
+    } else {
+        "its drain was cancelled before it was done"
     }
 }
 
@@ -262,7 +265,7 @@ fn news(before: &Drain, after: &Drain) -> Option<News> {
                 .unwrap_or_else(|| words::meaning(after).to_owned());
             (Tone::Bad, format!("its drain has failed: {why}"))
         }
-        Outcome::Cancelled => (Tone::Bad, "its drain was cancelled before it was done".to_owned()),
+        Outcome::Cancelled => (Tone::Bad, over(after).to_owned()),
         Outcome::Waiting => (words::tone(after.phase), state(after)),
     };
     // Where the picture shows them, counts and obstacles that change are not told on top.

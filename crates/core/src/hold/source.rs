@@ -27,7 +27,7 @@ pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Ite
         .iter()
         .filter(|units| !units.pods.is_empty())
         .map(move |units| Hold {
-            held: Held::Budget(BudgetKey::new(&*units.pdb.namespace, &*units.pdb.name)),
+            held: Held::Budget(BudgetKey::from(&units.pdb)),
             holder: Holder::Node {
                 name: claim.node.as_str().into(),
                 uid: claim.node_uid.as_str().into(),
@@ -76,11 +76,7 @@ fn is_of_state(phase: Phase, claim: &Claim) -> bool {
 /// unit. It ends when its owner said, or sooner where drain-lock's policy caps it.
 pub fn of_owner(hold: &DisruptionHold) -> Option<Hold> {
     let (meta, spec) = (&hold.metadata, &hold.spec);
-    let is_released = meta
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(annotation::RELEASE))
-        .is_some_and(|who_and_why| !who_and_why.trim().is_empty());
+    let is_released = annotation::released_by(meta).is_some();
     if is_released || meta.deletion_timestamp.is_some() || spec.units.is_some_and(|units| units < 1) {
         return None;
     }

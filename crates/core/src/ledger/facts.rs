@@ -81,7 +81,7 @@ impl BudgetFacts {
     }
 
     /// The most units that the budget ever has.
-    pub(super) fn ceiling(&self) -> i32 {
+    pub fn ceiling(&self) -> i32 {
         self.expected_pods.saturating_sub(self.desired_healthy)
     }
 

@@ -148,6 +148,7 @@ impl Ledger {
         else {
             return false;
         };
+        claim.by_fallback = false;
         claim.state = if has_all_it_needs(claim) {
             ClaimState::Granted
         } else {

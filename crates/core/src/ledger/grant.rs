@@ -7,7 +7,7 @@ use nodeward_api::reason::LockReason;
 use super::needs::Turn;
 use super::queue::Queue;
 use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
-use crate::id::NodeName;
+use crate::id::{BudgetKey, NodeName};
 
 /// Why a grant does not stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,7 @@ impl Ledger {
         let grant = self.take_all(node_uid, boot_id, facts, now)?;
         let claim = self.claim_mut(node_uid)?;
         claim.state = ClaimState::Confirmed;
+        claim.by_fallback = true;
         Some(grant)
     }
 
@@ -76,7 +77,7 @@ impl Ledger {
         let mut missing = units::missing(&claim.needs, &claim.holds);
         for need in &mut missing {
             need.healthy_at_grant = facts
-                .get(&units::key(&need.pdb))
+                .get(&BudgetKey::from(&need.pdb))
                 .map_or(0, |budget| self.healthy_without_claims(budget));
         }
         let claim = self.claim_mut(node_uid)?;
@@ -87,6 +88,7 @@ impl Ledger {
         }
         claim.holds = units::normal(holds);
         claim.state = ClaimState::Granted;
+        claim.by_fallback = false;
         claim.since = now;
         claim.grant += 1;
         boot_id.clone_into(&mut claim.boot_id);
@@ -144,7 +146,7 @@ impl Ledger {
             if returnable == 0 {
                 return None;
             }
-            let key = units::key(&held.pdb);
+            let key = BudgetKey::from(&held.pdb);
             let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
             let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
             let reason = match budget {
@@ -214,6 +216,15 @@ impl Ledger {
             LockReason::BudgetUnhealthy
         };
         Err(self.refusal(budget, reason, holder.map(|claim| claim.node.as_str().into()), free))
+    }
+
+    /// Whether a pod of a claim that was granted by its fallback may go: as any drain's may, if a unit is free beside those
+    /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
+    /// claims neither of which had a unit the budget itself is to let one go.
+    pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
+        let mut granted = self.clone();
+        granted.0.claims.retain(|claim| !claim.by_fallback);
+        granted.admits_movable(budget)
     }
 
     #[allow(clippy::unused_self, reason = "reads as the ledger's refusal")]

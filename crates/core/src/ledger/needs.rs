@@ -57,6 +57,7 @@ impl Ledger {
         match claim.state {
             ClaimState::Waiting | ClaimState::Suspect => claim.plan(needs),
             ClaimState::Granted | ClaimState::Confirmed if units::missing(&needs, &claim.holds).is_empty() => {
+                units::retain_pods(&mut claim.holds, &needs);
                 claim.shrink(needs, is_down)
             }
             ClaimState::Granted | ClaimState::Confirmed => {
@@ -69,6 +70,23 @@ impl Ledger {
                 }
             }
         }
+    }
+}
+
+impl Ledger {
+    /// Whether the claim holds less than these needs ask for, as far as they are about pods of which `counts` holds: a unit
+    /// of that very budget is missing, or a pod is to stay that was to leave.
+    pub fn lacks(claim: &Claim, needs: &[Units], counts: impl Fn(&str) -> bool) -> bool {
+        let stays = |pod: &HeldPod| {
+            let held = claim.holds.iter().flat_map(|u| &u.pods);
+            pod.retained && held.into_iter().any(|held| held.uid == pod.uid && !held.retained)
+        };
+        units::missing(needs, &claim.holds)
+            .iter()
+            .any(|u| u.pods.iter().any(|pod| counts(&pod.uid)))
+            || needs
+                .iter()
+                .any(|u| u.pods.iter().any(|pod| counts(&pod.uid) && stays(pod)))
     }
 }
 
@@ -96,6 +114,7 @@ impl Turn for Claim {
         let needs = std::mem::take(&mut self.needs);
         self.plan(needs);
         self.state = ClaimState::Waiting;
+        self.by_fallback = false;
         self.since = now;
         self.queued_at = now;
         units::len(&self.holds)

@@ -97,7 +97,7 @@ impl<'a, 'f> Queue<'a, 'f> {
             }
             let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
             for need in units::missing(&claim.needs, &claim.holds) {
-                let key = units::key(&need.pdb);
+                let key = BudgetKey::from(&need.pdb);
                 let demand = self.facts.get(&key).map_or(0, |budget| demand(claim, &need, budget));
                 let entry = reserved.entry(key).or_insert((0, claim.node.as_str().into()));
                 entry.0 += demand;
@@ -148,7 +148,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         reserved: &Reserved,
         returns: &dyn Fn(&Claim) -> bool,
     ) -> Option<Obstacle> {
-        let key = units::key(&need.pdb);
+        let key = BudgetKey::from(&need.pdb);
         let whole = units::whole_of(claim, &need.pdb);
         let obstacle = |reason, needed, free| Obstacle {
             reason,

@@ -12,10 +12,6 @@ pub(super) fn count(things: usize) -> i32 {
     i32::try_from(things).unwrap_or(i32::MAX)
 }
 
-pub(super) fn key(budget: &BudgetRef) -> BudgetKey {
-    BudgetKey::new(budget.namespace.as_str(), budget.name.as_str())
-}
-
 /// Whether both mean the budget of one name, be it the same object or one made again.
 pub(super) fn same_key(a: &BudgetRef, b: &BudgetRef) -> bool {
     a.namespace == b.namespace && a.name == b.name
@@ -78,6 +74,19 @@ pub(super) fn missing(needs: &[Units], holds: &[Units]) -> Vec<Units> {
     }
     missing.retain(|u| !u.pods.is_empty());
     missing
+}
+
+/// Notes which pods are to stay by now, of those that were to leave.
+pub(super) fn retain_pods(holds: &mut [Units], needs: &[Units]) {
+    let stays = |uid: &str| {
+        needs
+            .iter()
+            .flat_map(|u| &u.pods)
+            .any(|pod| pod.uid == uid && pod.retained)
+    };
+    for held in holds.iter_mut().flat_map(|u| &mut u.pods) {
+        held.retained |= stays(&held.uid);
+    }
 }
 
 /// Keeps the units of pods for which `keep` holds; answers how many went.

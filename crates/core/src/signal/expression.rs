@@ -18,6 +18,8 @@ use cel::{Context, Env, Value};
 use regex::Regex;
 use serde_json::Value as Json;
 
+use crate::text::cut_visibly;
+
 use self::check::{FUNCTIONS, check};
 use self::functions::add_functions;
 use self::meter::{is_overspent, meter};
@@ -154,7 +156,7 @@ impl Expression {
             context.add_variable_from_value("object", to_cel(object));
             context.add_variable_from_value("node", to_cel(node));
             add_functions(&mut context, &self.0.patterns, &spent).map_err(|error| error.to_string())?;
-            Value::resolve(&self.0.root, &context).map_err(|error| shorten(error.to_string()))
+            Value::resolve(&self.0.root, &context).map_err(|error| cut_visibly(error.to_string(), LONGEST_MESSAGE))
         }));
         if is_overspent(&spent) {
             return Err("it takes too much work".to_owned());
@@ -222,19 +224,8 @@ fn explain(errors: &cel::ParseErrors) -> String {
     }
 }
 
-/// Values may be long; a message need not.
-fn shorten(mut message: String) -> String {
-    const LONGEST: usize = 300;
-    if message.len() > LONGEST {
-        let end = (0..=LONGEST)
-            .rev()
-            .find(|end| message.is_char_boundary(*end))
-            .unwrap_or(0);
-        message.truncate(end);
-        message.push('…');
-    }
-    message
-}
+/// Values may be long; a message, in bytes, need not.
+const LONGEST_MESSAGE: usize = 300;
 
 fn kind_of(value: &Value) -> &'static str {
     match value {

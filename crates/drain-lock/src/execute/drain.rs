@@ -1,10 +1,15 @@
 //! NodeDrains: taken into care, deleted once they are over, let go once nothing is left of them.
 
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use nodeward_api::finalizer;
 use nodeward_api::node_drain::{NodeDrain, Phase};
+use nodeward_api::reason::LockReason;
 use serde_json::{Value, json};
+
+use crate::observe::project_node;
+use crate::snapshot::NodeFacts;
 
 use super::{Done, Means};
 
@@ -25,8 +30,21 @@ pub(super) async fn adopt(means: &Means, drain: &NodeDrain, node_uid: &str) -> D
     changed(means, drain, &patch).await
 }
 
-/// Deletes it as it was seen: whoever has joined it since keeps it.
-pub(super) async fn delete(means: &Means, drain: &NodeDrain) -> Done {
+/// Deletes it as it was seen: whoever has joined it since keeps it. What its node was taken for is looked at once more.
+pub(super) async fn delete(means: &Means, drain: &NodeDrain, reason: LockReason) -> Done {
+    if matches!(reason, LockReason::NodeGone | LockReason::Uncordoned) {
+        let nodes: Api<Node> = Api::all(means.clients.requests.clone());
+        let node = match nodes.get_opt(&drain.spec.node_name).await {
+            Ok(node) => node.as_ref().and_then(project_node),
+            Err(error) => return error.into(),
+        };
+        if let Some(doubt) = doubt(drain, reason, node.as_ref()) {
+            return Done::Outdated(doubt.to_owned());
+        }
+        if let Err(done) = means.may_write() {
+            return done;
+        }
+    }
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: drain.metadata.uid.clone(),
@@ -37,6 +55,18 @@ pub(super) async fn delete(means: &Means, drain: &NodeDrain) -> Done {
     match api(means).delete(&drain.spec.node_name, &params).await {
         Ok(_) => Done::Acted,
         Err(error) => error.into(),
+    }
+}
+
+/// What speaks against the end of a drain for this reason: its node as it was read just now. Until it is adopted, it
+/// means whichever node has the name.
+fn doubt(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Option<&'static str> {
+    let is_meant = |uid: &str| drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid);
+    let node = node.filter(|node| is_meant(node.uid.as_str()))?;
+    match reason {
+        LockReason::NodeGone => Some("the node is there"),
+        LockReason::Uncordoned => node.is_cordoned().then_some("the node is cordoned"),
+        _ => None,
     }
 }
 
@@ -94,4 +124,49 @@ async fn changed(means: &Means, drain: &NodeDrain, patch: &Value) -> Done {
 
 fn api(means: &Means) -> Api<NodeDrain> {
     Api::all(means.clients.requests.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::snapshot::fixture::{cordoned, merged, node, parse};
+
+    const GONE: LockReason = LockReason::NodeGone;
+    const UNCORDONED: LockReason = LockReason::Uncordoned;
+
+    fn another() -> Value {
+        merged(cordoned("n1"), json!({ "metadata": { "uid": "uid-another" } }))
+    }
+
+    fn scaled_down() -> Value {
+        node(
+            "n1",
+            json!({ "spec": { "taints": [{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } }),
+        )
+    }
+
+    #[rstest]
+    #[case::gone(GONE, Some("uid-n1"), None, None)]
+    #[case::gone_and_another_has_its_name(GONE, Some("uid-n1"), Some(another()), None)]
+    #[case::there(GONE, Some("uid-n1"), Some(node("n1", json!({}))), Some("the node is there"))]
+    #[case::uncordoned(UNCORDONED, Some("uid-n1"), Some(node("n1", json!({}))), None)]
+    #[case::uncordoned_and_gone(UNCORDONED, Some("uid-n1"), None, None)]
+    #[case::cordoned(UNCORDONED, Some("uid-n1"), Some(cordoned("n1")), Some("the node is cordoned"))]
+    #[case::tainted_for_scaling_down(UNCORDONED, Some("uid-n1"), Some(scaled_down()), Some("the node is cordoned"))]
+    #[case::another_is_cordoned(UNCORDONED, Some("uid-n1"), Some(another()), None)]
+    #[case::cordoned_before_it_was_adopted(UNCORDONED, None, Some(another()), Some("the node is cordoned"))]
+    #[case::whatever_the_node_is(LockReason::GivenUp, Some("uid-n1"), Some(cordoned("n1")), None)]
+    fn a_drain_ends_for_what_its_node_is_by_now(
+        #[case] reason: LockReason,
+        #[case] node_uid: Option<&str>,
+        #[case] node: Option<Value>,
+        #[case] expected: Option<&str>,
+    ) {
+        let drain = json!({ "metadata": { "name": "n1" }, "spec": { "nodeName": "n1", "nodeUID": node_uid } });
+        let drain: NodeDrain = serde_json::from_value(drain).unwrap();
+        let node = node.and_then(|node| project_node(&parse(node)));
+        assert_eq!(doubt(&drain, reason, node.as_ref()), expected);
+    }
 }

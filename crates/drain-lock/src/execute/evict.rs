@@ -16,9 +16,8 @@ use nodeward_runtime::Refusal;
 use serde_json::Value;
 
 use crate::plan::{Force, PodEviction};
-use crate::webhook::fence;
 
-use super::{Done, Eviction, Means, Outcome};
+use super::{Done, Eviction, Means, Outcome, force};
 
 /// Controllers that give each pod a name of its own.
 const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
@@ -90,7 +89,6 @@ async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<Do
 pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
     let key = &eviction.pod.key;
     let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &key.namespace);
-    let uid = eviction.pod.uid.as_str().to_owned();
     if let Some(done) = is_another_by_now(&pods, eviction).await {
         return ended(eviction, done);
     }
@@ -98,12 +96,12 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
         metadata: ObjectMeta {
             name: Some(key.name.to_string()),
             namespace: Some(key.namespace.to_string()),
-            annotations: fence.map(|fence| BTreeMap::from([(annotation::TICKET.to_owned(), fence::text(fence))])),
+            annotations: fence.map(|fence| BTreeMap::from([(annotation::TICKET.to_owned(), fence.to_string())])),
             ..ObjectMeta::default()
         },
         delete_options: Some(DeleteOptions {
             preconditions: Some(Preconditions {
-                uid: Some(uid.clone()),
+                uid: Some(eviction.pod.uid.as_str().to_owned()),
                 resource_version: None,
             }),
             ..DeleteOptions::default()
@@ -121,24 +119,37 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
         Refusal::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
         refusal => refusal,
     };
-    let is_refused = matches!(
-        refusal,
-        Refusal::RefusedByBudget { .. } | Refusal::Server { code: 500, .. }
-    );
-    if !is_refused || eviction.force == Force::Never {
+    let refusing = match refusal {
+        Refusal::RefusedByBudget { .. } => 1,
+        // So it answers where several budgets select the pod, and where it has troubles of its own.
+        Refusal::Server { code: 500, .. } if means.world.budgets_of(&eviction.pod).len() > 1 => 2,
+        refusal => return ended(eviction, Done::Failed(refusal)),
+    };
+    if eviction.force == Force::Never {
         return ended(eviction, Done::Failed(refusal));
+    }
+    delete_around(means, eviction, refusing).await
+}
+
+/// Deletes a pod around its budgets, of which so many stand in the way at least, unless one of them forbids it by now.
+async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -> Eviction {
+    match force::objection(means, &eviction.pod, refusing).await {
+        Ok(None) => {}
+        Ok(Some(objection)) => return ended(eviction, Done::Outdated(objection)),
+        Err(error) => return ended(eviction, error.into()),
     }
     if let Err(done) = means.may_write() {
         return ended(eviction, done);
     }
+    let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &eviction.pod.key.namespace);
     let params = DeleteParams {
         preconditions: Some(kube::api::Preconditions {
-            uid: Some(uid),
+            uid: Some(eviction.pod.uid.as_str().to_owned()),
             resource_version: None,
         }),
         ..DeleteParams::default()
     };
-    match pods.delete(&key.name, &params).await {
+    match pods.delete(&eviction.pod.key.name, &params).await {
         Ok(_) => Eviction {
             deleted: true,
             ..ended(eviction, Done::Acted)

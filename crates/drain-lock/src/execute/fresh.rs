@@ -1,4 +1,5 @@
-//! What a grant rests on, read by quorum: the budgets, and the pods that they select.
+//! What a write of the ledger rests on, read by quorum: the budgets and the pods that they select, and the pods and
+//! drains that were taken for gone.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +7,11 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
-use nodeward_api::drain_ledger::Claim;
-use nodeward_core::id::{BudgetKey, PodKey};
+use nodeward_api::NodeDrain;
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey};
 use nodeward_core::ledger::{BudgetFacts, Facts};
 use nodeward_core::selector::Selector;
 
@@ -17,12 +19,6 @@ use crate::observe::{Covered, facts_of, project_budget, project_pod};
 use crate::snapshot::PodFacts;
 
 use super::Means;
-
-/// The budgets that a claim needs or holds units of.
-pub(super) fn budgets_of(claim: &Claim) -> impl Iterator<Item = BudgetKey> {
-    let units = claim.needs.iter().chain(&claim.holds);
-    units.map(|units| BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str()))
-}
 
 /// These budgets as they are now, put over what the watches say of the others.
 pub(super) async fn facts(means: &Means, seen: &Facts, keys: &BTreeSet<BudgetKey>) -> Result<Facts, kube::Error> {
@@ -68,6 +64,30 @@ async fn budget(means: &Means, key: &BudgetKey) -> Result<Option<BudgetFacts>, k
     Ok(Some(facts_of(&entry, covered, owner_units, now)))
 }
 
+/// A drain of one of these nodes that is there after all, and goes on.
+pub(super) async fn still_drained(
+    means: &Means,
+    absent: &[(NodeName, NodeUid)],
+) -> Result<Option<NodeName>, kube::Error> {
+    let drains: Api<NodeDrain> = Api::all(means.clients.requests.clone());
+    let looks = absent.iter().map(async |(node, uid)| {
+        let drain = drains.get_opt(node.as_str()).await?;
+        Ok::<_, kube::Error>(drain.is_some_and(|drain| drains_on(&drain, uid)).then(|| node.clone()))
+    });
+    Ok(try_join_all(looks).await?.into_iter().flatten().next())
+}
+
+/// Whether it is for this node, and goes on. One that nobody has adopted yet names none: it means the node of its name.
+fn drains_on(drain: &NodeDrain, uid: &NodeUid) -> bool {
+    let is_meant = drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid.as_str());
+    is_meant && goes_on(&drain.metadata)
+}
+
+/// Whether it is not being deleted.
+pub(super) fn goes_on(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_none()
+}
+
 /// One of these pods that is there after all, and not on its way out.
 pub(super) async fn still_there(means: &Means, gone: &[(PodKey, String)]) -> Result<Option<PodKey>, kube::Error> {
     let looks = gone.iter().map(async |(key, uid)| {
@@ -79,4 +99,26 @@ pub(super) async fn still_there(means: &Means, gone: &[(PodKey, String)]) -> Res
         Ok::<_, kube::Error>(is_there.then(|| key.clone()))
     });
     Ok(try_join_all(looks).await?.into_iter().flatten().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::snapshot::fixture::{merged, parse};
+
+    #[rstest]
+    #[case::it_is(json!({}), true)]
+    #[case::nobody_has_adopted_it_yet(json!({ "spec": { "nodeUID": null } }), true)]
+    #[case::it_is_for_a_node_that_had_the_name_before(json!({ "spec": { "nodeUID": "uid-before" } }), false)]
+    #[case::it_is_over(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), false)]
+    fn a_drain_that_is_there_is_not_gone(#[case] patch: Value, #[case] expected: bool) {
+        let drain = json!({ "metadata": { "name": "n1", "uid": "uid-drain" }, "spec": { "nodeName": "n1", "nodeUID": "uid-n1" } });
+        assert_eq!(
+            drains_on(&parse(merged(drain, patch)), &NodeUid::from("uid-n1")),
+            expected
+        );
+    }
 }

@@ -47,8 +47,9 @@ async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome 
     match written {
         Ok(_) => Done::Acted.into(),
         Err(error) => match Refusal::from(&error) {
-            // Where nobody has made the namespace, or lets us in, nobody uses the leases.
-            Refusal::Gone | Refusal::Forbidden { .. } if change.seen.is_none() => Outcome {
+            // Where nobody has made the namespace, nobody uses the leases. That nobody lets us in, the watch tells: an
+            // API server that restarts forbids a write for a moment, and says nothing by that.
+            Refusal::Gone if change.seen.is_none() => Outcome {
                 leases_absent: true,
                 ..Done::Nothing.into()
             },

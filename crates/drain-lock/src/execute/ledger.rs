@@ -31,11 +31,12 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     let keys: BTreeSet<BudgetKey> = asked
         .iter()
         .filter_map(|uid| write.next.claim(uid))
-        .flat_map(fresh::budgets_of)
+        .flat_map(Ledger::budgets_of)
         .collect();
-    let (facts, still_there) = tokio::join!(
+    let (facts, still_there, still_drained) = tokio::join!(
         fresh::facts(means, &snapshot.facts, &keys),
-        fresh::still_there(means, &write.gone)
+        fresh::still_there(means, &write.gone),
+        fresh::still_drained(means, &write.absent)
     );
     let mut facts = match facts {
         Ok(facts) => facts,
@@ -44,6 +45,13 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     match still_there {
         Ok(None) => {}
         Ok(Some(pod)) => return Done::Outdated(format!("pod {pod} was taken for gone and is there")).into(),
+        Err(error) => return Done::from(error).into(),
+    }
+    match still_drained {
+        Ok(None) => {}
+        Ok(Some(node)) => {
+            return Done::Outdated(format!("the drain of node {node} was taken for gone and is there")).into();
+        }
         Err(error) => return Done::from(error).into(),
     }
     without(&mut facts, &write.leaving);

@@ -5,9 +5,10 @@
 //! or an error whose body has a `kind` for programs and a `value` for people. `kind` is one of [`Kind`], never free text.
 
 use axum::http::{HeaderMap, StatusCode};
+use nodeward_core::text::cut;
 use serde::{Deserialize, Serialize};
 
-use crate::shorten::shorten;
+use crate::requester;
 
 /// The most bytes that a request may have.
 pub const MAX_BYTES: usize = 16 * 1024;
@@ -74,7 +75,7 @@ impl Client {
 
     /// Its name as a requester of a drain.
     pub fn requester(&self) -> String {
-        format!("fleetlock:{}:{}", self.group, self.id)
+        requester::machine(&self.group, &self.id)
     }
 }
 
@@ -97,7 +98,7 @@ impl Problem {
     pub fn new(kind: Kind, value: &str) -> Self {
         Self {
             kind,
-            value: shorten(value.to_owned(), MAX_VALUE),
+            value: cut(value.to_owned(), MAX_VALUE),
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
         fn what_is_read_keeps_to_its_bounds(group: String, id: String) {
             let body = json!({ "client_params": { "group": group, "id": id } }).to_string();
             if let Ok(client) = parse(&body) {
-                prop_assert!(client.requester().len() <= crate::requester::MAX_NAME);
+                prop_assert!(client.requester().len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
             }
         }
     }

@@ -1,9 +1,12 @@
 //! What a machine that asks to reboot is told: pure.
 
-use nodeward_api::drain_ledger::{Claim, ClaimState};
+use nodeward_api::BudgetRef;
+use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
 use nodeward_core::ledger::{Facts, Ledger};
 
 use super::protocol::{Kind, Problem};
+use crate::plan::need::Class;
+use crate::snapshot::PodFacts;
 
 /// A machine's node, and the ledger.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +25,65 @@ pub struct Standing<'a> {
     pub facts: &'a Facts,
 }
 
+/// A pod on the machine's node, and the budgets that select it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resident {
+    /// The pod.
+    pub pod: PodFacts,
+    /// The budgets.
+    pub budgets: Vec<BudgetRef>,
+}
+
+impl Resident {
+    /// Whether the claim has a unit of each of the budgets for the pod, which stays.
+    fn stays_under(&self, claim: &Claim) -> bool {
+        let needs: Vec<Units> = self
+            .budgets
+            .iter()
+            .map(|pdb| Units {
+                pdb: pdb.clone(),
+                healthy_at_grant: 0,
+                pods: vec![HeldPod {
+                    name: self.pod.key.name.to_string(),
+                    uid: self.pod.uid.to_string(),
+                    retained: true,
+                }],
+            })
+            .collect();
+        !Ledger::lacks(claim, &needs, |_| true)
+    }
+}
+
 impl Standing<'_> {
-    /// Whether the machine may reboot: its node's claim is in force and says that the node is drained. Nothing else counts,
-    /// and nobody's status is read for it.
+    /// Whether the machine may reboot over these pods, which are all that its node has: they are what no drain concerns,
+    /// and what stays under the claim. That the claim says drained is not enough: a pod may have been bound since, and
+    /// the pods that it was written for may have been seen late.
+    ///
+    /// # Errors
+    /// What is waited for.
+    pub fn may_reboot_over(&self, residents: &[Resident]) -> Result<(), Problem> {
+        self.may_reboot()?;
+        let node = self.node;
+        for resident in residents {
+            let key = &resident.pod.key;
+            let waits = match Class::by_itself(&resident.pod) {
+                Some(Class::Ignored(_) | Class::Finished) => continue,
+                Some(Class::Retained) => {
+                    let claim = self.ledger.claim(self.node_uid);
+                    if claim.is_some_and(|claim| resident.stays_under(claim)) {
+                        continue;
+                    }
+                    format!("pod {key} stays on node {node}, and its drain does not hold all units that this takes")
+                }
+                _ => format!("pod {key} has yet to leave node {node}"),
+            };
+            return Err(Problem::new(Kind::Draining, &waits));
+        }
+        Ok(())
+    }
+
+    /// Whether the machine may reboot by the ledger: its node's claim is in force and says that the node is drained.
+    /// Nobody's status is read for it.
     ///
     /// # Errors
     /// What is waited for.
@@ -38,7 +97,7 @@ impl Standing<'_> {
         };
         match claim.state {
             // Its pods have begun to come back, and their units to return: they are no longer there for another reboot.
-            ClaimState::Confirmed if claim.drained && self.has_rebooted_since(claim) => {
+            ClaimState::Confirmed if claim.drained && Ledger::has_rebooted(claim, self.boot_id) => {
                 let rebooted =
                     format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first");
                 Err(Problem::new(Kind::Ending, &rebooted))
@@ -64,10 +123,6 @@ impl Standing<'_> {
         }
     }
 
-    fn has_rebooted_since(&self, claim: &Claim) -> bool {
-        !claim.boot_id.is_empty() && !self.boot_id.is_empty() && claim.boot_id != self.boot_id
-    }
-
     fn waits(&self, claim: &Claim) -> Problem {
         let ticket = format!("the drain of node {} (ticket {})", self.node, claim.ticket);
         let obstacles = if claim.needs.is_empty() {
@@ -88,11 +143,13 @@ impl Standing<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use nodeward_api::BudgetRef;
-    use nodeward_api::drain_ledger::{DrainLedgerSpec, HeldPod, Units};
+    use nodeward_api::drain_ledger::DrainLedgerSpec;
     use rstest::rstest;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::observe::project_pod;
+    use crate::snapshot::fixture::{NOW, merged, owner, parse, pod};
 
     fn units() -> Vec<Units> {
         vec![Units {
@@ -122,6 +179,7 @@ mod tests {
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
             drained: false,
+            by_fallback: false,
             needs,
             holds,
         }
@@ -170,6 +228,91 @@ mod tests {
         assert_eq!(problem.kind, kind, "{}", problem.value);
         assert_eq!(kind.status(), axum::http::StatusCode::LOCKED);
         assert!(problem.value.contains("n1"));
+    }
+
+    fn resident(patch: Value, budgets: &[&str]) -> Resident {
+        let budget = |uid: &&str| BudgetRef {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: (*uid).to_owned(),
+        };
+        let base = json!({ "metadata": { "uid": "p0" } });
+        Resident {
+            pod: project_pod(&parse(pod("web-0", merged(base, patch)))).unwrap(),
+            budgets: budgets.iter().map(budget).collect(),
+        }
+    }
+
+    fn labelled(drain: &str, patch: Value) -> Value {
+        merged(
+            json!({ "metadata": { "labels": { "nodeward.dev/drain": drain } } }),
+            patch,
+        )
+    }
+
+    #[rstest]
+    #[case::movable_or_held(json!({}), &[], Some("has yet to leave"))]
+    #[case::to_leave_and_its_units_are_held(json!({}), &["b"], Some("has yet to leave"))]
+    #[case::without_an_owner(json!({ "metadata": { "ownerReferences": null } }), &[], Some("has yet to leave"))]
+    #[case::still_terminating(json!({ "metadata": { "deletionTimestamp": NOW } }), &[], Some("has yet to leave"))]
+    #[case::not_ready(json!({ "status": { "phase": "Pending", "conditions": [] } }), &[], Some("has yet to leave"))]
+    #[case::finishes_first(labelled("wait-completed", json!({})), &[], Some("has yet to leave"))]
+    #[case::asks_for_what_nobody_knows(labelled("later", json!({})), &[], Some("has yet to leave"))]
+    #[case::of_a_daemon_set(json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } }), &["b"], None)]
+    #[case::mirror(json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "h" } } }), &[], None)]
+    #[case::succeeded(json!({ "status": { "phase": "Succeeded" } }), &[], None)]
+    #[case::failed(json!({ "status": { "phase": "Failed" } }), &[], None)]
+    #[case::stays_under_its_unit(labelled("skip", json!({})), &["b"], None)]
+    #[case::stays_and_no_budget_selects_it(labelled("skip", json!({ "metadata": { "uid": "late" } })), &[], None)]
+    #[case::stays_and_came_late(labelled("skip", json!({ "metadata": { "uid": "late" } })), &["b"], Some("does not hold"))]
+    #[case::stays_and_another_budget_selects_it_by_now(labelled("skip", json!({})), &["b", "b2"], Some("does not hold"))]
+    #[case::was_to_stay_and_leaves(
+        labelled("skip", json!({ "metadata": { "deletionTimestamp": NOW } })), &["b"], Some("has yet to leave")
+    )]
+    fn no_pod_goes_down_with_a_node_that_has_yet_to_leave_or_stays_without_a_unit(
+        #[case] patch: Value,
+        #[case] budgets: &[&str],
+        #[case] told: Option<&str>,
+    ) {
+        let ledger = Ledger(DrainLedgerSpec {
+            next_ticket: 9,
+            claims: vec![drained()],
+        });
+        let standing = Standing {
+            node: "n1",
+            node_uid: "u1",
+            cordoned: true,
+            boot_id: "b1",
+            ledger: &ledger,
+            facts: &Facts::new(),
+        };
+        let daemon = json!({ "metadata": { "uid": "d", "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } });
+        let residents = [resident(daemon, &[]), resident(patch, budgets)];
+        let answer = standing.may_reboot_over(&residents);
+        let Some(told) = told else {
+            return assert_eq!(answer, Ok(()));
+        };
+        let problem = answer.unwrap_err();
+        assert_eq!(problem.kind, Kind::Draining);
+        assert!(
+            problem.value.contains(told) && problem.value.contains("shop/web-0"),
+            "{}",
+            problem.value
+        );
+    }
+
+    #[test]
+    fn an_empty_node_without_a_claim_may_not_go_down() {
+        let ledger = Ledger::default();
+        let standing = Standing {
+            node: "n1",
+            node_uid: "u1",
+            cordoned: true,
+            boot_id: "b1",
+            ledger: &ledger,
+            facts: &Facts::new(),
+        };
+        assert_eq!(standing.may_reboot_over(&[]).unwrap_err().kind, Kind::Queued);
     }
 
     #[test]

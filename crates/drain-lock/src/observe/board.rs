@@ -92,20 +92,7 @@ impl Board {
 
     /// What a budget's owner keeps for himself at `now`.
     pub(super) fn owner_units(&self, budget: &BudgetEntry, now: Timestamp) -> Option<OwnerUnits> {
-        if budget.hold.is_some() {
-            return Some(OwnerUnits::All);
-        }
-        let mut kept = None;
-        for hold in self.holds.values() {
-            if hold.budget != budget.view.key || !hold.is_in_force(now) {
-                continue;
-            }
-            let Some(units) = hold.units else {
-                return Some(OwnerUnits::All);
-            };
-            kept = Some(kept.unwrap_or(0_i32).saturating_add(units.max(0)));
-        }
-        kept.map(OwnerUnits::Some)
+        owner_units(budget, self.holds.values().map(Arc::as_ref), now)
     }
 
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
@@ -117,7 +104,7 @@ impl Board {
         Some(facts_of(budget, covered, self.owner_units(budget, now), now))
     }
 
-    pub(super) fn snapshot(&self, asked: &Asked, leases_are_known: bool, now: Timestamp) -> Snapshot {
+    pub(super) fn snapshot(&self, asked: &Asked, leases_are_used: bool, now: Timestamp) -> Snapshot {
         let ledger = self.ledger();
         let claims = match &ledger {
             LedgerState::Present(ledger) => ledger.spec.claims.as_slice(),
@@ -175,7 +162,7 @@ impl Board {
             floor: self.floor(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
             ledger,
-            leases: leases_are_known.then(|| {
+            leases: leases_are_used.then(|| {
                 self.leases
                     .iter()
                     .map(|(name, lease)| (Arc::clone(name), Arc::clone(lease)))
@@ -258,6 +245,29 @@ fn sorted<'a>(pods: impl Iterator<Item = &'a Arc<PodFacts>>) -> Vec<Arc<PodFacts
     let mut pods: Vec<Arc<PodFacts>> = pods.cloned().collect();
     pods.sort_by(|a, b| a.key.cmp(&b.key));
     pods
+}
+
+/// What a budget's owner keeps for himself at `now`, by all the holds that there are, whether they come from the watches
+/// or were read just now.
+pub fn owner_units<'a>(
+    budget: &BudgetEntry,
+    holds: impl IntoIterator<Item = &'a HoldFacts>,
+    now: Timestamp,
+) -> Option<OwnerUnits> {
+    if budget.hold.is_some() {
+        return Some(OwnerUnits::All);
+    }
+    let mut kept = None;
+    for hold in holds {
+        if hold.budget != budget.view.key || !hold.is_in_force(now) {
+            continue;
+        }
+        let Some(units) = hold.units else {
+            return Some(OwnerUnits::All);
+        };
+        kept = Some(kept.unwrap_or(0_i32).saturating_add(units.max(0)));
+    }
+    kept.map(OwnerUnits::Some)
 }
 
 /// A pod of a budget.

@@ -130,13 +130,6 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
     let namespace = hold.metadata.namespace.as_deref()?;
     let asked_until = hold.spec.expires_at;
     let until = hold.status.as_ref().and_then(|status| status.effective_until);
-    let released_by = hold
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(annotation::RELEASE))
-        .map(|said| said.trim())
-        .filter(|said| !said.is_empty());
     Some(HoldFacts {
         key: NamespacedName::new(namespace, hold.metadata.name.as_deref()?),
         uid: hold.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -150,8 +143,7 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
             .as_ref()
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         asked_until,
-        released: released_by.is_some(),
-        released_by: released_by.map(Into::into),
+        released_by: annotation::released_by(&hold.metadata).map(Into::into),
         generation: hold.metadata.generation.unwrap_or_default(),
         status: hold.status.clone().map(Arc::new),
     })

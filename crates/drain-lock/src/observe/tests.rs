@@ -502,3 +502,23 @@ fn a_node_whose_pods_are_gone_carries_nothing() {
     assert_eq!(*world.read().pods.load_of("n1"), Load::default());
     assert_eq!(world.read().pods.len(), 0);
 }
+
+/// Where nobody lets us read the leases of nodes, nobody uses them. An API server that restarts says the same for a moment.
+#[rstest]
+#[case::not_listed_yet(CacheState::Syncing, None, false)]
+#[case::listed(CacheState::Synced, Some(0), false)]
+#[case::never_let_in(forbidden(), None, true)]
+#[case::refused_for_a_moment(forbidden(), Some(30), false)]
+#[case::shut_out_since_long(forbidden(), Some(300), true)]
+#[case::cut_off_is_not_shut_out(CacheState::Synced, Some(900), false)]
+fn only_a_refusal_that_lasts_means_that_the_right_is_missing(
+    #[case] state: CacheState,
+    #[case] silent_for: Option<u64>,
+    #[case] expected: bool,
+) {
+    assert_eq!(is_shut_out(&state, silent_for.map(Duration::from_secs)), expected);
+}
+
+fn forbidden() -> CacheState {
+    CacheState::Forbidden("leases is forbidden".into())
+}

@@ -70,7 +70,7 @@ impl Case {
         let (Some(node), Some(claim)) = (&self.node, &self.claim) else {
             return false;
         };
-        !claim.boot_id.is_empty() && !node.boot_id.is_empty() && *claim.boot_id != *node.boot_id
+        Ledger::has_rebooted(claim, &node.boot_id)
     }
 
     /// Whether the claim has its units.

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use nodeward_api::node_drain::Evictor;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::NodeName;
 
 use crate::snapshot::NodeFacts;
 
-use super::lease::{self, LeaseStand, LeaseStep};
+use super::lease::LeaseStand;
 use super::node_marks::Progress;
-use super::verdict::{self, Announcement, DrainVerdict, Look};
-use super::{Action, ConfirmAsk, File, GrantAsk, Planner};
+use super::verdict::{self, DrainVerdict, Look};
+use super::{ConfirmAsk, File, GrantAsk, Planner};
 
 impl Planner<'_> {
     /// Keeps its place in the queue, and asks for nothing.
@@ -90,7 +88,8 @@ impl Planner<'_> {
                     .next
                     .time_out(node.uid.as_str(), &|pod| down.is_down(pod), self.now);
                 verdict.message = format!("gives its units back: {holder} has the node's lease");
-                self.announce(node, LockReason::LeaseHeldByOther, true, verdict.message.clone());
+                let (name, uid) = (&node.name, node.uid.as_str());
+                self.announce(name, uid, LockReason::LeaseHeldByOther, true, verdict.message.clone());
             }
             LeaseStand::Free => {
                 self.take_lease(&file.case.name);
@@ -109,59 +108,5 @@ impl Planner<'_> {
                 verdict.says("reads its budgets once more");
             }
         }
-    }
-
-    /// How the node's lease stands for this drain: a foreign drainer has its own, or none.
-    pub(super) fn lease(&self, file: &File) -> LeaseStand {
-        match file.case.evictor() {
-            Evictor::Requester => LeaseStand::NotUsed,
-            Evictor::Nodeward => lease::stand(&file.case.name, self.snapshot, self.memory, self.policy, self.now),
-        }
-    }
-
-    /// Renews the node's lease in time; says so if somebody else has it.
-    pub(super) fn keep_lease(&mut self, file: &File, verdict: &mut DrainVerdict) {
-        if verdict.is_overdue {
-            self.give_lease_back(&file.case.name);
-            return;
-        }
-        match self.lease(file) {
-            LeaseStand::NotUsed => {}
-            LeaseStand::Free => self.take_lease(&file.case.name),
-            LeaseStand::Ours { renew_at } if renew_at <= self.now => self.take_lease(&file.case.name),
-            LeaseStand::Ours { renew_at } => self.wake.note(renew_at),
-            LeaseStand::Others { holder, .. } => {
-                verdict.lease_lost = true;
-                let text = format!("{} ({holder})", LockReason::LeaseLost.explanation());
-                verdict
-                    .blocked_by
-                    .push(verdict::about_node(LockReason::LeaseLost, text));
-            }
-        }
-    }
-
-    fn take_lease(&mut self, node: &NodeName) {
-        let change = lease::change(node, self.snapshot, self.policy, LeaseStep::Take);
-        self.plan.actions.extend(change.map(Action::Lease));
-    }
-
-    /// Gives the node's lease back, if it is ours.
-    pub(super) fn give_lease_back(&mut self, node: &NodeName) {
-        let stand = lease::stand(node, self.snapshot, self.memory, self.policy, self.now);
-        if matches!(stand, LeaseStand::Ours { .. }) {
-            let change = lease::change(node, self.snapshot, self.policy, LeaseStep::GiveBack);
-            self.plan.actions.extend(change.map(Action::Lease));
-        }
-    }
-
-    /// Has people told, once the ledger is written.
-    pub(super) fn announce(&mut self, node: &NodeFacts, reason: LockReason, is_warning: bool, note: String) {
-        self.write.announcements.push(Announcement {
-            node: node.name.clone(),
-            node_uid: node.uid.clone(),
-            reason,
-            is_warning,
-            note,
-        });
     }
 }

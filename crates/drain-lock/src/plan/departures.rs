@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
-use nodeward_core::budget::{BudgetView, UnhealthyPolicy};
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Facts, Ledger, Obstacle};
 
@@ -42,7 +41,8 @@ impl Stay {
         }
     }
 
-    fn of(obstacle: Obstacle) -> Self {
+    /// As the ledger says it.
+    pub fn of(obstacle: Obstacle) -> Self {
         Self {
             reason: obstacle.reason,
             pdb: obstacle.pdb,
@@ -91,7 +91,7 @@ impl<'a> Departures<'a> {
             pdb: Some(key.clone()),
             ..Stay::because(reason)
         };
-        if !pod.ready && unready_pods_may_go(budget) {
+        if !pod.ready && budget.lets_unready_go() {
             return Ok(());
         }
         if !budget.is_status_current() {
@@ -130,12 +130,4 @@ pub fn without(facts: &mut Facts, leaving: &BTreeSet<PodUid>) {
         let taken = before - budget.healthy.len();
         budget.disruptions_allowed -= i32::try_from(taken).unwrap_or(i32::MAX);
     }
-}
-
-/// Whether the eviction API lets an unready pod of this budget go without using the budget up
-/// (`unhealthyPodEvictionPolicy`).
-fn unready_pods_may_go(budget: &BudgetView) -> bool {
-    let status = &budget.status;
-    let is_undisrupted = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
-    budget.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || is_undisrupted
 }

@@ -54,7 +54,15 @@ impl Down {
         let (is_down, is_back) = match pod {
             Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => (true, false),
             Some(pod) => {
-                let is_awake = case.node.as_deref().is_some_and(|node| node.ready) && !case.has_rebooted();
+                let is_awake = match &case.node {
+                    Some(node) => node.ready && !case.has_rebooted(),
+                    // It outlived its node, under another one of that name.
+                    None => {
+                        case.is_replaced && pod.is_healthy() && snapshot.nodes.get(&case.name).is_some_and(|n| n.ready)
+                    }
+                };
+                // Until it is deleted with its node, a pod looks as it did last.
+                let went_with_its_node = case.node.is_none() && !case.is_replaced;
                 let is_back = case.has_rebooted()
                     && case
                         .node
@@ -62,7 +70,7 @@ impl Down {
                         .zip(case.claim.as_ref())
                         .is_some_and(|(node, claim)| returned::is_back(pod, node, claim));
                 // A pod that was to be evicted and still runs is not down; one that stays is, from when its node goes.
-                (held.retained && !is_awake && !is_back, is_back)
+                ((held.retained || went_with_its_node) && !is_awake && !is_back, is_back)
             }
             None => {
                 let key = PodKey::new(units.pdb.namespace.as_str(), held.name.as_str());

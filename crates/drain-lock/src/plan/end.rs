@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use nodeward_api::node_drain::{NodeDrain, Phase};
+use nodeward_api::annotation;
+use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::NodeName;
 use nodeward_core::ledger::Ledger;
 
-use super::intent::{Ending, override_of};
+use super::intent::Ending;
 use super::lease::{self, LeaseStand};
 use super::node_marks::{self, Cordon};
 use super::time_limits::TimeLimits;
-use super::verdict::{self, Announcement, Look};
+use super::verdict;
 use super::{Action, File, Planner};
 
 impl Planner<'_> {
@@ -38,8 +38,11 @@ impl Planner<'_> {
             self.mark(node, Cordon::Lift, false, None);
         }
         if let Some(uid) = &case.node_uid {
-            let down = &file.down;
+            let (down, before) = (&file.down, self.write.next.claim(uid).cloned());
             self.write.next.release(uid, &|pod| down.is_down(pod), self.now);
+            if case.drain.is_none() && before.as_ref() != self.write.next.claim(uid) {
+                self.write.absent.push((case.name.clone(), uid.as_str().into()));
+            }
         }
         self.close_case(file);
     }
@@ -64,7 +67,7 @@ impl Planner<'_> {
         if let Some(claim) = &verdict.claim {
             let limits = TimeLimits::of(case.drain.as_deref(), self.policy.deadlines);
             verdict.deadline = Some(limits.recover_until(claim));
-            let pods: usize = claim.holds.iter().map(|units| units.pods.len()).sum();
+            let pods = Ledger::units_of(claim);
             verdict.message = format!("{pods} pods are awaited back");
             verdict
                 .blocked_by
@@ -96,71 +99,16 @@ impl Planner<'_> {
         let said = case
             .drain
             .as_deref()
-            .and_then(override_of)
+            .and_then(|drain| annotation::released_by(&drain.metadata))
             .unwrap_or_default()
             .to_owned();
         if let Some(uid) = &case.node_uid
             && let Some(claim) = self.write.next.release_by_override(uid)
         {
-            let units: usize = claim.holds.iter().map(|units| units.pods.len()).sum();
-            self.write.announcements.push(Announcement {
-                node: case.name.clone(),
-                node_uid: uid.as_str().into(),
-                reason: LockReason::AdminRelease,
-                is_warning: true,
-                note: format!("{units} units were freed by hand: {said}"),
-            });
+            let units = Ledger::units_of(&claim);
+            let note = format!("{units} units were freed by hand: {said}");
+            self.announce(&case.name, uid, LockReason::AdminRelease, true, note);
         }
         self.end(file, Ending::Deleted);
-    }
-
-    /// A drain that cannot be followed, and that nothing was done for.
-    pub(super) fn impossible(&mut self, file: &File, reason: LockReason) {
-        let mut verdict = self.verdict(file, None);
-        verdict.phase = Phase::Failed;
-        verdict.message = format!("the node {}", reason.explanation());
-        verdict
-            .blocked_by
-            .push(verdict::about_node(reason, verdict.message.clone()));
-        self.plan.drains.push(verdict);
-    }
-
-    /// A drain that is only to be planned.
-    pub(super) fn preview(&mut self, file: &File, drain: &Arc<NodeDrain>, look: Option<&Look>) {
-        let mut verdict = self.verdict(file, look);
-        verdict.phase = Phase::Queued;
-        verdict.says("dry run: nothing is cordoned, claimed or evicted");
-        if let (Some(look), Some(node)) = (look, &file.case.node) {
-            verdict.blocked_by.extend(look.problems.iter().cloned());
-            let mut rehearsal: Ledger = self.before.clone();
-            rehearsal.enqueue(drain.spec.node_name.as_str(), node.uid.as_str(), false, self.now);
-            rehearsal.set_needs(node.uid.as_str(), look.needs.clone(), &|_| false, self.now);
-            let obstacles = rehearsal.obstacles(node.uid.as_str(), &self.snapshot.facts);
-            verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
-        }
-        self.plan.drains.push(verdict);
-    }
-
-    /// Of claims that hold pods which are down, and wait for each other, the youngest gives way at once: no time would end
-    /// that.
-    pub(super) fn give_way(&mut self, files: &[File]) {
-        let Some(uid) = self.write.next.gives_way(&self.snapshot.facts).map(str::to_owned) else {
-            return;
-        };
-        let Some(file) = files
-            .iter()
-            .find(|file| file.case.node_uid.as_deref() == Some(uid.as_str()))
-        else {
-            return;
-        };
-        let down = &file.down;
-        self.write.next.time_out(&uid, &|pod| down.is_down(pod), self.now);
-        self.write.announcements.push(Announcement {
-            node: NodeName::clone(&file.case.name),
-            node_uid: uid.as_str().into(),
-            reason: LockReason::Requeued,
-            is_warning: true,
-            note: "gives way to a drain that waits for it and that it waits for".to_owned(),
-        });
     }
 }

@@ -1,21 +1,18 @@
 //! Which pods are evicted in this pass, and under which grant.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nodeward_api::drain_ledger::Claim;
 use nodeward_api::node_drain::Evictor;
-use nodeward_core::ledger::Fence;
+use nodeward_core::ledger::{Fence, Ledger};
 
-use crate::snapshot::{NodeFacts, PodFacts};
+use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
 
+use super::departures::Stay;
 use super::node_marks::Progress;
 use super::verdict::{self, DrainVerdict, Look};
 use super::{Action, File, Force, Planner, PodEviction};
-
-fn has_unit(claim: &Claim, pod: &PodFacts) -> bool {
-    let held = claim.holds.iter().flat_map(|units| &units.pods);
-    held.into_iter().any(|held| held.uid == pod.uid.as_str())
-}
 
 impl Planner<'_> {
     /// The pods of a granted claim leave, and with them whatever came later and finds room elsewhere. A need that has
@@ -39,19 +36,8 @@ impl Planner<'_> {
             .iter()
             .chain(&look.movable)
             .cloned()
-            .partition(|pod| has_unit(&claim, pod));
-        let lacks_units = |pod: &Arc<PodFacts>| {
-            let in_need = look.needs.iter().flat_map(|units| &units.pods);
-            in_need.into_iter().any(|needed| needed.uid == pod.uid.as_str()) && !has_unit(&claim, pod)
-        };
-        let has_grown = look.held.iter().chain(&look.retained).any(lacks_units);
-        if has_grown && !forced {
-            let down = &file.down;
-            let needs = look.needs.clone();
-            self.write
-                .next
-                .set_needs(uid, needs, &|pod| down.is_down(pod), self.now);
-            verdict.says("needs more units than it holds, and queues for all of them");
+            .partition(|pod| Ledger::has_unit(&claim, pod.uid.as_str()));
+        if !forced && self.asks_again(file, node, look, verdict) {
             return;
         }
         verdict.message = format!(
@@ -63,12 +49,67 @@ impl Planner<'_> {
             return;
         }
         let force = self.force(file, &claim);
+        let (with_unit, kept): (Vec<_>, Vec<_>) = with_unit
+            .into_iter()
+            .map(|pod| (self.spends_no_others_unit(&claim, &pod, force), pod))
+            .partition(|(allowed, _)| allowed.is_ok());
+        verdict.blocked_by.extend(kept.iter().filter_map(|(allowed, pod)| {
+            let stay = allowed.as_ref().err()?;
+            Some(verdict::stays(pod, stay))
+        }));
+        let with_unit: Vec<_> = with_unit.into_iter().map(|(_, pod)| pod).collect();
         self.evict_held(file, node, &claim, &with_unit, look.leaving, force);
         let mut others = without;
         if forced {
             others.extend(look.completing.iter().cloned());
         }
         self.let_leave(file, node, &others, look.leaving + with_unit.len(), force, verdict);
+    }
+
+    /// Queues the whole need of a claim that lacks units of it: a pod came late, asked to stay, or is another budget's by
+    /// now. Returns whether it did.
+    pub(super) fn asks_again(
+        &mut self,
+        file: &File,
+        node: &NodeFacts,
+        look: &Look,
+        verdict: &mut DrainVerdict,
+    ) -> bool {
+        let uid = node.uid.as_str();
+        let here: BTreeSet<&str> = look
+            .held
+            .iter()
+            .chain(&look.retained)
+            .map(|pod| pod.uid.as_str())
+            .collect();
+        let lacks = |claim: &Claim| Ledger::lacks(claim, &look.needs, |pod| here.contains(pod));
+        if !self.write.next.claim(uid).is_some_and(lacks) {
+            return false;
+        }
+        let (down, needs) = (&file.down, look.needs.clone());
+        self.write
+            .next
+            .set_needs(uid, needs, &|pod| down.is_down(pod), self.now);
+        verdict.says("needs more units than it holds, and queues for all of them");
+        true
+    }
+
+    /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
+    /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
+    fn spends_no_others_unit(&self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), Stay> {
+        if !claim.by_fallback || pod.skips_budgets() || (force == Force::Delete && !self.is_spared(pod)) {
+            return Ok(());
+        }
+        for key in self.snapshot.budgets_of(pod) {
+            let lets_unready_go = |budget: &Arc<BudgetEntry>| budget.view.lets_unready_go();
+            if !pod.ready && self.snapshot.budgets.get(key).is_some_and(lets_unready_go) {
+                continue;
+            }
+            if let Some(facts) = self.snapshot.facts.get(key) {
+                self.write.next.admits_by_fallback(facts).map_err(Stay::of)?;
+            }
+        }
+        Ok(())
     }
 
     /// Evicts pods that have units, as many as may be on their way at once.

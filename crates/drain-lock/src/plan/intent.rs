@@ -9,6 +9,7 @@ use nodeward_core::deadline::later;
 use nodeward_core::ledger::Ledger;
 
 use super::case::Case;
+use crate::requester::releases_by_itself;
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
         return (Intent::End(Ending::Left), None);
     };
     let over = |ending| (Intent::End(ending), None);
-    if override_of(drain).is_some() {
+    if annotation::released_by(&drain.metadata).is_some() {
         return (Intent::Override, None);
     }
     if drain.metadata.deletion_timestamp.is_some() {
@@ -107,19 +108,12 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
             if case.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);
             }
-            let until = last_sign_of_life(drain).map(|sign| later(sign, quiet.period));
-            match until {
+            match silent_from(drain, quiet.period) {
                 Some(until) if until <= now && !quiet.has_pods_down => over(Ending::Quiet),
                 until => (Intent::Drain, until),
             }
         }
     }
-}
-
-/// Who released the drain by hand, and why.
-pub fn override_of(drain: &NodeDrain) -> Option<&str> {
-    let said = drain.metadata.annotations.as_ref()?.get(annotation::RELEASE)?.trim();
-    (!said.is_empty()).then_some(said)
 }
 
 /// Whether the node was cordoned for this drain and is not any more. `kubectl uncordon` leaves the annotation of a cordon
@@ -143,6 +137,16 @@ fn was_uncordoned(case: &Case) -> bool {
             )
     });
     was_ours || was_used
+}
+
+/// From when on the silence of foreign drainers says that they are done. It says nothing while somebody wants the drain
+/// who takes that back himself: he may be away for long, and so may his node.
+pub(super) fn silent_from(drain: &NodeDrain, period: SignedDuration) -> Option<Timestamp> {
+    let mut requesters = drain.spec.requesters.iter();
+    if requesters.any(|requester| releases_by_itself(&requester.name)) {
+        return None;
+    }
+    last_sign_of_life(drain).map(|sign| later(sign, period))
 }
 
 /// When a foreign drainer was last heard of.

@@ -20,6 +20,7 @@ use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::BudgetFacts;
 
 use super::placement::{Misplaced, Placement};
+use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
 /// Taints that a node without its kubelet gets, and that evict what does not tolerate them.
@@ -51,6 +52,31 @@ pub enum Ignored {
     Mirror,
 }
 
+impl Class {
+    /// What becomes of a pod by what it says itself; `None`: it leaves, and the room that there is decides how.
+    pub fn by_itself(pod: &PodFacts) -> Option<Self> {
+        if pod.mirror {
+            return Some(Self::Ignored(Ignored::Mirror));
+        }
+        if pod.is_daemon() {
+            return Some(Self::Ignored(Ignored::DaemonSet));
+        }
+        if pod.is_finished() {
+            return Some(Self::Finished);
+        }
+        if pod.deletion.is_some() {
+            // It is leaving, whatever it asked for.
+            return Some(Self::Movable);
+        }
+        match pod.opt_out {
+            Some((OptOut::Skip, _)) => Some(Self::Retained),
+            Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => Some(Self::WaitsCompleted),
+            // Nobody makes it again, here or elsewhere: waiting for it would have no end.
+            None => pod.owner.is_none().then_some(Self::Movable),
+        }
+    }
+}
+
 /// What the classes depend on besides the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct NeedRules {
@@ -58,6 +84,16 @@ pub struct NeedRules {
     pub expected_outage: SignedDuration,
     /// For how long a replacement finds no node until its siblings count as held.
     pub unschedulable_after: SignedDuration,
+}
+
+impl NeedRules {
+    /// As the policy has them.
+    pub fn of(policy: &Policy) -> Self {
+        Self {
+            expected_outage: policy.expected_outage,
+            unschedulable_after: policy.unschedulable_after,
+        }
+    }
 }
 
 /// The pods of a node, and what their drain needs.
@@ -104,30 +140,12 @@ impl NodeNeed {
         rules: &NeedRules,
         now: Timestamp,
     ) -> Class {
-        if pod.mirror {
-            return Class::Ignored(Ignored::Mirror);
-        }
-        if pod.is_daemon() {
-            return Class::Ignored(Ignored::DaemonSet);
-        }
-        if pod.is_finished() {
-            return Class::Finished;
-        }
-        if pod.deletion.is_some() {
-            // It is leaving. A StatefulSet makes its successor only when it has gone, and that will need room.
-            if pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
+        if let Some(class) = Class::by_itself(pod) {
+            // A StatefulSet makes the successor of a pod that leaves only when it has gone, and that will need room.
+            if class == Class::Movable && pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
                 let _ = placement.place(pod, Some(&node.name));
             }
-            return Class::Movable;
-        }
-        match pod.opt_out {
-            Some((OptOut::Skip, _)) => return Class::Retained,
-            Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Class::WaitsCompleted,
-            None => {}
-        }
-        if pod.owner.is_none() {
-            // Nobody makes it again, here or elsewhere: waiting for it would have no end.
-            return Class::Movable;
+            return class;
         }
         if let Err(misplaced) = placement.place(pod, Some(&node.name)) {
             self.why.insert(pod.uid.clone(), misplaced.to_string());
@@ -252,7 +270,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<Bloc
 
 /// That more units of a budget are needed than it can ever give.
 fn excess(units: &Units, snapshot: &Snapshot) -> Option<BlockedBy> {
-    let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+    let key = BudgetKey::from(&units.pdb);
     let facts = snapshot.facts.get(&key)?;
     let most = facts.expected_pods.saturating_sub(facts.desired_healthy);
     let needed = i32::try_from(units.pods.len()).unwrap_or(i32::MAX);

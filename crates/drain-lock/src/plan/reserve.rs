@@ -137,7 +137,7 @@ fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
             ClaimState::Waiting | ClaimState::Granted => continue,
         }
         for units in &claim.holds {
-            let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+            let key = BudgetKey::from(&units.pdb);
             let pods = units.pods.iter().filter(|pod| pod.retained);
             let names: BTreeSet<String> = pods.map(|pod| pod.name.clone()).collect();
             if !names.is_empty() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nodeward_api::drain_ledger::{Claim, HeldPod, Units};
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::BudgetFacts;
+use nodeward_core::ledger::{BudgetFacts, Ledger};
 
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts, Snapshot};
 
@@ -17,7 +17,7 @@ use crate::snapshot::{LedgerState, NodeFacts, PodFacts, Snapshot};
 /// A pod of the host's network may run, and be Ready, before its node is. It is back if all of that happened since the
 /// claim stands where it does: it was started, it became Ready, and its node was seen to return.
 pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
-    let has_rebooted = !node.boot_id.is_empty() && *node.boot_id != *claim.boot_id;
+    let has_rebooted = Ledger::has_rebooted(claim, &node.boot_id);
     let Some(returned) = node
         .ready_since
         .filter(|_| node.ready && has_rebooted && pod.is_healthy())
@@ -44,7 +44,7 @@ pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
 /// Replacements bear names of their own, so that nobody can tell whose they are: the budget tells how many of its held
 /// units are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
 pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool {
-    let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+    let key = BudgetKey::from(&units.pdb);
     let Some(facts) = snapshot.facts.get(&key).filter(|facts| *facts.uid == *units.pdb.uid) else {
         // Nobody counts its pods any more.
         return true;

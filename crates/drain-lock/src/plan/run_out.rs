@@ -5,12 +5,12 @@ use std::sync::Arc;
 use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::{is_due, later};
+use nodeward_core::deadline::is_due;
 use nodeward_core::ledger::{Ledger, TimedOut};
 
 use crate::snapshot::NodeFacts;
 
-use super::intent::last_sign_of_life;
+use super::intent::{last_sign_of_life, silent_from};
 use super::time_limits::TimeLimits;
 use super::{File, Force, Planner};
 
@@ -28,10 +28,7 @@ impl Planner<'_> {
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return false;
         };
-        if limits.was_granted_late(&claim) {
-            return true;
-        }
-        match claim.state {
+        let goes_on_without = match claim.state {
             ClaimState::Waiting if Ledger::comes_back(&claim) => false,
             ClaimState::Waiting => {
                 let until = limits.queue_until(&claim);
@@ -46,7 +43,8 @@ impl Planner<'_> {
                 }
                 false
             }
-        }
+        };
+        claim.by_fallback || goes_on_without
     }
 
     /// A granted drain has two limits: one for the pods to leave, one for all of them to be back.
@@ -63,12 +61,13 @@ impl Planner<'_> {
         self.wake.note(drained_by);
         self.wake.note(back_by);
         let has_vanished = is_due(back_by, self.now) || quiet_from.is_some_and(|from| is_due(from, self.now));
-        let is_drained = claim.drained || file.case.has_rebooted();
+        // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
+        let is_drained = claim.drained || (file.case.evictor() == Evictor::Requester && file.case.has_rebooted());
         let has_pods_down = file.down.has_any();
         if has_vanished && has_pods_down && (is_drained || file.case.evictor() == Evictor::Requester) {
             self.write.next.suspect(node.uid.as_str(), self.now);
             let note = LockReason::Suspect.explanation().to_owned();
-            self.announce(node, LockReason::Suspect, true, note);
+            self.announce(&node.name, node.uid.as_str(), LockReason::Suspect, true, note);
             return false;
         }
         if !is_drained && is_due(drained_by, self.now) {
@@ -80,9 +79,8 @@ impl Planner<'_> {
     /// When a foreign drainer counts as gone.
     fn quiet_from(&self, file: &File, drain: &NodeDrain) -> Option<jiff::Timestamp> {
         (file.case.evictor() == Evictor::Requester)
-            .then(|| last_sign_of_life(drain))
+            .then(|| silent_from(drain, self.policy.auto.quiet_period))
             .flatten()
-            .map(|sign| later(sign, self.policy.auto.quiet_period))
     }
 
     fn fall_back(&mut self, file: &File, drain: &NodeDrain, node: &Arc<NodeFacts>, which: &str) -> bool {
@@ -103,7 +101,7 @@ impl Planner<'_> {
                     }
                 };
                 let note = format!("its time ({which}) is over: {what}");
-                self.announce(node, LockReason::Requeued, true, note);
+                self.announce(&node.name, uid, LockReason::Requeued, true, note);
                 false
             }
             Fallback::EvictAnyway | Fallback::Delete => {
@@ -117,7 +115,7 @@ impl Planner<'_> {
                         "its time ({which}) is over: it goes on as {:?} says",
                         drain.spec.fallback
                     );
-                    self.announce(node, LockReason::Fallback, true, note);
+                    self.announce(&node.name, uid, LockReason::Fallback, true, note);
                 }
                 true
             }
@@ -131,7 +129,7 @@ impl Planner<'_> {
             return Force::Never;
         };
         let limits = TimeLimits::of(Some(drain), self.policy.deadlines);
-        let is_over = limits.was_granted_late(claim) || is_due(limits.drain_until(claim), self.now);
+        let is_over = claim.by_fallback || is_due(limits.drain_until(claim), self.now);
         if is_over && drain.spec.fallback == Fallback::Delete {
             Force::Delete
         } else {

@@ -39,6 +39,14 @@ fn drain(patch: Value) -> Value {
     merged(base, patch)
 }
 
+/// A drain whose requesters evict by themselves and have not been heard of since yesterday.
+fn silent_drain_of(requesters: &[&str]) -> Value {
+    let requesters: Vec<Value> = requesters.iter().map(|name| json!({ "name": name })).collect();
+    drain(json!({
+        "metadata": { "creationTimestamp": YESTERDAY }, "spec": { "evict": "Requester", "requesters": requesters },
+    }))
+}
+
 /// `n1` under the cordon of that drain.
 fn ours(patch: Value) -> Value {
     let cordon = json!({
@@ -266,6 +274,20 @@ fn shown_action(action: &Action) -> Option<String> {
     ),
     &["ledger: n1#1 Confirmed drained needs [] holds []", "n1 is Recovering"]
 )]
+#[case::a_node_that_crashes_in_mid_drain_is_not_drained(
+    cluster(
+        ours(rebooted()), Some(drain(json!({}))), &[granted("Confirmed", &["a"])],
+        &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["evict a under 1/5", "n1 is Draining"]
+)]
+#[case::whoever_evicts_by_himself_may_reboot_before_he_says_so(
+    cluster(
+        foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))],
+        &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["n1 is Recovering"]
+)]
 fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
 }
@@ -298,7 +320,20 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_unit(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::nor_once_it_was_drained(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 Waiting drained needs [a+d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::a_unit_of_another_budget_is_none(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
+        .budgets([budget("db", json!({}))]),
+    &["ledger: n1#1 Waiting needs [a] holds []", "n1 is Queued"]
 )]
 #[case::a_dry_run_touches_nothing(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "dryRun": true } }))), &[], &[held("a", json!({}))]),
@@ -365,10 +400,30 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
 )]
 #[case::a_foreign_drainer_is_silent_and_nothing_is_down(
     cluster(
-        foreign(json!({})), Some(drain(json!({ "metadata": { "creationTimestamp": YESTERDAY }, "spec": { "evict": "Requester" } }))),
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
+    ),
+    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+)]
+#[case::two_foreign_drainers_are_silent(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "eviction:bob"])),
         &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
     ),
     &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+)]
+#[case::a_silent_drainer_ends_no_drain_that_a_machine_wants(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
+        &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true, "foreignCordon": true }))], &[retained("a", json!({}))],
+    ),
+    &["n1 is Drained"]
+)]
+#[case::a_silent_drainer_ends_no_drain_that_a_person_wants(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "kubectl-nodeward:bob"])),
+        &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))],
+    ),
+    &["n1 is Draining"]
 )]
 #[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
     cluster(
@@ -376,6 +431,17 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
         &[claim(json!({ "state": "Confirmed", "bootID": "boot-1", "drained": true, "foreignCordon": true }))], &[],
     ),
     &["delete NodeDrain: Released", "n1 is Recovering"]
+)]
+#[case::pods_of_a_node_that_is_gone_count_as_down_until_they_are_deleted(
+    cluster(node("n9", json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: n1#1 Waiting needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
+)]
+#[case::a_pod_that_stayed_and_outlived_its_node_is_not_down(
+    cluster(
+        node("n1", json!({ "metadata": { "uid": "uid-again" } })), Some(drain(leaving(json!({})))),
+        &[merged(granted("Suspect", &["(a)"]), json!({ "drained": false }))], &[retained("a", json!({}))],
+    ),
+    &["ledger: empty", "n1 is Recovering"]
 )]
 fn a_drain_ends_by_what_is_observed(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
@@ -435,6 +501,71 @@ fn time_that_runs_out_is_answered_as_the_drain_says(
     assert_eq!(lines, expected);
 }
 
+/// Only the fallback itself makes a drain one that goes on without: no wait, however long it was.
+#[rstest]
+#[case::granted_late("Wait", false, &["evict a under 1/5", "n1 is Draining: DeadlinePassed"])]
+#[case::granted_by_its_fallback("EvictAnyway", true, &["evict a under 1/5", "evict d", "n1 is Draining: DeadlinePassed"])]
+fn only_a_fallback_evicts_what_a_drain_waits_for(
+    #[case] fallback: &str,
+    #[case] by_fallback: bool,
+    #[case] expected: &[&str],
+) {
+    let claim = merged(
+        granted("Confirmed", &["a"]),
+        json!({ "since": "2026-01-01T02:00:00Z", "queuedAt": YESTERDAY, "byFallback": by_fallback }),
+    );
+    let completing = pod(
+        "d",
+        merged(
+            bare(),
+            json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }),
+        ),
+    );
+    let lines = shown(&planned(&cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[claim],
+        &[held("a", json!({})), completing],
+    )));
+    assert_eq!(lines, expected);
+}
+
+/// A fallback makes no unit: what budgets granted to others, and what owners keep, is not its to take.
+#[rstest]
+#[case::a_free_one(json!({}), None, vec![], "EvictAnyway", &["evict a under 1/5"])]
+#[case::one_that_is_not_there(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "EvictAnyway", &[])]
+#[case::one_that_is_deleted_around(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "Delete", &["evict a or delete under 1/5"])]
+#[case::one_of_another_grant(json!({}), Some(false), vec![], "EvictAnyway", &[])]
+#[case::one_of_another_fallback(json!({}), Some(true), vec![], "EvictAnyway", &["evict a under 1/5"])]
+#[case::one_of_the_owner(json!({}), None, vec![owner_hold(json!({}))], "EvictAnyway", &[])]
+#[case::one_of_the_owner_whatever_it_deletes(json!({}), None, vec![owner_hold(json!({}))], "Delete", &[])]
+fn a_fallback_takes_no_unit_of_anybody_elses(
+    #[case] patch: Value,
+    #[case] another_by_fallback: Option<bool>,
+    #[case] holds: Vec<Value>,
+    #[case] fallback: &str,
+    #[case] expected: &[&str],
+) {
+    let own = merged(granted("Confirmed", &["a"]), json!({ "byFallback": true }));
+    let another = another_by_fallback.map(|by_fallback| {
+        merged(
+            granted("Confirmed", &["b"]),
+            json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "byFallback": by_fallback }),
+        )
+    });
+    let cluster = cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[Some(own), another].into_iter().flatten().collect::<Vec<_>>(),
+        &[held("a", json!({}))],
+    )
+    .budgets([budget("web", patch)])
+    .holds(holds);
+    let lines = shown(&planned(&cluster));
+    let evictions: Vec<_> = lines.iter().filter(|line| line.starts_with("evict")).collect();
+    assert_eq!(evictions, expected);
+}
+
 /// What no fallback goes around.
 #[rstest]
 #[case::nothing(json!({}), vec![], Force::Delete)]
@@ -472,9 +603,12 @@ fn owner_hold(patch: Value) -> Value {
     merged(base, patch)
 }
 
-#[test]
-fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units() {
-    let claim = merged(granted_yesterday(&["(a)"]), json!({ "drained": true }));
+#[rstest]
+fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units(#[values(false, true)] by_fallback: bool) {
+    let claim = merged(
+        granted_yesterday(&["(a)"]),
+        json!({ "drained": true, "byFallback": by_fallback }),
+    );
     let away = ours(json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
     let lines = shown(&planned(&cluster(
         away,
@@ -493,7 +627,9 @@ fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units() {
 
 #[test]
 fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect() {
-    let silent = drain(json!({ "metadata": { "creationTimestamp": YESTERDAY }, "spec": { "evict": "Requester" } }));
+    let silent = drain(json!({
+        "metadata": { "creationTimestamp": YESTERDAY }, "spec": { "evict": "Requester", "requesters": [{ "name": "eviction:bob" }] },
+    }));
     let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
     let lines = shown(&planned(&cluster(
         foreign(json!({})),

@@ -1,6 +1,6 @@
 //! How long each part of a drain may take: what the NodeDrain says, else the configuration.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::deadline::later;
@@ -61,16 +61,5 @@ impl TimeLimits {
             ClaimState::Waiting | ClaimState::Suspect => self.limits.recover,
         };
         later(claim.since, parts)
-    }
-
-    /// Whether the claim was granted after its time in the queue was over: by its fallback.
-    pub fn was_granted_late(&self, claim: &Claim) -> bool {
-        let is_granted = matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed);
-        is_granted && self.queue_until(claim) <= claim.since
-    }
-
-    /// The longest of the three.
-    pub fn longest(&self) -> SignedDuration {
-        self.limits.queue.max(self.limits.drain).max(self.limits.recover)
     }
 }

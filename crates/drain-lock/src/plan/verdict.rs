@@ -35,8 +35,8 @@ pub struct DrainVerdict {
     pub counts: PodCounts,
     /// Until when the phase lasts at most.
     pub deadline: Option<Timestamp>,
-    /// Whether that has passed.
-    pub is_overdue: bool,
+    /// Whether all its pods should have been back by now: the node's lease is given back.
+    pub gives_lease_up: bool,
     /// Where it stands, for a person.
     pub message: String,
     /// Whether somebody else has the node's lease.

@@ -12,20 +12,6 @@ use crate::plan::verdict::{Announcement, DrainVerdict};
 /// What drain-lock does, as the Events' `action`.
 const ACTION: &str = "Drain";
 
-/// What a person has to see to, so that it is announced once for each drain.
-const PROBLEMS: [LockReason; 10] = [
-    LockReason::MisconfiguredPDB,
-    LockReason::SeveralPDBs,
-    LockReason::NeedExceedsBudget,
-    LockReason::TolerationTooShort,
-    LockReason::UnknownOptOut,
-    LockReason::InvalidDrain,
-    LockReason::NodeReplaced,
-    LockReason::LeaseLost,
-    LockReason::WaitsInCircle,
-    LockReason::DeadlinePassed,
-];
-
 /// Emits Events.
 pub struct Announcer {
     sink: EventSink,
@@ -77,7 +63,7 @@ impl Announcer {
             let problems: BTreeSet<(LockReason, String)> = verdict
                 .blocked_by
                 .iter()
-                .filter(|blocked| PROBLEMS.contains(&blocked.reason))
+                .filter(|blocked| blocked.reason.is_announced_while_it_lasts())
                 .map(|blocked| (blocked.reason, blocked.message.clone()))
                 .collect();
             let told = self.told.entry(verdict.node.clone()).or_default();

@@ -15,7 +15,7 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
         for claim in &ledger.spec.claims {
             // What is granted and not confirmed may be gone in a moment.
             for units in claim.holds.iter().filter(|_| claim.state != ClaimState::Granted) {
-                let key = BudgetKey::new(units.pdb.namespace.as_str(), units.pdb.name.as_str());
+                let key = BudgetKey::from(&units.pdb);
                 holders.entry(key).or_default().insert(&claim.node);
             }
         }

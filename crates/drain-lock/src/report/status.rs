@@ -5,33 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nodeward_api::condition;
 use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
-use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrainStatus, Phase};
+use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Ledger;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::execute::Show;
 use crate::plan::holds::HoldVerdict;
 use crate::plan::verdict::DrainVerdict;
-
-/// Reasons of a drain that waits for units.
-const BLOCKED: [LockReason; 8] = [
-    LockReason::WaitsForUnits,
-    LockReason::Reserved,
-    LockReason::WaitsInCircle,
-    LockReason::BudgetUnhealthy,
-    LockReason::OwnerHold,
-    LockReason::StatusBehind,
-    LockReason::NeedExceedsBudget,
-    LockReason::Queued,
-];
-
-/// Reasons that a person has to see to in a budget.
-const MISCONFIGURED: [LockReason; 3] = [
-    LockReason::MisconfiguredPDB,
-    LockReason::SeveralPDBs,
-    LockReason::NeedExceedsBudget,
-];
 
 /// What of a drain's status changes.
 pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<Show> {
@@ -69,7 +51,6 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> N
     let holds: Vec<HeldBudget> = claim
         .map(|claim| claim.holds.iter().map(held).take(LISTED_AT_MOST).collect())
         .unwrap_or_default();
-    let is_drained = matches!(verdict.phase, Phase::Drained | Phase::Recovering);
     let mut blocked_by = verdict.blocked_by.clone();
     blocked_by.dedup();
     blocked_by.truncate(LISTED_AT_MOST);
@@ -88,11 +69,24 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> N
                 .filter(|_| was_granted(before, claim))
                 .unwrap_or(claim.since)
         }),
-        drained_at: is_drained.then(|| before.drained_at.unwrap_or(now)),
+        drained_at: drained_at(verdict, before, now),
         deadline: verdict.deadline,
         message: Some(verdict.message.clone()),
         conditions: conditions(verdict, before, now),
         blocked_by,
+    }
+}
+
+/// When no pod had to leave any more. A drain that ends, or whose node is back, was drained before or never; one whose
+/// turn ended is not drained, whatever it was.
+fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Option<Timestamp> {
+    let is_ending = |drain: &NodeDrain| drain.metadata.deletion_timestamp.is_some();
+    let goes_on = !verdict.drain.as_deref().is_some_and(is_ending);
+    match verdict.phase {
+        Phase::Drained => Some(before.drained_at.unwrap_or(now)),
+        Phase::Recovering if goes_on && verdict.claim.as_ref().is_some_and(Ledger::comes_back) => None,
+        Phase::Recovering | Phase::Released => before.drained_at,
+        Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
     }
 }
 
@@ -116,16 +110,14 @@ fn held(units: &Units) -> HeldBudget {
 }
 
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
-    let first = |reasons: &[LockReason]| -> Option<&BlockedBy> {
-        let blocked = verdict.blocked_by.iter();
-        blocked.into_iter().find(|blocked| reasons.contains(&blocked.reason))
-    };
+    let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
     let has_units = verdict
         .claim
         .as_ref()
         .is_some_and(|claim| claim.state == ClaimState::Confirmed);
     let is_drained = verdict.phase == Phase::Drained;
-    let (blocked, misconfigured) = (first(&BLOCKED), first(&MISCONFIGURED));
+    let blocked = first(LockReason::waits_for_a_budget);
+    let misconfigured = first(LockReason::is_misconfiguration);
     let said = |blocked: Option<&BlockedBy>, otherwise: LockReason| {
         blocked.map_or((otherwise, String::new()), |blocked| {
             (blocked.reason, blocked.message.clone())
@@ -243,3 +235,6 @@ fn nulls_for_absent(before: Option<&Value>, after: &Value) -> Value {
     }
     Value::Object(merged)
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,11 +31,6 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// Whether where it may go depends on where other pods are.
-    pub fn looks_at_other_pods(&self) -> bool {
-        !(self.affinity.is_empty() && self.anti_affinity.is_empty() && self.spread.is_empty())
-    }
-
     /// Whether one of its tolerations matches the taint.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.tolerations.iter().any(|toleration| toleration.matches(taint))

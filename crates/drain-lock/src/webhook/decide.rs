@@ -8,9 +8,7 @@ use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Facts, Ledger, Obstacle};
-
-use super::fence;
+use nodeward_core::ledger::{BudgetFacts, Facts, Fence, Ledger, Obstacle};
 
 /// Who asks for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,7 +298,7 @@ impl Judge<'_> {
                 "the eviction's ticket cannot be checked: the watches do not show its pod",
             );
         };
-        let fence = fence::parse(ticket);
+        let fence = Fence::parse(ticket);
         let in_force = fence
             .zip(scene.place.as_ref())
             .is_some_and(|(fence, place)| self.ledger.may_evict(place.uid.as_str(), fence, scene.uid.as_str()));
@@ -362,7 +360,12 @@ impl Judge<'_> {
     /// A pod that the claim of its node has, or needs, a unit for.
     fn held(&self, claim: &Claim, place: &Place, scene: &Scene, is_ours: bool, budget: &BudgetFacts) -> Decision {
         if !is_ours && self.ledger.admits_requester(place.uid.as_str(), scene.uid.as_str()) {
-            return Decision::Admit(Admission::UnderClaim);
+            let room = if claim.by_fallback {
+                self.ledger.admits_by_fallback(budget)
+            } else {
+                Ok(())
+            };
+            return self.free(room, Admission::UnderClaim);
         }
         let node = &place.name;
         match claim.state {

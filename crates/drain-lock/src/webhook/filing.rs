@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
-use nodeward_api::node_drain::{Evictor, Fallback};
+use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::text::cut;
 use nodeward_runtime::CancellationToken;
 use tokio::sync::mpsc;
 
 use crate::requester::{self, Joined, Wish};
-use crate::shorten::shorten;
 
 use super::metrics::WebhookMetrics;
 
@@ -51,8 +51,8 @@ impl Filing {
         Wish {
             node: self.node.clone(),
             node_uid: self.node_uid.clone(),
-            requester: shorten(format!("eviction:{}", self.user), requester::MAX_NAME),
-            purpose: shorten(format!("evictions by {}", self.user), 1024),
+            requester: requester::evicting(&self.user),
+            purpose: cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST),
             evict: Evictor::Requester,
             fallback: self.fallback,
             evicts_now: true,
@@ -215,7 +215,7 @@ mod tests {
             user: "ü".repeat(1000),
             ..filing(1)
         };
-        assert!(endless.wish().requester.len() <= requester::MAX_NAME);
+        assert!(endless.wish().requester.len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use nodeward_core::ledger::{Facts, Ledger};
 use tokio::sync::Semaphore;
 use tokio::time;
 
-use crate::explain::facts_of_claims;
 use crate::observe::World;
 use crate::policy::Policy;
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
@@ -187,12 +186,9 @@ impl Lookout {
         {
             return Arc::clone(known);
         }
-        let ledger = match &state {
-            LedgerState::Absent => Ledger::default(),
-            LedgerState::Present(ledger) => Ledger(ledger.spec.clone()),
-        };
+        let ledger = state.ledger();
         let read = Arc::new(Known {
-            facts: facts_of_claims(&self.world, &ledger, now),
+            facts: self.world.facts_of_claims(&ledger, now),
             ledger,
             resource_version: resource_version.cloned(),
             read: instant,

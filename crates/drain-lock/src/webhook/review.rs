@@ -6,12 +6,12 @@
 use axum::http::StatusCode;
 use nodeward_api::annotation;
 use nodeward_core::id::{PodKey, PodUid};
+use nodeward_core::text::cut;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Refused};
-use crate::shorten::shorten;
 
 /// The most bytes that a review may have. One of an eviction has 2 to 5 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -258,7 +258,7 @@ fn text(field: &'static str, given: String, most: usize) -> Result<String, BadRe
 }
 
 fn quoted(words: &dyn std::fmt::Display) -> String {
-    shorten(words.to_string(), MAX_QUOTED)
+    cut(words.to_string(), MAX_QUOTED)
 }
 
 /// The answer to a review, as `admission.k8s.io/v1` writes it.

@@ -6,14 +6,15 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::{ControlPlane, Options, fleet, ports, reboot};
+use nodeward_testkit::workload::{End, PodTemplate};
+use nodeward_testkit::{ControlPlane, Options, bulk, fleet, ports, reboot};
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
-use crate::place::{Place, pinned};
+use crate::place::{APPS, Place, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -227,6 +228,46 @@ async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Res
     place.uncordon("n1").await?;
     let told = machine.pre_reboot().await?;
     ensure!(told.is_err(), "{told:?}");
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_gone() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let port = ports::free()?;
+    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
+    let lock = place.start(config).await?;
+    let dir = tempfile::tempdir()?;
+    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "g",
+        id: "n1",
+    };
+    machine.may_reboot().await?;
+    let late = PodTemplate::new().on("n1").tolerates_all().end(End::Stuck);
+    bulk::create(&place.client, [late.pod(APPS, "late")?]).await?;
+    // At once, whether the watches show it yet or not; and for as long as it is there, be it on its way out.
+    wait::throughout("the machine may not reboot", secs(3), || async {
+        let told = machine.pre_reboot().await?;
+        ensure!(told == Err("draining".to_owned()), "{told:?}");
+        Ok(())
+    })
+    .await?;
+    place.phase("n1", Phase::Draining, secs(30)).await?;
+    wait::until("its eviction", secs(30), || async {
+        let late = place.pods().get("late").await?;
+        ensure!(late.metadata.deletion_timestamp.is_some(), "not evicted");
+        Ok(())
+    })
+    .await?;
+    let told = machine.pre_reboot().await?;
+    ensure!(told == Err("draining".to_owned()), "{told:?}");
+    let at_once = DeleteParams::default().grace_period(0);
+    place.pods().delete("late", &at_once).await?;
+    machine.may_reboot().await?;
+    ensure!(place.pods_on("n1").await?.is_empty(), "pods are left");
     place.end([lock]).await
 }
 

@@ -6,13 +6,24 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, PostParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Place, grant};
+use crate::place::{Place, grant, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const NAMESPACE: &str = "medik8s-leases";
+
+/// A lease that another program has.
+fn theirs(name: &str) -> Result<Lease> {
+    let lease = json!({
+        "metadata": { "name": name },
+        "spec": { "holderIdentity": "self-node-remediation", "leaseDurationSeconds": 600,
+            "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() },
+    });
+    Ok(serde_json::from_value(lease)?)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_the_end() -> Result<()> {
@@ -22,12 +33,7 @@ async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_t
     grant(&place.plane, json!({})).await?;
     place.add_pinned("a", &NODES).await?;
     let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
-    let theirs: Lease = serde_json::from_value(json!({
-        "metadata": { "name": "node-n1" },
-        "spec": { "holderIdentity": "self-node-remediation", "leaseDurationSeconds": 600,
-            "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() },
-    }))?;
-    leases.create(&PostParams::default(), &theirs).await?;
+    leases.create(&PostParams::default(), &theirs("node-n1")?).await?;
     let lock = place.start(json!({ "medik8sLease": { "enabled": true } })).await?;
     place.drain("n1", json!({})).await?;
     place
@@ -69,5 +75,40 @@ async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
         Ok(())
     })
     .await?;
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_forbids_everything_for_a_moment_takes_no_lease_out_of_use() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.plane.namespace(NAMESPACE).await?;
+    // The right to its leases is granted where the namespace exists.
+    grant(&place.plane, json!({})).await?;
+    place.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
+    leases.create(&PostParams::default(), &theirs("node-n2")?).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let config = json!({ "medik8sLease": { "enabled": true } });
+    let lock = place.run(spec(&config).through(&proxy.url())).await?;
+    let forbidden = || Rule::new(Fault::Status(403, "Forbidden")).uri_contains(NAMESPACE);
+    proxy.inject(forbidden().verbs([Verb::Create]).times(2));
+    proxy.inject(forbidden().verbs([Verb::Watch]).times(6));
+    proxy.drop_watches();
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    let ours = leases.get("node-n1").await?.spec.and_then(|spec| spec.holder_identity);
+    ensure!(ours.as_deref() == Some("nodeward-drain-lock"), "{ours:?}");
+    place.uncordon("n1").await?;
+    place.released("n1", secs(60)).await?;
+    place.drain("n2", json!({})).await?;
+    place
+        .status_that("n2", "to wait for the lease", secs(30), |status| {
+            status
+                .blocked_by
+                .iter()
+                .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
+        })
+        .await?;
+    ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
     place.end([lock]).await
 }

@@ -17,6 +17,7 @@ mod faults;
 mod fleet_lock;
 mod holds;
 mod kinds;
+mod lagging;
 mod leaders;
 mod leases;
 mod perturbed;

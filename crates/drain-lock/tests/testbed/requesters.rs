@@ -41,10 +41,11 @@ async fn a_drainer_that_is_silent_ends_its_drain_while_nothing_is_down_and_is_su
     place.add_pinned("b", &NODES).await?;
     let lock = place.start(json!({ "auto": { "quietPeriod": "6s" } })).await?;
     fleet::cordon(&place.client, "n1").await?;
-    place.drain("n1", json!({ "evict": "Requester" })).await?;
+    let filed = json!({ "evict": "Requester", "requesters": [{ "name": "eviction:somebody" }] });
+    place.drain("n1", filed.clone()).await?;
     place.phase("n1", Phase::Draining, secs(30)).await?;
     place.released("n1", secs(30)).await?;
-    place.drain("n1", json!({ "evict": "Requester" })).await?;
+    place.drain("n1", filed).await?;
     place.phase("n1", Phase::Draining, secs(30)).await?;
     let pod = place.pods_on("n1").await?.remove(0);
     place.pods().evict(&pod.name_any(), &EvictParams::default()).await?;

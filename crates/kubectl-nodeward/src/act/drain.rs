@@ -317,7 +317,12 @@ pub fn page(board: &Board, end: End, no_wait: bool, options: &str) -> Page {
                 let drain = &watched.drain;
                 if watched.outcome != crate::progress::Outcome::Drained {
                     let why = drain.message.as_deref().unwrap_or_else(|| words::meaning(drain));
-                    page.text(Tone::Bad, format!("{} was not drained: {why}", drain.node));
+                    let stands = if drain.drained_at.is_some() {
+                        "is not drained any more"
+                    } else {
+                        "was not drained"
+                    };
+                    page.text(Tone::Bad, format!("{} {stands}: {why}", drain.node));
                 }
             }
         }

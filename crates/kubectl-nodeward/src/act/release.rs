@@ -46,7 +46,7 @@ pub enum Outcome {
 pub async fn release(cluster: &Cluster, args: &Release) -> Result<Vec<Released>, ActError> {
     let caller = super::requester(cluster).await?;
     let requester = args.requester.clone().unwrap_or_else(|| caller.clone());
-    let user = caller.strip_prefix("kubectl-nodeward:").unwrap_or(&caller);
+    let user = caller.strip_prefix(super::PREFIX).unwrap_or(&caller);
     let forced = args
         .reason
         .as_ref()

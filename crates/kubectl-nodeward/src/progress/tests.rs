@@ -47,8 +47,24 @@ fn board(nodes: &[&str]) -> Board {
 #[case::draining(json!({ "phase": "Draining" }), Outcome::Waiting)]
 #[case::suspect(json!({ "phase": "Suspect" }), Outcome::Waiting)]
 #[case::drained(json!({ "phase": "Drained" }), Outcome::Drained)]
-#[case::was_drained(json!({ "phase": "Recovering", "drainedAt": "2026-01-01T10:25:00Z" }), Outcome::Drained)]
+#[case::drained_again(json!({ "phase": "Drained", "drainedAt": "2026-01-01T10:25:00Z" }), Outcome::Drained)]
+#[case::was_drained_and_has_rebooted(
+    json!({ "phase": "Recovering", "ticket": 4, "grantedAt": "2026-01-01T10:24:00Z", "drainedAt": "2026-01-01T10:25:00Z" }),
+    Outcome::Cancelled
+)]
+#[case::was_drained_and_is_over(json!({ "phase": "Released", "drainedAt": "2026-01-01T10:25:00Z" }), Outcome::Cancelled)]
+#[case::its_turn_ended_with_pods_down(json!({ "phase": "Recovering", "ticket": 9 }), Outcome::Waiting)]
+#[case::its_turn_ended_and_it_was_drained_before(
+    json!({ "phase": "Recovering", "ticket": 9, "drainedAt": "2026-01-01T10:20:00Z" }),
+    Outcome::Waiting
+)]
+#[case::drained_before_and_queued_again(json!({ "phase": "Queued", "ticket": 4, "drainedAt": "2026-01-01T10:20:00Z" }), Outcome::Waiting)]
+#[case::pods_came_late(json!({ "phase": "Draining", "ticket": 4, "drainedAt": "2026-01-01T10:20:00Z" }), Outcome::Waiting)]
 #[case::uncordoned_before(json!({ "phase": "Recovering" }), Outcome::Cancelled)]
+#[case::uncordoned_after_its_grant(
+    json!({ "phase": "Recovering", "ticket": 4, "grantedAt": "2026-01-01T10:24:00Z" }),
+    Outcome::Cancelled
+)]
 #[case::released_before(json!({ "phase": "Released" }), Outcome::Cancelled)]
 #[case::failed(json!({ "phase": "Failed" }), Outcome::Failed)]
 fn a_drain_is_over_when_it_is_done_or_cannot_be(#[case] status: Value, #[case] outcome: Outcome) {
@@ -62,14 +78,55 @@ fn a_drain_is_over_when_it_is_done_or_cannot_be(#[case] status: Value, #[case] o
 }
 
 #[rstest]
-#[case(json!({ "phase": "Draining" }), Outcome::Cancelled)]
-#[case(json!({ "phase": "Draining", "drainedAt": "2026-01-01T10:25:00Z" }), Outcome::Drained)]
-fn a_drain_that_is_gone_was_cancelled_unless_it_was_done(#[case] status: Value, #[case] outcome: Outcome) {
+#[case::before(json!({ "phase": "Draining" }), "its drain was cancelled before it was done")]
+#[case::after(
+    json!({ "phase": "Draining", "drainedAt": "2026-01-01T10:25:00Z" }),
+    "was drained, and its drain is over: the node may be in use again"
+)]
+fn a_drain_that_is_gone_and_was_not_seen_drained_did_not_succeed(#[case] status: Value, #[case] text: &str) {
     let mut board = board(&["node-1"]);
     board.see("uid-of-node-1", drain("node-1", &status));
     assert_eq!(board.gone("node-1", "another"), None);
-    assert!(board.gone("node-1", "uid-of-node-1").unwrap().matters);
-    assert_eq!(board.drains[0].outcome, outcome);
+    let news = board.gone("node-1", "uid-of-node-1").unwrap();
+    assert!(news.matters);
+    assert_eq!(news.text, text);
+    assert_eq!(board.drains[0].outcome, Outcome::Cancelled);
+}
+
+#[test]
+fn a_node_whose_drain_ends_may_not_go_down_though_it_is_drained() {
+    let mut board = board(&["node-1"]);
+    let drained = drain(
+        "node-1",
+        &json!({ "phase": "Drained", "drainedAt": "2026-01-01T10:25:00Z" }),
+    );
+    let ends = Drain {
+        ending: true,
+        ..drained
+    };
+    board.see("uid-of-node-1", ends.clone());
+    assert_eq!(board.drains[0].outcome, Outcome::Cancelled);
+    let mut asked_again = Board::default();
+    asked_again.add("uid-of-node-1".to_owned(), ends);
+    assert_eq!(asked_again.drains[0].outcome, Outcome::Cancelled);
+}
+
+#[test]
+fn a_drain_whose_turn_ended_with_pods_down_is_waited_for_until_its_next_one() {
+    let mut board = board(&["node-1"]);
+    for status in [
+        json!({ "phase": "Draining", "ticket": 4, "grantedAt": "2026-01-01T10:24:00Z" }),
+        json!({ "phase": "Recovering", "ticket": 9 }),
+        json!({ "phase": "Queued", "ticket": 9 }),
+    ] {
+        board.see("uid-of-node-1", drain("node-1", &status));
+        assert_eq!(board.waited_for(), ["node-1"], "{status}");
+    }
+    board.see(
+        "uid-of-node-1",
+        drain("node-1", &json!({ "phase": "Drained", "ticket": 9 })),
+    );
+    assert!(board.is_drained());
 }
 
 #[test]

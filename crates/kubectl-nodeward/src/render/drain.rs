@@ -38,7 +38,7 @@ pub fn meaning(drain: &Drain) -> &'static str {
         Some(Phase::Granted) => "has its claim, which is being confirmed",
         Some(Phase::Draining) => "has its claim, and its pods are leaving",
         Some(Phase::Drained) => "is done: no pod has to leave any more, the node may go down",
-        Some(Phase::Recovering) => "is over: the node is back, and its units return as its pods do",
+        Some(Phase::Recovering) => "its turn is over, and its units return as its pods do",
         Some(Phase::Released) => "is over and holds nothing any more",
         Some(Phase::Suspect) => {
             "lost its drainer while pods are down; what it holds is freed by what is seen, or by an administrator"

@@ -52,14 +52,6 @@ fn names(text: &str, name: &str) -> bool {
     text.split(|letter| !is_of_name(letter)).any(|word| word == name)
 }
 
-/// Whether it is a step of the drain rather than something in its way.
-fn is_progress(reason: LockReason) -> bool {
-    matches!(
-        reason,
-        LockReason::NotPlanned | LockReason::AwaitsConfirmation | LockReason::AwaitingPods
-    )
-}
-
 /// Each obstacle once: what was found by the plan is found by the ledger again, in fewer words.
 pub fn distinct(blocked: &[BlockedBy]) -> Vec<&BlockedBy> {
     let mut seen: Vec<&BlockedBy> = Vec::new();
@@ -94,7 +86,7 @@ fn beyond(message: &str, explanation: &str) -> Option<String> {
 /// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
 pub fn summary(blocked: &[BlockedBy]) -> String {
     let mut blocked = distinct(blocked);
-    blocked.retain(|obstacle| !is_progress(obstacle.reason));
+    blocked.retain(|obstacle| !obstacle.reason.is_a_step());
     let Some(first) = blocked.first() else {
         return String::new();
     };

@@ -5,12 +5,9 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::ResourceExt;
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::drain_clock::{ClockSource, DrainClock};
-use nodeward_core::node::{KARPENTER_DISRUPTED_TAINT, UNSCHEDULABLE_TAINT};
+use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, UNSCHEDULABLE_TAINT};
 use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
-
-/// The cluster autoscaler's taint on a node that it is about to remove.
-const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

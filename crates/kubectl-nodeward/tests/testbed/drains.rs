@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::fleet;
 use nodeward_testkit::kubectl::Said;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
@@ -280,6 +281,24 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
             &format!("{n1} was not drained"),
         ],
     )?;
+    place.gone(&n1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_somebody_uncordons_before_it_is_drained_may_not_go_down() -> Result<()> {
+    let place = Place::new().await?;
+    let [n1, n2] = place.workers().await?;
+    place.add_pinned("web", &[n1.clone(), n2]).await?;
+    let admin = &place.admin;
+    let hold = ["hold", "web", "-n", &place.name, "--reason", "r", "--for", "1h"];
+    admin.page(&hold).await?;
+    let command = admin.start(&["drain", &n1])?;
+    told(&command, "waits for OwnerHold").await?;
+    fleet::uncordon(&place.client, &n1).await?;
+    let (code, text) = end(&command).await?;
+    assert_eq!(code, 1, "{text}");
+    says(&text, &[&format!("{n1} was not drained")])?;
+    ensure!(!text.contains("may go down"), "{text}");
     place.gone(&n1).await
 }
 

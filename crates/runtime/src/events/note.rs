@@ -1,18 +1,13 @@
 //! The length of a note.
 
+use nodeward_core::text::cut_visibly;
+
 /// The most that `events.k8s.io/v1` takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-const ELLIPSIS: &str = "…";
-
-/// Cuts a note that is too long, between two characters, and shows that it was cut.
-pub(super) fn shortened(mut note: String) -> String {
-    if note.len() > LONGEST_NOTE {
-        let end = note.floor_char_boundary(LONGEST_NOTE - ELLIPSIS.len());
-        note.truncate(end);
-        note.push_str(ELLIPSIS);
-    }
-    note
+/// Cuts a note that is too long, and shows that it was cut.
+pub(super) fn shortened(note: String) -> String {
+    cut_visibly(note, LONGEST_NOTE)
 }
 
 #[cfg(test)]

@@ -215,6 +215,82 @@ fn a_grant_by_fallback_takes_its_units_whatever_the_budgets_say_and_others_see_i
     assert!(ledger.try_grant("b", "boot", &facts([budget("web")]), NOW).is_err());
 }
 
+#[test]
+fn what_a_fallback_took_is_known_until_the_claim_is_granted_by_its_budgets() {
+    let facts = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    ledger.grant_by_fallback("a", "boot", &facts, NOW).unwrap();
+    assert!(claim(&ledger, "a").by_fallback);
+    ledger.time_out("a", NOT_DOWN, NOW);
+    assert!(!claim(&ledger, "a").by_fallback, "it waits like any other");
+    ledger.grant_by_fallback("a", "boot", &facts, NOW).unwrap();
+    ledger.suspect("a", NOW);
+    ledger.resume("a", NOW);
+    assert!(!claim(&ledger, "a").by_fallback, "it is made sure of like any other");
+    ledger.set_needs("a", units(&["web-0", "db-0"]), NOT_DOWN, NOW);
+    grant(&mut ledger, "a", &super::facts([budget("web"), budget("db")]));
+    assert!(!claim(&ledger, "a").by_fallback);
+}
+
+#[rstest]
+#[case::a_free_unit(&[], None, true)]
+#[case::one_that_a_budget_granted(&["granted"], None, false)]
+#[case::one_that_another_fallback_took(&["by fallback"], None, true)]
+#[case::one_that_the_owner_keeps(&[], Some(OwnerUnits::All), false)]
+fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<OwnerUnits>, #[case] may: bool) {
+    let free = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
+    match others {
+        ["granted"] => drop(grant(&mut ledger, "a", &free)),
+        ["by fallback"] => drop(ledger.grant_by_fallback("a", "boot", &free, NOW)),
+        _ => {}
+    }
+    ledger.grant_by_fallback("b", "boot", &free, NOW).unwrap();
+    let web = BudgetFacts {
+        owner_units: owner,
+        ..budget("web")
+    };
+    assert_eq!(ledger.admits_by_fallback(&web).is_ok(), may);
+}
+
+/// What a claim lacks of its need.
+#[rstest]
+#[case::nothing(units(&["web-0"]), units(&["web-0"]), "web-0", false)]
+#[case::a_pod(units(&["web-0"]), units(&["web-0", "db-0"]), "db-0", true)]
+#[case::a_pod_that_does_not_count(units(&["web-0"]), units(&["web-0", "db-0"]), "web-0", false)]
+#[case::the_pods_unit_of_another_budget(units(&["web-0"]), by("db", units(&["web-0"])), "web-0", true)]
+#[case::that_the_pod_stays(units(&["web-0"]), retained(&["web-0"]), "web-0", true)]
+#[case::that_the_pod_leaves_after_all(retained(&["web-0"]), units(&["web-0"]), "web-0", false)]
+fn a_claim_lacks_units_by_budget_and_pod(
+    #[case] holds: Vec<Units>,
+    #[case] needs: Vec<Units>,
+    #[case] counts: &str,
+    #[case] lacks: bool,
+) {
+    let mut ledger = queue(&[("a", &[])]);
+    ledger.set_needs("a", holds, NOT_DOWN, NOW);
+    grant(&mut ledger, "a", &facts([budget("web")]));
+    assert_eq!(Ledger::lacks(claim(&ledger, "a"), &needs, |pod| pod == counts), lacks);
+}
+
+fn by(budget: &str, mut units: Vec<Units>) -> Vec<Units> {
+    for unit in &mut units {
+        budget.clone_into(&mut unit.pdb.name);
+        unit.pdb.uid = format!("uid of {budget}");
+    }
+    units
+}
+
+#[test]
+fn a_pod_that_asks_to_stay_after_the_grant_stays_under_its_unit() {
+    let facts = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    let before = grant(&mut ledger, "a", &facts);
+    ledger.set_needs("a", retained(&["web-0"]), NOT_DOWN, NOW);
+    assert_eq!(fence(&ledger, "a"), before, "no turn is lost");
+    assert!(claim(&ledger, "a").holds[0].pods[0].retained);
+}
+
 #[rstest]
 #[case::in_force(0, 0, "web-0", true)]
 #[case::another_grant(0, 1, "web-0", false)]

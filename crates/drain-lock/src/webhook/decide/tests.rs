@@ -2,7 +2,7 @@ use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_api::drain_ledger::{DrainLedgerSpec, HeldPod, Units};
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{Fence, OwnerUnits};
+use nodeward_core::ledger::OwnerUnits;
 use rstest::rstest;
 
 use super::*;
@@ -47,6 +47,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         boot_id: String::new(),
         foreign_cordon: true,
         drained: false,
+        by_fallback: false,
         needs: some(needs),
         holds: some(holds),
     }
@@ -433,7 +434,7 @@ fn our_own_eviction_of_a_movable_pod_goes_while_a_unit_is_free(
 fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run: bool) {
     let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
     let forged = Case {
-        ticket: Some(fence::text(Fence { ticket: 1, grant: 10 })),
+        ticket: Some(Fence { ticket: 1, grant: 10 }.to_string()),
         dry_run,
         ..case().with(claims)
     };

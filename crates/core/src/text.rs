@@ -1,0 +1,46 @@
+//! Texts of others that go into messages and names are cut to a bound, in bytes, between two characters.
+
+const ELLIPSIS: char = '…';
+
+/// Cuts a text to at most so many bytes, and does not show it: for names, which others compare.
+pub fn cut(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+/// Cuts a text to at most so many bytes, the ellipsis that shows it included: for messages, which people read.
+pub fn cut_visibly(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most.saturating_sub(ELLIPSIS.len_utf8())));
+        text.push(ELLIPSIS);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("aü", 2, "a")]
+    #[case("aü", 3, "aü")]
+    #[case("aü", 4, "aü")]
+    fn a_text_is_cut_between_characters_and_only_if_it_is_too_long(
+        #[case] text: &str,
+        #[case] most: usize,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(cut(text.to_owned(), most), expected);
+    }
+
+    #[rstest]
+    #[case("abcd", 4, "abcd")]
+    #[case("abcde", 4, "a…")]
+    #[case("aüüü", 6, "aü…")]
+    #[case("aüüü", 7, "aüüü")]
+    fn a_cut_that_shows_fits_the_bound_too(#[case] text: &str, #[case] most: usize, #[case] expected: &str) {
+        assert_eq!(cut_visibly(text.to_owned(), most), expected);
+    }
+}

@@ -1,0 +1,121 @@
+//! What a deletion around budgets rests on, read by quorum just before: the budgets that select the pod, and what their
+//! owners keep.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::ListParams;
+use nodeward_api::DisruptionHold;
+
+use crate::observe::{owner_units, project_budget, project_hold, project_pod};
+use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
+
+use super::Means;
+
+/// What speaks against deleting a pod that was refused because of so many budgets at least; `None`: nothing does.
+pub(super) async fn objection(means: &Means, pod: &PodFacts, refusing: usize) -> Result<Option<String>, kube::Error> {
+    let (client, namespace) = (&means.clients.requests, &*pod.key.namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let holds: Api<DisruptionHold> = Api::namespaced(client.clone(), namespace);
+    // Without a resource version a list is a quorum read.
+    let all = ListParams::default();
+    let (present, budgets, holds) =
+        tokio::try_join!(pods.get_opt(&pod.key.name), budgets.list(&all), holds.list(&all))?;
+    let Some(present) = present.as_ref().and_then(project_pod) else {
+        // It is gone, as its deletion will find.
+        return Ok(None);
+    };
+    let budgets: Vec<BudgetEntry> = budgets.items.iter().filter_map(project_budget).collect();
+    let holds: Vec<HoldFacts> = holds.items.iter().filter_map(project_hold).collect();
+    Ok(judge(&present, &budgets, &holds, refusing, Timestamp::now()))
+}
+
+fn judge(
+    pod: &PodFacts,
+    budgets: &[BudgetEntry],
+    holds: &[HoldFacts],
+    refusing: usize,
+    now: Timestamp,
+) -> Option<String> {
+    let selects = |budget: &&BudgetEntry| pod.labels.match_selector(&budget.view.selector);
+    let covering: Vec<&BudgetEntry> = budgets.iter().filter(selects).collect();
+    if covering.len() < refusing {
+        return Some("the budgets that refused it do not select it any more".to_owned());
+    }
+    covering.into_iter().find_map(|budget| {
+        let key = &budget.view.key;
+        if budget.view.forbids_force().is_some() {
+            return Some(format!("budget {key} is never overridden"));
+        }
+        owner_units(budget, holds, now).map(|_| format!("the owner of budget {key} holds units of it"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::snapshot::fixture::{budget, merged, now, parse, pod};
+
+    fn hold(patch: Value) -> Value {
+        let base = json!({
+            "metadata": { "namespace": "shop", "name": "h", "uid": "uid-h", "creationTimestamp": "2026-01-01T11:00:00Z" },
+            "spec": { "pdbRef": "web", "reason": "rebalancing" },
+        });
+        merged(base, patch)
+    }
+
+    fn of_others(name: &str) -> Value {
+        budget(
+            name,
+            json!({ "spec": { "selector": { "matchLabels": { "app": "web", "tier": "db" } } } }),
+        )
+    }
+
+    const NEVER: &str = "budget shop/web is never overridden";
+    const HELD: &str = "the owner of budget shop/web holds units of it";
+    const NONE: &str = "the budgets that refused it do not select it any more";
+
+    #[rstest]
+    #[case::its_budget_does_not_say(vec![budget("web", json!({}))], vec![], 1, None)]
+    #[case::its_budget_is_gone(vec![], vec![], 1, Some(NONE))]
+    #[case::its_budget_selects_others(vec![of_others("web")], vec![], 1, Some(NONE))]
+    #[case::one_of_two_is_gone(vec![budget("web", json!({}))], vec![], 2, Some(NONE))]
+    #[case::two_do_not_say(vec![budget("also", json!({})), budget("web", json!({}))], vec![], 2, None)]
+    #[case::its_budget_forbids_it(
+        vec![budget("web", json!({ "metadata": { "labels": { nodeward_api::label::FORCE_DRAIN: "never" } } }))], vec![], 1, Some(NEVER)
+    )]
+    #[case::one_of_two_forbids_it(vec![
+        budget("also", json!({})), budget("web", json!({ "metadata": { "labels": { nodeward_api::label::FORCE_DRAIN: "never" } } })),
+    ], vec![], 2, Some(NEVER))]
+    #[case::its_owner_holds_it_by_annotation(
+        vec![budget("web", json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "rebalancing" } } }))], vec![], 1, Some(HELD)
+    )]
+    #[case::its_owner_holds_it(vec![budget("web", json!({}))], vec![hold(json!({}))], 1, Some(HELD))]
+    #[case::its_owner_holds_a_unit(vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "units": 1 } }))], 1, Some(HELD))]
+    #[case::its_owner_held_it(
+        vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "expiresAt": "2026-01-01T11:59:00Z" } }))], 1, None
+    )]
+    #[case::another_is_held(vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "pdbRef": "other" } }))], 1, None)]
+    fn a_pod_is_deleted_around_no_budget_that_somebody_keeps(
+        #[case] budgets: Vec<Value>,
+        #[case] holds: Vec<Value>,
+        #[case] refusing: usize,
+        #[case] expected: Option<&str>,
+    ) {
+        let pod = project_pod(&parse(pod("a", json!({})))).unwrap();
+        let budgets: Vec<BudgetEntry> = budgets
+            .into_iter()
+            .filter_map(|budget| project_budget(&parse(budget)))
+            .collect();
+        let holds: Vec<HoldFacts> = holds
+            .into_iter()
+            .filter_map(|hold| project_hold(&parse(hold)))
+            .collect();
+        assert_eq!(judge(&pod, &budgets, &holds, refusing, now()).as_deref(), expected);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a plan has done: a write of the ledger, and actions beside it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nodeward_api::node_drain::NodeDrain;
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::ledger::{Fence, Ledger};
+
+use crate::snapshot::{LedgerFacts, PodFacts};
+
+use super::lease::LeaseChange;
+use super::node_marks::{ConditionWrite, NodeWrite};
+use super::verdict::Announcement;
+
+/// A write of the ledger: one compare-and-swap.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerWrite {
+    /// What it was; `None`: there is none yet.
+    pub base: Option<Arc<LedgerFacts>>,
+    /// What it is to be, before the grants.
+    pub next: Ledger,
+    /// Claims to be granted, the oldest first, if what is read by quorum allows it.
+    pub grants: Vec<GrantAsk>,
+    /// Grants to be made sure of.
+    pub confirms: Vec<ConfirmAsk>,
+    /// Pods that were taken for gone: none of them may be there.
+    pub gone: Vec<(PodKey, String)>,
+    /// NodeDrains that were taken for gone, with the UIDs of their nodes: none of them may be there.
+    pub absent: Vec<(NodeName, NodeUid)>,
+    /// Pods without a unit whose eviction is asked for: what is read by quorum may still count them.
+    pub leaving: BTreeSet<PodUid>,
+    /// What to say once it is written.
+    pub announcements: Vec<Announcement>,
+}
+
+/// A claim to be granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantAsk {
+    /// UID of the node.
+    pub node_uid: NodeUid,
+    /// Its boot.
+    pub boot_id: Arc<str>,
+}
+
+/// A grant to be made sure of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfirmAsk {
+    /// UID of the node.
+    pub node_uid: NodeUid,
+    /// The grant.
+    pub grant: i64,
+    /// Its pods that are down.
+    pub down: BTreeSet<String>,
+}
+
+/// Something to do. Each carries its own preconditions, and each may be done twice without harm.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Take a NodeDrain into care: it will not go before its claim has.
+    Adopt {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+        /// UID of its node.
+        node_uid: String,
+    },
+    /// Delete a NodeDrain that is over. From then on nothing begins it anew.
+    Delete {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+        /// Why it is over.
+        reason: LockReason,
+    },
+    /// Let a NodeDrain go that has nothing left.
+    Finish {
+        /// The drain.
+        drain: Arc<NodeDrain>,
+    },
+    /// Cordon, uncordon, taint.
+    Node(NodeWrite),
+    /// Say on the node how far its drain has come.
+    Conditions(ConditionWrite),
+    /// Evict one pod that has no unit of its own.
+    Evict {
+        /// The pod.
+        eviction: PodEviction,
+    },
+    /// Evict the pods of a granted claim.
+    EvictHeld {
+        /// UID of the node.
+        node_uid: NodeUid,
+        /// The grant that it rests on.
+        fence: Fence,
+        /// UID of the ledger that the grant is in.
+        ledger_uid: Arc<str>,
+        /// The pods.
+        pods: Vec<PodEviction>,
+    },
+    /// Take, renew or give back a node's lease.
+    Lease(LeaseChange),
+}
+
+/// A pod that has to leave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodEviction {
+    /// The pod.
+    pub pod: Arc<PodFacts>,
+    /// Its node.
+    pub node: NodeName,
+    /// UID of that node.
+    pub node_uid: NodeUid,
+    /// UID of the NodeDrain.
+    pub drain_uid: String,
+    /// What is done when the server refuses.
+    pub force: Force,
+}
+
+/// What is done when the server refuses an eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    /// It is tried again.
+    Never,
+    /// The pod is deleted around its budget, as the drain's fallback says.
+    Delete,
+}

@@ -1,0 +1,101 @@
+use std::sync::Arc;
+
+use nodeward_api::node_drain::PodCounts;
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::snapshot::fixture::{at, now, parse};
+
+const BEFORE: &str = "2026-01-01T11:50:00Z";
+
+/// What became of the claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// There is none.
+    Nothing,
+    /// It is in force, and says that the node is drained.
+    Drained,
+    /// It asks for units, and holds none.
+    Asks,
+    /// It waits for its own pods.
+    ComesBack,
+}
+
+fn claim(left: Left) -> Option<Claim> {
+    let units = json!([{
+        "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "healthyAtGrant": 3,
+        "pods": [{ "name": "a", "uid": "uid-a" }],
+    }]);
+    let (state, needs, holds) = match left {
+        Left::Nothing => return None,
+        Left::Drained => ("Confirmed", units.clone(), units),
+        Left::Asks => ("Waiting", units, json!([])),
+        Left::ComesBack => ("Waiting", json!([]), units),
+    };
+    Some(parse(json!({
+        "ticket": 4, "node": "n1", "nodeUID": "uid-n1", "state": state, "since": BEFORE, "queuedAt": BEFORE, "grant": 5,
+        "drained": left == Left::Drained, "needs": needs, "holds": holds,
+    })))
+}
+
+fn verdict(phase: Phase, claim: Option<Claim>, is_ending: bool) -> DrainVerdict {
+    let drain: NodeDrain = parse(json!({
+        "metadata": { "name": "n1", "uid": "uid-drain", "deletionTimestamp": is_ending.then_some(BEFORE) },
+        "spec": { "nodeName": "n1", "nodeUID": "uid-n1" },
+    }));
+    DrainVerdict {
+        drain: Some(Arc::new(drain)),
+        node: "n1".into(),
+        node_uid: Some("uid-n1".into()),
+        phase,
+        claim,
+        blocked_by: Vec::new(),
+        plan: None,
+        counts: PodCounts::default(),
+        deadline: None,
+        gives_lease_up: false,
+        message: String::new(),
+        lease_lost: false,
+    }
+}
+
+#[rstest]
+#[case::drained_now(Phase::Drained, Left::Drained, false, None, Some(crate::snapshot::fixture::NOW))]
+#[case::drained_since(Phase::Drained, Left::Drained, false, Some(BEFORE), Some(BEFORE))]
+#[case::rebooted(Phase::Recovering, Left::Drained, false, Some(BEFORE), Some(BEFORE))]
+#[case::rebooted_half_way(Phase::Recovering, Left::Drained, false, None, None)]
+#[case::its_turn_ended(Phase::Recovering, Left::ComesBack, false, None, None)]
+#[case::its_turn_ended_and_another_had_been_drained(Phase::Recovering, Left::ComesBack, false, Some(BEFORE), None)]
+#[case::given_up_in_the_queue(Phase::Recovering, Left::Asks, false, None, None)]
+#[case::ends_and_was_drained(Phase::Recovering, Left::ComesBack, true, Some(BEFORE), Some(BEFORE))]
+#[case::ends_and_was_not(Phase::Recovering, Left::ComesBack, true, None, None)]
+#[case::over_and_was_drained(Phase::Released, Left::Nothing, true, Some(BEFORE), Some(BEFORE))]
+#[case::over_and_was_not(Phase::Released, Left::Nothing, true, None, None)]
+#[case::queued_again(Phase::Queued, Left::Asks, false, Some(BEFORE), None)]
+#[case::pods_came_late(Phase::Draining, Left::Drained, false, Some(BEFORE), None)]
+fn only_what_was_drained_has_a_time_of_it(
+    #[case] phase: Phase,
+    #[case] left: Left,
+    #[case] is_ending: bool,
+    #[case] before: Option<&str>,
+    #[case] expected: Option<&str>,
+) {
+    let before = NodeDrainStatus {
+        drained_at: before.map(at),
+        ..NodeDrainStatus::default()
+    };
+    let after = status(&verdict(phase, claim(left), is_ending), &before, now());
+    assert_eq!(after.drained_at, expected.map(at));
+    let drained = after
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == condition::DRAINED)
+        .unwrap();
+    assert_eq!(
+        drained.status == "True",
+        phase == Phase::Drained,
+        "{phase}: {}",
+        drained.reason
+    );
+}

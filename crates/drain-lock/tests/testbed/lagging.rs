@@ -1,0 +1,188 @@
+//! One watch stands still while the others go on: what it does not show is read before anything rests on its absence.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::{DisruptionHold, annotation, label};
+use nodeward_testkit::fleet;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
+use nodeward_testkit::wait::{self, secs};
+use serde_json::{Value, json};
+
+use crate::place::{APPS, Lock, Place, grant, spec};
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// From now on these resources cannot be watched: what is known of them stands still.
+fn hang(proxy: &Proxy, resources: &'static [&'static str]) {
+    let rule = Rule::new(Fault::Status(500, "InternalError"))
+        .verbs([Verb::Watch])
+        .when(|request| resources.contains(&request.resource.as_str()));
+    proxy.inject(rule);
+    proxy.drop_watches();
+}
+
+/// Waits until the object was read by itself.
+async fn read(proxy: &Proxy, resource: &str, name: &str) -> Result<()> {
+    wait::until(format!("{resource}/{name} to be read"), secs(60), || async {
+        let reads = proxy.count(|record| {
+            let request = &record.request;
+            request.verb == Verb::Get && request.resource == resource && request.name == name
+        });
+        ensure!(reads > 0, "never");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_units_alone() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let first = place.run(spec(&json!({})).identity("first")).await?;
+    let second = place
+        .run(spec(&json!({})).identity("second").through(&proxy.url()))
+        .await?;
+    hang(&proxy, &["nodedrains"]);
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    first.process().kill();
+    read(&proxy, "nodedrains", "n1").await?;
+    wait::throughout("the drain stands", secs(5), || async {
+        ensure!(
+            fleet::cordon_taint(&place.nodes().get("n1").await?).is_some(),
+            "uncordoned"
+        );
+        let claim = place.claim("n1").await?.context("no claim")?;
+        ensure!(!claim.holds.is_empty(), "its unit is freed: {claim:?}");
+        Ok(())
+    })
+    .await?;
+    proxy.heal();
+    place.uncordon("n1").await?;
+    place.released("n1", secs(90)).await?;
+    place.end([second]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_whose_nodes_cordon_is_not_seen_yet_is_not_called_off() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&place.plane).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
+    hang(&proxy, &["nodes"]);
+    fleet::cordon(&place.client, "n1").await?;
+    let drain = place.drain("n1", json!({ "evict": "Requester" })).await?;
+    read(&proxy, "nodes", "n1").await?;
+    wait::throughout("it stands", secs(5), || async {
+        let present = place.drains().get("n1").await?;
+        ensure!(
+            present.uid() == drain.uid() && present.metadata.deletion_timestamp.is_none(),
+            "called off"
+        );
+        Ok(())
+    })
+    .await?;
+    proxy.heal();
+    place.phase("n1", Phase::Draining, secs(60)).await?;
+    place.uncordon("n1").await?;
+    place.released("n1", secs(60)).await?;
+    place.end([lock]).await
+}
+
+/// A place whose drains may delete pods.
+async fn with_the_right_to_delete(apps: &[&str]) -> Result<(Place, Proxy, Lock)> {
+    let place = Place::new(&NODES).await?;
+    grant(&place.plane, json!({ "allowDelete": true })).await?;
+    for app in apps {
+        place.add_pinned(app, &NODES).await?;
+    }
+    let proxy = Proxy::start(&place.plane).await?;
+    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
+    Ok((place, proxy, lock))
+}
+
+async fn deleted(lock: &Lock) -> Result<f64> {
+    let metrics = lock.metrics().await?;
+    Ok(metrics.sum("nodeward_drain_lock_evictions_total", &[("outcome", "deleted")]))
+}
+
+/// Of which application pods are on the node.
+async fn apps_on(place: &Place, node: &str) -> Result<BTreeSet<String>> {
+    let pods = place.pods_on(node).await?;
+    let staying = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(staying.filter_map(|pod| pod.labels().get("app").cloned()).collect())
+}
+
+async fn patch_budget(place: &Place, name: &str, metadata: Value) -> Result<()> {
+    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> = Api::namespaced(place.client.clone(), APPS);
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    budgets.patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_pod_is_deleted_around_a_budget_whose_owner_has_just_said_no() -> Result<()> {
+    let (place, proxy, lock) = with_the_right_to_delete(&["annotated", "held", "labelled", "silent"]).await?;
+    place.drain("n1", json!({})).await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    hang(&proxy, &["poddisruptionbudgets", "disruptionholds"]);
+    patch_budget(
+        &place,
+        "annotated",
+        json!({ "annotations": { annotation::HOLD: "rebalancing" } }),
+    )
+    .await?;
+    patch_budget(
+        &place,
+        "labelled",
+        json!({ "labels": { label::FORCE_DRAIN: label::FORCE_DRAIN_NEVER } }),
+    )
+    .await?;
+    let hold: DisruptionHold = serde_json::from_value(json!({
+        "metadata": { "name": "h", "namespace": APPS }, "spec": { "pdbRef": "held", "reason": "rebalancing" },
+    }))?;
+    let holds: Api<DisruptionHold> = Api::namespaced(place.client.clone(), APPS);
+    holds.create(&PostParams::default(), &hold).await?;
+    place
+        .drain("n2", json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } }))
+        .await?;
+    let kept = BTreeSet::from(["annotated", "held", "labelled"].map(str::to_owned));
+    wait::until("the pod that nobody keeps to be deleted", secs(60), || async {
+        let left = apps_on(&place, "n2").await?;
+        ensure!(left == kept, "{left:?}");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("the others stay", secs(5), || async {
+        let left = apps_on(&place, "n2").await?;
+        ensure!(left == kept, "{left:?}");
+        Ok(())
+    })
+    .await?;
+    ensure!((deleted(&lock).await? - 1.0).abs() < 0.5, "more than one was deleted");
+    place.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_fails_is_not_a_budget_that_refuses() -> Result<()> {
+    let (place, proxy, lock) = with_the_right_to_delete(&["a"]).await?;
+    proxy.inject(Rule::new(Fault::Status(500, "InternalError")).resource("pods/eviction"));
+    place
+        .drain("n1", json!({ "fallback": "Delete", "deadlines": { "drain": "1s" } }))
+        .await?;
+    place.phase("n1", Phase::Draining, secs(60)).await?;
+    wait::throughout("its pod stays", secs(8), || async {
+        ensure!(apps_on(&place, "n1").await?.len() == 1, "it is gone");
+        Ok(())
+    })
+    .await?;
+    proxy.heal();
+    place.phase("n1", Phase::Drained, secs(90)).await?;
+    ensure!(deleted(&lock).await? < 0.5, "it was deleted");
+    place.end([lock]).await
+}
