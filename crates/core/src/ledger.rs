@@ -121,14 +121,19 @@ impl Ledger {
     }
 
     /// Notes that the node may go down at any moment: to be written before anybody is told that it is drained. From then
-    /// on its retained pods count as down, so that no unit of theirs can be returned by a write. Answers whether the
-    /// grant is in force; if not, nobody may be told.
-    pub fn drained(&mut self, node_uid: &str, fence: Fence) -> bool {
+    /// on its retained pods count as down, so that no unit of theirs can be returned by a write. What counts as its reboot
+    /// follows this boot: a node that crashed before has yet to be rebooted. Answers whether the grant is in force; if
+    /// not, nobody may be told.
+    pub fn drained(&mut self, node_uid: &str, fence: Fence, boot_id: &str) -> bool {
         let claim = self
             .claim_mut(node_uid)
             .filter(|claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence);
         match claim {
             Some(claim) => {
+                // Said again after the reboot, it is still about the boot before.
+                if !claim.drained {
+                    boot_id.clone_into(&mut claim.boot_id);
+                }
                 claim.drained = true;
                 true
             }

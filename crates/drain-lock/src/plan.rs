@@ -295,14 +295,14 @@ impl Planner<'_> {
             Stage::Claiming => self.claim(file, node, look, forced, verdict),
             Stage::Confirming => self.confirm(file, node, verdict),
             Stage::Evicting => self.evict(file, node, look, forced, verdict),
-            Stage::Finishing | Stage::Drained if !forced && self.asks_again(file, node, look, verdict) => {
+            Stage::Finishing | Stage::Drained if self.asks_again(file, node, look, verdict) => {
                 self.keep_lease(file, verdict);
                 self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
             }
             Stage::Finishing => {
                 if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
                     let fence = Fence::of(claim);
-                    self.write.next.drained(node.uid.as_str(), fence);
+                    self.write.next.drained(node.uid.as_str(), fence, &node.boot_id);
                 }
                 self.keep_lease(file, verdict);
                 self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));

@@ -7,7 +7,7 @@ use nodeward_api::reason::LockReason;
 use super::needs::Turn;
 use super::queue::Queue;
 use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
-use crate::id::{BudgetKey, NodeName};
+use crate::id::{BudgetKey, NodeName, PodUid};
 
 /// Why a grant does not stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +198,11 @@ impl Ledger {
     /// Whether the eviction of a movable pod of a draining node may go: a unit is free after grants and owners' holds.
     /// Reservations do not stand against it: the claim that reserves may be waiting for that very drain.
     pub fn admits_movable(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        let free = self.free(budget);
+        self.admits(budget, self.free(budget))
+    }
+
+    /// Whether one of these free units may be taken.
+    fn admits(&self, budget: &BudgetFacts, free: i32) -> Result<(), Obstacle> {
         let left = budget.without_owner(free);
         if left >= 1 {
             return Ok(());
@@ -222,9 +226,12 @@ impl Ledger {
     /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
     /// claims neither of which had a unit the budget itself is to let one go.
     pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        let mut granted = self.clone();
-        granted.0.claims.retain(|claim| !claim.by_fallback);
-        granted.admits_movable(budget)
+        let granted = |pod: &PodUid| {
+            let mut claims = self.claims().iter().filter(|claim| !claim.by_fallback);
+            claims.any(|claim| Self::has_unit(claim, pod.as_str()))
+        };
+        let taken = budget.healthy.iter().filter(|pod| granted(pod)).count();
+        self.admits(budget, budget.unbroken() - units::count(taken))
     }
 
     #[allow(clippy::unused_self, reason = "reads as the ledger's refusal")]

@@ -266,7 +266,7 @@ impl Turn<'_> {
         let claim = ledger.claim(&uid).unwrap();
         if !is_foreign && next_to_evict(self.state, claim).is_none() && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold) {
             let fence = Fence::of(claim);
-            ledger.drained(&uid, fence);
+            ledger.drained(&uid, fence, &self.boot());
         }
     }
 }

@@ -16,7 +16,7 @@ use nodeward_core::ledger::{BudgetFacts, Facts};
 use nodeward_core::selector::Selector;
 
 use crate::observe::{Covered, facts_of, project_budget, project_pod};
-use crate::snapshot::PodFacts;
+use crate::snapshot::{PodFacts, Snapshot};
 
 use super::Means;
 
@@ -64,23 +64,28 @@ async fn budget(means: &Means, key: &BudgetKey) -> Result<Option<BudgetFacts>, k
     Ok(Some(facts_of(&entry, covered, owner_units, now)))
 }
 
-/// A drain of one of these nodes that is there after all, and goes on.
+/// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no
+/// news.
 pub(super) async fn still_drained(
     means: &Means,
     absent: &[(NodeName, NodeUid)],
+    seen: &Snapshot,
 ) -> Result<Option<NodeName>, kube::Error> {
     let drains: Api<NodeDrain> = Api::all(means.clients.requests.clone());
     let looks = absent.iter().map(async |(node, uid)| {
         let drain = drains.get_opt(node.as_str()).await?;
-        Ok::<_, kube::Error>(drain.is_some_and(|drain| drains_on(&drain, uid)).then(|| node.clone()))
+        let known = seen.drains.get(node).and_then(|drain| drain.metadata.uid.as_deref());
+        let is_there = drain.is_some_and(|drain| drains_on(&drain, uid, known));
+        Ok::<_, kube::Error>(is_there.then(|| node.clone()))
     });
     Ok(try_join_all(looks).await?.into_iter().flatten().next())
 }
 
-/// Whether it is for this node, and goes on. One that nobody has adopted yet names none: it means the node of its name.
-fn drains_on(drain: &NodeDrain, uid: &NodeUid) -> bool {
+/// Whether it is for this node, goes on, and is not the one of this UID. One that nobody has adopted yet names no node: it
+/// means the one of its name.
+fn drains_on(drain: &NodeDrain, uid: &NodeUid, known: Option<&str>) -> bool {
     let is_meant = drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid.as_str());
-    is_meant && goes_on(&drain.metadata)
+    is_meant && goes_on(&drain.metadata) && drain.metadata.uid.as_deref() != known
 }
 
 /// Whether it is not being deleted.
@@ -110,15 +115,15 @@ mod tests {
     use crate::snapshot::fixture::{merged, parse};
 
     #[rstest]
-    #[case::it_is(json!({}), true)]
-    #[case::nobody_has_adopted_it_yet(json!({ "spec": { "nodeUID": null } }), true)]
-    #[case::it_is_for_a_node_that_had_the_name_before(json!({ "spec": { "nodeUID": "uid-before" } }), false)]
-    #[case::it_is_over(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), false)]
-    fn a_drain_that_is_there_is_not_gone(#[case] patch: Value, #[case] expected: bool) {
+    #[case::it_is(json!({}), None, true)]
+    #[case::nobody_has_adopted_it_yet(json!({ "spec": { "nodeUID": null } }), None, true)]
+    #[case::another_was_seen(json!({}), Some("uid-before"), true)]
+    #[case::it_was_seen_and_not_taken_for_the_claims(json!({ "spec": { "nodeUID": null } }), Some("uid-drain"), false)]
+    #[case::it_is_for_a_node_that_had_the_name_before(json!({ "spec": { "nodeUID": "uid-before" } }), None, false)]
+    #[case::it_is_over(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), None, false)]
+    fn a_drain_that_is_there_is_not_gone(#[case] patch: Value, #[case] known: Option<&str>, #[case] expected: bool) {
         let drain = json!({ "metadata": { "name": "n1", "uid": "uid-drain" }, "spec": { "nodeName": "n1", "nodeUID": "uid-n1" } });
-        assert_eq!(
-            drains_on(&parse(merged(drain, patch)), &NodeUid::from("uid-n1")),
-            expected
-        );
+        let drain = parse(merged(drain, patch));
+        assert_eq!(drains_on(&drain, &NodeUid::from("uid-n1"), known), expected);
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     let (facts, still_there, still_drained) = tokio::join!(
         fresh::facts(means, &snapshot.facts, &keys),
         fresh::still_there(means, &write.gone),
-        fresh::still_drained(means, &write.absent)
+        fresh::still_drained(means, &write.absent, snapshot)
     );
     let mut facts = match facts {
         Ok(facts) => facts,

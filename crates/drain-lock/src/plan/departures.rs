@@ -110,6 +110,34 @@ impl<'a> Departures<'a> {
         Ok(())
     }
 
+    /// Lets a pod leave whose unit comes of a fallback, if each of its budgets has one to spare beside what was granted to
+    /// others, and takes that one.
+    pub fn leave_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
+        if pod.skips_budgets() {
+            return Ok(());
+        }
+        let budgets = self.snapshot.budgets_of(pod);
+        for key in budgets {
+            let Some(facts) = self.facts.get(key) else { continue };
+            if !self.lets_go_unready(key, pod) {
+                next.admits_by_fallback(facts).map_err(Stay::of)?;
+            }
+        }
+        for key in budgets {
+            if let Some(facts) = self.facts.get_mut(key)
+                && facts.healthy.remove(&pod.uid)
+            {
+                facts.disruptions_allowed -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn lets_go_unready(&self, budget: &BudgetKey, pod: &PodFacts) -> bool {
+        let budget = self.snapshot.budgets.get(budget);
+        !pod.ready && budget.is_some_and(|budget| budget.view.lets_unready_go())
+    }
+
     /// Whether the pod's last attempt stands in the way of another one.
     pub fn wait_for_last_attempt(&self, pod: &PodFacts) -> Result<(), Stay> {
         match self.memory.not_before(&pod.uid, self.now) {

@@ -7,7 +7,7 @@ use nodeward_api::drain_ledger::Claim;
 use nodeward_api::node_drain::Evictor;
 use nodeward_core::ledger::{Fence, Ledger};
 
-use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
+use crate::snapshot::{NodeFacts, PodFacts};
 
 use super::departures::Stay;
 use super::node_marks::Progress;
@@ -49,15 +49,14 @@ impl Planner<'_> {
             return;
         }
         let force = self.force(file, &claim);
-        let (with_unit, kept): (Vec<_>, Vec<_>) = with_unit
-            .into_iter()
-            .map(|pod| (self.spends_no_others_unit(&claim, &pod, force), pod))
-            .partition(|(allowed, _)| allowed.is_ok());
-        verdict.blocked_by.extend(kept.iter().filter_map(|(allowed, pod)| {
-            let stay = allowed.as_ref().err()?;
-            Some(verdict::stays(pod, stay))
-        }));
-        let with_unit: Vec<_> = with_unit.into_iter().map(|(_, pod)| pod).collect();
+        let mut due = Vec::new();
+        for pod in with_unit {
+            match self.spends_no_others_unit(&claim, &pod, force) {
+                Ok(()) => due.push(pod),
+                Err(stay) => verdict.blocked_by.push(verdict::stays(&pod, &stay)),
+            }
+        }
+        let with_unit = due;
         self.evict_held(file, node, &claim, &with_unit, look.leaving, force);
         let mut others = without;
         if forced {
@@ -96,20 +95,11 @@ impl Planner<'_> {
 
     /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
     /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
-    fn spends_no_others_unit(&self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), Stay> {
-        if !claim.by_fallback || pod.skips_budgets() || (force == Force::Delete && !self.is_spared(pod)) {
+    fn spends_no_others_unit(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), Stay> {
+        if !claim.by_fallback || (force == Force::Delete && !self.is_spared(pod)) {
             return Ok(());
         }
-        for key in self.snapshot.budgets_of(pod) {
-            let lets_unready_go = |budget: &Arc<BudgetEntry>| budget.view.lets_unready_go();
-            if !pod.ready && self.snapshot.budgets.get(key).is_some_and(lets_unready_go) {
-                continue;
-            }
-            if let Some(facts) = self.snapshot.facts.get(key) {
-                self.write.next.admits_by_fallback(facts).map_err(Stay::of)?;
-            }
-        }
-        Ok(())
+        self.departures.leave_by_fallback(&self.write.next, pod)
     }
 
     /// Evicts pods that have units, as many as may be on their way at once.

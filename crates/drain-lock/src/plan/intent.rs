@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
-use nodeward_api::drain_ledger::ClaimState;
+use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::later;
@@ -108,7 +108,7 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
             if case.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);
             }
-            match silent_from(drain, quiet.period) {
+            match silent_from(drain, claim, quiet.period) {
                 Some(until) if until <= now && !quiet.has_pods_down => over(Ending::Quiet),
                 until => (Intent::Drain, until),
             }
@@ -139,11 +139,12 @@ fn was_uncordoned(case: &Case) -> bool {
     was_ours || was_used
 }
 
-/// From when on the silence of foreign drainers says that they are done. It says nothing while somebody wants the drain
-/// who takes that back himself: he may be away for long, and so may his node.
-pub(super) fn silent_from(drain: &NodeDrain, period: SignedDuration) -> Option<Timestamp> {
+/// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
+/// wants the drain who takes that back himself: he may be away for long, and so may his node.
+pub(super) fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
     let mut requesters = drain.spec.requesters.iter();
-    if requesters.any(|requester| releases_by_itself(&requester.name)) {
+    let is_drained = claim.is_some_and(|claim| claim.drained);
+    if is_drained && requesters.any(|requester| releases_by_itself(&requester.name)) {
         return None;
     }
     last_sign_of_life(drain).map(|sign| later(sign, period))

@@ -35,7 +35,11 @@ impl Planner<'_> {
                 self.wake.note(until);
                 is_due(until, self.now) && self.fall_back(file, drain, node, "queue")
             }
-            ClaimState::Granted => false,
+            ClaimState::Granted => {
+                let until = limits.drain_until(&claim);
+                self.wake.note(until);
+                is_due(until, self.now) && self.fall_back(file, drain, node, "drain")
+            }
             ClaimState::Confirmed => self.granted(file, drain, node, limits, &claim),
             ClaimState::Suspect => {
                 if last_sign_of_life(drain).is_some_and(|sign| claim.since < sign) {
@@ -44,7 +48,8 @@ impl Planner<'_> {
                 false
             }
         };
-        claim.by_fallback || goes_on_without
+        let is_by_fallback = |claim: &Claim| claim.by_fallback;
+        goes_on_without || self.write.next.claim(uid).is_some_and(is_by_fallback)
     }
 
     /// A granted drain has two limits: one for the pods to leave, one for all of them to be back.
@@ -79,7 +84,7 @@ impl Planner<'_> {
     /// When a foreign drainer counts as gone.
     fn quiet_from(&self, file: &File, drain: &NodeDrain) -> Option<jiff::Timestamp> {
         (file.case.evictor() == Evictor::Requester)
-            .then(|| silent_from(drain, self.policy.auto.quiet_period))
+            .then(|| silent_from(drain, file.case.claim.as_ref(), self.policy.auto.quiet_period))
             .flatten()
     }
 

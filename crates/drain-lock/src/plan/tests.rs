@@ -292,6 +292,29 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
     assert_eq!(shown(&planned(&cluster)), expected);
 }
 
+#[test]
+fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
+    let crashed = || ours(rebooted());
+    let before = planned(&cluster(
+        crashed(),
+        Some(drain(json!({}))),
+        &[granted("Confirmed", &["a"])],
+        &[],
+    ));
+    assert_eq!(
+        shown(&before),
+        ["ledger: n1#1 Confirmed drained needs [a] holds [a]", "n1 is Draining"]
+    );
+    let claims = serde_json::to_value(before.ledger.unwrap().next.claims()).unwrap();
+    let after = planned(&cluster(
+        crashed(),
+        Some(drain(json!({}))),
+        claims.as_array().unwrap(),
+        &[],
+    ));
+    assert_eq!(shown(&after), ["n1 is Drained"]);
+}
+
 /// What is never done.
 #[rstest]
 #[case::under_a_foreign_cordon_no_cordon_is_taken_over(
@@ -324,6 +347,13 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
 )]
 #[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_unit(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::nor_where_its_fallback_granted_the_others(
+    cluster(
+        ours(json!({})), Some(with_fallback("EvictAnyway")), &[merged(granted("Confirmed", &["(a)"]), json!({ "byFallback": true }))],
+        &[retained("a", json!({})), retained("d", json!({}))],
+    ),
     &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
 #[case::nor_once_it_was_drained(
@@ -418,12 +448,12 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
     ),
     &["n1 is Drained"]
 )]
-#[case::a_silent_drainer_ends_no_drain_that_a_person_wants(
+#[case::but_one_that_nobody_goes_on_with(
     cluster(
-        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "kubectl-nodeward:bob"])),
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
         &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))],
     ),
-    &["n1 is Draining"]
+    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
 )]
 #[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
     cluster(
@@ -470,6 +500,12 @@ fn granted_yesterday(pods: &[&str]) -> Value {
 ])]
 #[case::a_claim_that_holds_nothing_keeps_its_place("ReleaseAndRequeue", waits_since_yesterday(), &[
     "ledger: n1#1 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::the_pods_go_without_their_units("EvictAnyway", waits_since_yesterday(), &[
     "ledger: n1#1 Confirmed needs [a] holds [a]", "n1 is Queued: MisconfiguredPDB, DeadlinePassed",
@@ -564,6 +600,23 @@ fn a_fallback_takes_no_unit_of_anybody_elses(
     let lines = shown(&planned(&cluster));
     let evictions: Vec<_> = lines.iter().filter(|line| line.starts_with("evict")).collect();
     assert_eq!(evictions, expected);
+}
+
+#[test]
+fn a_fallback_takes_no_more_units_than_are_free() {
+    let own = merged(granted("Confirmed", &["a", "d"]), json!({ "byFallback": true }));
+    let pods = [held("a", json!({})), held("d", json!({}))];
+    let lines = shown(&planned(&cluster(
+        ours(json!({})),
+        Some(with_fallback("EvictAnyway")),
+        &[own],
+        &pods,
+    )));
+    assert_eq!(
+        lines.first().map(String::as_str),
+        Some("evict a under 1/5"),
+        "{lines:?}"
+    );
 }
 
 /// What no fallback goes around.

@@ -163,7 +163,7 @@ fn a_grant_that_nothing_can_be_returned_of_stands(
     let need = if stays { retained(&["web-0"]) } else { units(&["web-0"]) };
     ledger.set_needs("a", need, NOT_DOWN, NOW);
     let fence = grant(&mut ledger, "a", &facts([budget("web")]));
-    ledger.drained("a", fence);
+    ledger.drained("a", fence, "boot");
     ledger.suspect("a", NOW);
     ledger.resume("a", NOW);
     let is_down = |_: &HeldPod| !stays;
@@ -314,7 +314,7 @@ fn an_eviction_passes_only_under_the_grant_that_is_in_force(
         grant: fence.grant + grants_off,
     };
     assert_eq!(ledger.may_evict("a", asked, pod), may);
-    assert_eq!(ledger.drained("a", asked), tickets_off == 0 && grants_off == 0);
+    assert_eq!(ledger.drained("a", asked, "boot"), tickets_off == 0 && grants_off == 0);
     assert_eq!(ledger.admits_requester("a", pod), pod == "web-0");
     ledger.suspect("a", NOW);
     assert!(!ledger.may_evict("a", fence, "web-0") && !ledger.admits_requester("a", "web-0"));

@@ -62,7 +62,7 @@ fn time_that_runs_out_on_one_that_holds_nothing_costs_it_no_place() {
 /// observed alone.
 #[rstest]
 #[case::suspect(|ledger: &mut Ledger| { ledger.suspect("a", NOW); })]
-#[case::drained(|ledger: &mut Ledger| { let fence = fence(ledger, "a"); ledger.drained("a", fence); })]
+#[case::drained(|ledger: &mut Ledger| { let fence = fence(ledger, "a"); ledger.drained("a", fence, "boot"); })]
 #[case::comes_back(|ledger: &mut Ledger| { ledger.time_out("a", ALL_DOWN, NOW); })]
 fn time_alone_frees_nothing(#[case] happens: fn(&mut Ledger)) {
     let mut ledger = granted(false);
@@ -123,13 +123,26 @@ fn a_claim_that_is_let_go_keeps_the_units_of_down_pods_alone(#[case] down: &[&st
 }
 
 #[test]
+fn a_claim_that_holds_nothing_any_more_has_its_time_again() {
+    let mut ledger = granted(false);
+    let fence = fence(&ledger, "a");
+    ledger.drained("a", fence, "boot-2");
+    assert_eq!(claim(&ledger, "a").boot_id, "boot-2", "the boot that is to end");
+    ledger.drained("a", fence, "boot-3");
+    assert_eq!(claim(&ledger, "a").boot_id, "boot-2", "said twice is once");
+    ledger.set_needs("a", units(&["api-0"]), NOT_DOWN, NOW);
+    assert!(held(&ledger, "a").is_empty() && !claim(&ledger, "a").drained);
+    assert_eq!(ledger.time_out("a", NOT_DOWN, NOW), TimedOut::KeepsWaiting);
+}
+
+#[test]
 fn once_a_node_may_go_down_no_write_returns_a_unit_of_a_pod_that_stays_on_it() {
     let facts = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &[])]);
     let needs = || retained(&["web-0"]).into_iter().chain(units(&["db-0"])).collect();
     ledger.set_needs("a", needs(), NOT_DOWN, NOW);
     let fence = grant(&mut ledger, "a", &facts);
-    assert!(ledger.drained("a", fence));
+    assert!(ledger.drained("a", fence, "boot"));
     // A pod that is bound late makes the need grow.
     ledger.set_needs("a", units(&["db-0", "api-0"]), NOT_DOWN, NOW);
     assert_eq!(held(&ledger, "a"), ["web-0"]);

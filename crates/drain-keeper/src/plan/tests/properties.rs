@@ -378,7 +378,8 @@ proptest! {
             prop_assert!(covering.iter().all(|budget| !budget.never && !budget.held), "{covering:?}");
             prop_assert!(pod.phase != "Succeeded" || pod.deleted.is_some(), "{pod:?}");
             let is_stateful = pod.owner == Some(("apps/v1", "StatefulSet"));
-            prop_assert!(act.remedy != Remedy::DeleteNow || !(cluster.unready_nodes && is_stateful), "{pod:?}");
+            let may_run = pod.phase != "Succeeded";
+            prop_assert!(act.remedy != Remedy::DeleteNow || !(cluster.unready_nodes && is_stateful && may_run), "{pod:?}");
         }
         for budget in budgets.in_namespace("shop") {
             let of_it = |act: &&&crate::plan::PodAction| {
