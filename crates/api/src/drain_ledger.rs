@@ -87,7 +87,7 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub grant: i64,
-    /// The node's boot at the grant; empty before the first.
+    /// The node's boot at the grant, and from when it was drained at that moment; empty before the first grant.
     #[serde(rename = "bootID", default, skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.

@@ -100,7 +100,16 @@ impl Ledger {
     /// Both bounds are needed: an accepted eviction lowers `disruptionsAllowed` at once and the healthy pods only later,
     /// and a pod that stopped being ready lowers the healthy pods at once and `disruptionsAllowed` only later.
     pub fn free(&self, budget: &BudgetFacts) -> i32 {
-        let granted = budget.healthy.iter().filter(|pod| self.is_held(pod.as_str())).count();
+        self.free_beside(budget, |_| true)
+    }
+
+    /// The same, less the pods of those claims alone of which `counts` holds.
+    fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
+        let is_held = |pod: &str| {
+            let mut claims = self.0.claims.iter().filter(|claim| counts(claim));
+            claims.any(|claim| Self::has_unit(claim, pod))
+        };
+        let granted = budget.healthy.iter().filter(|pod| is_held(pod.as_str())).count();
         budget.unbroken() - units::count(granted)
     }
 
@@ -131,7 +140,7 @@ impl Ledger {
         match claim {
             Some(claim) => {
                 // Said again after the reboot, it is still about the boot before.
-                if !claim.drained {
+                if !claim.drained && !boot_id.is_empty() {
                     boot_id.clone_into(&mut claim.boot_id);
                 }
                 claim.drained = true;

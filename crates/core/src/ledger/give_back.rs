@@ -60,12 +60,12 @@ impl Ledger {
         let holds_nothing = claim.holds.is_empty();
         match claim.state {
             ClaimState::Suspect => TimedOut::Unchanged,
-            _ if claim.drained => TimedOut::Unchanged,
-            ClaimState::Waiting if Self::comes_back(claim) => TimedOut::Unchanged,
             ClaimState::Waiting if holds_nothing => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
             }
+            _ if claim.drained => TimedOut::Unchanged,
+            ClaimState::Waiting if Self::comes_back(claim) => TimedOut::Unchanged,
             ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed => {
                 let kept = claim.requeue(is_down, now);
                 let foreign = claim.foreign_cordon;

@@ -1,13 +1,13 @@
 //! What a claim is granted, and what keeps it from being granted.
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{ClaimState, HeldPod};
+use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod};
 use nodeward_api::reason::LockReason;
 
 use super::needs::Turn;
 use super::queue::Queue;
 use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
-use crate::id::{BudgetKey, NodeName, PodUid};
+use crate::id::{BudgetKey, NodeName};
 
 /// Why a grant does not stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,11 +198,12 @@ impl Ledger {
     /// Whether the eviction of a movable pod of a draining node may go: a unit is free after grants and owners' holds.
     /// Reservations do not stand against it: the claim that reserves may be waiting for that very drain.
     pub fn admits_movable(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        self.admits(budget, self.free(budget))
+        self.admits(budget, |_| true)
     }
 
-    /// Whether one of these free units may be taken.
-    fn admits(&self, budget: &BudgetFacts, free: i32) -> Result<(), Obstacle> {
+    /// Whether a unit is free after owners' holds, and the grants of which `counts` holds.
+    fn admits(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> Result<(), Obstacle> {
+        let free = self.free_beside(budget, counts);
         let left = budget.without_owner(free);
         if left >= 1 {
             return Ok(());
@@ -210,7 +211,7 @@ impl Ledger {
         if free >= 1 {
             return Err(self.refusal(budget, LockReason::OwnerHold, None, left));
         }
-        let holder = self.claims().iter().find(|claim| {
+        let holder = self.claims().iter().filter(|claim| counts(claim)).find(|claim| {
             let of_budget = claim.holds.iter().filter(|u| units::is_of(&u.pdb, &budget.key));
             of_budget.flat_map(|u| &u.pods).next().is_some()
         });
@@ -226,12 +227,7 @@ impl Ledger {
     /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
     /// claims neither of which had a unit the budget itself is to let one go.
     pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        let granted = |pod: &PodUid| {
-            let mut claims = self.claims().iter().filter(|claim| !claim.by_fallback);
-            claims.any(|claim| Self::has_unit(claim, pod.as_str()))
-        };
-        let taken = budget.healthy.iter().filter(|pod| granted(pod)).count();
-        self.admits(budget, budget.unbroken() - units::count(taken))
+        self.admits(budget, |claim| !claim.by_fallback)
     }
 
     #[allow(clippy::unused_self, reason = "reads as the ledger's refusal")]

@@ -111,8 +111,6 @@ impl Turn for Claim {
         let mut holds = std::mem::take(&mut self.holds);
         units::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
         self.holds = holds;
-        // Nothing is left of it that a node could take down.
-        self.drained &= !self.holds.is_empty();
         let needs = std::mem::take(&mut self.needs);
         self.plan(needs);
         self.state = ClaimState::Waiting;

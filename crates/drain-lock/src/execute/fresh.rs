@@ -81,11 +81,14 @@ pub(super) async fn still_drained(
     Ok(try_join_all(looks).await?.into_iter().flatten().next())
 }
 
-/// Whether it is for this node, goes on, and is not the one of this UID. One that nobody has adopted yet names no node: it
-/// means the one of its name.
+/// Whether it is for this node, and goes on. One that nobody has adopted yet names no node: it means the one of its name,
+/// unless it is the one of this UID, which was seen and not taken for the claim's.
 fn drains_on(drain: &NodeDrain, uid: &NodeUid, known: Option<&str>) -> bool {
-    let is_meant = drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid.as_str());
-    is_meant && goes_on(&drain.metadata) && drain.metadata.uid.as_deref() != known
+    let is_meant = match drain.spec.node_uid.as_deref() {
+        Some(meant) => meant == uid.as_str(),
+        None => drain.metadata.uid.as_deref() != known,
+    };
+    is_meant && goes_on(&drain.metadata)
 }
 
 /// Whether it is not being deleted.
@@ -118,6 +121,7 @@ mod tests {
     #[case::it_is(json!({}), None, true)]
     #[case::nobody_has_adopted_it_yet(json!({ "spec": { "nodeUID": null } }), None, true)]
     #[case::another_was_seen(json!({}), Some("uid-before"), true)]
+    #[case::it_was_seen_before_it_was_adopted(json!({}), Some("uid-drain"), true)]
     #[case::it_was_seen_and_not_taken_for_the_claims(json!({ "spec": { "nodeUID": null } }), Some("uid-drain"), false)]
     #[case::it_is_for_a_node_that_had_the_name_before(json!({ "spec": { "nodeUID": "uid-before" } }), None, false)]
     #[case::it_is_over(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), None, false)]

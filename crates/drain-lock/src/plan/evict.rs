@@ -49,11 +49,18 @@ impl Planner<'_> {
             return;
         }
         let force = self.force(file, &claim);
+        let room = self.policy.evictions_per_node.saturating_sub(look.leaving);
         let mut due = Vec::new();
         for pod in with_unit {
+            if due.len() >= room {
+                break;
+            }
             match self.spends_no_others_unit(&claim, &pod, force) {
                 Ok(()) => due.push(pod),
-                Err(stay) => verdict.blocked_by.push(verdict::stays(&pod, &stay)),
+                Err(stay) => {
+                    stay.until.into_iter().for_each(|until| self.wake.note(until));
+                    verdict.blocked_by.push(verdict::stays(&pod, &stay));
+                }
             }
         }
         let with_unit = due;

@@ -141,13 +141,18 @@ fn was_uncordoned(case: &Case) -> bool {
 
 /// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
 /// wants the drain who takes that back himself: he may be away for long, and so may his node.
-pub(super) fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
-    let mut requesters = drain.spec.requesters.iter();
+fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
     let is_drained = claim.is_some_and(|claim| claim.drained);
-    if is_drained && requesters.any(|requester| releases_by_itself(&requester.name)) {
+    if is_drained && is_wanted_by_another(drain) {
         return None;
     }
     last_sign_of_life(drain).map(|sign| later(sign, period))
+}
+
+/// Whether somebody wants the drain who takes that back himself.
+pub(super) fn is_wanted_by_another(drain: &NodeDrain) -> bool {
+    let mut requesters = drain.spec.requesters.iter();
+    requesters.any(|requester| releases_by_itself(&requester.name))
 }
 
 /// When a foreign drainer was last heard of.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::is_due;
+use nodeward_core::deadline::{is_due, later};
 use nodeward_core::ledger::{Ledger, TimedOut};
 
 use crate::snapshot::NodeFacts;
 
-use super::intent::{last_sign_of_life, silent_from};
+use super::intent::{is_wanted_by_another, last_sign_of_life};
 use super::time_limits::TimeLimits;
 use super::{File, Force, Planner};
 
@@ -38,7 +38,11 @@ impl Planner<'_> {
             ClaimState::Granted => {
                 let until = limits.drain_until(&claim);
                 self.wake.note(until);
-                is_due(until, self.now) && self.fall_back(file, drain, node, "drain")
+                if is_due(until, self.now) && drain.spec.fallback != Fallback::Wait {
+                    // Nothing was evicted under it yet: no fallback has more to do than to begin anew.
+                    self.requeue(file, node, "drain");
+                }
+                false
             }
             ClaimState::Confirmed => self.granted(file, drain, node, limits, &claim),
             ClaimState::Suspect => {
@@ -81,32 +85,22 @@ impl Planner<'_> {
         false
     }
 
-    /// When a foreign drainer counts as gone.
+    /// When a foreign drainer counts as gone. Somebody else who wants the drain may have seen it end meanwhile, and what is
+    /// down then is away as it should be: the time to be back tells.
     fn quiet_from(&self, file: &File, drain: &NodeDrain) -> Option<jiff::Timestamp> {
         (file.case.evictor() == Evictor::Requester)
-            .then(|| silent_from(drain, file.case.claim.as_ref(), self.policy.auto.quiet_period))
+            .then(|| last_sign_of_life(drain))
             .flatten()
+            .filter(|_| !is_wanted_by_another(drain))
+            .map(|sign| later(sign, self.policy.auto.quiet_period))
     }
 
     fn fall_back(&mut self, file: &File, drain: &NodeDrain, node: &Arc<NodeFacts>, which: &str) -> bool {
-        let (uid, down) = (node.uid.as_str(), &file.down);
+        let uid = node.uid.as_str();
         match drain.spec.fallback {
             Fallback::Wait => false,
             Fallback::ReleaseAndRequeue => {
-                let outcome = self.write.next.time_out(uid, &|pod| down.is_down(pod), self.now);
-                let what = match outcome {
-                    TimedOut::Unchanged => return false,
-                    TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
-                    TimedOut::Requeued { ticket } => format!("its units are returned, and its ticket is {ticket} now"),
-                    TimedOut::ComesBack { ticket, kept } => {
-                        format!("{kept} pods are down and come back first; its ticket is {ticket} now")
-                    }
-                    TimedOut::KeepsPlace { kept } => {
-                        format!("{kept} pods are down under another's cordon; it keeps its ticket and their units")
-                    }
-                };
-                let note = format!("its time ({which}) is over: {what}");
-                self.announce(&node.name, uid, LockReason::Requeued, true, note);
+                self.requeue(file, node, which);
                 false
             }
             Fallback::EvictAnyway | Fallback::Delete => {
@@ -125,6 +119,24 @@ impl Planner<'_> {
                 true
             }
         }
+    }
+
+    /// Gives back what a drain whose time is over can give back, and queues it again.
+    fn requeue(&mut self, file: &File, node: &NodeFacts, which: &str) {
+        let (uid, down) = (node.uid.as_str(), &file.down);
+        let what = match self.write.next.time_out(uid, &|pod| down.is_down(pod), self.now) {
+            TimedOut::Unchanged => return,
+            TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
+            TimedOut::Requeued { ticket } => format!("its units are returned, and its ticket is {ticket} now"),
+            TimedOut::ComesBack { ticket, kept } => {
+                format!("{kept} pods are down and come back first; its ticket is {ticket} now")
+            }
+            TimedOut::KeepsPlace { kept } => {
+                format!("{kept} pods are down under another's cordon; it keeps its ticket and their units")
+            }
+        };
+        let note = format!("its time ({which}) is over: {what}");
+        self.announce(&node.name, uid, LockReason::Requeued, true, note);
     }
 
     /// Whether pods that the server refuses to evict are deleted: only once a time has run out, and only where the drain

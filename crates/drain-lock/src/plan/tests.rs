@@ -504,6 +504,9 @@ fn granted_yesterday(pods: &[&str]) -> Value {
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
     "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
+#[case::whatever_its_fallback_is("EvictAnyway", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
 #[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
     "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
@@ -602,21 +605,19 @@ fn a_fallback_takes_no_unit_of_anybody_elses(
     assert_eq!(evictions, expected);
 }
 
-#[test]
-fn a_fallback_takes_no_more_units_than_are_free() {
+#[rstest]
+#[case::the_first(None, "evict a under 1/5")]
+#[case::one_that_cannot_go_now_takes_none(Some("uid-a"), "evict d under 1/5")]
+fn a_fallback_takes_no_more_units_than_are_free(#[case] failed: Option<&str>, #[case] expected: &str) {
     let own = merged(granted("Confirmed", &["a", "d"]), json!({ "byFallback": true }));
     let pods = [held("a", json!({})), held("d", json!({}))];
-    let lines = shown(&planned(&cluster(
-        ours(json!({})),
-        Some(with_fallback("EvictAnyway")),
-        &[own],
-        &pods,
-    )));
-    assert_eq!(
-        lines.first().map(String::as_str),
-        Some("evict a under 1/5"),
-        "{lines:?}"
-    );
+    let cluster = cluster(ours(json!({})), Some(with_fallback("EvictAnyway")), &[own], &pods);
+    let mut memory = Memory::default();
+    if let Some(pod) = failed {
+        memory.note_eviction(PodUid::from(pod), false, at("2026-01-01T12:00:10Z"));
+    }
+    let lines = shown(&plan(&cluster.snapshot(), &memory, &policy(), now()));
+    assert_eq!(lines.first().map(String::as_str), Some(expected), "{lines:?}");
 }
 
 /// What no fallback goes around.
@@ -678,22 +679,18 @@ fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units(#[values(false,
     );
 }
 
-#[test]
-fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect() {
-    let silent = drain(json!({
-        "metadata": { "creationTimestamp": YESTERDAY }, "spec": { "evict": "Requester", "requesters": [{ "name": "eviction:bob" }] },
-    }));
+#[rstest]
+#[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [a] holds [a]", "n1 is Suspect: Suspect"])]
+#[case::a_machine_does(&["eviction:bob", "fleetlock:workers:n1"], &["n1 is Draining"])]
+fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
     let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
     let lines = shown(&planned(&cluster(
         foreign(json!({})),
-        Some(silent),
+        Some(silent_drain_of(requesters)),
         &[claim],
         &[held("a", leaving(json!({})))],
     )));
-    assert_eq!(
-        lines,
-        ["ledger: n1#1 Suspect needs [a] holds [a]", "n1 is Suspect: Suspect"]
-    );
+    assert_eq!(lines, expected);
 }
 
 #[test]

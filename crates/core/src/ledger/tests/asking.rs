@@ -253,6 +253,17 @@ fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<
     assert_eq!(ledger.admits_by_fallback(&web).is_ok(), may);
 }
 
+#[test]
+fn what_a_fallback_waits_for_is_not_its_own_claim() {
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    let short = without(budget("web"), "web-2");
+    ledger
+        .grant_by_fallback("a", "boot", &facts([short.clone()]), NOW)
+        .unwrap();
+    let obstacle = ledger.admits_by_fallback(&short).unwrap_err();
+    assert_eq!((obstacle.reason, obstacle.holder), (LockReason::BudgetUnhealthy, None));
+}
+
 /// What a claim lacks of its need.
 #[rstest]
 #[case::nothing(units(&["web-0"]), units(&["web-0"]), "web-0", false)]
