@@ -67,6 +67,10 @@ async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
     reviewed.end([lock]).await
 }
 
+/// By when a replaced node's pods are back: a scheduler to which the new node's news came at a bad moment looks at the pods
+/// that it could not place once more after five minutes.
+const RETURN: Duration = secs(400);
+
 /// A program that empties nodes.
 struct Drainer {
     user: &'static str,
@@ -186,7 +190,7 @@ async fn drainers_of_every_make_that_empty_nodes_at_once_wait_their_turn_and_end
     let drainers = drainers();
     let all = drainers.iter().map(async |drainer| {
         drainer.run(&reviewed).await.with_context(|| drainer.user)?;
-        place.released(drainer.node, secs(90)).await
+        place.released(drainer.node, RETURN).await
     });
     futures::future::try_join_all(all).await?;
     for app in ["a", "b"] {

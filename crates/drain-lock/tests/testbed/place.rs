@@ -189,8 +189,10 @@ impl Place {
     pub async fn released(&self, node: &str, deadline: Duration) -> Result<()> {
         let drains = self.drains();
         wait::until(format!("the drain of {node} to be released"), deadline, || async {
-            if let Some(drain) = drains.get_opt(node).await? {
-                anyhow::bail!("{}", serde_json::to_string(&drain)?);
+            if let Some(mut drain) = drains.get_opt(node).await? {
+                drain.metadata.managed_fields = None;
+                let drain = serde_json::to_string(&drain)?;
+                anyhow::bail!("{drain}; {}", unready(&self.client).await);
             }
             let claim = self.claim(node).await?;
             ensure!(claim.is_none(), "{claim:?}");
@@ -341,7 +343,7 @@ pub fn pinned(app: &str, nodes: &[&str]) -> PodTemplate {
     )
 }
 
-/// The pods that are not Ready, and the nodes: what a violated budget is explained by.
+/// The pods that are not Ready, and the nodes: what explains a violated budget, and a drain that does not end.
 async fn unready(client: &Client) -> String {
     let pods: Api<Pod> = Api::namespaced(client.clone(), APPS);
     let nodes: Api<Node> = Api::all(client.clone());
@@ -353,7 +355,11 @@ async fn unready(client: &Client) -> String {
     };
     let pods = pods.iter().filter(|pod| !workload::is_ready(pod)).map(|pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        format!("{} on {}", pod.name_any(), node.unwrap_or("no node"))
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let said: Vec<&str> = conditions
+            .filter_map(|condition| condition.message.as_deref())
+            .collect();
+        format!("{} on {} {said:?}", pod.name_any(), node.unwrap_or("no node"))
     });
     let is_ready = |node: &&Node| {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
