@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::process::{ProcessId, Signal};
@@ -67,7 +68,10 @@ async fn holds_a_control_plane_until_it_is_killed() -> Result<()> {
 async fn nothing_is_left_when_the_process_that_started_it_is(#[case] signal: Signal) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("started");
-    let mut holder = Command::new(std::env::current_exe()?)
+    // What a shell runs in the background ignores Ctrl-C, and so would all that comes of it.
+    let mut holder = Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(std::env::current_exe()?)
         .args([
             "--exact",
             "cleanup::holds_a_control_plane_until_it_is_killed",
@@ -84,7 +88,12 @@ async fn nothing_is_left_when_the_process_that_started_it_is(#[case] signal: Sig
     );
     let id = ProcessId::of(holder.id()).context("the holder")?;
     ensure!(id.signal(signal), "the holder had ended by itself");
-    holder.wait()?;
+    let ended = Mutex::new(&mut holder);
+    wait::until("the holder to end", secs(20), || async {
+        let status = ended.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
+        status.context("it goes on")
+    })
+    .await?;
     started.is_gone().await
 }
 
