@@ -113,7 +113,6 @@ impl<'a> Departures<'a> {
     /// Lets a pod leave whose unit comes of a fallback, if each of its budgets has one to spare beside what was granted to
     /// others, and takes that one.
     pub fn leave_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
-        self.wait_for_last_attempt(pod)?;
         if pod.skips_budgets() {
             return Ok(());
         }

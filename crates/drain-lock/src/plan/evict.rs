@@ -50,26 +50,13 @@ impl Planner<'_> {
         }
         let force = self.force(file, &claim);
         let room = self.policy.evictions_per_node.saturating_sub(look.leaving);
-        let mut due = Vec::new();
-        for pod in with_unit {
-            if due.len() >= room {
-                break;
-            }
-            match self.spends_no_others_unit(&claim, &pod, force) {
-                Ok(()) => due.push(pod),
-                Err(stay) => {
-                    stay.until.into_iter().for_each(|until| self.wake.note(until));
-                    verdict.blocked_by.push(verdict::stays(&pod, &stay));
-                }
-            }
-        }
-        let with_unit = due;
-        self.evict_held(file, node, &claim, &with_unit, look.leaving, force);
+        let due = self.due(&claim, with_unit, room, force, verdict);
+        self.evict_held(file, node, &claim, &due, force);
         let mut others = without;
         if forced {
             others.extend(look.completing.iter().cloned());
         }
-        self.let_leave(file, node, &others, look.leaving + with_unit.len(), force, verdict);
+        self.let_leave(file, node, &others, look.leaving + due.len(), force, verdict);
     }
 
     /// Queues the whole need of a claim that lacks units of it: a pod came late, asked to stay, or is another budget's by
@@ -109,16 +96,34 @@ impl Planner<'_> {
         self.departures.leave_by_fallback(&self.write.next, pod)
     }
 
-    /// Evicts pods that have units, as many as may be on their way at once.
-    fn evict_held(
+    /// Of the pods that have units those that leave now: as many as there is room for of the ones that may be tried.
+    fn due(
         &mut self,
-        file: &File,
-        node: &Arc<NodeFacts>,
         claim: &Claim,
-        pods: &[Arc<PodFacts>],
-        leaving: usize,
+        pods: Vec<Arc<PodFacts>>,
+        room: usize,
         force: Force,
-    ) {
+        verdict: &mut DrainVerdict,
+    ) -> Vec<Arc<PodFacts>> {
+        let mut due = Vec::new();
+        for pod in pods {
+            if due.len() >= room {
+                break;
+            }
+            if let Err(stay) = self.departures.wait_for_last_attempt(&pod) {
+                stay.until.into_iter().for_each(|until| self.wake.note(until));
+                continue;
+            }
+            match self.spends_no_others_unit(claim, &pod, force) {
+                Ok(()) => due.push(pod),
+                Err(stay) => verdict.blocked_by.push(verdict::stays(&pod, &stay)),
+            }
+        }
+        due
+    }
+
+    /// Evicts pods that have units.
+    fn evict_held(&mut self, file: &File, node: &Arc<NodeFacts>, claim: &Claim, pods: &[Arc<PodFacts>], force: Force) {
         let Some(ledger) = self.write.base.clone() else {
             return;
         };
@@ -127,25 +132,17 @@ impl Planner<'_> {
             .before
             .claim(node.uid.as_str())
             .is_some_and(|written| Fence::of(written) == Fence::of(claim) && written.state == claim.state);
-        if !is_written {
+        if !is_written || pods.is_empty() {
             return;
         }
-        let mut due = Vec::new();
-        for pod in pods {
-            match self.departures.wait_for_last_attempt(pod) {
-                Ok(()) => due.push(self.eviction(file, node, pod, force)),
-                Err(stay) => stay.until.into_iter().for_each(|until| self.wake.note(until)),
-            }
-        }
-        due.truncate(self.policy.evictions_per_node.saturating_sub(leaving));
-        if !due.is_empty() {
-            self.plan.actions.push(Action::EvictHeld {
-                node_uid: node.uid.clone(),
-                fence: Fence::of(claim),
-                ledger_uid: Arc::clone(&ledger.uid),
-                pods: due,
-            });
-        }
+        let pods = pods.iter().map(|pod| self.eviction(file, node, pod, force));
+        let pods = pods.collect();
+        self.plan.actions.push(Action::EvictHeld {
+            node_uid: node.uid.clone(),
+            fence: Fence::of(claim),
+            ledger_uid: Arc::clone(&ledger.uid),
+            pods,
+        });
     }
 
     /// Evicts pods that have no unit, as far as their budgets have room.

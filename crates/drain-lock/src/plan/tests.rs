@@ -620,6 +620,24 @@ fn a_fallback_takes_no_more_units_than_are_free(#[case] failed: Option<&str>, #[
     assert_eq!(lines.first().map(String::as_str), Some(expected), "{lines:?}");
 }
 
+#[test]
+fn a_held_pod_that_cannot_go_now_keeps_no_other_from_leaving() {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[granted("Confirmed", &["a", "d"])],
+        &[held("a", json!({})), held("d", json!({}))],
+    );
+    let mut memory = Memory::default();
+    memory.note_eviction(PodUid::from("uid-a"), false, at("2026-01-01T12:00:10Z"));
+    let one_at_a_time = Policy {
+        evictions_per_node: 1,
+        ..policy()
+    };
+    let lines = shown(&plan(&cluster.snapshot(), &memory, &one_at_a_time, now()));
+    assert!(lines.contains(&"evict d under 1/5".to_owned()), "{lines:?}");
+}
+
 /// What no fallback goes around.
 #[rstest]
 #[case::nothing(json!({}), vec![], Force::Delete)]
