@@ -1,0 +1,172 @@
+//! Time that has run out, what a fallback makes of it, and what it goes around.
+
+use super::*;
+
+fn waits_since_yesterday() -> Value {
+    claim(json!({ "since": YESTERDAY, "queuedAt": YESTERDAY }))
+}
+
+/// What a fallback makes of time that has run out.
+#[rstest]
+#[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
+    "mark n1 queued",
+    "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB, DeadlinePassed",
+])]
+#[case::a_claim_that_holds_nothing_keeps_its_place("ReleaseAndRequeue", waits_since_yesterday(), &[
+    "ledger: n1#1 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::whatever_its_fallback_is("EvictAnyway", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::the_pods_go_without_their_units("EvictAnyway", waits_since_yesterday(), &[
+    "ledger: n1#1 Confirmed needs [a] holds [a]", "n1 is Queued: MisconfiguredPDB, DeadlinePassed",
+])]
+#[case::running_pods_return_their_units_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+])]
+#[case::evictions_go_on("EvictAnyway", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: MisconfiguredPDB, DeadlinePassed"])]
+#[case::refused_evictions_become_deletions("Delete", granted_yesterday(&["a"]), &[
+    "evict a or delete under 1/5", "n1 is Draining: MisconfiguredPDB, DeadlinePassed",
+])]
+fn time_that_runs_out_is_answered_as_the_drain_says(
+    #[case] fallback: &str,
+    #[case] claim: Value,
+    #[case] expected: &[&str],
+) {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[claim],
+        &[held("a", json!({}))],
+    );
+    let never = json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 3 } });
+    let lines = shown(&planned(&cluster.budgets([budget("web", never)])));
+    let lines: Vec<_> = lines
+        .iter()
+        .filter(|line| *line != "ledger: n1#1 Waiting needs [] holds []")
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+/// Only the fallback itself makes a drain one that goes on without: no wait, however long it was.
+#[rstest]
+#[case::granted_late("Wait", false, &["evict a under 1/5", "n1 is Draining: DeadlinePassed"])]
+#[case::granted_by_its_fallback("EvictAnyway", true, &["evict a under 1/5", "evict d", "n1 is Draining: DeadlinePassed"])]
+fn only_a_fallback_evicts_what_a_drain_waits_for(
+    #[case] fallback: &str,
+    #[case] by_fallback: bool,
+    #[case] expected: &[&str],
+) {
+    let claim = merged(
+        granted("Confirmed", &["a"]),
+        json!({ "since": "2026-01-01T02:00:00Z", "queuedAt": YESTERDAY, "byFallback": by_fallback }),
+    );
+    let completing = pod(
+        "d",
+        merged(
+            bare(),
+            json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }),
+        ),
+    );
+    let lines = shown(&planned(&cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[claim],
+        &[held("a", json!({})), completing],
+    )));
+    assert_eq!(lines, expected);
+}
+
+/// A fallback makes no unit: what budgets granted to others, and what owners keep, is not its to take.
+#[rstest]
+#[case::a_free_one(json!({}), None, vec![], "EvictAnyway", &["evict a under 1/5"])]
+#[case::one_that_is_not_there(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "EvictAnyway", &[])]
+#[case::one_that_is_deleted_around(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "Delete", &["evict a or delete under 1/5"])]
+#[case::one_of_another_grant(json!({}), Some(false), vec![], "EvictAnyway", &[])]
+#[case::one_of_another_fallback(json!({}), Some(true), vec![], "EvictAnyway", &["evict a under 1/5"])]
+#[case::one_of_the_owner(json!({}), None, vec![owner_hold(json!({}))], "EvictAnyway", &[])]
+#[case::one_of_the_owner_whatever_it_deletes(json!({}), None, vec![owner_hold(json!({}))], "Delete", &[])]
+fn a_fallback_takes_no_unit_of_anybody_elses(
+    #[case] patch: Value,
+    #[case] another_by_fallback: Option<bool>,
+    #[case] holds: Vec<Value>,
+    #[case] fallback: &str,
+    #[case] expected: &[&str],
+) {
+    let own = merged(granted("Confirmed", &["a"]), json!({ "byFallback": true }));
+    let another = another_by_fallback.map(|by_fallback| {
+        merged(
+            granted("Confirmed", &["b"]),
+            json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "byFallback": by_fallback }),
+        )
+    });
+    let cluster = cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[Some(own), another].into_iter().flatten().collect::<Vec<_>>(),
+        &[held("a", json!({}))],
+    )
+    .budgets([budget("web", patch)])
+    .holds(holds);
+    let lines = shown(&planned(&cluster));
+    let evictions: Vec<_> = lines.iter().filter(|line| line.starts_with("evict")).collect();
+    assert_eq!(evictions, expected);
+}
+
+#[rstest]
+#[case::the_first(None, "evict a under 1/5")]
+#[case::one_that_cannot_go_now_takes_none(Some("uid-a"), "evict d under 1/5")]
+fn a_fallback_takes_no_more_units_than_are_free(#[case] failed: Option<&str>, #[case] expected: &str) {
+    let own = merged(granted("Confirmed", &["a", "d"]), json!({ "byFallback": true }));
+    let pods = [held("a", json!({})), held("d", json!({}))];
+    let cluster = cluster(ours(json!({})), Some(with_fallback("EvictAnyway")), &[own], &pods);
+    let mut memory = Memory::default();
+    if let Some(pod) = failed {
+        memory.note_eviction(PodUid::from(pod), false, at("2026-01-01T12:00:10Z"));
+    }
+    let lines = shown(&plan(&cluster.snapshot(), &memory, &policy(), now()));
+    assert_eq!(lines.first().map(String::as_str), Some(expected), "{lines:?}");
+}
+
+/// What no fallback goes around.
+#[rstest]
+#[case::nothing(json!({}), vec![], Force::Delete)]
+#[case::a_budget_that_forbids_it(json!({ "metadata": { "labels": { nodeward_api::label::FORCE_DRAIN: "never" } } }), vec![], Force::Never)]
+#[case::an_owner_who_holds_it(json!({}), vec![owner_hold(json!({}))], Force::Never)]
+#[case::an_owner_who_holds_a_unit(json!({}), vec![owner_hold(json!({ "spec": { "units": 1 } }))], Force::Never)]
+#[case::an_owner_whose_time_is_over(json!({}), vec![owner_hold(json!({ "spec": { "expiresAt": YESTERDAY } }))], Force::Delete)]
+#[case::the_short_form(json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "rebalancing" } } }), vec![], Force::Never)]
+fn no_fallback_deletes_what_its_owner_keeps(#[case] patch: Value, #[case] holds: Vec<Value>, #[case] expected: Force) {
+    let claim = granted_yesterday(&["a"]);
+    let cluster = cluster(
+        ours(json!({})),
+        Some(with_fallback("Delete")),
+        &[claim],
+        &[held("a", json!({}))],
+    )
+    .budgets([budget("web", patch)])
+    .holds(holds);
+    let forces: Vec<Force> = planned(&cluster)
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::EvictHeld { pods, .. } => Some(pods[0].force),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(forces, [expected]);
+}
+
+fn owner_hold(patch: Value) -> Value {
+    let base = json!({
+        "metadata": { "namespace": "shop", "name": "h", "uid": "uid-h", "creationTimestamp": A_MINUTE_AGO },
+        "spec": { "pdbRef": "web", "reason": "rebalancing" },
+    });
+    merged(base, patch)
+}
