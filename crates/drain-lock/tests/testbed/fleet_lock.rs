@@ -14,7 +14,7 @@ use nodeward_testkit::{ControlPlane, Options, bulk, fleet, ports, reboot};
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
-use crate::place::{APPS, Place, pinned};
+use crate::place::{APPS, Lock, Place, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -88,6 +88,16 @@ async fn identify(place: &Place, node: &str, machine: &str) -> Result<()> {
     Ok(())
 }
 
+/// A drain-lock that answers machines, and a way to ask it; `dir` is the caller's.
+async fn answers(place: &Place, dir: &Path) -> Result<(Lock, Caller)> {
+    let port = ports::free()?;
+    let bind = format!("127.0.0.1:{port}");
+    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": bind } });
+    let lock = place.start(config).await?;
+    let caller = Caller::new(&format!("http://{bind}"), dir, Trust::default()).await?;
+    Ok((lock, caller))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Result<()> {
     let place = Place::new(&NODES).await?;
@@ -97,11 +107,8 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
     place.add_app("stays", &NODES, stays).await?;
     place.add_pinned("leaves", &NODES).await?;
     identify(&place, "n1", MACHINE).await?;
-    let port = ports::free()?;
-    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
-    let lock = place.start(config).await?;
     let dir = tempfile::tempdir()?;
-    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    let (lock, caller) = answers(&place, dir.path()).await?;
     let budgets = place.watch_budgets();
     let first = Machine {
         caller: &caller,
@@ -204,11 +211,8 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
 async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Result<()> {
     let place = Place::new(&NODES).await?;
     place.add_pinned("a", &NODES).await?;
-    let port = ports::free()?;
-    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
-    let lock = place.start(config).await?;
     let dir = tempfile::tempdir()?;
-    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    let (lock, caller) = answers(&place, dir.path()).await?;
     place.drain("n1", json!({})).await?;
     let machine = Machine {
         caller: &caller,
@@ -235,11 +239,8 @@ async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Res
 async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_gone() -> Result<()> {
     let place = Place::new(&NODES).await?;
     place.add_pinned("a", &NODES).await?;
-    let port = ports::free()?;
-    let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
-    let lock = place.start(config).await?;
     let dir = tempfile::tempdir()?;
-    let caller = Caller::new(&format!("http://127.0.0.1:{port}"), dir.path(), Trust::default()).await?;
+    let (lock, caller) = answers(&place, dir.path()).await?;
     let machine = Machine {
         caller: &caller,
         group: "g",
