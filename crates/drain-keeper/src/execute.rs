@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::strategy::Remedy;
-use nodeward_runtime::{Clients, Leadership, Refusal, TaskSet};
+use nodeward_runtime::{ApiError, Clients, Leadership, TaskSet};
 
 use crate::plan::override_rule::NotYet;
 use crate::plan::{Action, ClockAction, PodAction};
@@ -44,7 +44,7 @@ enum Target {
 #[derive(Debug)]
 pub enum Completion {
     /// A clock write.
-    Clock(ClockAction, Result<(), Refusal>),
+    Clock(ClockAction, Result<(), ApiError>),
     /// Something was done to a pod, or not.
     Pod(PodCompletion),
 }
@@ -80,7 +80,7 @@ pub enum Outcome {
     /// What the action rested on has changed: plan again.
     Outdated(String),
     /// The server did not do it.
-    Failed(Refusal),
+    Failed(ApiError),
     /// Nothing was sent: only leaders act.
     NotLeading,
     /// Nothing was sent: dry-run.

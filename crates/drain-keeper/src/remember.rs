@@ -9,7 +9,7 @@ use nodeward_api::annotation;
 use nodeward_core::deadline::later;
 use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::node::NodeView;
-use nodeward_runtime::{BackoffPolicy, Backoffs, Refusal, TokenBucket};
+use nodeward_runtime::{ApiError, BackoffPolicy, Backoffs, TokenBucket};
 
 use crate::clock::ClockWrite;
 use crate::execute::{self, Completion, PodCompletion, Started};
@@ -150,7 +150,7 @@ impl Remember {
                     pending.until = until;
                 }
                 // A conflict is ordinary once or twice.
-                if *refusal != Refusal::Conflict || self.nodes.attempts(uid) > 2 {
+                if *refusal != ApiError::Conflict || self.nodes.attempts(uid) > 2 {
                     tracing::warn!(node = %action.node.name, %refusal, retry_at = %until, "drain clock not written");
                 }
             }
@@ -163,7 +163,7 @@ impl Remember {
         let uid = done.action.pod.uid.clone();
         // A write whose answer was lost may have happened, and counts.
         let may_have_acted = match &done.outcome {
-            Done::Failed(refusal) => refusal.leaves_outcome_unknown(),
+            Done::Failed(refusal) => refusal.is_ambiguous(),
             other => other.has_acted(),
         };
         if !may_have_acted {

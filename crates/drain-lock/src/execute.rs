@@ -17,7 +17,7 @@ use std::sync::Arc;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
-use nodeward_runtime::{Clients, Ended, Leadership, Refusal, TaskSet};
+use nodeward_runtime::{ApiError, Clients, Ended, Leadership, TaskSet};
 
 use crate::observe::World;
 use crate::plan::reserve::Reservation;
@@ -76,7 +76,7 @@ pub enum Done {
     /// What it rested on has changed: plan again.
     Outdated(String),
     /// The server did not do it.
-    Failed(Refusal),
+    Failed(ApiError),
     /// Nothing was sent: only leaders act.
     NotLeading,
     /// Nothing was sent: dry-run.
@@ -85,10 +85,10 @@ pub enum Done {
 
 impl From<kube::Error> for Done {
     fn from(error: kube::Error) -> Self {
-        match Refusal::from(&error) {
-            Refusal::Gone => Self::Nothing,
-            Refusal::Conflict => Self::Outdated("the object has changed".to_owned()),
-            refusal => Self::Failed(refusal),
+        match ApiError::from(&error) {
+            ApiError::NotFound => Self::Nothing,
+            ApiError::Conflict => Self::Outdated("the object has changed".to_owned()),
+            error => Self::Failed(error),
         }
     }
 }
@@ -101,13 +101,13 @@ impl Done {
             Self::Nothing => "already-so",
             Self::Outdated(_) => "outdated",
             Self::Failed(refusal) => match refusal {
-                Refusal::RefusedByBudget { .. } => "refused-by-budget",
-                Refusal::Throttled { .. } => "throttled",
-                Refusal::Forbidden { .. } => "forbidden",
-                Refusal::Invalid { .. } => "invalid",
-                Refusal::Server { .. } => "server-error",
-                Refusal::Timeout | Refusal::Transport { .. } => "no-answer",
-                Refusal::NamespaceTerminating | Refusal::Gone | Refusal::Conflict => "outdated",
+                ApiError::RefusedByBudget { .. } => "refused-by-budget",
+                ApiError::Throttled { .. } => "throttled",
+                ApiError::Unauthorized { .. } | ApiError::Forbidden { .. } => "forbidden",
+                ApiError::Invalid { .. } => "invalid",
+                ApiError::Server { .. } => "server-error",
+                ApiError::Timeout | ApiError::Transport { .. } => "no-answer",
+                ApiError::NamespaceTerminating | ApiError::NotFound | ApiError::Conflict => "outdated",
             },
             Self::NotLeading => "not-leading",
             Self::DryRun => "dry-run",

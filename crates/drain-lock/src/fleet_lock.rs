@@ -36,7 +36,7 @@ use nodeward_api::{BudgetRef, DrainLedger};
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
-use nodeward_runtime::{Metrics, OperatorContext, Refusal};
+use nodeward_runtime::{ApiError, Metrics, OperatorContext};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -255,10 +255,10 @@ impl FleetLock {
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
         let ledger = ledgers.get_opt(drain_ledger::NAME).await;
-        let ledger = ledger.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let ledger = ledger.map_err(|error| unavailable(&ApiError::from(&error)))?;
         let ledger = Ledger(ledger.map(|ledger| ledger.spec).unwrap_or_default());
         let present = nodes.get_opt(node.name.as_str()).await;
-        let present = present.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let present = present.map_err(|error| unavailable(&ApiError::from(&error)))?;
         let present = present.and_then(|node| project_node(&node));
         let Some(present) = present.filter(|present| present.uid == node.uid) else {
             return Err(Problem::new(Kind::UnknownNode, "the node has just been deleted"));
@@ -280,7 +280,7 @@ impl FleetLock {
         );
         let pods: Api<Pod> = Api::all(self.client.clone());
         let pods = pods.list(&ListParams::default().fields(&on_node)).await;
-        let pods = pods.map_err(|error| unavailable(&Refusal::from(&error)))?;
+        let pods = pods.map_err(|error| unavailable(&ApiError::from(&error)))?;
         let residents = pods.items.iter().filter_map(project_pod).map(|pod| Resident {
             budgets: self
                 .world
@@ -348,7 +348,7 @@ fn dry_run() -> Problem {
     )
 }
 
-fn unavailable(refusal: &Refusal) -> Problem {
+fn unavailable(refusal: &ApiError) -> Problem {
     tracing::warn!(%refusal, "a FleetLock request could not be carried out");
     Problem::new(Kind::ApiUnavailable, &refusal.to_string())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::later;
 use nodeward_core::id::{NodeUid, PodUid};
-use nodeward_runtime::{BackoffPolicy, Backoffs, Refusal};
+use nodeward_runtime::{ApiError, BackoffPolicy, Backoffs};
 
 use crate::execute::{Done, Eviction, Key, Outcome};
 use crate::snapshot::{Memory, PodFacts};
@@ -123,7 +123,7 @@ impl Remember {
             }
             Done::Failed(refusal) => {
                 let until = self.actions.failed(key.clone(), now, refusal.retry_after());
-                if *refusal != Refusal::Conflict || self.actions.attempts(key) > 3 {
+                if *refusal != ApiError::Conflict || self.actions.attempts(key) > 3 {
                     tracing::warn!(action = %key, %refusal, retry_at = %until, "not done");
                 }
             }
@@ -141,7 +141,7 @@ impl Remember {
             Done::Outdated(_) => (false, self.pods.failed(pod.clone(), now, None)),
             Done::Failed(refusal) => {
                 let until = self.pods.failed(pod.clone(), now, refusal.retry_after());
-                (refusal.leaves_outcome_unknown(), until)
+                (refusal.is_ambiguous(), until)
             }
         };
         self.memory.note_eviction(pod.clone(), may_have_gone, not_before);

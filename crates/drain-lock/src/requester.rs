@@ -11,7 +11,7 @@ use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain, NodeDrainSpec, REQU
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::{Value, json};
 
 /// How often a write is tried again because somebody else was faster.
@@ -111,14 +111,14 @@ enum Step {
 ///
 /// # Errors
 /// The API server's refusal. `Conflict` after several attempts: ask again.
-pub async fn join(client: &Client, wish: &Wish, now: Timestamp) -> Result<Joined, Refusal> {
+pub async fn join(client: &Client, wish: &Wish, now: Timestamp) -> Result<Joined, ApiError> {
     let drains: Api<NodeDrain> = Api::all(client.clone());
     for _ in 0..ATTEMPTS {
         let Some(present) = drains.get_opt(wish.node.as_str()).await? else {
             match drains.create(&PostParams::default(), &new_drain(wish, now)).await {
                 Ok(_) => return Ok(Joined::Created),
-                Err(error) => match Refusal::from(&error) {
-                    Refusal::Conflict => continue,
+                Err(error) => match ApiError::from(&error) {
+                    ApiError::Conflict => continue,
                     refusal => return Err(refusal),
                 },
             }
@@ -127,19 +127,19 @@ pub async fn join(client: &Client, wish: &Wish, now: Timestamp) -> Result<Joined
             Step::Nothing(joined) => return Ok(joined),
             Step::Write(joined, patch) => match write(&drains, wish.node.as_str(), &patch).await {
                 Ok(()) => return Ok(joined),
-                Err(Refusal::Conflict | Refusal::Gone) => {}
+                Err(ApiError::Conflict | ApiError::NotFound) => {}
                 Err(refusal) => return Err(refusal),
             },
         }
     }
-    Err(Refusal::Conflict)
+    Err(ApiError::Conflict)
 }
 
 /// Takes a wish back; answers whether there was one. What is gone is taken back already.
 ///
 /// # Errors
 /// The API server's refusal. `Conflict` after several attempts: ask again.
-pub async fn leave(client: &Client, node: &str, requester: &str) -> Result<bool, Refusal> {
+pub async fn leave(client: &Client, node: &str, requester: &str) -> Result<bool, ApiError> {
     let drains: Api<NodeDrain> = Api::all(client.clone());
     for _ in 0..ATTEMPTS {
         let Some(present) = drains.get_opt(node).await? else {
@@ -150,19 +150,19 @@ pub async fn leave(client: &Client, node: &str, requester: &str) -> Result<bool,
         };
         match write(&drains, node, &patch).await {
             Ok(()) => return Ok(true),
-            Err(Refusal::Conflict | Refusal::Gone) => {}
+            Err(ApiError::Conflict | ApiError::NotFound) => {}
             Err(refusal) => return Err(refusal),
         }
     }
-    Err(Refusal::Conflict)
+    Err(ApiError::Conflict)
 }
 
-async fn write(drains: &Api<NodeDrain>, name: &str, patch: &Value) -> Result<(), Refusal> {
+async fn write(drains: &Api<NodeDrain>, name: &str, patch: &Value) -> Result<(), ApiError> {
     drains
         .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map(drop)
-        .map_err(|error| Refusal::from(&error))
+        .map_err(|error| ApiError::from(&error))
 }
 
 /// Whether the drain has this requester.

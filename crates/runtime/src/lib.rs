@@ -5,6 +5,7 @@
 //! What an operator decides is pure and lives elsewhere: nothing in this crate decides about nodes or budgets.
 
 pub mod admin;
+pub mod api_error;
 pub mod args;
 pub mod backoff;
 pub mod cache;
@@ -21,7 +22,6 @@ pub mod liveness;
 pub mod metrics;
 pub mod operator;
 pub mod readiness;
-pub mod refusal;
 pub mod serve;
 pub mod shutdown;
 pub mod signal_watch;
@@ -33,6 +33,7 @@ pub mod tls;
 pub mod wake;
 pub mod webhook;
 
+pub use api_error::ApiError;
 pub use args::{LogFormat, OperatorArgs, WebhookArgs};
 pub use backoff::{BackoffPolicy, Backoffs};
 pub use cache::{Cache, CacheState, Feed, Index, ObjectKey, Selection, WatchHealth, Watches};
@@ -47,7 +48,6 @@ pub use liveness::{Liveness, Progress};
 pub use metrics::Metrics;
 pub use operator::{OperatorContext, run};
 pub use readiness::Readiness;
-pub use refusal::Refusal;
 pub use signal_watch::SignalWatches;
 pub use sleep::sleep_until;
 pub use supervise::Supervisor;

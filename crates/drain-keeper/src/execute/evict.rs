@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 
 use crate::plan::PodAction;
 
@@ -25,18 +25,18 @@ pub(super) async fn evict(pass: &Pass, action: &PodAction) -> Outcome {
     let Err(error) = pods.evict(&action.pod.key.name, &params).await else {
         return Outcome::Evicted;
     };
-    match Refusal::from(&error) {
-        Refusal::RefusedByBudget { retry_after } => Outcome::RefusedByBudget(BudgetRefusal {
+    match ApiError::from(&error) {
+        ApiError::RefusedByBudget { retry_after } => Outcome::RefusedByBudget(BudgetRefusal {
             retry_after,
             wait: None,
         }),
         // The API answers 500 to every eviction of a pod that several budgets select.
-        Refusal::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
+        ApiError::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
             Outcome::RefusedByBudget(BudgetRefusal::default())
         }
-        Refusal::NamespaceTerminating => Outcome::NamespaceTerminating,
-        Refusal::Gone => Outcome::Gone,
-        Refusal::Conflict => Outcome::Outdated("another pod has its name now".to_owned()),
+        ApiError::NamespaceTerminating => Outcome::NamespaceTerminating,
+        ApiError::NotFound => Outcome::Gone,
+        ApiError::Conflict => Outcome::Outdated("another pod has its name now".to_owned()),
         refusal => Outcome::Failed(refusal),
     }
 }

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::json;
 
 use crate::plan::PodAction;
@@ -39,9 +39,9 @@ pub(super) async fn remove(pass: &Pass, action: &PodAction) -> Outcome {
         .await
     {
         Ok(_) => Outcome::FinalizersRemoved(removed),
-        Err(error) => match Refusal::from(&error) {
-            Refusal::Gone => Outcome::Gone,
-            Refusal::Conflict => Outcome::Outdated("the pod has changed".to_owned()),
+        Err(error) => match ApiError::from(&error) {
+            ApiError::NotFound => Outcome::Gone,
+            ApiError::Conflict => Outcome::Outdated("the pod has changed".to_owned()),
             refusal => Outcome::Failed(refusal),
         },
     }

@@ -13,7 +13,7 @@ use nodeward_api::annotation;
 use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::json;
 
 use crate::plan::PodAction;
@@ -55,8 +55,10 @@ pub(super) async fn override_and_delete(pass: &Pass, action: &PodAction, refusal
             return outcome;
         }
         if let Err(error) = record(pass, action, budget, now).await {
-            return match Refusal::from(&error) {
-                Refusal::Conflict | Refusal::Gone => Outcome::Outdated(format!("budget {} has changed", budget.key)),
+            return match ApiError::from(&error) {
+                ApiError::Conflict | ApiError::NotFound => {
+                    Outcome::Outdated(format!("budget {} has changed", budget.key))
+                }
                 refusal => Outcome::Failed(refusal),
             };
         }

@@ -23,7 +23,7 @@ use nodeward_core::drain::NodeDrainView;
 use nodeward_core::hold::{Hold, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::strategy::StrategyName;
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use tokio::sync::OnceCell;
 
 use crate::gate;
@@ -40,7 +40,7 @@ pub(super) enum Doubt {
     /// What it rested on has changed.
     Changed(String),
     /// It could not be read.
-    Unread(Refusal),
+    Unread(ApiError),
 }
 
 impl From<Doubt> for Outcome {
@@ -52,7 +52,7 @@ impl From<Doubt> for Outcome {
     }
 }
 
-type Reads<K, V> = Arc<Mutex<HashMap<K, Arc<OnceCell<Result<V, Refusal>>>>>>;
+type Reads<K, V> = Arc<Mutex<HashMap<K, Arc<OnceCell<Result<V, ApiError>>>>>>;
 
 /// The reads of one pass.
 #[derive(Clone)]
@@ -184,7 +184,7 @@ async fn read_once<K: Eq + Hash, V: Clone>(
     reads: &Reads<K, V>,
     key: K,
     read: impl Future<Output = Result<V, kube::Error>>,
-) -> Result<V, Refusal> {
+) -> Result<V, ApiError> {
     let cell = Arc::clone(
         reads
             .lock()
@@ -192,7 +192,7 @@ async fn read_once<K: Eq + Hash, V: Clone>(
             .entry(key)
             .or_default(),
     );
-    cell.get_or_init(async || read.await.map_err(|error| Refusal::from(&error)))
+    cell.get_or_init(async || read.await.map_err(|error| ApiError::from(&error)))
         .await
         .clone()
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use nodeward_core::id::BudgetKey;
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 
 use crate::plan::PodAction;
 
@@ -47,9 +47,9 @@ async fn delete(pass: &Pass, action: &PodAction, params: &DeleteParams, done: Ou
     let pods: Api<Pod> = Api::namespaced(pass.clients.requests.clone(), &action.pod.key.namespace);
     match pods.delete(&action.pod.key.name, params).await {
         Ok(_) => done,
-        Err(error) => match Refusal::from(&error) {
-            Refusal::Gone => Outcome::Gone,
-            Refusal::Conflict => Outcome::Outdated("the pod has changed".to_owned()),
+        Err(error) => match ApiError::from(&error) {
+            ApiError::NotFound => Outcome::Gone,
+            ApiError::Conflict => Outcome::Outdated("the pod has changed".to_owned()),
             refusal => Outcome::Failed(refusal),
         },
     }

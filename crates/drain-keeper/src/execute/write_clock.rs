@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::annotation;
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::{Value, json};
 
 use crate::clock::ClockWrite;
@@ -13,22 +13,23 @@ use crate::plan::ClockAction;
 use super::Pass;
 
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
-pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), Refusal> {
+pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), ApiError> {
     if !pass.leadership.is_leading_now() {
-        return Err(Refusal::Conflict);
+        return Err(ApiError::Conflict);
     }
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
     let name = action.node.name.as_str();
-    let patch = Patch::Json::<Value>(
-        serde_json::from_value(operations(action)).map_err(|error| Refusal::Invalid {
-            message: error.to_string(),
-        })?,
-    );
+    let patch =
+        Patch::Json::<Value>(
+            serde_json::from_value(operations(action)).map_err(|error| ApiError::Invalid {
+                message: error.to_string(),
+            })?,
+        );
     let patched = nodes.patch_metadata(name, &PatchParams::default(), &patch).await;
-    match patched.map_err(|error| Refusal::from(&error)) {
-        Ok(_) | Err(Refusal::Gone) => Ok(()),
+    match patched.map_err(|error| ApiError::from(&error)) {
+        Ok(_) | Err(ApiError::NotFound) => Ok(()),
         // A failed `test` of a JSON patch is answered with 422.
-        Err(Refusal::Invalid { .. }) => Err(Refusal::Conflict),
+        Err(ApiError::Invalid { .. }) => Err(ApiError::Conflict),
         Err(refusal) => Err(refusal),
     }
 }

@@ -44,7 +44,7 @@ fn attempt(remember: &Remember) -> Option<&Attempt> {
 }
 
 fn failed() -> execute::Outcome {
-    execute::Outcome::Failed(Refusal::Timeout)
+    execute::Outcome::Failed(ApiError::Timeout)
 }
 
 fn refused(retry_after: Option<SignedDuration>) -> execute::Outcome {
@@ -263,7 +263,7 @@ fn a_clock_write_that_failed_is_tried_again_after_a_growing_delay() {
     for most in [1, 2, 4] {
         let action = clock_write(&clock(0));
         remember.started(&Started::Clock(action.clone()), second(60));
-        remember.completed(&Completion::Clock(action, Err(Refusal::Timeout)), second(60));
+        remember.completed(&Completion::Clock(action, Err(ApiError::Timeout)), second(60));
         let wait = compared(&mut remember, &before)
             .1
             .unwrap()

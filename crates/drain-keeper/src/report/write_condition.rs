@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeUid;
-use nodeward_runtime::{Clients, Leadership, OperatorContext, Refusal, TaskSet};
+use nodeward_runtime::{ApiError, Clients, Leadership, OperatorContext, TaskSet};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
@@ -80,8 +80,8 @@ async fn write(nodes: &Api<Node>, change: &Change) -> bool {
         .await
     {
         Ok(_) => true,
-        Err(error) => match Refusal::from(&error) {
-            Refusal::Gone => true,
+        Err(error) => match ApiError::from(&error) {
+            ApiError::NotFound => true,
             refusal => {
                 tracing::warn!(node = %change.node, %refusal, "condition {DRAIN_BLOCKED} not written");
                 false

@@ -12,7 +12,7 @@ use nodeward_api::annotation;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_core::id::NodeUid;
 use nodeward_core::ledger::{Fence, Ledger};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::Value;
 
 use crate::plan::{Force, PodEviction};
@@ -113,16 +113,16 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
     let Err(error) = asked else {
         return ended(eviction, Done::Acted);
     };
-    let refusal = match Refusal::from(&error) {
+    let refusal = match ApiError::from(&error) {
         // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
-        Refusal::Gone | Refusal::NamespaceTerminating => return ended(eviction, Done::Nothing),
-        Refusal::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
+        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, Done::Nothing),
+        ApiError::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
         refusal => refusal,
     };
     let refusing = match refusal {
-        Refusal::RefusedByBudget { .. } => 1,
+        ApiError::RefusedByBudget { .. } => 1,
         // So it answers where several budgets select the pod, and where it has troubles of its own.
-        Refusal::Server { code: 500, .. } if means.world.budgets_of(&eviction.pod).len() > 1 => 2,
+        ApiError::Server { code: 500, .. } if means.world.budgets_of(&eviction.pod).len() > 1 => 2,
         refusal => return ended(eviction, Done::Failed(refusal)),
     };
     if eviction.force == Force::Never {

@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 
 use crate::plan::lease::{DURATION, HOLDER, LeaseChange, LeaseStep, name_of};
 
@@ -46,10 +46,10 @@ async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome 
     };
     match written {
         Ok(_) => Done::Acted.into(),
-        Err(error) => match Refusal::from(&error) {
+        Err(error) => match ApiError::from(&error) {
             // Where nobody has made the namespace, nobody uses the leases. That nobody lets us in, the watch tells: an
             // API server that restarts forbids a write for a moment, and says nothing by that.
-            Refusal::Gone if change.seen.is_none() => Outcome {
+            ApiError::NotFound if change.seen.is_none() => Outcome {
                 leases_absent: true,
                 ..Done::Nothing.into()
             },

@@ -10,7 +10,7 @@ use nodeward_api::drain_ledger::{self, DrainLedger, HeldPod};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeUid};
 use nodeward_core::ledger::{Facts, Ledger, Lost, Obstacle};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 use serde_json::json;
 
 use crate::plan::departures::without;
@@ -75,7 +75,7 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     // A lost answer may be that of a write: what is on the record by then is told all the same.
     let may_be_written = match &done {
         Done::Acted => true,
-        Done::Failed(refusal) => refusal.leaves_outcome_unknown(),
+        Done::Failed(refusal) => refusal.is_ambiguous(),
         _ => false,
     };
     Outcome {
@@ -164,8 +164,8 @@ impl Entry {
         match ledgers.patch(drain_ledger::NAME, &params, &Patch::Merge(&patch)).await {
             Ok(_) => Done::Acted,
             // A ledger that is gone is made anew by the next plan.
-            Err(error) => match Refusal::from(&error) {
-                Refusal::Gone => Done::Outdated("the ledger is gone".to_owned()),
+            Err(error) => match ApiError::from(&error) {
+                ApiError::NotFound => Done::Outdated("the ledger is gone".to_owned()),
                 _ => error.into(),
             },
         }

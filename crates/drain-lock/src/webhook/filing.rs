@@ -136,7 +136,7 @@ impl Filer {
     }
 }
 
-fn tell(filing: &Filing, outcome: &Result<Joined, nodeward_runtime::Refusal>, metrics: &WebhookMetrics) {
+fn tell(filing: &Filing, outcome: &Result<Joined, nodeward_runtime::ApiError>, metrics: &WebhookMetrics) {
     let Filing { node, user, .. } = filing;
     match outcome {
         Ok(joined) => {

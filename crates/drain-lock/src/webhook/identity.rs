@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nodeward_runtime::{CancellationToken, Refusal};
+use nodeward_runtime::{ApiError, CancellationToken};
 
 /// From one attempt to the next, doubling up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -51,7 +51,7 @@ impl OwnUser {
     }
 }
 
-async fn ask(client: &Client) -> Result<String, Refusal> {
+async fn ask(client: &Client) -> Result<String, ApiError> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = reviews
         .create(&PostParams::default(), &SelfSubjectReview::default())
@@ -61,7 +61,7 @@ async fn ask(client: &Client) -> Result<String, Refusal> {
         .and_then(|status| status.user_info)
         .and_then(|user| user.username)
         .filter(|user| !user.is_empty())
-        .ok_or_else(|| Refusal::Invalid {
+        .ok_or_else(|| ApiError::Invalid {
             message: "the answer names no user".to_owned(),
         })
 }

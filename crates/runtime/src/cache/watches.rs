@@ -17,8 +17,8 @@ use super::feed::{self, Sink, Step};
 use super::index::{Index, StoreIndex};
 use super::outage::{Outage, Outages};
 use super::{Cache, CacheState, Feed, FeedShared, Selection, Shared, Status, Store, WatchHealth};
+use crate::api_error::with_sources;
 use crate::metrics::Metrics;
-use crate::refusal::with_sources;
 use crate::supervise::Supervisor;
 use crate::wake::Wake;
 

@@ -15,9 +15,9 @@ use super::echo::Echoes;
 use super::note::shortened;
 use super::series::Notes;
 use super::{EventSpec, Severity};
+use crate::api_error::with_sources;
 use crate::component::Component;
 use crate::metrics::Metrics;
-use crate::refusal::with_sources;
 
 /// More than a pass over a large fleet tells at once; beyond it Events are dropped and counted, for they are hints.
 const CAPACITY: usize = 512;

@@ -17,8 +17,8 @@ use super::deadline::{Deadline, Moment};
 use super::observation::Observation;
 use super::term::{Claim, Term};
 use super::{LeaderState, Leadership};
+use crate::api_error::with_sources;
 use crate::metrics::Metrics;
-use crate::refusal::with_sources;
 use crate::wake::Wake;
 
 /// The times of an election. Each must be well below the one before it.

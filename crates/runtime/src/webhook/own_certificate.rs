@@ -13,10 +13,10 @@ use super::authority::{Lifetimes, MakeError};
 use super::registration::{Registered, Registration};
 use super::renewal::{Contents, Situation, Step, next_step};
 use super::secret::{Shared, Stored, name_of};
+use crate::api_error::with_sources;
 use crate::cache::{Cache, Selection, Watches};
 use crate::client::Clients;
 use crate::component::Component;
-use crate::refusal::with_sources;
 use crate::sleep::sleep_until;
 use crate::tls::{PairError, Served, Tls};
 

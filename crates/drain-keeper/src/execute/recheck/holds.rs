@@ -11,7 +11,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Hold, Holds};
 use nodeward_core::id::{NodeName, NodeUid};
-use nodeward_runtime::Refusal;
+use nodeward_runtime::ApiError;
 
 use crate::observe::holds::claims_holds;
 
@@ -82,14 +82,14 @@ impl Recheck {
         .await;
         match read {
             // The kind was taken away a moment ago, and every hold with it.
-            Err(Refusal::Gone) => Ok(Vec::new()),
+            Err(ApiError::NotFound) => Ok(Vec::new()),
             read => read.map_err(Doubt::Unread),
         }
     }
 
     /// The NodeDrains as far as the node's gate needs them: read anew where a NodeDrain counts as a drain. What cannot be
     /// read is not known, which is the gate's to judge: another mark may be enough.
-    pub(super) async fn drains_for(&self, node: &NodeName, pass: &Pass) -> (NodeDrains, Option<Refusal>) {
+    pub(super) async fn drains_for(&self, node: &NodeName, pass: &Pass) -> (NodeDrains, Option<ApiError>) {
         if !pass.policy.drain_marks.read_node_drains() {
             return (NodeDrains::default(), None);
         }
@@ -103,7 +103,7 @@ impl Recheck {
     }
 
     /// The node's NodeDrain.
-    async fn node_drain(&self, node: &NodeName, pass: &Pass) -> Result<Option<Arc<NodeDrainView>>, Refusal> {
+    async fn node_drain(&self, node: &NodeName, pass: &Pass) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
         if !pass.snapshot.lock_kinds.drains {
             return Ok(None);
         }

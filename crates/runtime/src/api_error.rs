@@ -1,15 +1,15 @@
-//! What a failed write means, read from the machine-readable part of the answer.
+//! Errors of the Kubernetes API, classified by the machine-readable part of the answer.
 
 use jiff::SignedDuration;
 use kube::core::Status;
 
-/// Why an eviction, delete or patch did not happen.
+/// Why a request to the API server failed.
 ///
-/// Told apart by status code and `details.causes[].reason`, never by message text, which changes between releases.
-/// An eviction of a pod that two budgets select answers 500 with no cause at all: that is [`Refusal::Server`] here, and
-/// only the caller, who knows how many budgets match, can tell it from a broken server.
+/// Classified by status code and `details.causes[].reason`, never by message text, which changes between releases.
+/// The eviction of a pod that two budgets select answers 500 without a cause: [`ApiError::Server`] here. Only the caller,
+/// who knows how many budgets match, can tell it from a broken server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ApiError {
     /// 429 with cause `DisruptionBudget`: no room, or the budget's status lags behind its spec.
     #[error("refused by a PodDisruptionBudget")]
     RefusedByBudget {
@@ -27,11 +27,17 @@ pub enum Refusal {
     NamespaceTerminating,
     /// 404: the object is gone, which is what a delete wants.
     #[error("the object is gone")]
-    Gone,
+    NotFound,
     /// 409: another UID or resourceVersion than the one that we decided upon, or the object exists already.
     #[error("the object has changed")]
     Conflict,
-    /// 401 or 403: a right is missing; the message names it.
+    /// 401: the server does not know who asks.
+    #[error("unauthorized: {message}")]
+    Unauthorized {
+        /// The server's own words.
+        message: String,
+    },
+    /// 403: a right is missing; the message names it.
     #[error("forbidden: {message}")]
     Forbidden {
         /// The server's own words: user, verb and resource.
@@ -70,7 +76,7 @@ const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 /// The cause that the namespace lifecycle admission gives (`v1.NamespaceTerminatingCause`).
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-impl Refusal {
+impl ApiError {
     /// Not before this long, where the server said so.
     pub fn retry_after(&self) -> Option<SignedDuration> {
         match self {
@@ -81,8 +87,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the write may have happened although no answer says so: look before doing it again.
-    pub fn leaves_outcome_unknown(&self) -> bool {
+    /// Whether the write may have happened although no answer says so: read the object before a retry.
+    pub fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Timeout | Self::Transport { .. } | Self::Server { .. })
     }
 
@@ -105,8 +111,9 @@ impl Refusal {
             429 if has_cause(DISRUPTION_BUDGET) => Self::RefusedByBudget { retry_after },
             429 => Self::Throttled { retry_after },
             403 if has_cause(NAMESPACE_TERMINATING) => Self::NamespaceTerminating,
-            401 | 403 => Self::Forbidden { message: message() },
-            404 | 410 => Self::Gone,
+            401 => Self::Unauthorized { message: message() },
+            403 => Self::Forbidden { message: message() },
+            404 | 410 => Self::NotFound,
             409 => Self::Conflict,
             code @ 400..=499 if code != 408 => Self::Invalid { message: message() },
             408 | 504 => Self::Timeout,
@@ -119,7 +126,7 @@ impl Refusal {
     }
 }
 
-impl From<&kube::Error> for Refusal {
+impl From<&kube::Error> for ApiError {
     fn from(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from_status(status),
@@ -134,7 +141,7 @@ impl From<&kube::Error> for Refusal {
     }
 }
 
-impl From<kube::Error> for Refusal {
+impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         Self::from(&error)
     }
@@ -169,7 +176,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::Refusal;
+    use super::ApiError;
 
     fn api_error(code: u16, details: &serde_json::Value) -> kube::Error {
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "words", "code": code, "details": details});
@@ -180,51 +187,51 @@ mod tests {
     #[case::budget(
         429,
         json!({"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 3 healthy pods"}]}),
-        Refusal::RefusedByBudget { retry_after: None }
+        ApiError::RefusedByBudget { retry_after: None }
     )]
     #[case::budget_status_lags(
         429,
         json!({"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "still being processed"}]}),
-        Refusal::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
+        ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
     )]
-    #[case::fairness(429, json!({"retryAfterSeconds": 2}), Refusal::Throttled { retry_after: Some(SignedDuration::from_secs(2)) })]
+    #[case::fairness(429, json!({"retryAfterSeconds": 2}), ApiError::Throttled { retry_after: Some(SignedDuration::from_secs(2)) })]
     #[case::words_are_not_read(
         429,
         json!({"causes": [{"reason": "", "message": "DisruptionBudget"}]}),
-        Refusal::Throttled { retry_after: None }
+        ApiError::Throttled { retry_after: None }
     )]
-    #[case::namespace_terminating(403, json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}), Refusal::NamespaceTerminating)]
-    #[case::forbidden(403, json!(null), Refusal::Forbidden { message: "words".into() })]
-    #[case::unauthorized(401, json!(null), Refusal::Forbidden { message: "words".into() })]
-    #[case::not_found(404, json!(null), Refusal::Gone)]
-    #[case::conflict(409, json!(null), Refusal::Conflict)]
-    #[case::invalid(422, json!(null), Refusal::Invalid { message: "words".into() })]
-    #[case::two_budgets(500, json!(null), Refusal::Server { code: 500, message: "words".into(), retry_after: None })]
-    #[case::away(503, json!({"retryAfterSeconds": 1}), Refusal::Server { code: 503, message: "words".into(), retry_after: Some(SignedDuration::from_secs(1)) })]
-    #[case::gateway_timeout(504, json!(null), Refusal::Timeout)]
-    fn an_answer_is_told_by_code_and_cause(
+    #[case::namespace_terminating(403, json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}), ApiError::NamespaceTerminating)]
+    #[case::forbidden(403, json!(null), ApiError::Forbidden { message: "words".into() })]
+    #[case::unauthorized(401, json!(null), ApiError::Unauthorized { message: "words".into() })]
+    #[case::not_found(404, json!(null), ApiError::NotFound)]
+    #[case::conflict(409, json!(null), ApiError::Conflict)]
+    #[case::invalid(422, json!(null), ApiError::Invalid { message: "words".into() })]
+    #[case::two_budgets(500, json!(null), ApiError::Server { code: 500, message: "words".into(), retry_after: None })]
+    #[case::away(503, json!({"retryAfterSeconds": 1}), ApiError::Server { code: 503, message: "words".into(), retry_after: Some(SignedDuration::from_secs(1)) })]
+    #[case::gateway_timeout(504, json!(null), ApiError::Timeout)]
+    fn code_and_cause_classify_an_answer(
         #[case] code: u16,
         #[case] details: serde_json::Value,
-        #[case] expected: Refusal,
+        #[case] expected: ApiError,
     ) {
-        assert_eq!(Refusal::from(api_error(code, &details)), expected);
+        assert_eq!(ApiError::from(api_error(code, &details)), expected);
     }
 
     #[test]
-    fn a_timeout_is_found_below_any_number_of_wrappers() {
+    fn wrapped_timeout_is_a_timeout() {
         let io = std::io::Error::from(std::io::ErrorKind::TimedOut);
         assert_eq!(
-            Refusal::from(kube::Error::Service(Box::new(kube::Error::ReadEvents(io)))),
-            Refusal::Timeout
+            ApiError::from(kube::Error::Service(Box::new(kube::Error::ReadEvents(io)))),
+            ApiError::Timeout
         );
     }
 
     #[test]
-    fn a_lost_connection_leaves_the_outcome_unknown() {
+    fn lost_connection_is_ambiguous() {
         let io = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        let refusal = Refusal::from(kube::Error::ReadEvents(io));
-        assert!(matches!(refusal, Refusal::Transport { .. }), "{refusal:?}");
-        assert!(refusal.leaves_outcome_unknown());
-        assert!(!Refusal::Conflict.leaves_outcome_unknown());
+        let error = ApiError::from(kube::Error::ReadEvents(io));
+        assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");
+        assert!(error.is_ambiguous());
+        assert!(!ApiError::Conflict.is_ambiguous());
     }
 }

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use nodeward_runtime::{Clients, Component, Refusal};
+use nodeward_runtime::{ApiError, Clients, Component};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule};
 use nodeward_testkit::wait::{self, secs};
@@ -77,9 +77,9 @@ impl Scene {
         self.pods().get("web").await.context("the pod")
     }
 
-    async fn evict(&self) -> Result<Refusal> {
+    async fn evict(&self) -> Result<ApiError> {
         let refused = self.pods().evict("web", &EvictParams::default()).await.err();
-        Ok(Refusal::from(&refused.context("the eviction was not refused")?))
+        Ok(ApiError::from(&refused.context("the eviction was not refused")?))
     }
 
     fn evictions(&self) -> usize {
@@ -91,7 +91,7 @@ impl Scene {
 async fn a_budget_without_room_refuses_once_and_at_once() -> Result<()> {
     let scene = scene().await?;
     scene.covered_pod(&["web"]).await?;
-    assert!(matches!(scene.evict().await?, Refusal::RefusedByBudget { .. }));
+    assert!(matches!(scene.evict().await?, ApiError::RefusedByBudget { .. }));
     assert_eq!(scene.evictions(), 1, "kube's own retries are off");
     Ok(())
 }
@@ -101,7 +101,7 @@ async fn two_budgets_on_one_pod_are_a_server_error() -> Result<()> {
     let scene = scene().await?;
     scene.covered_pod(&["one", "two"]).await?;
     let refusal = scene.evict().await?;
-    assert!(matches!(refusal, Refusal::Server { code: 500, .. }), "{refusal:?}");
+    assert!(matches!(refusal, ApiError::Server { code: 500, .. }), "{refusal:?}");
     assert_eq!(scene.evictions(), 1);
     Ok(())
 }
@@ -109,16 +109,16 @@ async fn two_budgets_on_one_pod_are_a_server_error() -> Result<()> {
 #[rstest]
 #[case::flow_control(
     Fault::TooManyRequests { retry_after: Some(7) },
-    Refusal::Throttled { retry_after: Some(SignedDuration::from_secs(7)) }
+    ApiError::Throttled { retry_after: Some(SignedDuration::from_secs(7)) }
 )]
 #[case::budget_still_counting(
     Fault::BudgetRefusal { retry_after: Some(10) },
-    Refusal::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
+    ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
 )]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_429_is_told_by_its_cause_and_keeps_its_retry_after(
     #[case] fault: Fault,
-    #[case] expected: Refusal,
+    #[case] expected: ApiError,
 ) -> Result<()> {
     let scene = scene().await?;
     scene.proxy.inject(Rule::new(fault));
@@ -145,14 +145,14 @@ async fn another_objects_uid_is_a_conflict_and_an_absent_object_is_gone() -> Res
         .await
         .err()
         .context("it was deleted")?;
-    assert_eq!(Refusal::from(&refused), Refusal::Conflict);
+    assert_eq!(ApiError::from(&refused), ApiError::Conflict);
     let absent = scene
         .config_maps()
         .delete("b", &params)
         .await
         .err()
         .context("it was deleted")?;
-    assert_eq!(Refusal::from(&absent), Refusal::Gone);
+    assert_eq!(ApiError::from(&absent), ApiError::NotFound);
     Ok(())
 }
 
@@ -188,7 +188,7 @@ async fn a_namespace_that_goes_is_told_from_a_missing_right() -> Result<()> {
         .await
         .err()
         .context("created")?;
-    assert_eq!(Refusal::from(&refused), Refusal::NamespaceTerminating);
+    assert_eq!(ApiError::from(&refused), ApiError::NamespaceTerminating);
 
     let user = names::unique("user");
     let theirs: Api<ConfigMap> = Api::namespaced(client_as(scene.plane, &user).await?, "default");
@@ -197,8 +197,8 @@ async fn a_namespace_that_goes_is_told_from_a_missing_right() -> Result<()> {
         .await
         .err()
         .context("created")?;
-    match Refusal::from(&refused) {
-        Refusal::Forbidden { message } => assert!(message.contains(&user), "{message}"),
+    match ApiError::from(&refused) {
+        ApiError::Forbidden { message } => assert!(message.contains(&user), "{message}"),
         other => anyhow::bail!("{other:?}"),
     }
     Ok(())
@@ -219,8 +219,8 @@ async fn after_a_lost_answer_the_outcome_is_unknown(#[case] fault: Fault) -> Res
         .await
         .err()
         .context("created")?;
-    let refusal = Refusal::from(&refused);
-    assert!(refusal.leaves_outcome_unknown(), "{refusal:?}");
+    let refusal = ApiError::from(&refused);
+    assert!(refusal.is_ambiguous(), "{refusal:?}");
     let theirs: Api<ConfigMap> = Api::namespaced(scene.plane.client().await?, &scene.namespace);
     assert_eq!(theirs.get_opt("a").await?.is_some(), sent);
     let creations = |record: &Record| record.request.resource == "configmaps" && record.request.is_write();
@@ -252,6 +252,6 @@ async fn a_server_that_never_answers_is_a_timeout() -> Result<()> {
     scene.proxy.inject(Rule::new(Fault::Delay(secs(30))));
     let config_maps: Api<ConfigMap> = Api::namespaced(client, &scene.namespace);
     let refused = config_maps.get_opt("a").await.err().context("answered")?;
-    assert_eq!(Refusal::from(&refused), Refusal::Timeout);
+    assert_eq!(ApiError::from(&refused), ApiError::Timeout);
     Ok(())
 }
