@@ -12,10 +12,11 @@ use crate::execute::{Executor, Key, Outcome, Work};
 use crate::fleet_lock;
 use crate::observe::{Watched, World};
 use crate::plan::reserve::{Reservation, Reserved};
+use crate::plan::stale_budget::StaleBudgets;
 use crate::plan::{Plan, plan};
 use crate::policy::Policy;
 use crate::remember::Remember;
-use crate::report::Reporter;
+use crate::report::{Reporter, locked_by};
 use crate::settings::Settings;
 use crate::snapshot::{Asked, LedgerState, Snapshot};
 use crate::webhook::Webhook;
@@ -77,6 +78,7 @@ struct Drainer {
     remember: Remember,
     /// What of retained pods stands in their budgets' statuses, where they are reserved there.
     reserved: Reserved,
+    stale_budgets: StaleBudgets,
     executor: Executor,
     reporter: Reporter,
     led: bool,
@@ -87,6 +89,7 @@ impl Drainer {
         Self {
             remember: Remember::nothing(context.args.dry_run),
             reserved: Reserved::default(),
+            stale_budgets: StaleBudgets::default(),
             executor: Executor::new(
                 context.clients.clone(),
                 context.leadership.clone(),
@@ -119,12 +122,15 @@ impl Drainer {
         let shows = self.reporter.report(&snapshot, &plan, now);
         let requeue_at = plan.requeue_at;
         let (reservations, renew_at) = self.reservations(&snapshot, &policy, now);
+        let (stale, look_at) = self.stale_budgets.due(&snapshot, now);
+        let touches = stale.iter().filter_map(|key| locked_by::touch(&snapshot, key));
         let works = works(plan)
             .into_iter()
             .chain(reservations.into_iter().map(Work::Reserve))
+            .chain(touches.map(Work::Show))
             .chain(shows.into_iter().map(Work::Show));
         let delayed = works.filter_map(|work| self.begin(work, &snapshot, now)).min();
-        [requeue_at, renew_at, delayed].into_iter().flatten().min()
+        [requeue_at, renew_at, look_at, delayed].into_iter().flatten().min()
     }
 
     /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold.
@@ -183,6 +189,7 @@ impl Drainer {
         if std::mem::take(&mut self.led) {
             self.remember = Remember::nothing(self.context.args.dry_run);
             self.reserved = Reserved::default();
+            self.stale_budgets = StaleBudgets::default();
             self.reporter.stand_down();
         }
     }

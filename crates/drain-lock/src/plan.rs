@@ -22,6 +22,7 @@ pub mod reserve;
 pub mod returned;
 mod run_out;
 mod stage;
+pub mod stale_budget;
 #[cfg(test)]
 mod tests;
 pub mod time_limits;
