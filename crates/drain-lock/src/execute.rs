@@ -20,7 +20,6 @@ use nodeward_core::ledger::Obstacle;
 use nodeward_runtime::{ApiError, Clients, Ended, Leadership, TaskSet};
 
 use crate::observe::World;
-use crate::plan::reserve::Reservation;
 use crate::plan::verdict::Announcement;
 use crate::plan::{Action, LedgerWrite};
 use crate::snapshot::{PodFacts, Snapshot};
@@ -192,8 +191,6 @@ pub enum Work {
     Ledger(LedgerWrite),
     /// An action of the plan.
     Act(Action),
-    /// Reserve retained pods in their budget's status.
-    Reserve(Reservation),
     /// Something that is only for people.
     Show(Show),
 }
@@ -212,8 +209,8 @@ impl Work {
                 Action::Evict { eviction } => Key::Pod(eviction.pod.uid.clone()),
                 Action::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
                 Action::Lease(change) => Key::Lease(change.node.clone()),
+                Action::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
             },
-            Self::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
             Self::Show(show) => {
                 let (kind, name) = show.about();
                 Key::Show(kind, name)
@@ -270,7 +267,6 @@ impl Executor {
             match work {
                 Work::Ledger(write) => ledger::write(&means, write, &snapshot).await,
                 Work::Act(action) => act(&means, action, &snapshot).await,
-                Work::Reserve(reservation) => reserve::write(&means, &reservation).await.into(),
                 Work::Show(show) => show::write(&means, show).await.into(),
             }
         })
@@ -323,6 +319,7 @@ async fn act(means: &Means, action: Action, snapshot: &Snapshot) -> Outcome {
             pods,
         } => evict::evict_held(means, &node_uid, fence, &ledger_uid, pods).await,
         Action::Lease(change) => lease::write(means, &change).await,
+        Action::Reserve(reservation) => reserve::write(means, &reservation).await.into(),
     }
 }
 

@@ -4,21 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nodeward_core::ledger::Ledger;
 use nodeward_runtime::{Ended, LeaderState, OperatorContext, WebhookArgs, sleep_until};
 use tokio::time::Instant;
 
 use crate::execute::{Executor, Key, Outcome, Work};
 use crate::fleet_lock;
 use crate::observe::{Watched, World};
-use crate::plan::reserve::{Reservation, Reserved};
 use crate::plan::stale_budget::StaleBudgets;
 use crate::plan::{Plan, plan};
-use crate::policy::Policy;
 use crate::remember::Remember;
 use crate::report::{Reporter, locked_by};
 use crate::settings::Settings;
-use crate::snapshot::{Asked, LedgerState, Snapshot};
+use crate::snapshot::{Asked, Snapshot};
 use crate::webhook::Webhook;
 
 /// A pass that takes longer than this means that the process is stuck.
@@ -76,8 +73,6 @@ struct Drainer {
     context: OperatorContext<Settings>,
     world: Arc<World>,
     remember: Remember,
-    /// What of retained pods stands in their budgets' statuses, where they are reserved there.
-    reserved: Reserved,
     stale_budgets: StaleBudgets,
     executor: Executor,
     reporter: Reporter,
@@ -88,7 +83,6 @@ impl Drainer {
     fn new(context: OperatorContext<Settings>, world: Arc<World>) -> Self {
         Self {
             remember: Remember::nothing(context.args.dry_run),
-            reserved: Reserved::default(),
             stale_budgets: StaleBudgets::default(),
             executor: Executor::new(
                 context.clients.clone(),
@@ -119,42 +113,25 @@ impl Drainer {
         let policy = Arc::clone(&self.context.config.current().policy);
         let mut plan = plan(&snapshot, self.remember.at(now), &policy, now);
         self.remember.departing(std::mem::take(&mut plan.departing), now);
+        self.remember.reserved(std::mem::take(&mut plan.reserved));
         let shows = self.reporter.report(&snapshot, &plan, now);
         let requeue_at = plan.requeue_at;
-        let (reservations, renew_at) = self.reservations(&snapshot, &policy, now);
         let (stale, look_at) = self.stale_budgets.due(&snapshot, now);
         let touches = stale.iter().filter_map(|key| locked_by::touch(&snapshot, key));
         let works = works(plan)
             .into_iter()
-            .chain(reservations.into_iter().map(Work::Reserve))
             .chain(touches.map(Work::Show))
             .chain(shows.into_iter().map(Work::Show));
         let delayed = works.filter_map(|work| self.begin(work, &snapshot, now)).min();
-        [requeue_at, renew_at, look_at, delayed].into_iter().flatten().min()
+        [requeue_at, look_at, delayed].into_iter().flatten().min()
     }
 
     /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold.
     fn asked(&self) -> Asked {
         let held = self.world.owner_holds().into_iter().map(|hold| hold.budget.clone());
         Asked {
-            budgets: held.chain(self.reserved.budgets().cloned()).collect(),
+            budgets: held.chain(self.remember.reserved_budgets().cloned()).collect(),
             ..Asked::default()
-        }
-    }
-
-    /// What is to be written into budgets' statuses for retained pods, and when to look again.
-    fn reservations(
-        &mut self,
-        snapshot: &Snapshot,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> (Vec<Reservation>, Option<Timestamp>) {
-        match &snapshot.ledger {
-            LedgerState::Present(facts) if policy.reserve_through_budget_status => {
-                let ledger = Ledger(facts.spec.clone());
-                self.reserved.due(snapshot, &ledger, policy.expected_outage, now)
-            }
-            LedgerState::Present(_) | LedgerState::Absent => (Vec::new(), None),
         }
     }
 
@@ -188,7 +165,6 @@ impl Drainer {
     fn stand_down(&mut self) {
         if std::mem::take(&mut self.led) {
             self.remember = Remember::nothing(self.context.args.dry_run);
-            self.reserved = Reserved::default();
             self.stale_budgets = StaleBudgets::default();
             self.reporter.stand_down();
         }

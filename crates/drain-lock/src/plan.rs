@@ -41,7 +41,7 @@ use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Fence, Ledger};
 
 use crate::policy::Policy;
-use crate::snapshot::{Floor, LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Floor, LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot};
 
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay, without};
@@ -70,6 +70,8 @@ pub struct Plan {
     pub holds: Vec<HoldVerdict>,
     /// Movable pods that are on their way out: what replaces them will seek a place.
     pub departing: Vec<Arc<PodFacts>>,
+    /// Reservations of retained pods in budgets' statuses.
+    pub reserved: Reserved,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -410,6 +412,7 @@ impl Planner<'_> {
 
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn close(mut self) -> Plan {
+        self.reserve_retained_pods();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
         without(&mut facts, &self.write.leaving);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::later;
-use nodeward_core::id::{NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_runtime::{ApiError, BackoffPolicy, Backoffs};
 
 use crate::execute::{Done, Eviction, Key, Outcome};
-use crate::snapshot::{Memory, PodFacts};
+use crate::snapshot::{Memory, PodFacts, Reserved};
 
 /// How long a watch is waited for to show what was done, before it is done again.
 const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(10);
@@ -86,6 +86,16 @@ impl Remember {
     /// Movable pods are on their way out.
     pub fn departing(&mut self, pods: Vec<Arc<PodFacts>>, now: Timestamp) {
         self.memory.note_departing(pods, later(now, REPLACED_WITHIN));
+    }
+
+    /// The reservations that stand in budgets' statuses.
+    pub fn reserved(&mut self, reserved: Reserved) {
+        self.memory.reserved = reserved;
+    }
+
+    /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.
+    pub fn reserved_budgets(&self) -> impl Iterator<Item = &BudgetKey> {
+        self.memory.reserved.keys()
     }
 
     /// Something is on its way.

@@ -22,7 +22,7 @@ use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, Taint};
 use nodeward_core::pod::Phase;
 
 pub use labels::Labels;
-pub use memory::Memory;
+pub use memory::{Memory, Reserved};
 pub use resources::Resources;
 pub use room::{Floor, Load, Room};
 pub use scheduling::Scheduling;

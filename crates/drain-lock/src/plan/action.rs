@@ -12,6 +12,7 @@ use crate::snapshot::{LedgerFacts, PodFacts};
 
 use super::lease::LeaseChange;
 use super::node_marks::{ConditionWrite, NodeWrite};
+use super::reserve::Reservation;
 use super::verdict::Announcement;
 
 /// A write of the ledger: one compare-and-swap.
@@ -99,6 +100,8 @@ pub enum Action {
     },
     /// Take, renew or give back a node's lease.
     Lease(LeaseChange),
+    /// Reserve retained pods in their budget's status, or release them there.
+    Reserve(Reservation),
 }
 
 /// A pod that has to leave.

@@ -15,7 +15,9 @@ use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
-use crate::snapshot::{DISRUPTED_FOR, Snapshot};
+use crate::snapshot::{DISRUPTED_FOR, LedgerState, Reserved, Snapshot};
+
+use super::{Action, Planner};
 
 /// One write of a budget's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,97 +36,106 @@ pub struct Reservation {
     pub disruptions_allowed: i32,
 }
 
-/// What this process has reserved: the time that it wrote, by budget and pod. It only serves to take back early what would
-/// end by itself.
-#[derive(Debug, Default)]
-pub struct Reserved(BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>);
-
-impl Reserved {
-    /// What has to be written now, and when to look again. `outage` is how long a node is expected to be away.
-    pub fn due(
-        &mut self,
-        snapshot: &Snapshot,
-        ledger: &Ledger,
-        outage: SignedDuration,
-        now: Timestamp,
-    ) -> (Vec<Reservation>, Option<Timestamp>) {
-        let wanted = retained(ledger);
-        let mut next = NextWake::after(now);
-        let keys: BTreeSet<BudgetKey> = wanted.keys().chain(self.0.keys()).cloned().collect();
-        let nobody = BTreeSet::new();
-        let due = keys.into_iter().filter_map(|key| {
-            let pods = wanted.get(&key).unwrap_or(&nobody);
-            self.of_budget(&key, pods, snapshot, outage, now, &mut next)
-        });
-        let due = due.collect();
-        (due, next.at())
+impl Planner<'_> {
+    /// Plans the writes of budgets' statuses for retained pods, where the policy reserves them there.
+    pub(super) fn reserve_retained_pods(&mut self) {
+        let mut written = self.memory.reserved.clone();
+        let has_ledger = matches!(self.snapshot.ledger, LedgerState::Present(_));
+        if has_ledger && self.policy.reserve_through_budget_status {
+            let outage = self.policy.expected_outage;
+            let due = reservations(
+                self.snapshot,
+                &self.before,
+                &mut written,
+                outage,
+                self.now,
+                &mut self.wake,
+            );
+            self.plan.actions.extend(due.into_iter().map(Action::Reserve));
+        }
+        self.plan.reserved = written;
     }
+}
 
-    /// Budgets that have to be in the next snapshot.
-    pub fn budgets(&self) -> impl Iterator<Item = &BudgetKey> {
-        self.0.keys()
-    }
+/// The writes that are due. `outage` is how long a node is expected to be away.
+fn reservations(
+    snapshot: &Snapshot,
+    ledger: &Ledger,
+    written: &mut Reserved,
+    outage: SignedDuration,
+    now: Timestamp,
+    wake: &mut NextWake,
+) -> Vec<Reservation> {
+    let wanted = retained(ledger);
+    let keys: BTreeSet<BudgetKey> = wanted.keys().chain(written.keys()).cloned().collect();
+    let nobody = BTreeSet::new();
+    let due = keys.into_iter().filter_map(|key| {
+        let pods = wanted.get(&key).unwrap_or(&nobody);
+        reservation(&key, pods, snapshot, written, outage, now, wake)
+    });
+    due.collect()
+}
 
-    fn of_budget(
-        &mut self,
-        key: &BudgetKey,
-        wanted: &BTreeSet<String>,
-        snapshot: &Snapshot,
-        outage: SignedDuration,
-        now: Timestamp,
-        next: &mut NextWake,
-    ) -> Option<Reservation> {
-        let (Some(budget), Some(facts)) = (snapshot.budgets.get(key), snapshot.facts.get(key)) else {
-            self.0.remove(key);
-            return None;
-        };
-        let status = &budget.view.status;
-        let written = later(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
-        // Renewed when half of the outage is left, so that no write of ours comes too late.
-        let renew_before = later(now, outage / 2);
-        let ours = self.0.entry(key.clone()).or_default();
-        let mut write = Reservation {
-            budget: key.clone(),
-            uid: Arc::clone(&budget.view.uid),
-            resource_version: budget.view.resource_version.clone(),
-            reserved: BTreeMap::new(),
-            released: BTreeSet::new(),
-            disruptions_allowed: status.disruptions_allowed,
-        };
-        for pod in wanted {
-            let present = status.disrupted_pods.get(pod).copied();
-            let until = present.map(|at| later(at, DISRUPTED_FOR));
-            match (present, until) {
-                (Some(at), Some(until)) if until > renew_before => {
-                    ours.insert(pod.clone(), at);
-                    next.note(until.checked_sub(outage / 2).unwrap_or(until));
+#[allow(clippy::too_many_arguments, reason = "one budget, and all that is known of it")]
+fn reservation(
+    key: &BudgetKey,
+    wanted: &BTreeSet<String>,
+    snapshot: &Snapshot,
+    written: &mut Reserved,
+    outage: SignedDuration,
+    now: Timestamp,
+    wake: &mut NextWake,
+) -> Option<Reservation> {
+    let (Some(budget), Some(facts)) = (snapshot.budgets.get(key), snapshot.facts.get(key)) else {
+        written.remove(key);
+        return None;
+    };
+    let status = &budget.view.status;
+    let disrupted_at = later(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
+    // Renewed when half of the outage is left, so that no write of ours comes too late.
+    let renew_before = later(now, outage / 2);
+    let ours = written.entry(key.clone()).or_default();
+    let mut write = Reservation {
+        budget: key.clone(),
+        uid: Arc::clone(&budget.view.uid),
+        resource_version: budget.view.resource_version.clone(),
+        reserved: BTreeMap::new(),
+        released: BTreeSet::new(),
+        disruptions_allowed: status.disruptions_allowed,
+    };
+    for pod in wanted {
+        let present = status.disrupted_pods.get(pod).copied();
+        let until = present.map(|at| later(at, DISRUPTED_FOR));
+        match (present, until) {
+            (Some(at), Some(until)) if until > renew_before => {
+                ours.insert(pod.clone(), at);
+                wake.note(until.checked_sub(outage / 2).unwrap_or(until));
+            }
+            _ => {
+                let counted = facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod));
+                if counted {
+                    write.disruptions_allowed = (write.disruptions_allowed - 1).max(0);
                 }
-                _ => {
-                    let counted = facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod));
-                    if counted {
-                        write.disruptions_allowed = (write.disruptions_allowed - 1).max(0);
-                    }
-                    write.reserved.insert(pod.clone(), written);
-                }
+                write.reserved.insert(pod.clone(), disrupted_at);
             }
         }
-        ours.retain(|pod, at| {
-            if wanted.contains(pod) {
-                return true;
-            }
-            // What is there under another time was written by an eviction since.
-            let is_there = status.disrupted_pods.get(pod) == Some(at);
-            if is_there {
-                write.released.insert(pod.clone());
-            }
-            is_there
-        });
-        if ours.is_empty() && write.reserved.is_empty() {
-            self.0.remove(key);
-        }
-        let is_needed = !write.reserved.is_empty() || !write.released.is_empty();
-        is_needed.then_some(write)
     }
+    ours.retain(|pod, at| {
+        if wanted.contains(pod) {
+            return true;
+        }
+        // What is there under another time was written by an eviction since.
+        let is_there = status.disrupted_pods.get(pod) == Some(at);
+        if is_there {
+            write.released.insert(pod.clone());
+        }
+        is_there
+    });
+    if ours.is_empty() && write.reserved.is_empty() {
+        written.remove(key);
+    }
+    let is_needed = !write.reserved.is_empty() || !write.released.is_empty();
+    is_needed.then_some(write)
 }
 
 /// The pods that stay on nodes whose claims have their units, by budget.

@@ -214,6 +214,7 @@ fn shown_action(action: &Action) -> Option<String> {
             LeaseStep::Take => "take lease".to_owned(),
             LeaseStep::GiveBack => "give lease back".to_owned(),
         },
+        Action::Reserve(reservation) => format!("reserve in {}", reservation.budget),
     })
 }
 

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_core::id::{NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
 
 use super::PodFacts;
+
+/// Reservations that this process wrote into budgets' statuses: the time that it wrote, by budget and pod. They only serve
+/// to release early what would end by itself.
+pub type Reserved = BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>;
 
 /// What this process has tried, as far as plans read it.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +21,8 @@ pub struct Memory {
     departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
     /// The namespace of the node leases is not there: nobody uses them.
     pub leases_absent_until: Option<Timestamp>,
+    /// Reservations of retained pods in their budgets' statuses.
+    pub reserved: Reserved,
 }
 
 /// The last attempt at a pod.

@@ -66,9 +66,10 @@ fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Op
     let LedgerState::Present(ledger) = &snapshot.ledger else {
         panic!("no ledger");
     };
-    let (mut due, next) = reserved.due(snapshot, &Ledger(ledger.spec.clone()), OUTAGE, noon());
+    let (ledger, mut wake) = (Ledger(ledger.spec.clone()), NextWake::after(noon()));
+    let mut due = reservations(snapshot, &ledger, reserved, OUTAGE, noon(), &mut wake);
     assert!(due.len() <= 1);
-    (due.pop(), next)
+    (due.pop(), wake.at())
 }
 
 #[rstest]
@@ -76,7 +77,7 @@ fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Op
 // A pod that is not healthy takes nothing from what is allowed.
 #[case::not_counted(false, 1)]
 fn a_retained_pod_counts_as_gone_until_its_node_is_expected_back(#[case] ready: bool, #[case] allowed: i32) {
-    let (write, _) = due(&mut Reserved::default(), &snapshot("Confirmed", true, json!({}), ready));
+    let (write, _) = due(&mut Reserved::new(), &snapshot("Confirmed", true, json!({}), ready));
     let write = write.unwrap();
     assert_eq!(
         write.reserved,
@@ -95,7 +96,7 @@ fn a_retained_pod_counts_as_gone_until_its_node_is_expected_back(#[case] ready: 
 #[case::it_waits("Waiting", true)]
 fn nothing_is_reserved_for(#[case] state: &str, #[case] retained: bool) {
     let snapshot = snapshot(state, retained, json!({}), true);
-    assert_eq!(due(&mut Reserved::default(), &snapshot), (None, None));
+    assert_eq!(due(&mut Reserved::new(), &snapshot), (None, None));
 }
 
 #[rstest]
@@ -109,7 +110,7 @@ fn a_reservation_is_renewed_when_half_of_it_is_over(
     #[case] writes: bool,
 ) {
     let snapshot = snapshot("Confirmed", true, json!({ "web-0": present }), true);
-    let (write, looks_again) = due(&mut Reserved::default(), &snapshot);
+    let (write, looks_again) = due(&mut Reserved::new(), &snapshot);
     assert_eq!((write.is_some(), looks_again), (writes, next.map(at)));
     // It counts as gone by what is there already, so nothing more is taken.
     assert!(write.is_none_or(|write| write.disruptions_allowed == 1));
@@ -117,7 +118,7 @@ fn a_reservation_is_renewed_when_half_of_it_is_over(
 
 #[test]
 fn what_was_reserved_is_taken_back_at_the_release() {
-    let mut reserved = Reserved::default();
+    let mut reserved = Reserved::new();
     let present = json!({ "web-0": "2026-01-01T12:13:00Z" });
     assert_eq!(
         due(&mut reserved, &snapshot("Confirmed", true, present.clone(), true)).0,
@@ -128,14 +129,14 @@ fn what_was_reserved_is_taken_back_at_the_release() {
     assert_eq!(write.released, ["web-0".to_owned()].into());
     // What is allowed now is the disruption controller's to say.
     assert_eq!(write.disruptions_allowed, 1);
-    assert_eq!(reserved.budgets().count(), 1);
+    assert_eq!(reserved.len(), 1);
     assert_eq!(due(&mut reserved, &snapshot("Waiting", true, json!({}), true)).0, None);
-    assert_eq!(reserved.budgets().count(), 0);
+    assert_eq!(reserved.len(), 0);
 }
 
 #[test]
 fn an_eviction_since_is_left_alone() {
-    let mut reserved = Reserved::default();
+    let mut reserved = Reserved::new();
     let ours = json!({ "web-0": "2026-01-01T12:13:00Z" });
     assert_eq!(due(&mut reserved, &snapshot("Confirmed", true, ours, true)).0, None);
     let evicted = json!({ "web-0": "2026-01-01T11:59:59Z" });
