@@ -12,6 +12,7 @@
 pub mod budget;
 pub mod deadline;
 pub mod drain;
+pub mod drain_request;
 pub mod duration;
 pub mod hold;
 pub mod id;

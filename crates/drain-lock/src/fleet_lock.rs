@@ -31,8 +31,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client as KubeClient};
 use nodeward_api::drain_ledger;
-use nodeward_api::node_drain::Evictor;
+use nodeward_api::node_drain::{Deadlines, Evictor};
 use nodeward_api::{BudgetRef, DrainLedger};
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome, has_requester, is_fulfilled_by};
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
@@ -43,10 +44,10 @@ use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
+use crate::drain_request::{release_drain, request_drain};
 use crate::explain::{self, Explanation};
 use crate::observe::{World, project_node, project_pod};
 use crate::policy::FleetLock as FleetLockPolicy;
-use crate::requester::{self, Joined, Wish};
 use crate::settings::Settings;
 use crate::snapshot::{BudgetEntry, NodeFacts};
 
@@ -208,33 +209,36 @@ impl FleetLock {
         if self.dry_run {
             return Err(dry_run());
         }
-        let wish = Wish {
+        let request = DrainRequest {
             node: node.name.clone(),
-            node_uid: node.uid.clone(),
+            node_uid: Some(node.uid.clone()),
             requester: client.requester(),
-            purpose: PURPOSE.to_owned(),
+            purpose: Some(PURPOSE.to_owned()),
             evict: Evictor::Nodeward,
-            fallback: self.settings.current().policy.fallback,
-            evicts_now: false,
+            fallback: Some(self.settings.current().policy.fallback),
+            deadlines: Deadlines::default(),
+            dry_run: false,
+            is_eviction: false,
+            changes_settings: false,
         };
         let seen = self.as_watched(&node);
         let is_asked_for = self
             .world
             .drain(node.name.as_str())
-            .is_some_and(|drain| requester::is_fulfilled_by(&wish, &drain));
+            .is_some_and(|drain| is_fulfilled_by(&request, &drain));
         if let (Err(waits), true) = (&seen, is_asked_for) {
             return Err(waits.clone());
         }
         // From here on by the server's own word: that the drain has this requester, so that it does not end while the
         // machine is away, and then that it is drained.
-        let joined = requester::join(&self.client, &wish, Timestamp::now()).await;
+        let joined = request_drain(&self.client, &request, Timestamp::now()).await;
         match joined.map_err(|refusal| unavailable(&refusal))? {
-            Joined::Created | Joined::Added | Joined::Known | Joined::Noted => {}
-            Joined::InTheWay => {
+            JoinOutcome::Created | JoinOutcome::Added | JoinOutcome::Known | JoinOutcome::Noted => {}
+            JoinOutcome::Conflicting(_) => {
                 let ending = format!("an earlier drain of node {} has to end first", node.name);
                 return Err(Problem::new(Kind::Ending, &ending));
             }
-            Joined::Preview => {
+            JoinOutcome::Preview => {
                 let preview = format!("NodeDrain {} is a preview (dryRun); delete it first", node.name);
                 return Err(Problem::new(Kind::Ending, &preview));
             }
@@ -298,7 +302,7 @@ impl FleetLock {
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
         let requester = client.requester();
         let drains = self.world.drains();
-        let asked = drains.iter().filter(|drain| requester::has(drain, &requester));
+        let asked = drains.iter().filter(|drain| has_requester(drain, &requester));
         let mut names: BTreeSet<String> = asked.map(|drain| drain.spec.node_name.clone()).collect();
         // The watch may not have shown a drain yet that another replica has just made.
         if let Ok(node) = self.node_of(client) {
@@ -308,7 +312,7 @@ impl FleetLock {
             return Err(dry_run());
         }
         for name in names {
-            let left = requester::leave(&self.client, &name, &requester).await;
+            let left = release_drain(&self.client, &name, &requester).await;
             if left.map_err(|refusal| unavailable(&refusal))? {
                 tracing::info!(node = name, requester, "a machine is back and has released its drain");
             }

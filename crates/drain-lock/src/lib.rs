@@ -14,6 +14,7 @@
 )]
 
 pub mod config;
+pub mod drain_request;
 pub mod execute;
 pub mod explain;
 pub mod fleet_lock;
@@ -23,7 +24,6 @@ pub mod plan;
 pub mod policy;
 pub mod remember;
 pub mod report;
-pub mod requester;
 pub mod settings;
 pub mod snapshot;
 pub mod webhook;

@@ -5,10 +5,9 @@
 //! or an error whose body has a `kind` for programs and a `value` for people. `kind` is one of [`Kind`], never free text.
 
 use axum::http::{HeaderMap, StatusCode};
+use nodeward_core::drain_request::machine_requester;
 use nodeward_core::text::cut;
 use serde::{Deserialize, Serialize};
-
-use crate::requester;
 
 /// The most bytes that a request may have.
 pub const MAX_BYTES: usize = 16 * 1024;
@@ -75,7 +74,7 @@ impl Client {
 
     /// Its name as a requester of a drain.
     pub fn requester(&self) -> String {
-        requester::machine(&self.group, &self.id)
+        machine_requester(&self.group, &self.id)
     }
 }
 

@@ -6,10 +6,10 @@ use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::later;
+use nodeward_core::drain_request::releases_by_itself;
 use nodeward_core::ledger::Ledger;
 
 use super::case::Case;
-use crate::requester::releases_by_itself;
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

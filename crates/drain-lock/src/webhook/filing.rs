@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
-use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
+use nodeward_api::node_drain::{Deadlines, Evictor, Fallback, PURPOSE_AT_MOST};
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
 use nodeward_runtime::CancellationToken;
 use tokio::sync::mpsc;
 
-use crate::requester::{self, Joined, Wish};
+use crate::drain_request::request_drain;
 
 use super::metrics::WebhookMetrics;
 
@@ -47,15 +48,18 @@ pub struct Filing {
 }
 
 impl Filing {
-    fn wish(&self) -> Wish {
-        Wish {
+    fn request(&self) -> DrainRequest {
+        DrainRequest {
             node: self.node.clone(),
-            node_uid: self.node_uid.clone(),
-            requester: requester::evicting(&self.user),
-            purpose: cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST),
+            node_uid: Some(self.node_uid.clone()),
+            requester: evicting_requester(&self.user),
+            purpose: Some(cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST)),
             evict: Evictor::Requester,
-            fallback: self.fallback,
-            evicts_now: true,
+            fallback: Some(self.fallback),
+            deadlines: Deadlines::default(),
+            dry_run: false,
+            is_eviction: true,
+            changes_settings: false,
         }
     }
 }
@@ -122,8 +126,8 @@ impl Filer {
             queue.recv().await.map(|filing| (filing, queue))
         });
         let write = filings.for_each_concurrent(AT_ONCE, async |filing| {
-            let outcome = requester::join(&client, &filing.wish(), Timestamp::now()).await;
-            if !matches!(outcome, Ok(joined) if joined.is_in()) {
+            let outcome = request_drain(&client, &filing.request(), Timestamp::now()).await;
+            if !matches!(outcome, Ok(joined) if joined.has_joined()) {
                 let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
                 recent.insert(filing.clone(), Instant::now() + FAILED_FOR);
             }
@@ -136,19 +140,19 @@ impl Filer {
     }
 }
 
-fn tell(filing: &Filing, outcome: &Result<Joined, nodeward_runtime::ApiError>, metrics: &WebhookMetrics) {
+fn tell(filing: &Filing, outcome: &Result<JoinOutcome, nodeward_runtime::ApiError>, metrics: &WebhookMetrics) {
     let Filing { node, user, .. } = filing;
     match outcome {
         Ok(joined) => {
             metrics.filed(joined.as_label());
             match joined {
-                Joined::Created | Joined::Added => {
+                JoinOutcome::Created | JoinOutcome::Added => {
                     tracing::info!(%node, user, "evictions from a cordoned node: its drain is asked for");
                 }
-                Joined::InTheWay | Joined::Preview => {
+                JoinOutcome::Conflicting(_) | JoinOutcome::Preview => {
                     tracing::info!(%node, user, why = joined.as_label(), "a drain cannot be asked for now");
                 }
-                Joined::Noted | Joined::Known => {}
+                JoinOutcome::Noted | JoinOutcome::Known => {}
             }
         }
         Err(refusal) => {
@@ -215,11 +219,11 @@ mod tests {
             user: "ü".repeat(1000),
             ..filing(1)
         };
-        assert!(endless.wish().requester.len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
+        assert!(endless.request().requester.len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
     }
 
     #[test]
     fn a_drain_that_is_filed_falls_back_as_the_configuration_says() {
-        assert_eq!(filing(1).wish().fallback, Fallback::Wait);
+        assert_eq!(filing(1).request().fallback, Some(Fallback::Wait));
     }
 }

@@ -9,11 +9,12 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::{Deadlines, Fallback};
+use nodeward_api::node_drain::{Deadlines, Evictor, Fallback};
+use nodeward_core::drain_request::DrainRequest;
 use nodeward_core::duration::ConfigDuration;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::request::{self, Asked, Wish};
+use super::request::{self, Asked};
 use super::{ActError, plan};
 use crate::args::{self, FallbackArg};
 use crate::cluster::Cluster;
@@ -74,19 +75,19 @@ async fn ask_and_watch(
     let mut seen = BTreeSet::new();
     let nodes: Vec<&String> = args.nodes.iter().filter(|node| seen.insert(*node)).collect();
     // All names are looked at first: a mistake in the last one asks for nothing.
-    let mut wishes = Vec::new();
+    let mut requests = Vec::new();
     for node in nodes {
         let node_uid = plan::uid(cluster, node).await?;
-        wishes.push(wish(args, node, node_uid, &requester));
+        requests.push(drain_request(args, node, node_uid, &requester));
     }
-    for wish in &wishes {
+    for request in &requests {
         let waits = |node: &str| tell(screen, Tone::Faint, &format!("{node}: its drain before has yet to end"));
-        let (drain, asked) = request::ask(cluster, wish, &waits).await?;
+        let (drain, asked) = request::ask(cluster, request, &waits).await?;
         let view = Drain::of(&drain);
         tell(
             screen,
             Tone::Plain,
-            &format!("{}: {}", wish.node, answer(&asked, &view)),
+            &format!("{}: {}", request.node, answer(&asked, &view)),
         );
         board.add(drain.uid().unwrap_or_default(), view);
     }
@@ -96,11 +97,11 @@ async fn ask_and_watch(
     watch(cluster, screen, board).await
 }
 
-fn wish(args: &args::Drain, node: &str, node_uid: Option<String>, requester: &str) -> Wish {
+fn drain_request(args: &args::Drain, node: &str, node_uid: Option<String>, requester: &str) -> DrainRequest {
     let text = |duration: Option<ConfigDuration>| duration.map(|duration| duration.to_string());
-    Wish {
-        node: node.to_owned(),
-        node_uid,
+    DrainRequest {
+        node: node.into(),
+        node_uid: node_uid.map(Into::into),
         requester: requester.to_owned(),
         purpose: args.purpose.clone(),
         fallback: args.fallback.map(|fallback| match fallback {
@@ -114,7 +115,10 @@ fn wish(args: &args::Drain, node: &str, node_uid: Option<String>, requester: &st
             drain: text(args.deadline_drain),
             recover: text(args.deadline_recover),
         },
+        evict: Evictor::Nodeward,
         dry_run: false,
+        is_eviction: false,
+        changes_settings: true,
     }
 }
 

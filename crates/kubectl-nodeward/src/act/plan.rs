@@ -8,9 +8,10 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::wait::await_condition;
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::Deadlines;
+use nodeward_api::node_drain::{Deadlines, Evictor};
+use nodeward_core::drain_request::DrainRequest;
 
-use super::request::{self, Asked, Wish};
+use super::request::{self, Asked};
 use super::{ATTEMPTS, ActError};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -33,16 +34,19 @@ pub async fn plan(cluster: &Cluster, node: &str) -> Result<Plan, ActError> {
     }
     let node_uid = uid(cluster, node).await?;
     let requester = super::requester(cluster).await?;
-    let wish = Wish {
-        node: node.to_owned(),
-        node_uid,
+    let request = DrainRequest {
+        node: node.into(),
+        node_uid: node_uid.map(Into::into),
         requester: requester.clone(),
         purpose: Some("plan".to_owned()),
         fallback: None,
         deadlines: Deadlines::default(),
+        evict: Evictor::Nodeward,
         dry_run: true,
+        is_eviction: false,
+        changes_settings: false,
     };
-    let (drain, asked) = request::preview(cluster, &wish).await?;
+    let (drain, asked) = request::preview(cluster, &request).await?;
     if asked != Asked::Created {
         return answer(&drains, drain).await;
     }

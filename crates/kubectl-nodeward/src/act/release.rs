@@ -4,6 +4,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::{DisruptionHold, annotation};
+use nodeward_core::drain_request::{leave, other_requesters};
 use serde::Serialize;
 use serde_json::json;
 
@@ -137,15 +138,17 @@ async fn end_request(
     if drain.metadata.deletion_timestamp.is_some() {
         return Ok(Ok((Outcome::Ends, "its drain is ending already".to_owned())));
     }
-    let (own, others): (Vec<_>, Vec<_>) = drain.spec.requesters.iter().partition(|one| one.name == requester);
-    let names: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
-    if own.is_empty() && !others.is_empty() {
+    let others: Vec<&str> = other_requesters(drain, requester)
+        .map(|other| other.name.as_str())
+        .collect();
+    let patch = leave(drain, requester);
+    if patch.is_none() && !others.is_empty() {
         return Err(ActError::Refused(format!(
             "{node} was not asked for by {requester}, but by {}: name one with --requester",
-            names.join(", ")
+            others.join(", ")
         )));
     }
-    if others.is_empty() {
+    let Some(patch) = patch.filter(|_| !others.is_empty()) else {
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: drain.metadata.uid.clone(),
@@ -160,18 +163,14 @@ async fn end_request(
                 "its drain ends; what it holds returns as its pods do".to_owned(),
             )
         }));
-    }
-    let patch = json!({
-        "metadata": { "uid": drain.metadata.uid, "resourceVersion": drain.metadata.resource_version },
-        "spec": { "requesters": others },
-    });
+    };
     let written = cluster
         .ask(drains.patch(node, &PatchParams::default(), &Patch::Merge(&patch)))
         .await;
     Ok(written.map(|_| {
         (
             Outcome::GoesOn,
-            format!("your request has ended; its drain goes on for {}", names.join(", ")),
+            format!("your request has ended; its drain goes on for {}", others.join(", ")),
         )
     }))
 }

@@ -1,0 +1,281 @@
+//! Requests for a drain: what is written to a NodeDrain when somebody asks for it, and when they take that back.
+//!
+//! The functions are pure: they answer with a new NodeDrain, or with a merge patch that applies only to what was read. The
+//! eviction webhook, FleetLock and the plugin carry them out, and read again when somebody else was faster.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodeward_api::annotation;
+use nodeward_api::node_drain::{Deadlines, Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, Requester};
+use serde_json::{Map, Value, json};
+
+use crate::deadline::to_the_second;
+use crate::id::{NodeName, NodeUid};
+use crate::text::cut;
+
+/// Precision of `nodeward.dev/last-eviction`: a drain of hundreds of pods writes it once a minute.
+const LAST_EVICTION_PRECISION: SignedDuration = SignedDuration::from_mins(1);
+
+/// Prefix of a requester that is known by its evictions alone; the user follows.
+const EVICTION_PREFIX: &str = "eviction:";
+
+/// Prefix of a machine that asked over FleetLock; its group and id follow.
+const FLEET_LOCK_PREFIX: &str = "fleetlock:";
+
+/// The requester for a user that is known by its evictions alone.
+pub fn evicting_requester(user: &str) -> String {
+    cut(format!("{EVICTION_PREFIX}{user}"), REQUESTER_AT_MOST)
+}
+
+/// The requester for a machine that asked over FleetLock.
+pub fn machine_requester(group: &str, id: &str) -> String {
+    format!("{FLEET_LOCK_PREFIX}{group}:{id}")
+}
+
+/// Whether this requester releases its request itself: a machine that is back, a person, a program that knows NodeDrains.
+/// One that is known by its evictions alone does not; only its silence tells that it is done.
+pub fn releases_by_itself(requester: &str) -> bool {
+    !requester.starts_with(EVICTION_PREFIX)
+}
+
+/// A drain that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainRequest {
+    /// The node.
+    pub node: NodeName,
+    /// Its UID, where the caller could read it.
+    pub node_uid: Option<NodeUid>,
+    /// Who asks.
+    pub requester: String,
+    /// What for.
+    pub purpose: Option<String>,
+    /// Who evicts.
+    pub evict: Evictor,
+    /// What happens when a deadline passes; `None`: the default.
+    pub fallback: Option<Fallback>,
+    /// The deadlines that differ from the configuration's.
+    pub deadlines: Deadlines,
+    /// Plan only.
+    pub dry_run: bool,
+    /// Whether this request is an eviction: the drainer's sign of life, recorded in `nodeward.dev/last-eviction`.
+    pub is_eviction: bool,
+    /// Whether an existing drain is changed to these settings, and a preview becomes a drain. Otherwise the settings only
+    /// serve to create one.
+    pub changes_settings: bool,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinOutcome {
+    /// There was no drain, and now there is.
+    Created,
+    /// There was one, for others.
+    Added,
+    /// The requester had asked before; its sign of life or its settings were written anew.
+    Noted,
+    /// The requester had asked before.
+    Known,
+    /// The drain of that name has to go first.
+    Conflicting(Conflict),
+    /// The drain of that name is a preview, and drains nothing.
+    Preview,
+}
+
+/// Why a drain cannot be joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// It is being deleted.
+    Ending,
+    /// It is for another node, which had the name before.
+    OtherNode,
+}
+
+impl JoinOutcome {
+    /// Its label in metrics.
+    pub fn as_label(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Added => "added",
+            Self::Noted => "noted",
+            Self::Known => "known",
+            Self::Conflicting(_) => "in-the-way",
+            Self::Preview => "preview",
+        }
+    }
+
+    /// Whether the drain proceeds for this requester too.
+    pub fn has_joined(self) -> bool {
+        match self {
+            Self::Created | Self::Added | Self::Noted | Self::Known => true,
+            Self::Conflicting(_) | Self::Preview => false,
+        }
+    }
+}
+
+/// The write that a request takes, if any, given the drain that exists.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JoinStep {
+    /// Create this one.
+    Create(Box<NodeDrain>),
+    /// Apply this merge patch.
+    Patch(JoinOutcome, Value),
+    /// Nothing has to be written.
+    Done(JoinOutcome),
+}
+
+/// Asks for a drain: creates it, or joins the one that exists. Asking again changes nothing.
+pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp) -> JoinStep {
+    let Some(present) = present else {
+        return JoinStep::Create(Box::new(new_drain(request, now)));
+    };
+    if present.metadata.deletion_timestamp.is_some() {
+        return JoinStep::Done(JoinOutcome::Conflicting(Conflict::Ending));
+    }
+    if let (Some(theirs), Some(ours)) = (&present.spec.node_uid, &request.node_uid)
+        && theirs != ours.as_str()
+    {
+        return JoinStep::Done(JoinOutcome::Conflicting(Conflict::OtherNode));
+    }
+    if present.spec.dry_run && !request.changes_settings {
+        return JoinStep::Done(JoinOutcome::Preview);
+    }
+    let mut spec = if request.changes_settings {
+        changed_settings(&present.spec, request)
+    } else {
+        Map::new()
+    };
+    let is_known = has_requester(present, &request.requester);
+    if !is_known {
+        let mut requesters = present.spec.requesters.clone();
+        requesters.push(requester(request, now));
+        spec.insert("requesters".to_owned(), json!(requesters));
+    }
+    let is_sign_due = request.is_eviction && !has_fresh_sign(present, now);
+    if spec.is_empty() && !is_sign_due {
+        return JoinStep::Done(JoinOutcome::Known);
+    }
+    let mut patch = conditional_patch(present);
+    if is_sign_due {
+        patch["metadata"]["annotations"] = json!({ annotation::LAST_EVICTION: to_the_second(now) });
+    }
+    if !spec.is_empty() {
+        patch["spec"] = Value::Object(spec);
+    }
+    let outcome = if is_known {
+        JoinOutcome::Noted
+    } else {
+        JoinOutcome::Added
+    };
+    JoinStep::Patch(outcome, patch)
+}
+
+/// The drain as it is created for a request.
+pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
+    let annotations = request
+        .is_eviction
+        .then(|| [(annotation::LAST_EVICTION.to_owned(), to_the_second(now))].into());
+    NodeDrain {
+        metadata: ObjectMeta {
+            name: Some(request.node.to_string()),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        spec: NodeDrainSpec {
+            node_name: request.node.to_string(),
+            node_uid: request.node_uid.as_ref().map(ToString::to_string),
+            requesters: vec![requester(request, now)],
+            purpose: request.purpose.clone(),
+            evict: request.evict,
+            deadlines: request.deadlines.clone(),
+            fallback: request.fallback.unwrap_or_default(),
+            dry_run: request.dry_run,
+        },
+        status: None,
+    }
+}
+
+/// Releases a request: the patch that takes the requester off the list, which may be empty then. `None`: it never asked.
+pub fn leave(present: &NodeDrain, requester: &str) -> Option<Value> {
+    if !has_requester(present, requester) {
+        return None;
+    }
+    let mut patch = conditional_patch(present);
+    patch["spec"] = json!({ "requesters": other_requesters(present, requester).collect::<Vec<_>>() });
+    Some(patch)
+}
+
+/// Whether the drain has this requester.
+pub fn has_requester(drain: &NodeDrain, requester: &str) -> bool {
+    drain.spec.requesters.iter().any(|known| known.name == requester)
+}
+
+/// The requesters of the drain besides this one.
+pub fn other_requesters<'a>(drain: &'a NodeDrain, requester: &'a str) -> impl Iterator<Item = &'a Requester> {
+    drain
+        .spec
+        .requesters
+        .iter()
+        .filter(move |known| known.name != requester)
+}
+
+/// Whether the drain as a watch shows it is what the request asks for already.
+pub fn is_fulfilled_by(request: &DrainRequest, drain: &NodeDrain) -> bool {
+    let is_alive = drain.metadata.deletion_timestamp.is_none() && !drain.spec.dry_run;
+    is_alive
+        && drain.spec.node_uid.as_deref() == request.node_uid.as_ref().map(NodeUid::as_str)
+        && has_requester(drain, &request.requester)
+}
+
+fn requester(request: &DrainRequest, now: Timestamp) -> Requester {
+    Requester {
+        name: request.requester.clone(),
+        since: to_the_second(now).parse().ok(),
+    }
+}
+
+/// The fields of the spec that the request sets to another value. Fields that it leaves open stay as they are.
+fn changed_settings(spec: &NodeDrainSpec, request: &DrainRequest) -> Map<String, Value> {
+    let mut changed = Map::new();
+    let mut set = |field: &str, value: Value| changed.insert(field.to_owned(), value);
+    if request.purpose.is_some() && request.purpose != spec.purpose {
+        set("purpose", json!(request.purpose));
+    }
+    if request.fallback.is_some_and(|fallback| fallback != spec.fallback) {
+        set("fallback", json!(request.fallback));
+    }
+    if request.evict != spec.evict {
+        set("evict", json!(request.evict));
+    }
+    if spec.dry_run {
+        set("dryRun", json!(false));
+    }
+    let (asked, present) = (&request.deadlines, &spec.deadlines);
+    let is_changed = |asked: &Option<String>, present: &Option<String>| asked.is_some() && asked != present;
+    if is_changed(&asked.queue, &present.queue)
+        || is_changed(&asked.drain, &present.drain)
+        || is_changed(&asked.recover, &present.recover)
+    {
+        set("deadlines", json!(asked));
+    }
+    changed
+}
+
+/// A merge patch that only applies to what was read.
+fn conditional_patch(present: &NodeDrain) -> Value {
+    let meta = &present.metadata;
+    json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version } })
+}
+
+fn has_fresh_sign(present: &NodeDrain, now: Timestamp) -> bool {
+    let sign = present
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(annotation::LAST_EVICTION))
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    // A sign from the future comes from a wrong clock, and is corrected.
+    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < LAST_EVICTION_PRECISION)
+}
+
+#[cfg(test)]
+mod tests;

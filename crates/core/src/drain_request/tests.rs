@@ -1,0 +1,206 @@
+use rstest::rstest;
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn eviction() -> DrainRequest {
+    DrainRequest {
+        node: "n1".into(),
+        node_uid: Some("u1".into()),
+        requester: "eviction:alice".to_owned(),
+        purpose: Some("evictions by alice".to_owned()),
+        evict: Evictor::Requester,
+        fallback: Some(Fallback::Wait),
+        deadlines: Deadlines::default(),
+        dry_run: false,
+        is_eviction: true,
+        changes_settings: false,
+    }
+}
+
+fn person() -> DrainRequest {
+    DrainRequest {
+        node_uid: None,
+        requester: "kubectl-nodeward:alice".to_owned(),
+        purpose: None,
+        evict: Evictor::Nodeward,
+        fallback: None,
+        is_eviction: false,
+        changes_settings: true,
+        ..eviction()
+    }
+}
+
+fn drain(fields: Value) -> NodeDrain {
+    let mut drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain",
+        "metadata": { "name": "n1", "uid": "d1", "resourceVersion": "7", "annotations": { "nodeward.dev/last-eviction": NOW } },
+        "spec": { "nodeName": "n1", "nodeUID": "u1", "requesters": [{ "name": "eviction:alice", "since": NOW }] },
+    });
+    for (section, fields) in fields.as_object().unwrap() {
+        for (key, value) in fields.as_object().unwrap() {
+            drain[section][key] = value.clone();
+        }
+    }
+    serde_json::from_value(drain).unwrap()
+}
+
+fn bobs() -> Value {
+    json!({ "spec": {
+        "requesters": [{ "name": "kubectl-nodeward:bob" }], "purpose": "kernel", "fallback": "Wait",
+        "deadlines": { "queue": "5m", "drain": "6m" }, "evict": "Requester",
+    } })
+}
+
+fn joined(present: Value, request: &DrainRequest, now: &str) -> (JoinOutcome, Option<Value>) {
+    match join(Some(&drain(present)), request, at(now)) {
+        JoinStep::Create(_) => panic!("there is one"),
+        JoinStep::Done(outcome) => (outcome, None),
+        JoinStep::Patch(outcome, patch) => {
+            assert_eq!(patch["metadata"]["uid"], "d1");
+            assert_eq!(patch["metadata"]["resourceVersion"], "7");
+            (outcome, Some(patch))
+        }
+    }
+}
+
+fn names(patch: &Value) -> Vec<&str> {
+    let requesters = patch["spec"]["requesters"].as_array().unwrap();
+    requesters.iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_new_drain_names_its_requester_and_node() {
+    let JoinStep::Create(created) = join(None, &eviction(), at("2026-01-01T00:00:00.5Z")) else {
+        panic!("not created");
+    };
+    let created = serde_json::to_value(created).unwrap();
+    assert_eq!(
+        created["metadata"],
+        json!({ "name": "n1", "annotations": { "nodeward.dev/last-eviction": NOW } })
+    );
+    assert_eq!(created["spec"]["nodeUID"], "u1");
+    assert_eq!(created["spec"]["evict"], "Requester");
+    assert_eq!(created["spec"]["fallback"], "Wait");
+    assert_eq!(
+        created["spec"]["requesters"],
+        json!([{ "name": "eviction:alice", "since": NOW }])
+    );
+}
+
+#[rstest]
+#[case::asked_again_soon(json!({}), "2026-01-01T00:00:59Z", JoinOutcome::Known)]
+#[case::asked_again_later(json!({}), "2026-01-01T00:01:00Z", JoinOutcome::Noted)]
+#[case::a_sign_from_the_future(json!({}), "2025-12-31T23:59:00Z", JoinOutcome::Noted)]
+#[case::an_unreadable_sign(json!({ "metadata": { "annotations": { "nodeward.dev/last-eviction": "now" } } }), NOW, JoinOutcome::Noted)]
+#[case::asked_for_by_another(json!({ "spec": { "requesters": [{ "name": "nodedrain" }] } }), NOW, JoinOutcome::Added)]
+#[case::asked_for_by_nobody(json!({ "spec": { "requesters": [] } }), NOW, JoinOutcome::Added)]
+#[case::of_another_node(json!({ "spec": { "nodeUID": "u0" } }), NOW, JoinOutcome::Conflicting(Conflict::OtherNode))]
+#[case::of_an_unknown_node(json!({ "spec": { "nodeUID": null } }), NOW, JoinOutcome::Known)]
+#[case::ending(json!({ "metadata": { "deletionTimestamp": NOW } }), NOW, JoinOutcome::Conflicting(Conflict::Ending))]
+#[case::a_preview(json!({ "spec": { "dryRun": true } }), NOW, JoinOutcome::Preview)]
+fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now: &str, #[case] expected: JoinOutcome) {
+    let (outcome, patch) = joined(present, &eviction(), now);
+    assert_eq!(outcome, expected);
+    let Some(patch) = patch else { return };
+    if expected == JoinOutcome::Added {
+        assert_eq!(names(&patch).last(), Some(&"eviction:alice"));
+    } else {
+        assert_eq!(patch["metadata"]["annotations"]["nodeward.dev/last-eviction"], now);
+        assert_eq!(patch.get("spec"), None);
+    }
+}
+
+#[test]
+fn requests_that_are_no_evictions_leave_no_sign() {
+    let reboot = DrainRequest {
+        is_eviction: false,
+        ..eviction()
+    };
+    let (outcome, patch) = joined(json!({}), &reboot, "2026-06-01T00:00:00Z");
+    assert_eq!((outcome, patch), (JoinOutcome::Known, None));
+    assert_eq!(new_drain(&reboot, at(NOW)).metadata.annotations, None);
+}
+
+#[test]
+fn programs_leave_the_settings_of_a_drain_alone() {
+    let (outcome, patch) = joined(bobs(), &eviction(), NOW);
+    let patch = patch.unwrap();
+    assert_eq!(outcome, JoinOutcome::Added);
+    assert_eq!(patch["spec"].as_object().unwrap().len(), 1, "requesters alone: {patch}");
+}
+
+#[test]
+fn people_change_only_what_they_name() {
+    let request = DrainRequest {
+        deadlines: Deadlines {
+            drain: Some("1h".to_owned()),
+            ..Deadlines::default()
+        },
+        ..person()
+    };
+    let (outcome, patch) = joined(bobs(), &request, NOW);
+    let mut patch = patch.unwrap();
+    assert_eq!(outcome, JoinOutcome::Added);
+    assert_eq!(names(&patch), ["kubectl-nodeward:bob", "kubectl-nodeward:alice"]);
+    patch["spec"].as_object_mut().unwrap().remove("requesters");
+    assert_eq!(
+        patch["spec"],
+        json!({ "deadlines": { "drain": "1h" }, "evict": "Nodeward" })
+    );
+}
+
+#[test]
+fn people_who_asked_before_change_nothing_or_what_they_name() {
+    let mine = json!({ "spec": { "requesters": [{ "name": "kubectl-nodeward:alice" }] } });
+    assert_eq!(joined(mine.clone(), &person(), NOW), (JoinOutcome::Known, None));
+    let now_says_why = DrainRequest {
+        purpose: Some("kernel".to_owned()),
+        fallback: Some(Fallback::Wait),
+        ..person()
+    };
+    let (outcome, patch) = joined(mine, &now_says_why, NOW);
+    assert_eq!(outcome, JoinOutcome::Noted);
+    assert_eq!(
+        patch.unwrap()["spec"],
+        json!({ "purpose": "kernel", "fallback": "Wait" })
+    );
+}
+
+#[test]
+fn a_preview_becomes_a_drain_when_a_person_asks() {
+    let preview = json!({ "spec": { "dryRun": true } });
+    assert_eq!(joined(preview, &person(), NOW).1.unwrap()["spec"]["dryRun"], false);
+}
+
+#[rstest]
+#[case::of_the_webhook(&evicting_requester("system:serviceaccount:kube-system:karpenter"), false)]
+#[case::with_a_name_that_is_cut(&evicting_requester(&"u".repeat(REQUESTER_AT_MOST)), false)]
+#[case::of_fleet_lock(&machine_requester("workers", "n1"), true)]
+#[case::of_the_plugin("kubectl-nodeward:alice", true)]
+#[case::by_hand("alice", true)]
+fn only_evicting_requesters_never_release(#[case] name: &str, #[case] expected: bool) {
+    assert_eq!(releases_by_itself(name), expected);
+    assert!(name.len() <= REQUESTER_AT_MOST);
+}
+
+#[test]
+fn leaving_removes_only_the_own_request() {
+    let both =
+        drain(json!({ "spec": { "requesters": [{ "name": "eviction:alice" }, { "name": "kubectl-nodeward:bob" }] } }));
+    let patch = leave(&both, "eviction:alice").unwrap();
+    assert_eq!(patch["spec"]["requesters"], json!([{ "name": "kubectl-nodeward:bob" }]));
+    assert_eq!(patch["metadata"], json!({ "uid": "d1", "resourceVersion": "7" }));
+    assert_eq!(leave(&both, "eviction:carol"), None);
+}
+
+#[test]
+fn the_last_requester_leaves_an_empty_list() {
+    let patch = leave(&drain(json!({})), "eviction:alice").unwrap();
+    assert_eq!(patch["spec"]["requesters"], json!([]));
+}
