@@ -16,6 +16,8 @@ pub mod drain_request;
 pub mod duration;
 pub mod hold;
 pub mod id;
+pub mod intern;
+pub mod labels;
 pub mod ledger;
 pub mod node;
 pub mod pattern;

@@ -1,13 +1,16 @@
 //! What decisions need to know of a Node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::Node;
 use nodeward_api::{annotation, condition, label};
 use serde_json::{Value, json};
 
 use crate::id::{NodeName, NodeUid};
+use crate::intern::Pool;
+use crate::labels::Labels;
 
 /// Key of the taint that the node-lifecycle controller adds to an unschedulable node.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -24,35 +27,38 @@ pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// Taints that can make a node cordoned, see [`NodeView::concerns_drains`].
 pub const CORDON_TAINTS: [&str; 2] = [UNSCHEDULABLE_TAINT, KARPENTER_DISRUPTED_TAINT];
 
+/// Conditions of a node that are ours.
+const OWN_CONDITIONS: [&str; 3] = [
+    condition::DRAIN_BLOCKED,
+    condition::DRAIN_IN_PROGRESS,
+    condition::DRAINED,
+];
+
 /// A Node, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
     /// Name.
     pub name: NodeName,
-    /// UID.
+    /// UID: a node that was deleted and created again is another node.
     pub uid: NodeUid,
-    /// Everything else; `None` for a node that no drain concerns, which is most of them: a cluster of 5,000 nodes is
-    /// then held in a few hundred kilobytes.
-    pub drain: Option<Box<DrainingNode>>,
-}
-
-/// The details of a node that is cordoned, or was until recently.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainingNode {
     /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    pub labels: Labels,
+    /// Annotations, as far as the projection keeps them.
     pub annotations: BTreeMap<String, String>,
     /// Taints.
-    pub taints: Vec<Taint>,
+    pub taints: Box<[Taint]>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
     /// Whether the `Ready` condition is `True`.
     pub ready: bool,
+    /// When `Ready` last changed.
+    pub ready_since: Option<Timestamp>,
     /// `status.nodeInfo.bootID`: changes with every boot.
-    pub boot_id: String,
-    /// The `nodeward.dev/DrainBlocked` condition, if it is there.
-    pub drain_blocked: Option<ConditionView>,
+    pub boot_id: Arc<str>,
+    /// `status.nodeInfo.machineID`.
+    pub machine_id: Arc<str>,
+    /// The conditions that are ours.
+    pub conditions: Box<[ConditionView]>,
 }
 
 /// A taint.
@@ -71,12 +77,14 @@ pub struct Taint {
 /// A condition of ours as it stands in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionView {
+    /// Type.
+    pub type_: Arc<str>,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: Arc<str>,
     /// Reason.
-    pub reason: String,
+    pub reason: Arc<str>,
     /// Message.
-    pub message: String,
+    pub message: Arc<str>,
     /// When `status` last changed.
     pub last_transition: Option<Timestamp>,
 }
@@ -84,77 +92,96 @@ pub struct ConditionView {
 impl NodeView {
     /// Projects a Node as the API server sends it; `None` without a name.
     pub fn project(node: &Node) -> Option<Self> {
+        Self::project_sharing(node, &mut Pool::default(), |_| true)
+    }
+
+    /// Projects one of many nodes: texts that they have in common are kept once, and of the annotations only those that
+    /// `keeps_annotation` names.
+    pub fn project_sharing(
+        node: &Node,
+        texts: &mut Pool<str>,
+        keeps_annotation: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
         let meta = &node.metadata;
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let conditions = || status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let ready = conditions().find(|condition| condition.type_ == "Ready");
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let annotations = meta.annotations.iter().flatten();
         Some(Self {
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
-            drain: Self::concerns_drains(node).then(|| Box::new(DrainingNode::project(node))),
+            labels: Labels::project(meta.labels.as_ref(), texts),
+            annotations: annotations
+                .filter(|(key, _)| keeps_annotation(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            taints: spec
+                .iter()
+                .flat_map(|spec| spec.taints.iter().flatten())
+                .map(|taint| Taint {
+                    key: taint.key.clone(),
+                    value: taint.value.clone().unwrap_or_default(),
+                    effect: taint.effect.clone(),
+                    time_added: taint.time_added.as_ref().map(|time| time.0),
+                })
+                .collect(),
+            unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
+            boot_id: info.map(|info| info.boot_id.as_str()).unwrap_or_default().into(),
+            machine_id: info.map(|info| info.machine_id.as_str()).unwrap_or_default().into(),
+            conditions: conditions()
+                .filter(|condition| OWN_CONDITIONS.contains(&condition.type_.as_str()))
+                .map(|condition| ConditionView {
+                    type_: texts.text(&condition.type_),
+                    status: texts.text(&condition.status),
+                    reason: texts.text(condition.reason.as_deref().unwrap_or_default()),
+                    message: condition.message.as_deref().unwrap_or_default().into(),
+                    last_transition: condition.last_transition_time.as_ref().map(|time| time.0),
+                })
+                .collect(),
         })
     }
 
     /// Whether any drain could concern this node: it is unschedulable, carries a taint that can count as a cordon, or
-    /// carries something of ours that is to be removed.
-    fn concerns_drains(node: &Node) -> bool {
-        let spec = node.spec.as_ref();
-        spec.is_some_and(|s| s.unschedulable == Some(true))
-            || spec.is_some_and(|s| {
-                s.taints
-                    .iter()
-                    .flatten()
-                    .any(|t| CORDON_TAINTS.contains(&t.key.as_str()))
-            })
-            || node
-                .metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|a| a.contains_key(annotation::DRAIN_CLOCK))
-            || condition_of(node, condition::DRAIN_BLOCKED).is_some()
+    /// carries something of drain-keeper's that is to be removed. Most nodes are not kept for that.
+    pub fn concerns_drains(&self) -> bool {
+        self.unschedulable
+            || CORDON_TAINTS.iter().any(|key| self.taint(key, None).is_some())
+            || self.annotations.contains_key(annotation::DRAIN_CLOCK)
+            || self.condition(condition::DRAIN_BLOCKED).is_some()
     }
-}
 
-/// The node's condition of this type; the API server keeps no two of one type.
-fn condition_of<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
-    let mut conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    conditions.find(|c| c.type_ == type_)
-}
+    /// Whether it is being emptied, by whoever: unschedulable, or tainted by Karpenter or the cluster autoscaler, which
+    /// never set `spec.unschedulable`.
+    pub fn is_cordoned(&self) -> bool {
+        self.unschedulable
+            || self.taint(KARPENTER_DISRUPTED_TAINT, None).is_some()
+            || self.taint(AUTOSCALER_TAINT, None).is_some()
+    }
 
-impl DrainingNode {
-    fn project(node: &Node) -> Self {
-        let spec = node.spec.as_ref();
-        let status = node.status.as_ref();
-        Self {
-            labels: node.metadata.labels.clone().unwrap_or_default(),
-            annotations: node.metadata.annotations.clone().unwrap_or_default(),
-            taints: spec
-                .iter()
-                .flat_map(|s| s.taints.iter().flatten())
-                .map(|t| Taint {
-                    key: t.key.clone(),
-                    value: t.value.clone().unwrap_or_default(),
-                    effect: t.effect.clone(),
-                    time_added: t.time_added.as_ref().map(|t| t.0),
-                })
-                .collect(),
-            unschedulable: spec.is_some_and(|s| s.unschedulable == Some(true)),
-            ready: condition_of(node, "Ready").is_some_and(|c| c.status == "True"),
-            boot_id: status
-                .and_then(|s| s.node_info.as_ref())
-                .map(|i| i.boot_id.clone())
-                .unwrap_or_default(),
-            drain_blocked: condition_of(node, condition::DRAIN_BLOCKED).map(|c| ConditionView {
-                status: c.status.clone(),
-                reason: c.reason.clone().unwrap_or_default(),
-                message: c.message.clone().unwrap_or_default(),
-                last_transition: c.last_transition_time.as_ref().map(|t| t.0),
-            }),
-        }
+    /// UID of the NodeDrain for which drain-lock cordoned it.
+    pub fn cordoned_by(&self) -> Option<&str> {
+        self.annotations.get(annotation::CORDONED_BY).map(String::as_str)
+    }
+
+    /// Whether it was cordoned by drain-lock.
+    pub fn is_cordoned_by_us(&self) -> bool {
+        self.unschedulable && self.cordoned_by().is_some()
+    }
+
+    /// The condition of this type, if it is one of ours.
+    pub fn condition(&self, type_: &str) -> Option<&ConditionView> {
+        self.conditions.iter().find(|condition| *condition.type_ == *type_)
     }
 
     /// Whether either control-plane role label is there.
     pub fn is_control_plane(&self) -> bool {
         label::CONTROL_PLANE_ROLES
             .iter()
-            .any(|role| self.labels.contains_key(*role))
+            .any(|role| self.labels.get(role).is_some())
     }
 
     /// The taint with this key, with this effect if one is asked for.
@@ -168,23 +195,21 @@ impl DrainingNode {
     pub fn is_out_of_service(&self) -> bool {
         self.taint(OUT_OF_SERVICE_TAINT, None).is_some()
     }
-}
 
-impl NodeView {
     /// The node in the API's own shape, as far as it is kept: what `node` is in a signal's expression.
-    pub fn to_expression_value(&self, node: &DrainingNode) -> Value {
+    pub fn to_expression_value(&self) -> Value {
         json!({
             "metadata": {
                 "name": self.name.as_str(),
                 "uid": self.uid.as_str(),
-                "labels": node.labels,
-                "annotations": node.annotations,
+                "labels": self.labels.iter().collect::<BTreeMap<_, _>>(),
+                "annotations": self.annotations,
             },
             "spec": {
-                "unschedulable": node.unschedulable,
-                "taints": node.taints.iter().map(|t| json!({ "key": t.key, "value": t.value, "effect": t.effect })).collect::<Vec<_>>(),
+                "unschedulable": self.unschedulable,
+                "taints": self.taints.iter().map(|t| json!({ "key": t.key, "value": t.value, "effect": t.effect })).collect::<Vec<_>>(),
             },
-            "status": { "nodeInfo": { "bootID": node.boot_id } },
+            "status": { "nodeInfo": { "bootID": &*self.boot_id } },
         })
     }
 }
@@ -200,10 +225,9 @@ mod tests {
         NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
     }
 
-    fn details(node: Value) -> DrainingNode {
-        let mut node = node;
+    fn cordoned(mut node: Value) -> NodeView {
         node["spec"]["unschedulable"] = true.into();
-        *project(node).drain.unwrap()
+        project(node)
     }
 
     #[test]
@@ -222,13 +246,13 @@ mod tests {
     #[case(json!({ "metadata": { "annotations": { "other": "{}" } } }), false)]
     #[case(json!({ "metadata": {}, "status": { "conditions": [{ "type": "nodeward.dev/DrainBlocked", "status": "False" }] } }), true)]
     #[case(json!({ "metadata": {}, "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false)]
-    fn details_are_kept_only_of_nodes_that_a_drain_can_concern(#[case] node: Value, #[case] kept: bool) {
-        assert_eq!(project(node).drain.is_some(), kept);
+    fn only_a_cordon_or_our_own_marks_concern_drains(#[case] node: Value, #[case] kept: bool) {
+        assert_eq!(project(node).concerns_drains(), kept);
     }
 
     #[test]
     fn a_draining_node_is_projected_to_what_decisions_read() {
-        let node = details(json!({
+        let node = cordoned(json!({
             "metadata": { "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } },
             "spec": { "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z" }] },
             "status": {
@@ -242,22 +266,15 @@ mod tests {
                 ],
             },
         }));
-        assert_eq!(node.labels["pool"], "blue");
+        assert_eq!(node.labels.get("pool"), Some("blue"));
         assert_eq!(node.annotations["a"], "b");
-        assert_eq!(
-            (node.unschedulable, node.ready, node.boot_id.as_str()),
-            (true, true, "boot")
-        );
+        assert_eq!((node.unschedulable, node.ready, &*node.boot_id), (true, true, "boot"));
         let taint = node.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule")).unwrap();
         assert_eq!(taint.time_added, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         assert_eq!(node.taint(UNSCHEDULABLE_TAINT, Some("NoExecute")), None);
-        let condition = node.drain_blocked.unwrap();
+        let condition = node.condition("nodeward.dev/DrainBlocked").unwrap();
         assert_eq!(
-            (
-                condition.status.as_str(),
-                condition.reason.as_str(),
-                condition.message.as_str()
-            ),
+            (&*condition.status, &*condition.reason, &*condition.message),
             ("True", "R", "M")
         );
         assert_eq!(condition.last_transition, Some("2026-01-01T00:00:01Z".parse().unwrap()));
@@ -270,10 +287,10 @@ mod tests {
     fn only_a_ready_condition_that_is_true_makes_a_node_ready(#[case] status: &str, #[case] ready: bool) {
         let conditions = json!([{ "type": "Ready", "status": status }]);
         assert_eq!(
-            details(json!({ "metadata": {}, "status": { "conditions": conditions } })).ready,
+            cordoned(json!({ "metadata": {}, "status": { "conditions": conditions } })).ready,
             ready
         );
-        assert!(!details(json!({ "metadata": {} })).ready);
+        assert!(!cordoned(json!({ "metadata": {} })).ready);
     }
 
     #[rstest]
@@ -284,7 +301,7 @@ mod tests {
     #[case(json!({ "role": "master" }), false)]
     fn either_role_label_makes_a_control_plane_node(#[case] labels: Value, #[case] control_plane: bool) {
         assert_eq!(
-            details(json!({ "metadata": { "labels": labels } })).is_control_plane(),
+            cordoned(json!({ "metadata": { "labels": labels } })).is_control_plane(),
             control_plane
         );
     }
@@ -293,8 +310,8 @@ mod tests {
     fn a_node_declared_shut_down_is_out_of_service() {
         let taints =
             json!([{ "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" }]);
-        assert!(details(json!({ "metadata": {}, "spec": { "taints": taints } })).is_out_of_service());
-        assert!(!details(json!({ "metadata": {} })).is_out_of_service());
+        assert!(cordoned(json!({ "metadata": {}, "spec": { "taints": taints } })).is_out_of_service());
+        assert!(!cordoned(json!({ "metadata": {} })).is_out_of_service());
     }
 
     #[test]
@@ -303,7 +320,7 @@ mod tests {
             "metadata": { "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } },
             "spec": { "unschedulable": true, "taints": [{ "key": "k", "value": "v", "effect": "NoExecute" }] },
         }));
-        let seen = node.to_expression_value(node.drain.as_ref().unwrap());
+        let seen = node.to_expression_value();
         assert_eq!(
             seen["metadata"],
             json!({ "name": "n1", "uid": "u1", "labels": { "pool": "blue" }, "annotations": { "a": "b" } })

@@ -1,12 +1,14 @@
 //! What decisions need to know of a Pod.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
+use crate::intern::Pool;
+use crate::labels::Labels;
 use crate::node::Taint;
 
 /// Annotation that the kubelet puts on the API's copy of a static pod.
@@ -31,7 +33,7 @@ pub struct PodView {
     /// `spec.nodeName`.
     pub node: Option<NodeName>,
     /// Labels, which budgets select by.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Arc<Labels>,
     /// Controller.
     pub owner: Owner,
     /// `status.phase`.
@@ -131,7 +133,7 @@ impl PodView {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
             node: spec.and_then(|s| s.node_name.as_deref()).map(Into::into),
-            labels: meta.labels.clone().unwrap_or_default(),
+            labels: Arc::new(Labels::project(meta.labels.as_ref(), &mut Pool::default())),
             owner: owner(pod),
             phase: match status.and_then(|s| s.phase.as_deref()) {
                 Some("Pending") => Phase::Pending,
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(pod.key, PodKey::new("shop", "web-0"));
         assert_eq!((pod.uid.as_str(), pod.resource_version.as_str()), ("u1", "7"));
         assert_eq!(pod.node, Some("n1".into()));
-        assert_eq!(pod.labels, [("app".to_owned(), "web".to_owned())].into());
+        assert_eq!(pod.labels.get("app"), Some("web"));
         assert_eq!(pod.created, "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(pod.finalizers, ["example.com/a"]);
         assert!(pod.ready && !pod.mirror && pod.phase == Phase::Running);

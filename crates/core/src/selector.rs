@@ -8,6 +8,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::labels::Labels;
+
 /// A parsed label selector.
 ///
 /// In configuration it is written as labels in a plain map, as a pod's `nodeSelector` has them, or as in the API, with
@@ -111,15 +113,10 @@ impl Selector {
     }
 
     /// Whether labels fulfil every term. `NotIn` and `DoesNotExist` hold for an absent key.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.holds(|key| labels.get(key).map(String::as_str))
-    }
-
-    /// The same for labels in whatever shape they are kept: `value_of` answers the value of a key.
-    pub fn holds<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         match &self.0 {
             Terms::Nothing => false,
-            Terms::All(terms) => terms.iter().all(|term| term.accepts(value_of(&term.key))),
+            Terms::All(terms) => terms.iter().all(|term| term.accepts(labels.get(&term.key))),
         }
     }
 
@@ -338,11 +335,8 @@ mod tests {
         Selector::parse(Some(&api(selector)))
     }
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().copied().collect()
     }
 
     #[test]
@@ -489,7 +483,7 @@ mod tests {
             labels in prop::collection::btree_map("[abc]", "[xyz]", 0..3),
         ) {
             let parsed = Selector::parse(Some(&selector)).unwrap();
-            prop_assert_eq!(parsed.matches(&labels), model(&selector, &labels));
+            prop_assert_eq!(parsed.matches(&labels.clone().into_iter().collect()), model(&selector, &labels));
         }
     }
 }

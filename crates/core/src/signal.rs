@@ -24,7 +24,7 @@ pub use self::preset::Preset;
 pub use self::spec::{ResourceSpec, SignalSpec};
 
 use self::resource::ResourceSignal;
-use crate::node::{DrainingNode, NodeView};
+use crate::node::NodeView;
 
 /// How deeply `anyOf` and `allOf` may be nested.
 pub const MAX_NESTING: usize = 16;
@@ -103,8 +103,8 @@ impl UpgradeSignal {
     }
 
     /// Whether an upgrade is on that concerns this node.
-    pub fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
-        self.root.evaluate(inputs, node, details)
+    pub fn evaluate(&self, inputs: &SignalInputs, node: &NodeView) -> Answer {
+        self.root.evaluate(inputs, node)
     }
 
     /// Taints besides `node.kubernetes.io/unschedulable` that cordon a node under this signal.
@@ -212,16 +212,16 @@ impl Compiled {
         }
     }
 
-    fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+    fn evaluate(&self, inputs: &SignalInputs, node: &NodeView) -> Answer {
         match self {
             Self::Always => Answer::yes(None),
-            Self::OpenShift => openshift::upgrading(inputs, node, details),
+            Self::OpenShift => openshift::upgrading(inputs, node),
             Self::OpenShiftClusterVersion => openshift::cluster_version_progressing(inputs),
-            Self::Preset(preset) => preset.evaluate(inputs, node, details),
-            Self::Node(mark) => mark.as_answer(details),
-            Self::Resource(resource) => resource.evaluate(inputs, node, details),
-            Self::AnyOf(members) => Answer::any_of(members.iter().map(|m| m.evaluate(inputs, node, details))),
-            Self::AllOf(members) => Answer::all_of(members.iter().map(|m| m.evaluate(inputs, node, details))),
+            Self::Preset(preset) => preset.evaluate(inputs, node),
+            Self::Node(mark) => mark.as_answer(node),
+            Self::Resource(resource) => resource.evaluate(inputs, node),
+            Self::AnyOf(members) => Answer::any_of(members.iter().map(|m| m.evaluate(inputs, node))),
+            Self::AllOf(members) => Answer::all_of(members.iter().map(|m| m.evaluate(inputs, node))),
         }
     }
 }

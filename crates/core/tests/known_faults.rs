@@ -100,10 +100,7 @@ fn a_pod_that_does_not_terminate_keeps_its_finalizers() {
 #[case("node-role.kubernetes.io/master", true)]
 #[case("node-role.kubernetes.io/worker", false)]
 fn either_role_label_makes_a_control_plane_node(#[case] label: &str, #[case] is_control_plane: bool) {
-    assert_eq!(
-        node(json!({ label: "" })).drain.unwrap().is_control_plane(),
-        is_control_plane
-    );
+    assert_eq!(node(json!({ label: "" })).is_control_plane(), is_control_plane);
 }
 
 /// There, a missing `timeOut` is 0 minutes, which forces at the moment of the cordon. Absent is for the configuration to
@@ -166,6 +163,6 @@ fn the_nodes_own_pool_is_asked(
         }))]),
     );
     let node = node(json!({ "node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/infra": "" }));
-    let answer = UpgradeSignal::default().evaluate(&inputs, &node, node.drain.as_deref().unwrap());
+    let answer = UpgradeSignal::default().evaluate(&inputs, &node);
     assert_eq!(answer.truth, truth, "{:?}", answer.notes);
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::reason::GateReason;
 use nodeward_core::drain::NodeDrains;
-use nodeward_core::node::{DrainingNode, NodeView, Taint, UNSCHEDULABLE_TAINT};
+use nodeward_core::node::{NodeView, Taint, UNSCHEDULABLE_TAINT};
 use nodeward_core::signal::{SignalInputs, SignalNote, Truth};
 
 use crate::clock::Cordon;
@@ -32,14 +32,8 @@ impl Gates {
 }
 
 /// Looks at the gates in their order.
-pub fn look(
-    node: &NodeView,
-    details: &DrainingNode,
-    signals: &SignalInputs,
-    drains: &NodeDrains,
-    policy: &Policy,
-) -> Gates {
-    let cordon_taint = cordon_taint(details, policy);
+pub fn look(node: &NodeView, signals: &SignalInputs, drains: &NodeDrains, policy: &Policy) -> Gates {
+    let cordon_taint = cordon_taint(node, policy);
     let cordon = cordon_taint.map(|taint| Cordon {
         time_added: taint.time_added,
     });
@@ -50,21 +44,21 @@ pub fn look(
         upgrade_since,
         notes: Vec::new(),
     };
-    if details.is_control_plane() {
+    if node.is_control_plane() {
         return closed(GateReason::ControlPlane, String::new(), None);
     }
-    if !policy.node_selector.matches(&details.labels) {
+    if !policy.node_selector.matches(&node.labels) {
         return closed(GateReason::NotSelected, String::new(), None);
     }
     if cordon.is_none() {
-        let reason = if details.unschedulable {
+        let reason = if node.unschedulable {
             GateReason::CordonTaintMissing
         } else {
             GateReason::NotCordoned
         };
         return closed(reason, String::new(), None);
     }
-    let answer = policy.signal.evaluate(signals, node, details);
+    let answer = policy.signal.evaluate(signals, node);
     let detail = answer
         .notes
         .iter()
@@ -75,7 +69,7 @@ pub fn look(
         Truth::No => closed(GateReason::NotUpgrading, detail, None),
         Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
         Truth::Yes => {
-            let mark = policy.drain_marks.is_being_drained(node, details, signals, drains);
+            let mark = policy.drain_marks.is_being_drained(node, signals, drains);
             let reason = match mark.truth {
                 Truth::Yes => GateReason::Open,
                 Truth::No => GateReason::NotDraining,
@@ -92,15 +86,15 @@ pub fn look(
 
 /// The taint that makes the node cordoned: `spec.unschedulable` together with the taint that follows from it, or the
 /// drain taint of a preset whose tool never sets `unschedulable`.
-pub fn cordon_taint<'a>(details: &'a DrainingNode, policy: &Policy) -> Option<&'a Taint> {
-    let unschedulable = details
+pub fn cordon_taint<'a>(node: &'a NodeView, policy: &Policy) -> Option<&'a Taint> {
+    let unschedulable = node
         .unschedulable
-        .then(|| details.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule")))
+        .then(|| node.taint(UNSCHEDULABLE_TAINT, Some("NoSchedule")))
         .flatten();
     unschedulable.or_else(|| {
         policy
             .cordon_taints
             .iter()
-            .find_map(|mark| details.taint(&mark.key, mark.effect.as_deref()))
+            .find_map(|mark| node.taint(&mark.key, mark.effect.as_deref()))
     })
 }

@@ -54,7 +54,7 @@ impl Observer {
         let client = || context.clients.watches.clone();
         let nodes = watches.cache("nodes", Api::<Node>::all(client()), Selection::all(), |node: Node| {
             // Nodes that no drain concerns are not kept at all.
-            NodeView::project(&node).filter(|view| view.drain.is_some())
+            NodeView::project(&node).filter(NodeView::concerns_drains)
         });
         let budgets = watches.cache(
             "poddisruptionbudgets",

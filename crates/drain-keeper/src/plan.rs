@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_api::{annotation, condition};
 use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
-use nodeward_core::node::{DrainingNode, NodeView};
+use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_timeout};
 use nodeward_core::strategy::{Remedy, StrategyName};
@@ -127,11 +127,10 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
     let mut nodes: Vec<NodeInPlan<'_>> = snapshot
         .nodes
         .iter()
-        .filter_map(|node| Some((node, node.drain.as_deref()?)))
-        .map(|(node, details)| NodeInPlan {
+        .filter(|node| node.concerns_drains())
+        .map(|node| NodeInPlan {
             node,
-            details,
-            standing: planner.stand(node, details),
+            standing: planner.stand(node),
         })
         .collect();
     let candidates = planner.judge_pods(&mut nodes);
@@ -154,7 +153,6 @@ struct Planner<'a> {
 /// A node, and how it stands.
 struct NodeInPlan<'a> {
     node: &'a Arc<NodeView>,
-    details: &'a DrainingNode,
     standing: NodeStanding<'a>,
 }
 
@@ -178,14 +176,8 @@ enum NodeStanding<'a> {
 
 impl<'a> Planner<'a> {
     /// Gates and clock of one node.
-    fn stand(&mut self, node: &Arc<NodeView>, details: &DrainingNode) -> NodeStanding<'a> {
-        let gates = gate::look(
-            node,
-            details,
-            &self.snapshot.signals,
-            &self.snapshot.drains,
-            self.policy,
-        );
+    fn stand(&mut self, node: &Arc<NodeView>) -> NodeStanding<'a> {
+        let gates = gate::look(node, &self.snapshot.signals, &self.snapshot.drains, self.policy);
         self.note_oddities(node, &gates);
         if gates.are_open() {
             self.plan.watch_pods.insert(node.name.clone());
@@ -193,7 +185,7 @@ impl<'a> Planner<'a> {
         let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
         let is_selected = gates.reason != GateReason::NotSelected;
         let recorded = if is_selected || before.was_selected {
-            self.recorded_clock(node, details)
+            self.recorded_clock(node)
         } else {
             None
         };
@@ -202,7 +194,7 @@ impl<'a> Planner<'a> {
             cordon: gates.cordon,
             gates_open: gates.are_open(),
             upgrade_since: gates.upgrade_since,
-            boot_id: &details.boot_id,
+            boot_id: &node.boot_id,
         };
         if self.is_blurred(&gates, recorded.as_ref(), before) {
             let seen = Seen {
@@ -227,7 +219,7 @@ impl<'a> Planner<'a> {
         let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
             Reading::Stopped => {
                 seen.drained = false;
-                if recorded.is_none() && details.annotations.contains_key(annotation::DRAIN_CLOCK) {
+                if recorded.is_none() && node.annotations.contains_key(annotation::DRAIN_CLOCK) {
                     self.write_clock(node, ClockWrite::Remove);
                 }
                 NodeStanding::Closed { gates }
@@ -301,8 +293,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn recorded_clock(&mut self, node: &NodeView, details: &DrainingNode) -> Option<DrainClock> {
-        match DrainClock::of(&details.annotations)? {
+    fn recorded_clock(&mut self, node: &NodeView) -> Option<DrainClock> {
+        match DrainClock::of(&node.annotations)? {
             Ok(clock) => Some(clock),
             Err(error) => {
                 let text = format!(
@@ -337,19 +329,11 @@ impl<'a> Planner<'a> {
     /// Judges the pods of draining nodes. Returns those whose strategy is due, with the index of their node.
     fn judge_pods(&self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
         let mut candidates = Vec::new();
-        for (
-            index,
-            NodeInPlan {
-                node,
-                details,
-                standing,
-            },
-        ) in nodes.iter_mut().enumerate()
-        {
+        for (index, NodeInPlan { node, standing }) in nodes.iter_mut().enumerate() {
             let NodeStanding::Draining { clock, pods, blockers } = standing else {
                 continue;
             };
-            let drain = DrainOfNode::new(node, details, clock, self.snapshot, self.policy, self.now);
+            let drain = DrainOfNode::new(node, clock, self.snapshot, self.policy, self.now);
             for pod in *pods {
                 match drain.standing(pod) {
                     Standing::NoBlocker => {}
@@ -377,16 +361,12 @@ impl<'a> Planner<'a> {
         let mut limits = Limits::new(self.policy, self.snapshot, self.now);
         let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
         for (index, candidate) in candidates {
-            let NodeInPlan {
-                node,
-                details,
-                standing,
-            } = &mut nodes[index];
+            let NodeInPlan { node, standing } = &mut nodes[index];
             let NodeStanding::Draining { clock, pods, blockers } = standing else {
                 continue;
             };
             let allowed = limits
-                .check(node, details, clock, pods)
+                .check(node, clock, pods)
                 .map_err(|wait| (BlockerReason::LimitReached, wait))
                 .and_then(|()| {
                     turns
@@ -422,14 +402,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The node's verdict, and the moments at which it could change.
-    fn conclude(
-        &mut self,
-        NodeInPlan {
-            node,
-            details,
-            standing,
-        }: NodeInPlan<'a>,
-    ) {
+    fn conclude(&mut self, NodeInPlan { node, standing }: NodeInPlan<'a>) {
         let verdict = |gate, gate_detail, since, blockers, drain_failed| NodeVerdict {
             node: node.name.clone(),
             gate,
@@ -440,8 +413,9 @@ impl<'a> Planner<'a> {
         };
         let verdict = match standing {
             NodeStanding::Closed { gates } => {
-                let is_others = gates.reason == GateReason::NotSelected && details.drain_blocked.is_some();
-                if !details.unschedulable && gates.cordon.is_none() && !is_others {
+                let is_others =
+                    gates.reason == GateReason::NotSelected && node.condition(condition::DRAIN_BLOCKED).is_some();
+                if !node.unschedulable && gates.cordon.is_none() && !is_others {
                     return;
                 }
                 verdict(gates.reason, gates.detail, None, Vec::new(), false)
@@ -457,7 +431,7 @@ impl<'a> Planner<'a> {
                 if let Some(seen) = self.plan.seen.get_mut(&node.uid) {
                     seen.drained = blockers.is_empty();
                 }
-                let waits = self.policy.waits_for(details, &self.snapshot.signals);
+                let waits = self.policy.waits_for(node, &self.snapshot.signals);
                 let failed_at = failed_drain::failed_at(&blockers, &clock, &waits);
                 if let Some(at) = failed_at {
                     self.wake.note(at);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use jiff::SignedDuration;
-use nodeward_core::node::DrainingNode;
+use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{
@@ -137,7 +137,7 @@ impl Policy {
     }
 
     /// How this node is drained.
-    pub fn drain_for(&self, node: &DrainingNode) -> &DrainSettings {
+    pub fn drain_for(&self, node: &NodeView) -> &DrainSettings {
         self.pools
             .iter()
             .find(|pool| pool.selector.matches(&node.labels))
@@ -145,7 +145,7 @@ impl Policy {
     }
 
     /// The waits of this node's strategies. The UpgradeConfig's `PDBForceDrainTimeout` comes before the file's.
-    pub fn waits_for(&self, node: &DrainingNode, signals: &SignalInputs) -> Waits {
+    pub fn waits_for(&self, node: &NodeView, signals: &SignalInputs) -> Waits {
         let drain = self.drain_for(node);
         let budget_force = match pdb_force_drain_timeout(signals) {
             PdbForceDrainTimeout::Minutes(minutes) => minutes,

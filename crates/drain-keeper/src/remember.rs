@@ -218,18 +218,11 @@ impl Remember {
                 continue;
             };
             let mut overlaid = NodeView::clone(node);
-            if let Some(details) = overlaid.drain.as_deref_mut() {
-                match &pending.write {
-                    ClockWrite::Set(clock) => {
-                        details
-                            .annotations
-                            .insert(annotation::DRAIN_CLOCK.to_owned(), clock.to_string());
-                    }
-                    ClockWrite::Remove => {
-                        details.annotations.remove(annotation::DRAIN_CLOCK);
-                    }
-                }
-            }
+            let annotations = &mut overlaid.annotations;
+            match &pending.write {
+                ClockWrite::Set(clock) => annotations.insert(annotation::DRAIN_CLOCK.to_owned(), clock.to_string()),
+                ClockWrite::Remove => annotations.remove(annotation::DRAIN_CLOCK),
+            };
             *node = Arc::new(overlaid);
         }
     }
@@ -237,10 +230,7 @@ impl Remember {
 
 /// Whether the node's annotation is what was to be written.
 fn stands(write: &ClockWrite, node: &NodeView) -> bool {
-    let recorded = node
-        .drain
-        .as_deref()
-        .and_then(|details| details.annotations.get(annotation::DRAIN_CLOCK));
+    let recorded = node.annotations.get(annotation::DRAIN_CLOCK);
     match write {
         ClockWrite::Set(clock) => recorded.is_some_and(|text| *text == clock.to_string()),
         ClockWrite::Remove => recorded.is_none(),

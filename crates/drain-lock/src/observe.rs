@@ -6,7 +6,6 @@
 
 mod board;
 mod intake;
-mod intern;
 mod pods;
 mod project_node;
 mod project_pod;

@@ -139,7 +139,7 @@ fn in_progress(files: &[File]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
     files
         .iter()
         .filter(|file| file.intent == Intent::Drain)
-        .filter(|file| file.case.node.as_deref().is_some_and(NodeFacts::is_cordoned))
+        .filter(|file| file.case.node.as_deref().is_some_and(|node| node.is_cordoned()))
         .map(|file| {
             let pods = file
                 .look

@@ -2,13 +2,13 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod labels;
 pub mod memory;
 pub mod resources;
 pub mod room;
 pub mod scheduling;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,13 +16,13 @@ use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 use nodeward_core::budget::BudgetView;
-use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid, ResourceVersion};
+use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
 use nodeward_core::ledger::{Facts, Ledger};
-use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, Taint};
+use nodeward_core::node::NodeView;
 use nodeward_core::pod::Phase;
 
-pub use labels::Labels;
 pub use memory::{Memory, Reserved};
+pub use nodeward_core::labels::Labels;
 pub use resources::Resources;
 pub use room::{Floor, Load, Room};
 pub use scheduling::Scheduling;
@@ -31,63 +31,20 @@ pub use scheduling::Scheduling;
 /// `pkg/controller/disruption/disruption.go`).
 pub const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
 
-/// A Node, projected to what decisions read.
+/// A Node, with what its pods may request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Name.
-    pub name: NodeName,
-    /// UID: a node that was deleted and created again is another node.
-    pub uid: NodeUid,
-    /// Labels.
-    pub labels: Labels,
-    /// Taints.
-    pub taints: Box<[Taint]>,
-    /// `spec.unschedulable`.
-    pub unschedulable: bool,
-    /// Whether the `Ready` condition is `True`.
-    pub ready: bool,
-    /// When `Ready` last changed.
-    pub ready_since: Option<Timestamp>,
-    /// `status.nodeInfo.bootID`: changes with every boot.
-    pub boot_id: Arc<str>,
-    /// `status.nodeInfo.machineID`.
-    pub machine_id: Arc<str>,
+    /// What all operators read.
+    pub view: NodeView,
     /// What its pods may request in all.
     pub allocatable: Resources,
-    /// UID of the NodeDrain for which drain-lock cordoned it (annotation `nodeward.dev/cordoned-by`).
-    pub cordoned_by: Option<Arc<str>>,
-    /// Conditions that a drain sets, by type: `status` and `reason`.
-    pub drain_conditions: BTreeMap<Arc<str>, ConditionFacts>,
 }
 
-/// A condition of a node as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConditionFacts {
-    /// `True`, `False` or `Unknown`.
-    pub status: Arc<str>,
-    /// Reason.
-    pub reason: Arc<str>,
-    /// Message.
-    pub message: Arc<str>,
-    /// When `status` last changed.
-    pub last_transition: Option<Timestamp>,
-}
+impl Deref for NodeFacts {
+    type Target = NodeView;
 
-impl NodeFacts {
-    /// Whether it is being emptied, by whoever: unschedulable, or tainted by Karpenter or the cluster autoscaler, which
-    /// never set `spec.unschedulable`.
-    pub fn is_cordoned(&self) -> bool {
-        self.unschedulable || self.has_taint(KARPENTER_DISRUPTED_TAINT) || self.has_taint(AUTOSCALER_TAINT)
-    }
-
-    /// Whether it was cordoned by drain-lock.
-    pub fn is_cordoned_by_us(&self) -> bool {
-        self.unschedulable && self.cordoned_by.is_some()
-    }
-
-    /// Whether a taint with this key is there.
-    pub fn has_taint(&self, key: &str) -> bool {
-        self.taints.iter().any(|taint| taint.key == key)
+    fn deref(&self) -> &NodeView {
+        &self.view
     }
 }
 

@@ -11,7 +11,7 @@ use super::node_mark::NodeMark;
 use super::preset::Preset;
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
 use crate::drain::NodeDrains;
-use crate::node::{DrainingNode, NodeView};
+use crate::node::NodeView;
 
 /// What the user says counts as a drain, besides what the signal brings: a mark on the node, a NodeDrain, or `all`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,16 +83,10 @@ impl DrainMarks {
 
     /// Whether a cordoned node is being drained. One mark is enough; *unknown* is what cannot be read, and no other mark says
     /// yes.
-    pub fn is_being_drained(
-        &self,
-        node: &NodeView,
-        details: &DrainingNode,
-        inputs: &SignalInputs,
-        drains: &NodeDrains,
-    ) -> BeingDrained {
+    pub fn is_being_drained(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
         let (mut missing, mut unknown) = (Vec::new(), None);
         for mark in &self.0 {
-            let found = mark.is_on(node, details, inputs, drains);
+            let found = mark.is_on(node, inputs, drains);
             match found.truth {
                 Truth::Yes => return found,
                 Truth::Unknown => unknown = Some(found),
@@ -107,17 +101,11 @@ impl DrainMarks {
 }
 
 impl Mark {
-    fn is_on(
-        &self,
-        node: &NodeView,
-        details: &DrainingNode,
-        inputs: &SignalInputs,
-        drains: &NodeDrains,
-    ) -> BeingDrained {
+    fn is_on(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
         let (holds, because) = match self {
-            Self::MachineConfigOperator => machine_config::is_draining(details),
-            Self::Preset(preset) => preset.is_draining(inputs, node, details),
-            Self::Node(mark) => (mark.is_on(details), mark.to_string()),
+            Self::MachineConfigOperator => machine_config::is_draining(node),
+            Self::Preset(preset) => preset.is_draining(inputs, node),
+            Self::Node(mark) => (mark.is_on(node), mark.to_string()),
             Self::NodeDrain => return has_node_drain(node, drains),
             Self::All => (
                 true,
@@ -185,7 +173,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::fixture::{cordoned, details, signal};
+    use super::super::fixture::{cordoned, signal};
     use super::*;
     use crate::drain::NodeDrainView;
 
@@ -196,7 +184,7 @@ mod tests {
 
     fn is_drained(marks: &DrainMarks, annotations: Value) -> BeingDrained {
         let node = cordoned(json!({ "annotations": annotations, "labels": { "pool": "blue" } }));
-        marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &NodeDrains::default())
+        marks.is_being_drained(&node, &SignalInputs::default(), &NodeDrains::default())
     }
 
     fn mco(desired: Option<&str>, last: Option<&str>, state: Option<&str>) -> Value {
@@ -310,7 +298,7 @@ mod tests {
         let node = cordoned(json!({}));
         let marks = marks("always", Some("nodeDrain")).unwrap();
         assert!(marks.read_node_drains());
-        let answer = marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &drains);
+        let answer = marks.is_being_drained(&node, &SignalInputs::default(), &drains);
         assert_eq!(answer.truth, truth);
         assert!(answer.because.contains(says), "{}", answer.because);
     }
@@ -320,7 +308,7 @@ mod tests {
         let node = cordoned(json!({ "annotations": { "weave.works/kured-reboot-in-progress": "" } }));
         let marks = marks("{preset: kured}", Some("nodeDrain")).unwrap();
         let unknown = NodeDrains::Unknown("forbidden".to_owned());
-        let answer = marks.is_being_drained(&node, details(&node), &SignalInputs::default(), &unknown);
+        let answer = marks.is_being_drained(&node, &SignalInputs::default(), &unknown);
         assert_eq!(answer.truth, Truth::Yes);
     }
 

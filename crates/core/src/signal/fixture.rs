@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{KindOfInterest, KindState, SignalInputs, SignalSpec, UpgradeSignal};
-use crate::node::{DrainingNode, NodeView};
+use crate::node::NodeView;
 
 pub(super) fn cordoned(metadata: Value) -> NodeView {
     cordoned_with_taints(metadata, json!([]))
@@ -15,10 +15,6 @@ pub(super) fn cordoned_with_taints(mut metadata: Value, taints: Value) -> NodeVi
     metadata["name"] = "n1".into();
     let node = json!({ "metadata": metadata, "spec": { "unschedulable": true, "taints": taints } });
     NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
-}
-
-pub(super) fn details(node: &NodeView) -> &DrainingNode {
-    node.drain.as_deref().unwrap()
 }
 
 pub(super) fn inputs<const N: usize>(states: [(KindOfInterest, KindState); N]) -> SignalInputs {

@@ -1,6 +1,5 @@
 //! The Machine Config Operator: which pool a node belongs to, and when it drains a node.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,7 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::inputs::KindOfInterest;
-use crate::node::DrainingNode;
+use crate::labels::Labels;
+use crate::node::NodeView;
 use crate::selector::Selector;
 
 /// `drain-<hash>` or `uncordon-<hash>`: what the machine config daemon asks of the controller.
@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// A pool without a selector, or with an empty one, has no nodes.
-    fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+    fn selects(&self, labels: &Labels) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
     }
 }
@@ -117,7 +117,7 @@ impl Pool {
 /// The node's pool, chosen as the Machine Config Operator chooses it (`pkg/helpers`, `GetPoolsForNode`): Windows nodes
 /// have none; several custom pools are refused, even for a master; then master, then the custom pool, then worker. One
 /// pool that cannot be read leaves all undecided, as it does there.
-pub(super) fn pool_of(node: &DrainingNode, pools: &[Arc<Value>]) -> NodePool {
+pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
     if node.labels.get("kubernetes.io/os").is_some_and(|os| os == "windows") {
         return NodePool::Unmanaged;
     }
@@ -147,7 +147,7 @@ pub(super) fn pool_of(node: &DrainingNode, pools: &[Arc<Value>]) -> NodePool {
 /// Whether the Machine Config Operator is draining the node, and what says so: it has been asked for a drain that is not
 /// complete; on versions that do not ask by annotation, the daemon is `Working`, or `Degraded`, which it becomes after an
 /// hour of failed drain.
-pub(super) fn is_draining(node: &DrainingNode) -> (bool, String) {
+pub(super) fn is_draining(node: &NodeView) -> (bool, String) {
     let annotation = |key: &str| node.annotations.get(key).map(String::as_str);
     match (
         annotation(DESIRED_DRAIN),

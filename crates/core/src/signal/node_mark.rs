@@ -6,7 +6,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::answer::Answer;
-use crate::node::DrainingNode;
+use crate::node::NodeView;
 
 /// A mark by which a Node says something of itself.
 ///
@@ -77,11 +77,11 @@ impl NodeMark {
     }
 
     /// Whether the node carries it.
-    pub fn is_on(&self, node: &DrainingNode) -> bool {
+    pub fn is_on(&self, node: &NodeView) -> bool {
         let value_fits = |value: &str| self.value.as_deref().is_none_or(|wanted| wanted == value);
         match self.place {
             NodeMarkPlace::Annotation => node.annotations.get(&self.key).is_some_and(|value| value_fits(value)),
-            NodeMarkPlace::Label => node.labels.get(&self.key).is_some_and(|value| value_fits(value)),
+            NodeMarkPlace::Label => node.labels.get(&self.key).is_some_and(value_fits),
             NodeMarkPlace::Taint => node.taints.iter().any(|taint| {
                 taint.key == self.key
                     && value_fits(&taint.value)
@@ -91,7 +91,7 @@ impl NodeMark {
     }
 
     /// As a signal: an upgrade is on while the node carries the mark.
-    pub(super) fn as_answer(&self, node: &DrainingNode) -> Answer {
+    pub(super) fn as_answer(&self, node: &NodeView) -> Answer {
         if self.is_on(node) {
             Answer::yes(None)
         } else {

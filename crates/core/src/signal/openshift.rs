@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::answer::{Answer, SignalNote, Truth};
 use super::inputs::{KindOfInterest, SignalInputs};
 use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
-use crate::node::{DrainingNode, NodeView};
+use crate::node::NodeView;
 
 /// managed-upgrade-operator's UpgradeConfigs.
 fn upgrade_config_kind() -> KindOfInterest {
@@ -29,7 +29,7 @@ pub(super) fn cluster_version_kind() -> KindOfInterest {
 }
 
 /// Whether an UpgradeConfig is upgrading and the node's own pool is not done.
-pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
     let configs = match inputs.objects(&upgrade_config_kind()) {
         Ok(configs) => configs,
         Err(answer) => return answer,
@@ -39,7 +39,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView, details: &Draini
         return upgrade;
     }
     let pool = match inputs.objects(&pool_kind()) {
-        Ok(pools) => pool_is_updating(node, details, pools),
+        Ok(pools) => pool_is_updating(node, pools),
         Err(answer) => answer,
     };
     // The pool has no start of its own: the upgrade's stands.
@@ -51,9 +51,9 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView, details: &Draini
     }
 }
 
-fn pool_is_updating(node: &NodeView, details: &DrainingNode, pools: &[Arc<Value>]) -> Answer {
+fn pool_is_updating(node: &NodeView, pools: &[Arc<Value>]) -> Answer {
     let malformed = |problem: String| Answer::unknown(SignalNote::warning(format!("malformed/{problem}"), problem));
-    match pool_of(details, pools) {
+    match pool_of(node, pools) {
         NodePool::Member(pool) => match pool.is_updating() {
             Ok(true) => Answer::yes(None),
             Ok(false) => Answer::no(),

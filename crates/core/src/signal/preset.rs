@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::answer::{Answer, SignalNote};
 use super::inputs::{KindOfInterest, SignalInputs};
 use super::node_mark::NodeMark;
-use crate::node::{DrainingNode, KARPENTER_DISRUPTED_TAINT, NodeView};
+use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -98,20 +98,20 @@ impl Preset {
         }
     }
 
-    pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+    pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView) -> Answer {
         match self.node_mark() {
-            Some(mark) => mark.as_answer(details),
-            None => plans(inputs, node, details, |_| true),
+            Some(mark) => mark.as_answer(node),
+            None => plans(inputs, node, |_| true),
         }
     }
 
     /// Whether the system is draining this cordoned node, and what says so.
-    pub(super) fn is_draining(self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> (bool, String) {
+    pub(super) fn is_draining(self, inputs: &SignalInputs, node: &NodeView) -> (bool, String) {
         if let Some(mark) = self.node_mark() {
-            return (mark.is_on(details), mark.to_string());
+            return (mark.is_on(node), mark.to_string());
         }
         let drains = |plan: &Value| plan.pointer("/spec/drain").is_some_and(Value::is_object);
-        let answer = plans(inputs, node, details, drains);
+        let answer = plans(inputs, node, drains);
         (
             answer.truth == super::Truth::Yes,
             "a Plan with spec.drain that lists the node in status.applying".to_owned(),
@@ -126,15 +126,12 @@ impl fmt::Display for Preset {
 }
 
 /// Whether a Plan that `concerns` us is being applied to the node.
-fn plans(inputs: &SignalInputs, node: &NodeView, details: &DrainingNode, concerns: impl Fn(&Value) -> bool) -> Answer {
+fn plans(inputs: &SignalInputs, node: &NodeView, concerns: impl Fn(&Value) -> bool) -> Answer {
     let plans = match inputs.objects(&plan_kind()) {
         Ok(plans) => plans,
         Err(answer) => return answer,
     };
-    let hostname = details
-        .labels
-        .get("kubernetes.io/hostname")
-        .map_or(node.name.as_str(), String::as_str);
+    let hostname = node.labels.get("kubernetes.io/hostname").unwrap_or(node.name.as_str());
     Answer::any_of(
         plans
             .iter()
@@ -171,7 +168,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
+    use super::super::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
     use super::super::{DrainMarks, KindState, NodeMarkPlace, Truth};
     use super::*;
     use crate::drain::NodeDrains;
@@ -180,10 +177,10 @@ mod tests {
     fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Truth, bool) {
         let signal = signal(&format!("{{preset: {preset}}}"));
         let marks = DrainMarks::new(&signal, None).unwrap();
-        let drained = marks.is_being_drained(node, details(node), inputs, &NodeDrains::default());
+        let drained = marks.is_being_drained(node, inputs, &NodeDrains::default());
         assert!(!drained.because.is_empty());
         let is_drained = drained.truth == Truth::Yes;
-        (signal.evaluate(inputs, node, details(node)).truth, is_drained)
+        (signal.evaluate(inputs, node).truth, is_drained)
     }
 
     fn taint(key: &str, effect: &str) -> Value {

@@ -7,7 +7,7 @@ use super::answer::{Answer, SignalNote, Truth};
 use super::expression::Expression;
 use super::inputs::{KindOfInterest, SignalInputs};
 use super::spec::ResourceSpec;
-use crate::node::{DrainingNode, NodeView};
+use crate::node::NodeView;
 
 /// A `resource` signal whose expression is compiled.
 #[derive(Debug, Clone)]
@@ -62,12 +62,12 @@ impl ResourceSignal {
     }
 
     /// Yes if the expression is true for any object; Unknown if for none, and for some it cannot be told.
-    pub(super) fn evaluate(&self, inputs: &SignalInputs, node: &NodeView, details: &DrainingNode) -> Answer {
+    pub(super) fn evaluate(&self, inputs: &SignalInputs, node: &NodeView) -> Answer {
         let objects = match inputs.objects(&self.kind) {
             Ok(objects) => objects,
             Err(answer) => return answer,
         };
-        let node = node.to_expression_value(details);
+        let node = node.to_expression_value();
         let mut failed: Option<(String, String)> = None;
         for object in objects {
             match self.when.is_true(object, &node) {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::fixture::{cordoned, cordoned_with_taints, details, inputs, objects, signal};
+use super::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
 use super::*;
 
 fn read(yaml: &str) -> Result<UpgradeSignal, String> {
@@ -185,7 +185,7 @@ const RESOURCE: &str =
 
 fn evaluate(yaml: &str, state: KindState) -> Answer {
     let node = cordoned(json!({}));
-    signal(yaml).evaluate(&inputs([(plan_kind(), state)]), &node, details(&node))
+    signal(yaml).evaluate(&inputs([(plan_kind(), state)]), &node)
 }
 
 fn plan(name: &str, applying: Value) -> Value {
@@ -235,7 +235,7 @@ fn an_expression_that_fails_for_many_objects_is_one_note_that_names_the_first() 
 #[test]
 fn a_kind_that_nobody_has_listed_is_syncing() {
     let node = cordoned(json!({}));
-    let answer = signal(RESOURCE).evaluate(&SignalInputs::default(), &node, details(&node));
+    let answer = signal(RESOURCE).evaluate(&SignalInputs::default(), &node);
     assert_eq!(answer.truth, Truth::Unknown);
     assert!(answer.notes[0].key.starts_with("syncing/"), "{:?}", answer.notes);
 }
@@ -286,14 +286,14 @@ fn a_node_signal_looks_for_its_mark(#[case] mark: &str, #[case] on: bool) {
         { "key": "c", "value": "4", "effect": "NoExecute" },
     ]);
     let node = cordoned_with_taints(json!({ "annotations": { "a": "1" }, "labels": { "b": "2" } }), taints);
-    let answer = signal(&format!("{{node: {mark}}}")).evaluate(&SignalInputs::default(), &node, details(&node));
+    let answer = signal(&format!("{{node: {mark}}}")).evaluate(&SignalInputs::default(), &node);
     assert_eq!(answer, if on { Answer::yes(None) } else { Answer::no() });
 }
 
 #[test]
 fn always_is_yes_and_has_no_start() {
     let node = cordoned(json!({}));
-    let answer = signal("always").evaluate(&SignalInputs::default(), &node, details(&node));
+    let answer = signal("always").evaluate(&SignalInputs::default(), &node);
     assert_eq!(answer, Answer::yes(None));
 }
 
@@ -355,11 +355,7 @@ fn notes_of_all_members_are_kept_once() {
 #[test]
 fn members_are_combined_as_they_are_nested() {
     let node = cordoned(json!({ "labels": { "a": "" } }));
-    let truth = |yaml: &str| {
-        signal(yaml)
-            .evaluate(&SignalInputs::default(), &node, details(&node))
-            .truth
-    };
+    let truth = |yaml: &str| signal(yaml).evaluate(&SignalInputs::default(), &node).truth;
     assert_eq!(truth("{anyOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::Yes);
     assert_eq!(truth("{allOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::No);
     assert_eq!(

@@ -134,25 +134,25 @@ impl Recheck {
         let Some(node) = node.filter(|node| node.uid == action.node_uid) else {
             return changed("is gone");
         };
-        let Some(details) = node.drain.as_deref() else {
+        if !node.concerns_drains() {
             return changed("is no longer cordoned");
-        };
+        }
         let (drains, unread) = self.drains_for(&action.node, pass).await;
-        let gates = gate::look(&node, details, &pass.snapshot.signals, &drains, &pass.policy);
+        let gates = gate::look(&node, &pass.snapshot.signals, &drains, &pass.policy);
         if !gates.are_open() {
             return match unread {
                 Some(refusal) if gates.reason == GateReason::DrainUnknown => Err(Doubt::Unread(refusal)),
                 _ => changed(gates.reason.explanation()),
             };
         }
-        let clock = DrainClock::of(&details.annotations).and_then(Result::ok);
+        let clock = DrainClock::of(&node.annotations).and_then(Result::ok);
         if clock.as_ref() != Some(&action.clock) {
             return changed("its drain is timed by another clock now");
         }
         if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
             return changed("is under another cordon now");
         }
-        if unreachable::could_run_twice(details, &action.pod, action.remedy, &pass.policy) {
+        if unreachable::could_run_twice(&node, &action.pod, action.remedy, &pass.policy) {
             return changed("is not Ready, and the pod must not run twice");
         }
         Ok(())

@@ -36,8 +36,7 @@ pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), ApiEr
 
 /// A JSON patch: the change, after a test of what it replaces. A test for null holds where there is nothing.
 fn operations(action: &ClockAction) -> Value {
-    let annotations = action.node.drain.as_deref().map(|details| &details.annotations);
-    let annotations = annotations.filter(|annotations| !annotations.is_empty());
+    let annotations = Some(&action.node.annotations).filter(|annotations| !annotations.is_empty());
     let (path, before, after) = match (annotations, &action.write) {
         (Some(annotations), write) => {
             let before = annotations

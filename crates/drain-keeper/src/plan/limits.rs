@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_core::deadline::later;
 use nodeward_core::id::NodeName;
-use nodeward_core::node::{DrainingNode, NodeView};
+use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 
 use crate::policy::Policy;
@@ -42,13 +42,7 @@ impl<'a> Limits<'a> {
     ///
     /// # Errors
     /// With what to wait for.
-    pub fn check(
-        &self,
-        node: &NodeView,
-        details: &DrainingNode,
-        clock: &DrainClock,
-        pods: &[Arc<PodView>],
-    ) -> Result<(), NotYet> {
+    pub fn check(&self, node: &NodeView, clock: &DrainClock, pods: &[Arc<PodView>]) -> Result<(), NotYet> {
         let policy = self.policy;
         if self.acts_left == 0 {
             return Err(NotYet {
@@ -56,7 +50,7 @@ impl<'a> Limits<'a> {
                 detail: format!("limits.forcedPerMinute: {} reached", policy.forced_per_minute),
             });
         }
-        let waits = policy.waits_for(details, &self.snapshot.signals);
+        let waits = policy.waits_for(node, &self.snapshot.signals);
         let forced_since = later(clock.start, waits.first());
         // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.

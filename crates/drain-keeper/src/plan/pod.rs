@@ -10,7 +10,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, later};
 use nodeward_core::hold::{Hold, Holder};
 use nodeward_core::id::BudgetKey;
-use nodeward_core::node::{DrainingNode, NodeView};
+use nodeward_core::node::NodeView;
 use nodeward_core::pod::{Owner, PodView};
 use nodeward_core::predicate::{Subject, belongs_to_node};
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Waits};
@@ -60,7 +60,6 @@ impl Candidate {
 /// One node's drain, as its pods are judged by it.
 pub struct DrainOfNode<'a> {
     node: &'a NodeView,
-    details: &'a DrainingNode,
     clock: &'a DrainClock,
     snapshot: &'a Snapshot,
     policy: &'a Policy,
@@ -72,16 +71,14 @@ impl<'a> DrainOfNode<'a> {
     /// Gathers it.
     pub fn new(
         node: &'a NodeView,
-        details: &'a DrainingNode,
         clock: &'a DrainClock,
         snapshot: &'a Snapshot,
         policy: &'a Policy,
         now: Timestamp,
     ) -> Self {
-        let waits = policy.waits_for(details, &snapshot.signals);
+        let waits = policy.waits_for(node, &snapshot.signals);
         Self {
             node,
-            details,
             clock,
             snapshot,
             policy,
@@ -107,7 +104,7 @@ impl<'a> DrainOfNode<'a> {
         };
         let reason = self.natural_reason(&subject, &budgets);
         let strategy = Strategy::for_subject(&subject);
-        if self.policy.drain_for(self.details).disable_strategies {
+        if self.policy.drain_for(self.node).disable_strategies {
             return blocked(reason, Next::Nothing, "drain strategies are disabled".to_owned());
         }
         let Some(strategy) = strategy else {
@@ -133,7 +130,7 @@ impl<'a> DrainOfNode<'a> {
         if !is_due(due, self.now) {
             return blocked(reason, Next::At { strategy: name, due }, String::new());
         }
-        if could_run_twice(self.details, pod, strategy.remedy, self.policy) {
+        if could_run_twice(self.node, pod, strategy.remedy, self.policy) {
             let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
             return blocked(BlockerReason::NodeUnreachable, Next::Nothing, detail.to_owned());
         }
@@ -172,14 +169,14 @@ impl<'a> DrainOfNode<'a> {
         }
         if let Some(pattern) = self
             .policy
-            .drain_for(self.details)
+            .drain_for(self.node)
             .ignored_namespaces
             .first_match(&pod.key.namespace)
         {
             return Some((BlockerReason::NamespaceIgnored, format!("pattern {pattern}")));
         }
         if self.clock.start < pod.created
-            && cordon_taint(self.details, self.policy).is_some_and(|taint| pod.tolerates(taint))
+            && cordon_taint(self.node, self.policy).is_some_and(|taint| pod.tolerates(taint))
         {
             return Some((BlockerReason::ToleratesCordon, String::new()));
         }

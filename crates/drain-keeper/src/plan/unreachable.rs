@@ -1,6 +1,6 @@
 //! Pods on a node that is not Ready: nobody can say whether their processes have ended, and a second copy could do harm.
 
-use nodeward_core::node::DrainingNode;
+use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::must_not_run_twice;
 use nodeward_core::strategy::Remedy;
@@ -8,7 +8,7 @@ use nodeward_core::strategy::Remedy;
 use crate::policy::Policy;
 
 /// Whether the remedy would make the API server forget the pod while it may still run, and two copies could do harm.
-pub fn could_run_twice(node: &DrainingNode, pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
+pub fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
     let is_surely_off = node.is_out_of_service() || policy.force_on_unreachable;
     !node.ready
         && !is_surely_off

@@ -283,7 +283,7 @@ fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
     remember.completed(&Completion::Clock(action.clone(), Ok(())), second(60));
     for _ in 0..2 {
         let (snapshot, pending) = compared(&mut remember, &before);
-        let annotations = &snapshot.nodes[0].drain.as_deref().unwrap().annotations;
+        let annotations = &snapshot.nodes[0].annotations;
         assert_eq!(annotations["nodeward.dev/drain-clock"], clock(0));
         assert_eq!(pending.unwrap().until, second(60), "and waits for none");
     }
@@ -294,14 +294,7 @@ fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
     };
     remember.started(&Started::Clock(removal), second(70));
     let (snapshot, _) = compared(&mut remember, &World::draining());
-    assert!(
-        !snapshot.nodes[0]
-            .drain
-            .as_deref()
-            .unwrap()
-            .annotations
-            .contains_key("nodeward.dev/drain-clock")
-    );
+    assert!(!snapshot.nodes[0].annotations.contains_key("nodeward.dev/drain-clock"));
 }
 
 #[test]
@@ -310,14 +303,7 @@ fn a_real_run_sees_the_cluster_as_it_is() {
     let before = World::empty().node(with(node("n1"), annotated(Value::Null)));
     remember.started(&Started::Clock(clock_write(&clock(0))), second(60));
     let (snapshot, _) = compared(&mut remember, &before);
-    assert!(
-        !snapshot.nodes[0]
-            .drain
-            .as_deref()
-            .unwrap()
-            .annotations
-            .contains_key("nodeward.dev/drain-clock")
-    );
+    assert!(!snapshot.nodes[0].annotations.contains_key("nodeward.dev/drain-clock"));
 }
 
 /// Absent from a list that is not complete is not gone.

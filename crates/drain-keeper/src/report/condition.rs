@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::condition;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
@@ -116,7 +117,7 @@ impl Told {
         now: Timestamp,
         wake: &mut NextWake,
     ) -> Option<Change> {
-        let standing = node.drain.as_deref().and_then(|details| details.drain_blocked.as_ref());
+        let standing = node.condition(condition::DRAIN_BLOCKED);
         // While pods are still being listed nothing is known, and what stands stays.
         if verdict.is_some_and(|verdict| matches!(verdict.gate, GateReason::PodsSyncing | GateReason::ClockStarting)) {
             return None;
@@ -142,7 +143,9 @@ impl Told {
             since,
         };
         let is_told = standing.is_some_and(|standing| {
-            standing.status == "True" && standing.reason == wanted.reason.as_str() && standing.message == wanted.message
+            &*standing.status == "True"
+                && &*standing.reason == wanted.reason.as_str()
+                && *standing.message == *wanted.message
         });
         if is_told || self.writing {
             return None;
@@ -196,7 +199,7 @@ impl Told {
 
 fn first_seen(standing: Option<&ConditionView>, now: Timestamp) -> Timestamp {
     standing
-        .filter(|standing| standing.status == "True")
+        .filter(|standing| &*standing.status == "True")
         .and_then(|standing| standing.last_transition)
         .unwrap_or(now)
 }

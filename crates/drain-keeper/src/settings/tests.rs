@@ -15,7 +15,7 @@ fn policy(text: &str) -> Policy {
 fn waits_of(policy: &Policy, labels: Value) -> Waits {
     let node = json!({ "metadata": { "name": "n", "labels": labels }, "spec": { "unschedulable": true } });
     let node = NodeView::project(&serde_json::from_value(node).unwrap()).unwrap();
-    policy.waits_for(node.drain.as_deref().unwrap(), &SignalInputs::default())
+    policy.waits_for(&node, &SignalInputs::default())
 }
 
 fn waits(time_out: i64, expected_drain: i64, budget_force: i64, force_after: i64) -> Waits {
@@ -228,7 +228,7 @@ fn the_peers_block_replaces_ours_as_a_whole_and_its_other_blocks_are_ignored() {
     );
     let node = json!({ "metadata": { "name": "n" }, "spec": { "unschedulable": true } });
     let node = NodeView::project(&serde_json::from_value(node).unwrap()).unwrap();
-    let drain = policy.drain_for(node.drain.as_deref().unwrap());
+    let drain = policy.drain_for(&node);
     assert!(
         !drain.disable_strategies,
         "what theirs leaves out is the default, not ours"

@@ -39,7 +39,7 @@ fn judge(
     refusing: usize,
     now: Timestamp,
 ) -> Option<String> {
-    let selects = |budget: &&BudgetEntry| pod.labels.match_selector(&budget.view.selector);
+    let selects = |budget: &&BudgetEntry| budget.view.selector.matches(&pod.labels);
     let covering: Vec<&BudgetEntry> = budgets.iter().filter(selects).collect();
     if covering.len() < refusing {
         return Some("the budgets that refused it do not select it any more".to_owned());

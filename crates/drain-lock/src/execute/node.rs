@@ -1,17 +1,15 @@
 //! The node's cordon, taint and conditions. Each write rests on the node as it was read just before.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nodeward_api::{NodeDrain, annotation, condition, taint};
+use nodeward_api::{NodeDrain, annotation, taint};
 use nodeward_core::deadline::to_the_second;
 use serde_json::{Value, json};
 
-use crate::plan::node_marks::{ConditionWrite, Cordon, NodeWrite};
+use crate::plan::node_marks::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite};
 
 use super::{Done, Means, fresh};
 
@@ -57,9 +55,9 @@ pub(super) async fn write(means: &Means, write: &NodeWrite, seen: Option<&NodeDr
 /// Whether this lifts a cordon of ours whose drain the plan did not see. With the drain in sight it is lifted in full
 /// knowledge: the drain is over, or its turn is.
 fn lifts_unseen(write: &NodeWrite, seen: Option<&NodeDrain>) -> bool {
-    let is_seen = |by: &Arc<str>| uid_of(seen.map(|drain| &drain.metadata)) == Some(&**by);
+    let is_seen = |by: &str| uid_of(seen.map(|drain| &drain.metadata)) == Some(by);
     let lifts = matches!(write.cordon, Cordon::Lift | Cordon::Forget);
-    lifts && write.node.cordoned_by.as_ref().is_some_and(|by| !is_seen(by))
+    lifts && write.node.cordoned_by().is_some_and(|by| !is_seen(by))
 }
 
 /// Whether the node's drain as it was read just now goes on, and is not the one that the plan saw.
@@ -101,7 +99,7 @@ fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> 
             patch["spec"] = json!({ "unschedulable": true });
         }
         Cordon::Lift | Cordon::Forget => {
-            if cordoned_by.map(String::as_str) != write.node.cordoned_by.as_deref() {
+            if cordoned_by.map(String::as_str) != write.node.cordoned_by() {
                 return Err("the node's cordon is another one now");
             }
             patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: null });
@@ -147,18 +145,14 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
             .iter()
             .map(|(kind, holds, reason)| {
                 let status = if *holds { "True" } else { "False" };
-                let before = write
-                    .node
-                    .drain_conditions
-                    .get(*kind)
-                    .filter(|before| *before.status == *status);
+                let before = write.node.condition(kind).filter(|before| *before.status == *status);
                 let since = before
                     .and_then(|before| before.last_transition)
                     .map_or_else(|| now.clone(), to_the_second);
                 json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": since })
             })
             .collect(),
-        None => [condition::DRAIN_IN_PROGRESS, condition::DRAINED]
+        None => DRAIN_CONDITIONS
             .iter()
             .map(|kind| json!({ "type": kind, "$patch": "delete" }))
             .collect(),
@@ -179,6 +173,8 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rstest::rstest;
 
     use super::*;

@@ -149,7 +149,7 @@ impl Pods {
             .get(&pod.key.namespace)
             .into_iter()
             .flat_map(|namespace| &namespace.budgets)
-            .filter(|(_, covered)| pod.labels.match_selector(&covered.selector))
+            .filter(|(_, covered)| covered.selector.matches(&pod.labels))
             .map(|(name, _)| BudgetKey::new(Arc::clone(&pod.key.namespace), Arc::clone(name)))
     }
 
@@ -171,7 +171,7 @@ impl Pods {
         namespace.uncover(&key.name);
         let mut pods = PodSet::new();
         for entry in namespace.pods.values_mut() {
-            if entry.pod.labels.match_selector(selector) {
+            if selector.matches(&entry.pod.labels) {
                 entry.budgets += 1;
                 pods.insert(Named(Arc::clone(&entry.pod)));
             }
@@ -250,7 +250,7 @@ impl Pods {
         let namespace = self.namespaces.entry(Arc::clone(&pod.key.namespace)).or_default();
         let mut budgets = 0;
         for covered in namespace.budgets.values_mut() {
-            if pod.labels.match_selector(&covered.selector) {
+            if covered.selector.matches(&pod.labels) {
                 covered.pods.insert(named());
                 budgets += 1;
             }

@@ -1,22 +1,18 @@
 //! From a Node, a PersistentVolume, a lease or an owner's hold to what decisions read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use nodeward_api::{DisruptionHold, annotation, condition};
+use nodeward_api::{DisruptionHold, annotation};
 use nodeward_core::id::{BudgetKey, NamespacedName};
-use nodeward_core::node::Taint;
+use nodeward_core::intern::Pool;
+use nodeward_core::node::NodeView;
 
-use super::intern::Pool;
 use super::project_pod::{amounts, node_selector};
 use crate::snapshot::scheduling::NodeSelector;
-use crate::snapshot::{ConditionFacts, HoldFacts, LeaseFacts, NodeFacts};
-
-/// Conditions of a node that a drain sets.
-const DRAIN_CONDITIONS: [&str; 2] = [condition::DRAIN_IN_PROGRESS, condition::DRAINED];
+use crate::snapshot::{HoldFacts, LeaseFacts, NodeFacts};
 
 /// Projects one node alone; `None` without a name.
 pub fn project_node(node: &Node) -> Option<NodeFacts> {
@@ -32,62 +28,16 @@ pub struct NodeProjector {
 impl NodeProjector {
     /// Projects a node; `None` without a name.
     pub fn project(&mut self, node: &Node) -> Option<NodeFacts> {
-        let meta = &node.metadata;
-        let spec = node.spec.as_ref();
+        let view = NodeView::project_sharing(node, &mut self.texts, |key| key == annotation::CORDONED_BY)?;
         let status = node.status.as_ref();
-        let texts = &mut self.texts;
-        let conditions = || status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ready = conditions().find(|condition| condition.type_ == "Ready");
-        let info = status.and_then(|status| status.node_info.as_ref());
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
         Some(NodeFacts {
-            name: meta.name.as_deref()?.into(),
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
-            labels: meta
-                .labels
-                .iter()
-                .flatten()
-                .map(|(key, value)| (texts.text(key), texts.text(value)))
-                .collect(),
-            taints: spec
-                .iter()
-                .flat_map(|spec| spec.taints.iter().flatten())
-                .map(|taint| Taint {
-                    key: taint.key.clone(),
-                    value: taint.value.clone().unwrap_or_default(),
-                    effect: taint.effect.clone(),
-                    time_added: taint.time_added.as_ref().map(|time| time.0),
-                })
-                .collect(),
-            unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
-            ready: ready.is_some_and(|ready| ready.status == "True"),
-            ready_since: ready
-                .and_then(|ready| ready.last_transition_time.as_ref())
-                .map(|time| time.0),
-            boot_id: info.map_or_else(|| Arc::from(""), |info| Arc::from(info.boot_id.as_str())),
-            machine_id: info.map_or_else(|| Arc::from(""), |info| Arc::from(info.machine_id.as_str())),
-            allocatable: status
-                .and_then(|status| status.allocatable.as_ref())
-                .map(|list| amounts(list, texts))
+            view,
+            allocatable: allocatable
+                .map(|list| amounts(list, &mut self.texts))
                 .unwrap_or_default(),
-            cordoned_by: annotation_of(meta.annotations.as_ref(), annotation::CORDONED_BY),
-            drain_conditions: conditions()
-                .filter(|condition| DRAIN_CONDITIONS.contains(&condition.type_.as_str()))
-                .map(|condition| {
-                    let facts = ConditionFacts {
-                        status: texts.text(&condition.status),
-                        reason: texts.text(condition.reason.as_deref().unwrap_or_default()),
-                        message: condition.message.as_deref().unwrap_or_default().into(),
-                        last_transition: condition.last_transition_time.as_ref().map(|time| time.0),
-                    };
-                    (texts.text(&condition.type_), facts)
-                })
-                .collect(),
         })
     }
-}
-
-fn annotation_of(annotations: Option<&BTreeMap<String, String>>, key: &str) -> Option<Arc<str>> {
-    annotations?.get(key).map(|value| value.as_str().into())
 }
 
 /// Which nodes a volume can be reached from, and which claim it is bound to; `None` for a volume that says neither.

@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use nodeward_api::opt_out::OptOut;
 use nodeward_core::id::PodKey;
+use nodeward_core::intern::Pool;
 use nodeward_core::pod::Phase;
 use nodeward_core::selector::Selector;
 
-use super::intern::Pool;
 use super::quantity;
 use crate::snapshot::scheduling::{
     HostPort, Namespaces, NodeOperator, NodeRequirement, NodeSelector, NodeTerm, PodTerm, Spread, Toleration,

@@ -256,8 +256,8 @@ fn a_node_is_projected_to_what_decisions_read() {
         (node.allocatable.cpu, node.allocatable.memory, node.allocatable.pods),
         (4000, 8 << 30, 10)
     );
-    assert_eq!(&*node.drain_conditions["DrainInProgress"].reason, "R");
-    assert!(node.has_taint("k"));
+    assert_eq!(&*node.condition("DrainInProgress").unwrap().reason, "R");
+    assert!(node.taint("k", None).is_some());
 }
 
 #[rstest]
@@ -482,11 +482,11 @@ proptest! {
                 let key = BudgetKey::new("shop", name.as_str());
                 prop_assert_eq!(
                     names(board.pods.of_budget(&key)),
-                    chosen(&|pod| pod.labels.match_selector(selector))
+                    chosen(&|pod| selector.matches(&pod.labels))
                 );
             }
             for pod in model.values() {
-                let matching = selectors.values().filter(|selector| pod.labels.match_selector(selector)).count();
+                let matching = selectors.values().filter(|selector| selector.matches(&pod.labels)).count();
                 prop_assert_eq!(board.pods.budgets_of(pod).count(), matching);
                 prop_assert_eq!(board.pods.is_covered_twice(&pod.key), matching > 1);
             }

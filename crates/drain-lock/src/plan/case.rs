@@ -44,12 +44,12 @@ impl Case {
 
     /// Whether the node carries a cordon of ours, of this drain or of one before it.
     pub fn has_own_cordon(&self) -> bool {
-        self.node.as_deref().is_some_and(NodeFacts::is_cordoned_by_us)
+        self.node.as_deref().is_some_and(|node| node.is_cordoned_by_us())
     }
 
     /// Whether the node carries a cordon that is not ours.
     pub fn has_foreign_cordon(&self) -> bool {
-        let is_cordoned = self.node.as_deref().is_some_and(NodeFacts::is_cordoned);
+        let is_cordoned = self.node.as_deref().is_some_and(|node| node.is_cordoned());
         is_cordoned && !self.has_own_cordon()
     }
 
@@ -100,7 +100,7 @@ pub fn cases(snapshot: &Snapshot, ledger: &Ledger) -> Vec<Case> {
     }
     let named: BTreeSet<NodeName> = cases.iter().map(|case| case.name.clone()).collect();
     for node in snapshot.nodes.values() {
-        if node.cordoned_by.is_some() && !named.contains(&node.name) {
+        if node.cordoned_by().is_some() && !named.contains(&node.name) {
             cases.push(Case {
                 name: node.name.clone(),
                 node_uid: Some(node.uid.as_str().to_owned()),

@@ -46,12 +46,7 @@ impl Planner<'_> {
 
     /// From now on the node offers no room, and its own movable pods need some.
     fn take_room_of(&mut self, file: &File, node: &Arc<NodeFacts>) {
-        let floor = self.floor.to_mut();
-        for room in floor.rooms.iter_mut().filter(|room| room.node.name == node.name) {
-            let mut cordoned = NodeFacts::clone(node);
-            cordoned.unschedulable = true;
-            room.node = Arc::new(cordoned);
-        }
+        self.floor.to_mut().cordon(&node.name);
         let movable = file.look.as_ref().map(|look| look.movable.clone()).unwrap_or_default();
         self.strangers.push((node.name.clone(), movable));
     }

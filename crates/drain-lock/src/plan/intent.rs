@@ -128,7 +128,7 @@ fn was_uncordoned(case: &Case) -> bool {
     if case.evictor() == Evictor::Requester {
         return true;
     }
-    let was_ours = node.cordoned_by.as_deref().is_some_and(|by| by == case.drain_uid());
+    let was_ours = node.cordoned_by() == Some(case.drain_uid());
     let was_used = case.claim.as_ref().is_some_and(|claim| {
         claim.foreign_cordon
             || matches!(

@@ -67,15 +67,18 @@ impl Progress {
     }
 }
 
+/// The conditions of a node that a drain sets.
+pub const DRAIN_CONDITIONS: [&str; 2] = [condition::DRAIN_IN_PROGRESS, condition::DRAINED];
+
 /// The node's spec, if it is not as it should be.
 pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeWrite> {
     let cordon = match cordon {
-        Cordon::Set { by } if node.unschedulable && node.cordoned_by.as_deref() == Some(by.as_str()) => Cordon::Keep,
-        Cordon::Lift | Cordon::Forget if node.cordoned_by.is_none() => Cordon::Keep,
+        Cordon::Set { by } if node.unschedulable && node.cordoned_by() == Some(by.as_str()) => Cordon::Keep,
+        Cordon::Lift | Cordon::Forget if node.cordoned_by().is_none() => Cordon::Keep,
         Cordon::Lift if !node.unschedulable => Cordon::Forget,
         other => other,
     };
-    let is_right = cordon == Cordon::Keep && node.has_taint(taint::QUEUED) == queued;
+    let is_right = cordon == Cordon::Keep && node.taint(taint::QUEUED, None).is_some() == queued;
     (!is_right).then(|| NodeWrite {
         node: Arc::clone(node),
         cordon,
@@ -86,9 +89,9 @@ pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeW
 /// The node's conditions, if they are not as they should be.
 pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<ConditionWrite> {
     let is_right = match progress {
-        None => node.drain_conditions.is_empty(),
+        None => DRAIN_CONDITIONS.iter().all(|kind| node.condition(kind).is_none()),
         Some(progress) => progress.conditions().iter().all(|(kind, holds, reason)| {
-            node.drain_conditions.get(*kind).is_some_and(|condition| {
+            node.condition(kind).is_some_and(|condition| {
                 *condition.status == *if *holds { "True" } else { "False" } && *condition.reason == **reason
             })
         }),

@@ -317,12 +317,7 @@ pub fn cordon_strands(floor: &Floor, node: &NodeFacts, movable: &[Arc<PodFacts>]
         return None;
     }
     let mut without = floor.clone();
-    for room in without.rooms.iter_mut().filter(|room| room.node.name == node.name) {
-        room.node = Arc::new(NodeFacts {
-            unschedulable: true,
-            ..NodeFacts::clone(&room.node)
-        });
-    }
+    without.cordon(&node.name);
     let (mut now, mut then) = (Placement::new(floor), Placement::new(&without));
     let stranded = pending.find(|pod| now.finds_a_node(pod) && !then.finds_a_node(pod));
     let stranded = stranded.or_else(|| {

@@ -5,8 +5,6 @@ use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_core::ledger::Ledger;
 
-use crate::snapshot::NodeFacts;
-
 use super::case::Case;
 use super::time_limits::TimeLimits;
 use super::verdict::Look;
@@ -42,7 +40,7 @@ impl Stage {
     /// Where a drain with this claim stands, given what is left on its node. With `forced`, its fallback does not wait
     /// for what it waited for in vain.
     pub(super) fn of(claim: &Claim, case: &Case, look: &Look, forced: bool) -> Self {
-        let is_cordoned = case.node.as_deref().is_some_and(NodeFacts::is_cordoned);
+        let is_cordoned = case.node.as_deref().is_some_and(|node| node.is_cordoned());
         match claim.state {
             ClaimState::Waiting if Ledger::comes_back(claim) => Self::ComingBack,
             ClaimState::Waiting if !is_cordoned => Self::Uncordoned,

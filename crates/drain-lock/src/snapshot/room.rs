@@ -47,6 +47,13 @@ impl Floor {
         self.rooms.get(index)
     }
 
+    /// From now on the node takes no pod.
+    pub fn cordon(&mut self, node: &NodeName) {
+        for room in self.rooms.iter_mut().filter(|room| room.node.name == *node) {
+            Arc::make_mut(&mut room.node).view.unschedulable = true;
+        }
+    }
+
     /// What the volumes of a pod's claims ask of its node.
     pub fn volumes_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a Arc<NodeSelector>> {
         pod.claims.iter().filter_map(|claim| {

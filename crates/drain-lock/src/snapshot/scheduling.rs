@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nodeward_core::node::Taint;
 use nodeward_core::selector::Selector;
 
-use super::labels::Labels;
 use super::resources::Resources;
+use nodeward_core::labels::Labels;
 
 /// What a pod asks of its node. Equal ones are kept once: all pods of a ReplicaSet share theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -142,7 +142,7 @@ impl PodTerm {
             Namespaces::Listed(names) => names.contains(namespace),
             Namespaces::All | Namespaces::Unknown => true,
         };
-        namespace_matches && labels.match_selector(&self.selector)
+        namespace_matches && self.selector.matches(labels)
     }
 
     /// Whether a pod in `namespace` with these labels is certainly one that a pod in `own` seeks by this term.
@@ -174,7 +174,7 @@ impl Spread {
     /// Whether a pod with labels `other` is counted for a pod with labels `own`, both of one namespace.
     pub fn counts(&self, own: &Labels, other: &Labels) -> bool {
         let is_alike = |key: &Arc<str>| own.get(key).is_none_or(|value| other.get(key) == Some(value));
-        other.match_selector(&self.selector) && self.match_label_keys.iter().all(is_alike)
+        self.selector.matches(other) && self.match_label_keys.iter().all(is_alike)
     }
 }
 

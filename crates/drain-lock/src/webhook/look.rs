@@ -126,7 +126,7 @@ impl Lookout {
 
     fn place(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<Place> {
         let node = self.world.node(pod.node.as_ref()?.as_str())?;
-        let is_selected = node.labels.match_selector(&policy.node_selector);
+        let is_selected = policy.node_selector.matches(&node.labels);
         // A pod that belongs to its node is nothing that a drain evicts.
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
         let cordoned = node.is_cordoned();

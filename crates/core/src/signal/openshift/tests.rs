@@ -3,7 +3,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::super::KindState;
-use super::super::fixture::{cordoned, details, inputs, objects};
+use super::super::fixture::{cordoned, inputs, objects};
 use super::*;
 
 fn config(name: &str, version: &str, history: Value) -> Value {
@@ -44,7 +44,7 @@ fn node_with_roles(roles: &[&str]) -> NodeView {
 
 fn evaluate(configs: KindState, pools: KindState, node: &NodeView) -> Answer {
     let inputs = inputs([(upgrade_config_kind(), configs), (pool_kind(), pools)]);
-    upgrading(&inputs, node, details(node))
+    upgrading(&inputs, node)
 }
 
 /// When the upgrade of these tests began.

@@ -121,9 +121,7 @@ fn no_failure_is_foreseen_while_a_strategys_time_is_still_to_come() {
     let verdict = plan.verdict("n1");
     let clock = DrainClock::parse(&clock(0)).unwrap();
     let snapshot = world.snapshot();
-    let waits = world
-        .policy()
-        .waits_for(snapshot.nodes[0].drain.as_deref().unwrap(), &snapshot.signals);
+    let waits = world.policy().waits_for(&snapshot.nodes[0], &snapshot.signals);
     assert_eq!(failed_at(&verdict.blockers, &clock, &waits), None);
     let (done, _): (Vec<Blocker>, Vec<Blocker>) = verdict.blockers.iter().cloned().partition(|b| !b.next.is_pending());
     assert_eq!(failed_at(&done, &clock, &waits), Some(minute(53)));

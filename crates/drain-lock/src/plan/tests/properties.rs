@@ -327,8 +327,8 @@ proptest! {
         for action in &plan.actions {
             let Action::Node(write) = action else { continue };
             match write.cordon {
-                Cordon::Lift | Cordon::Forget => prop_assert!(write.node.cordoned_by.is_some()),
-                Cordon::Set { .. } => prop_assert!(!write.node.unschedulable || write.node.cordoned_by.is_some()),
+                Cordon::Lift | Cordon::Forget => prop_assert!(write.node.cordoned_by().is_some()),
+                Cordon::Set { .. } => prop_assert!(!write.node.unschedulable || write.node.cordoned_by().is_some()),
                 Cordon::Keep => {}
             }
         }

@@ -3,13 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nodeward_core::selector::Selector;
+use crate::intern::Pool;
 
 /// Labels, sorted by key. Keys and values are shared with whoever else carries them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
+    /// Labels as an object's metadata has them.
+    pub fn project(labels: Option<&BTreeMap<String, String>>, texts: &mut Pool<str>) -> Self {
+        let labels = labels.into_iter().flatten();
+        Self(
+            labels
+                .map(|(key, value)| (texts.text(key), texts.text(value)))
+                .collect(),
+        )
+    }
+
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
@@ -30,11 +40,6 @@ impl Labels {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Whether a selector accepts them.
-    pub fn match_selector(&self, selector: &Selector) -> bool {
-        selector.holds(|key| self.get(key))
     }
 }
 
