@@ -1,4 +1,4 @@
-//! The command line, parsed once into types that cannot be wrong.
+//! The command line, parsed once into types that hold valid values only.
 
 mod values;
 
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 
 pub use self::values::Target;
 use self::values::{budget, duration, node, reason, request_timeout, target, units};
 
-/// Safe node maintenance: what stands in the way of drains, and drains that wait their turn.
+/// Safe node maintenance: shows what blocks drains, and drains nodes that wait their turn
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "kubectl-nodeward",
@@ -27,7 +28,7 @@ pub struct CommandLine {
     /// Options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -36,7 +37,7 @@ pub struct CommandLine {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// How to print the result: table, json, yaml
+    /// The output format: table, json, yaml
     #[arg(
         short,
         long,
@@ -51,25 +52,25 @@ pub struct Global {
     /// The kubeconfig file [default: KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context [default: its current one]
+    /// The context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME", global = true)]
     pub context: Option<String>,
-    /// The namespace of budgets and holds [default: the context's to hold and release, all to look]
+    /// The namespace of budgets and holds [default: the context's for hold and release, else all]
     #[arg(short, long, value_name = "NAME", global = true)]
     pub namespace: Option<String>,
-    /// How long one request may take: 30s, 2m; a bare number is seconds, 0 is no limit
+    /// The timeout of one request: 30s, 2m; a bare number is seconds, 0 is no timeout
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
     pub request_timeout: RequestTimeout,
-    /// No colours; so does the environment variable NO_COLOR
+    /// Print without colours; the environment variable NO_COLOR does the same
     #[arg(long, global = true)]
     pub no_color: bool,
 }
 
-/// How long one request may take; `None` is no limit.
+/// The timeout of one request; `None` is no timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTimeout(pub Option<Duration>);
 
-/// How results are printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Output {
     /// Text for people, fitted to the terminal.
@@ -81,66 +82,65 @@ pub enum Output {
     Yaml,
 }
 
-/// What to do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// The fleet at a glance: components, drains and their queue, blocked nodes
+    /// Show the fleet at a glance: components, drains and their queue, blocked nodes
     Status,
-    /// What stands in the way of a node's drain, who holds it, and what comes next
+    /// Show what blocks a node's drain, who holds what it needs, and what comes next
     Why {
         /// The node
         #[arg(value_name = "NODE", value_parser = node)]
         node: String,
     },
-    /// What draining a node would take; nothing is evicted
+    /// Show what draining a node would take; nothing is evicted
     Plan {
         /// The node
         #[arg(value_name = "NODE", value_parser = node)]
         node: String,
     },
-    /// Drain nodes: each waits its turn, and their progress is shown until all are drained
-    Drain(Drain),
-    /// End your request to drain a node, or a hold of a budget
-    Release(Release),
-    /// Which node holds or waits for which budget, and the holds of their owners
+    /// Drain nodes, each in its turn, and show their progress until all are drained
+    Drain(DrainArgs),
+    /// End your request for a drain, or a hold of a budget
+    Release(ReleaseArgs),
+    /// Show which nodes hold or wait for which budgets, and the holds of their owners
     Locks,
-    /// Keep drains from disrupting the pods of a budget for a while
-    Hold(Hold),
+    /// Keep drains from disrupting the pods of a budget for some time
+    Hold(HoldArgs),
     /// Print the completion script of a shell
     Completion {
         /// The shell
         #[arg(value_enum)]
-        shell: Completion,
+        shell: Shell,
     },
 }
 
 /// Options of `drain`.
 #[derive(Debug, Clone, Args)]
-pub struct Drain {
+pub struct DrainArgs {
     /// The nodes
     #[arg(value_name = "NODE", required = true, value_parser = node)]
     pub nodes: Vec<String>,
-    /// What the drain is for, shown to everybody who looks
+    /// The purpose of the drain, shown to everybody
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub purpose: Option<String>,
     /// What happens when a drain's deadline passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,
-    /// How long a drain may wait for its turn before the fallback acts [default: drain-lock's configuration]
+    /// The time a drain may wait for its turn before the fallback acts [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_queue: Option<ConfigDuration>,
-    /// How long a node may take from the grant until it is drained before the fallback acts
+    /// The time from the grant until the node is drained before the fallback acts
     /// [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_drain: Option<ConfigDuration>,
-    /// How long its pods may take to be back, on top of --deadline-drain, before the drain may become Suspect
+    /// The time, on top of --deadline-drain, for its pods to return before the drain may become Suspect
     /// [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_recover: Option<ConfigDuration>,
     /// Stop waiting after this time; the drains go on [default: wait as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
     pub timeout: Option<ConfigDuration>,
-    /// Only ask for the drains, and do not wait for them
+    /// Request the drains without waiting for them
     #[arg(long)]
     pub no_wait: bool,
 }
@@ -148,77 +148,63 @@ pub struct Drain {
 /// What happens when a drain's deadline passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FallbackArg {
-    /// Go on waiting.
+    /// Keep waiting.
     #[value(alias = "Wait")]
     Wait,
-    /// Give back what is held, and queue again.
+    /// Release the units of running pods, and queue again.
     #[value(alias = "ReleaseAndRequeue")]
     ReleaseAndRequeue,
-    /// Evict as an ordinary drain does, without the rest of the claim.
+    /// Evict the pods without units, as any drain would.
     #[value(alias = "EvictAnyway")]
     EvictAnyway,
-    /// Delete the pods, around their budgets.
+    /// Delete the pods despite their budgets.
     #[value(alias = "Delete")]
     Delete,
 }
 
+impl From<FallbackArg> for Fallback {
+    fn from(fallback: FallbackArg) -> Self {
+        match fallback {
+            FallbackArg::Wait => Self::Wait,
+            FallbackArg::ReleaseAndRequeue => Self::ReleaseAndRequeue,
+            FallbackArg::EvictAnyway => Self::EvictAnyway,
+            FallbackArg::Delete => Self::Delete,
+        }
+    }
+}
+
 /// Options of `release`.
 #[derive(Debug, Clone, Args)]
-pub struct Release {
+pub struct ReleaseArgs {
     /// Nodes, or holds as hold/NAME (with -n)
     #[arg(value_name = "NODE|hold/NAME", required = true, value_parser = target)]
     pub targets: Vec<Target>,
-    /// Whose request to end [default: yours]
+    /// The requester whose request to end [default: you]
     #[arg(long, value_name = "NAME", conflicts_with = "force")]
     pub requester: Option<String>,
-    /// Free what is held although pods are down: an override that is written down with its reason
+    /// Release all units and holds even if pods are down; the override is recorded with its reason
     #[arg(long, requires = "reason")]
     pub force: bool,
-    /// Why it is overridden
+    /// The reason of the override
     #[arg(long, value_name = "TEXT", requires = "force", value_parser = reason)]
     pub reason: Option<String>,
 }
 
 /// Options of `hold`.
 #[derive(Debug, Clone, Args)]
-pub struct Hold {
+pub struct HoldArgs {
     /// The PodDisruptionBudget
     #[arg(value_name = "PDB", value_parser = budget)]
     pub budget: String,
-    /// Why, shown to everybody whose drain waits for it
+    /// The reason, shown to everybody whose drain waits for the budget
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
-    /// For how long: 30m, 2h; drain-lock's configuration may allow less
+    /// The duration: 30m, 2h; drain-lock's configuration may limit it
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub duration: ConfigDuration,
-    /// How many of the budget's disruptions are held [default: all]
+    /// The number of disruptions to hold [default: all]
     #[arg(long, value_name = "N", value_parser = units)]
     pub units: Option<i32>,
-}
-
-/// A shell whose completion can be printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Completion {
-    /// Bash.
-    Bash,
-    /// Zsh.
-    Zsh,
-    /// fish.
-    Fish,
-    /// PowerShell.
-    #[value(name = "powershell")]
-    PowerShell,
-}
-
-impl From<Completion> for Shell {
-    fn from(shell: Completion) -> Self {
-        match shell {
-            Completion::Bash => Self::Bash,
-            Completion::Zsh => Self::Zsh,
-            Completion::Fish => Self::Fish,
-            Completion::PowerShell => Self::PowerShell,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,20 +10,18 @@ use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use nodeward_api::NodeDrain;
+use nodeward_api::crd::GROUP;
 
 use crate::args::Global;
-use crate::failure::Failure;
+use crate::failure::{Failure, MissingRight};
 
-/// No connection can be made.
+/// Why no connection can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The kubeconfig cannot be read, or lacks the context.
     #[error("the kubeconfig cannot be used: {0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// There is none, and this is no pod.
     #[error("no cluster is configured: {0}; set KUBECONFIG or --kubeconfig")]
     None(#[from] kube::config::InferConfigError),
-    /// It was read and does not work.
     #[error("the cluster's configuration cannot be used: {0}")]
     Setup(#[from] kube::Error),
 }
@@ -31,34 +29,22 @@ pub enum ConnectError {
 /// The cluster that the command speaks to.
 #[derive(Clone)]
 pub struct Cluster {
-    /// For requests of any kind; see [`Cluster::ask`].
+    /// For requests, by way of [`Cluster::ask`].
     pub client: Client,
     /// The namespace that `-n` names.
     pub namespace: Option<String>,
     /// The context's namespace.
     default_namespace: String,
-    /// The API server's.
     address: http::Uri,
     limit: Option<Duration>,
-    kinds: Kinds,
-}
-
-/// Which of Nodeward's kinds the API server serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kinds {
-    /// `NodeDrain`.
-    pub node_drains: bool,
-    /// `DrainLedger`.
-    pub drain_ledgers: bool,
-    /// `DisruptionHold`.
-    pub disruption_holds: bool,
+    /// Plurals of Nodeward's kinds that the API server serves.
+    served: Vec<String>,
+    /// Whether the command changes something: then the rights to look that it lacks do not suffice.
+    changes: bool,
 }
 
 impl Cluster {
-    /// Connects as the arguments say, and asks which kinds there are.
-    ///
-    /// # Errors
-    /// The kubeconfig is unusable.
+    /// Connects as the arguments say.
     pub async fn connect(global: &Global) -> Result<Self, ConnectError> {
         let mut config = config(global).await?;
         config.headers.push((
@@ -75,59 +61,68 @@ impl Cluster {
             namespace: global.namespace.clone(),
             default_namespace,
             limit: global.request_timeout.0,
-            kinds: Kinds::default(),
+            served: Vec::new(),
+            changes: false,
         })
     }
 
-    /// The namespace that an object is in unless its name says otherwise.
+    /// The namespace of `-n`, or else the context's.
     pub fn one_namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or(&self.default_namespace)
     }
 
-    /// Waits for an answer, for as long as one request may take.
-    ///
-    /// # Errors
-    /// No answer in time, or one that is a failure.
+    /// Waits for an answer for at most `--request-timeout`.
     pub async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
         let answer = match self.limit {
             None => request.await,
             Some(limit) => tokio::time::timeout(limit, request)
                 .await
-                .map_err(|_| Failure::Timeout { limit })?,
+                .map_err(|_| Failure::Timeout(limit))?,
         };
-        answer.map_err(|error| Failure::from(&error).at(&self.address))
+        answer.map_err(|error| self.failure(&error))
     }
 
-    /// Finds out which of Nodeward's kinds the API server serves.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
-    pub async fn discover(&mut self) -> Result<Kinds, Failure> {
-        // All three are of one group and version.
+    /// The meaning of a failed request of this command.
+    pub fn failure(&self, error: &kube::Error) -> Failure {
+        match Failure::from(error) {
+            Failure::Unreachable(message) => Failure::Unreachable(format!("{}: {message}", self.address)),
+            Failure::MissingRight(missing) => Failure::MissingRight(Box::new(MissingRight {
+                changes: self.changes,
+                ..*missing
+            })),
+            failure => failure,
+        }
+    }
+
+    /// Finds out which of Nodeward's kinds the API server serves, for a command that `changes` something or does not.
+    pub async fn discover(&mut self, changes: bool) -> Result<(), Failure> {
+        self.changes = changes;
+        // All kinds are of one group and version.
         let version = NodeDrain::api_version(&());
-        let served = match self.ask(self.client.list_api_group_resources(&version)).await {
-            Ok(list) => list.resources,
-            Err(Failure::NotFound { .. }) => Vec::new(),
+        self.served = match self.ask(self.client.list_api_group_resources(&version)).await {
+            Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+            Err(Failure::NotFound(_)) => Vec::new(),
             Err(failure) => return Err(failure),
         };
-        let serves = |name: &str| served.iter().any(|resource| resource.name == name);
-        self.kinds = Kinds {
-            node_drains: serves("nodedrains"),
-            drain_ledgers: serves("drainledgers"),
-            disruption_holds: serves("disruptionholds"),
-        };
-        Ok(self.kinds)
+        Ok(())
     }
 
-    /// Which of Nodeward's kinds the API server serves, once [`Cluster::discover`] has found out.
-    pub fn kinds(&self) -> Kinds {
-        self.kinds
+    /// Whether the API server serves the kind, if it is Nodeward's.
+    pub fn serves<K: Resource<DynamicType = ()>>(&self) -> bool {
+        K::group(&()) != GROUP || self.served.iter().any(|plural| *plural == K::plural(&()))
     }
 
-    /// The name that the API server knows the caller by.
-    ///
-    /// # Errors
-    /// The API server cannot be asked, or does not serve SelfSubjectReviews (before Kubernetes 1.28).
+    /// Fails unless the API server serves the kind.
+    pub fn require<K: Resource<DynamicType = ()>>(&self) -> Result<(), Failure> {
+        let kind = K::kind(&()).into_owned();
+        if self.serves::<K>() {
+            Ok(())
+        } else {
+            Err(Failure::NotInstalled(kind))
+        }
+    }
+
+    /// The caller's user name.
     pub async fn user(&self) -> Result<String, Failure> {
         let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = SelfSubjectReview::default();

@@ -1,4 +1,4 @@
-//! What a failed request means for the person who asked.
+//! The meaning of a failed request for the user.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,62 +7,47 @@ use jiff::SignedDuration;
 use nodeward_api::crd::GROUP;
 use serde::Serialize;
 
-use crate::text::line::printable;
+use crate::text::printable;
 use crate::text::time::span;
 
-/// Why a request failed.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// 403 of the authorizer.
     #[error("{0}")]
     MissingRight(Box<MissingRight>),
     /// 401.
-    #[error("the API server does not know who you are: {message}")]
-    Unauthenticated {
-        /// The server's own words.
-        message: String,
-    },
+    #[error("the API server does not know who you are: {0}")]
+    Unauthenticated(String),
     /// 404.
-    #[error("{message}")]
-    NotFound {
-        /// The server's own words.
-        message: String,
-    },
-    /// 409: the object exists already, or is another one by now.
-    #[error("{message}")]
-    Conflict {
-        /// The server's own words.
-        message: String,
-    },
-    /// Any other refusal: an admission webhook, a rule of the kind.
-    #[error("refused: {message}")]
-    Refused {
-        /// The server's own words.
-        message: String,
-    },
-    /// No answer in time.
-    #[error("no answer from the API server within {}; see --request-timeout", span_of(*limit))]
-    Timeout {
-        /// How long it was waited for.
-        limit: Duration,
-    },
-    /// The connection, or the server, failed.
-    #[error("the API server cannot be reached: {message}")]
-    Unreachable {
-        /// What happened.
-        message: String,
-    },
+    #[error("{0}")]
+    NotFound(String),
+    /// 409: the object exists already, or has changed.
+    #[error("{0}")]
+    Conflict(String),
+    /// Any other 4xx: an admission webhook, a validation rule of the kind.
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("the API server did not answer within {}; see --request-timeout", span_of(*.0))]
+    Timeout(Duration),
+    #[error("the API server cannot be reached: {0}")]
+    Unreachable(String),
+    /// The kind is not served.
+    #[error("drain-lock is not installed: the API server does not serve {0}")]
+    NotInstalled(String),
+    /// Any other reason, in words for the user.
+    #[error("{0}")]
+    Other(String),
 }
 
 fn span_of(limit: Duration) -> String {
     span(SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX))
 }
 
-/// A right that the caller does not have.
+/// A right that the caller lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingRight {
-    /// Who asked.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `patch`, `delete`, …
     pub verb: String,
@@ -73,9 +58,9 @@ pub struct MissingRight {
     /// The namespace; absent: in the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether more is meant to be done than to look.
+    /// Whether the command changes something.
     #[serde(skip)]
-    pub to_act: bool,
+    pub changes: bool,
 }
 
 impl MissingRight {
@@ -98,15 +83,13 @@ impl MissingRight {
             resource: resource.to_owned(),
             group: group.to_owned(),
             namespace,
-            to_act: false,
+            changes: false,
         })
     }
-}
 
-impl MissingRight {
-    /// The ClusterRole of the chart that gives this right, as a release named `nodeward` calls it; what gives least.
+    /// The ClusterRole of the chart that gives this right, as a release named `nodeward` calls it; the least powerful one.
     fn role(&self) -> Option<&'static str> {
-        let reads = !self.to_act && matches!(self.verb.as_str(), "get" | "list" | "watch");
+        let reads = !self.changes && matches!(self.verb.as_str(), "get" | "list" | "watch");
         match (self.group.as_str(), self.resource.as_str()) {
             (GROUP, "nodedrains" | "drainledgers" | "disruptionholds") if reads => Some("nodeward-view"),
             (GROUP, "disruptionholds") => Some("nodeward-hold"),
@@ -145,72 +128,37 @@ impl fmt::Display for MissingRight {
 impl From<&kube::Error> for Failure {
     fn from(error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
-            return Self::Unreachable { message: chain(error) };
+            return Self::Unreachable(chain(error));
         };
         let message = printable(&status.message);
         match status.code {
-            401 => Self::Unauthenticated { message },
+            401 => Self::Unauthenticated(message),
             403 => match MissingRight::parse(&status.message) {
                 Some(missing) => Self::MissingRight(Box::new(missing)),
-                None => Self::Refused { message },
+                None => Self::Refused(message),
             },
-            404 => Self::NotFound { message },
-            409 => Self::Conflict { message },
-            400..=499 => Self::Refused { message },
-            code => Self::Unreachable {
-                message: format!("{code}: {message}"),
-            },
+            404 => Self::NotFound(message),
+            409 => Self::Conflict(message),
+            400..=499 => Self::Refused(message),
+            code => Self::Unreachable(format!("{code}: {message}")),
         }
     }
 }
 
-impl Failure {
-    /// The same, of somebody who wants to change something: what they lack is not only the right to look.
-    #[must_use]
-    pub fn to_act(self) -> Self {
-        match self {
-            Self::MissingRight(missing) => Self::MissingRight(Box::new(MissingRight {
-                to_act: true,
-                ..*missing
-            })),
-            other => other,
-        }
-    }
-
-    /// The same, with the address where the API server was not reached.
-    #[must_use]
-    pub fn at(self, address: &http::Uri) -> Self {
-        match self {
-            Self::Unreachable { message } => Self::Unreachable {
-                message: format!("{address}: {message}"),
-            },
-            other => other,
-        }
-    }
-}
-
-/// The error and its causes, each said once; of those that only pass a cause on nothing is said.
+/// The error and its causes, each once, without the client's layers that only pass a cause on.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let (true, Some(cause)) = (only_passes_on(error), error.source()) {
-        error = cause;
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut texts: Vec<String> = Vec::new();
+    let mut cause = Some(error);
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
+        let text = error.to_string();
         cause = error.source();
+        let passes_on = text.starts_with("ServiceError") || text.starts_with("client error (");
+        let adds_nothing = passes_on && cause.is_some() || texts.iter().any(|said| said.contains(&text));
+        if !adds_nothing {
+            texts.push(text);
+        }
     }
-    printable(&text)
-}
-
-/// Of the client's layers, which say that something below has failed.
-fn only_passes_on(error: &dyn std::error::Error) -> bool {
-    let said = error.to_string();
-    said.starts_with("ServiceError") || said.starts_with("client error (")
+    printable(&texts.join(": "))
 }
 
 #[cfg(test)]
@@ -235,7 +183,7 @@ mod tests {
          (the chart's ClusterRole nodeward-hold allows it)"
     )]
     #[case(EVICTION, "bob may not create pods/eviction of policy in namespace shop")]
-    fn a_missing_right_is_named(#[case] message: &str, #[case] told: &str) {
+    fn missing_right_is_named(#[case] message: &str, #[case] told: &str) {
         assert_eq!(MissingRight::parse(message).unwrap().to_string(), told);
     }
 
@@ -244,15 +192,10 @@ mod tests {
     #[case("exceeded quota")]
     #[case(r#"User "alice" cannot get path "/metrics""#)]
     #[case("")]
-    fn another_refusal_is_not_taken_for_a_missing_right(#[case] message: &str) {
+    fn other_refusal_is_no_missing_right(#[case] message: &str) {
         assert_eq!(MissingRight::parse(message), None);
         let failure = Failure::from(&error(403, message));
-        assert_eq!(
-            failure,
-            Failure::Refused {
-                message: message.to_owned()
-            }
-        );
+        assert_eq!(failure, Failure::Refused(message.to_owned()));
     }
 
     fn error(code: u16, message: &str) -> kube::Error {
@@ -266,18 +209,16 @@ mod tests {
     #[case(422, "refused: m")]
     #[case(429, "refused: m")]
     #[case(503, "the API server cannot be reached: 503: m")]
-    fn each_answer_has_its_meaning(#[case] code: u16, #[case] told: &str) {
+    fn each_status_code_has_its_meaning(#[case] code: u16, #[case] told: &str) {
         assert_eq!(Failure::from(&error(code, "m")).to_string(), told);
     }
 
     #[test]
-    fn a_limit_that_has_passed_is_told() {
-        let failure = Failure::Timeout {
-            limit: Duration::from_secs(90),
-        };
+    fn passed_limit_is_named() {
+        let failure = Failure::Timeout(Duration::from_secs(90));
         assert_eq!(
             failure.to_string(),
-            "no answer from the API server within 1m30s; see --request-timeout"
+            "the API server did not answer within 1m30s; see --request-timeout"
         );
     }
 }

@@ -1,14 +1,16 @@
-//! `kubectl nodeward`: what stands between nodes and the end of their drains, and drains that wait their turn.
+//! `kubectl nodeward`: shows the obstacles of node drains, and drains nodes that wait their turn.
 
-pub mod act;
-pub mod args;
-pub mod cluster;
-pub mod complete;
-pub mod failure;
-pub mod progress;
-pub mod read;
-pub mod render;
-pub mod run;
-pub mod screen;
-pub mod text;
-pub mod view;
+mod args;
+mod cluster;
+mod commands;
+mod describe;
+mod failure;
+mod fetch;
+mod model;
+mod screen;
+mod text;
+
+pub use args::CommandLine;
+pub use commands::completion::{complete, words_to_complete};
+pub use commands::{Exit, run};
+pub use text::printable;

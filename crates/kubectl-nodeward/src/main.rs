@@ -4,21 +4,23 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kubectl_nodeward::args::CommandLine;
-use kubectl_nodeward::complete::{self, complete};
-use kubectl_nodeward::run::{Exit, run};
-use kubectl_nodeward::text::line::printable;
+use kubectl_nodeward::{CommandLine, Exit, complete, printable, run, words_to_complete};
 
 fn main() -> ExitCode {
-    let wish = match complete::asked(std::env::args_os()) {
-        Some(words) => Wish::Complete(words),
-        None => Wish::Run(Box::new(CommandLine::parse())),
-    };
+    let words = words_to_complete(std::env::args_os());
+    let line = words.is_none().then(CommandLine::parse);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
-    let outcome = runtime.block_on(fulfil(wish));
+    let outcome = runtime.block_on(async {
+        if let Some(line) = line {
+            return run(line).await;
+        }
+        let candidates = complete(&words.unwrap_or_default()).await;
+        std::io::stdout().write_all(candidates.as_bytes())?;
+        Ok(Exit::Done)
+    });
     runtime.shutdown_background();
     match outcome {
         Ok(exit) => ExitCode::from(exit.code()),
@@ -26,23 +28,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the program was called for.
-enum Wish {
-    Run(Box<CommandLine>),
-    Complete(Vec<String>),
-}
-
-async fn fulfil(wish: Wish) -> anyhow::Result<Exit> {
-    match wish {
-        Wish::Run(line) => run(*line).await,
-        Wish::Complete(words) => {
-            std::io::stdout().write_all(complete(&words).await.as_bytes())?;
-            Ok(Exit::Done)
-        }
-    }
-}
-
-/// The error on one line. Where the reader has gone away (`… | head`) there is nobody to tell.
+/// Prints the error on one line, unless the reader has gone away (`… | head`).
 fn failed(error: &anyhow::Error) -> ExitCode {
     let is_closed = error
         .downcast_ref::<std::io::Error>()

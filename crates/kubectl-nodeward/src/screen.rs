@@ -1,4 +1,4 @@
-//! Where output goes: how wide it may be, whether it is coloured, and in which form results are printed.
+//! The standard output: its width, its colours, and the format of results.
 
 use std::io::{self, IsTerminal, Write as _};
 
@@ -6,7 +6,6 @@ use console::Term;
 use serde::Serialize;
 
 use crate::args::{Global, Output};
-use crate::text::line::Ink;
 use crate::text::page::Page;
 
 /// The standard output.
@@ -14,11 +13,10 @@ use crate::text::page::Page;
 pub struct Screen {
     output: Output,
     is_terminal: bool,
-    ink: Ink,
+    is_colored: bool,
 }
 
 impl Screen {
-    /// What the arguments, the environment and the standard output come to.
     pub fn new(global: &Global) -> Self {
         let is_terminal = io::stdout().is_terminal();
         // https://no-color.org: present and not empty.
@@ -28,31 +26,25 @@ impl Screen {
         Self {
             output: global.output,
             is_terminal: is_terminal && !is_dumb,
-            ink: if plain { Ink::Plain } else { Ink::Coloured },
+            is_colored: !plain,
         }
     }
 
-    /// The form of results.
     pub fn output(&self) -> Output {
         self.output
     }
 
-    /// Whether text is coloured.
-    pub fn ink(&self) -> Ink {
-        self.ink
-    }
-
-    /// Whether what has been printed can be printed over: text for people, on a terminal.
+    /// Whether printed lines can be drawn over: text for people, on a terminal.
     pub fn is_live(&self) -> bool {
         self.is_terminal && self.output == Output::Table
     }
 
-    /// How wide and how high the terminal is; `None` where there is none, and lines are as long as they are.
+    /// Columns and rows of the terminal; `None` where there is none and lines are not broken.
     pub fn size(&self) -> Option<(usize, usize)> {
         let columns = || {
             std::env::var("COLUMNS")
                 .ok()?
-                .parse::<usize>()
+                .parse()
                 .ok()
                 .filter(|columns| *columns > 0)
         };
@@ -63,20 +55,17 @@ impl Screen {
         Some((usize::from(columns).max(1), usize::from(rows)))
     }
 
-    /// Takes the `^C` away that a terminal shows.
+    /// Removes the `^C` that a terminal shows.
     pub fn clear_line(&self) {
         if self.is_live() {
             let _ = write("\r\u{1b}[K");
         }
     }
 
-    /// Prints a result: the page, or the value it was made of.
-    ///
-    /// # Errors
-    /// The standard output is closed.
-    pub fn show<T: Serialize>(&self, value: &T, page: impl FnOnce(&T) -> Page) -> anyhow::Result<()> {
+    /// Prints a result: as a page, or as one document.
+    pub fn show<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
         let text = match self.output {
-            Output::Table => page(value).print(self.size().map(|(columns, _)| columns), self.ink),
+            Output::Table => self.text(print),
             Output::Json => serde_json::to_string_pretty(value)? + "\n",
             Output::Yaml => serde_yaml::to_string(value)?,
         };
@@ -84,13 +73,19 @@ impl Screen {
         Ok(())
     }
 
-    /// Says something on the way to the result: where the result is for a program, on the standard error.
-    pub fn say(&self, page: &Page) {
-        let text = page.print(self.size().map(|(columns, _)| columns), self.ink);
+    /// Prints a message on the way to the result: on the standard error where the result is for a program.
+    pub fn say(&self, print: impl FnOnce(&mut Page)) {
+        let text = self.text(print);
         let _ = match self.output {
             Output::Table => write(&text),
             Output::Json | Output::Yaml => io::stderr().write_all(text.as_bytes()),
         };
+    }
+
+    fn text(&self, print: impl FnOnce(&mut Page)) -> String {
+        let mut page = Page::new(self.size().map_or(usize::MAX, |(columns, _)| columns));
+        print(&mut page);
+        page.print(self.is_colored)
     }
 }
 

@@ -11,7 +11,7 @@ fn parse(line: &str) -> Result<CommandLine, clap::Error> {
 }
 
 #[test]
-fn the_definition_of_the_command_line_is_sound() {
+fn command_line_definition_is_valid() {
     CommandLine::command().debug_assert();
 }
 
@@ -32,7 +32,7 @@ fn the_definition_of_the_command_line_is_sound() {
 #[case("hold pdb/web -n shop --reason migration --for 2h")]
 #[case("hold poddisruptionbudget.policy/web -n shop --reason migration --for 2h")]
 #[case("completion powershell")]
-fn these_lines_are_understood(#[case] line: &str) {
+fn valid_lines_are_accepted(#[case] line: &str) {
     if let Err(error) = parse(line) {
         panic!("{error}");
     }
@@ -61,7 +61,7 @@ fn these_lines_are_understood(#[case] line: &str) {
 #[case::namespace_before_the_name("hold shop/web --reason x --for 2h", ErrorKind::ValueValidation)]
 #[case::unknown_output("status -o xml", ErrorKind::InvalidValue)]
 #[case::unknown_shell("completion tcsh", ErrorKind::InvalidValue)]
-fn wrong_usage_is_told_and_ends_with_2(#[case] line: &str, #[case] kind: ErrorKind) {
+fn wrong_usage_exits_with_2(#[case] line: &str, #[case] kind: ErrorKind) {
     let error = parse(line).unwrap_err();
     assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{error}");
 }
@@ -71,13 +71,13 @@ fn wrong_usage_is_told_and_ends_with_2(#[case] line: &str, #[case] kind: ErrorKi
 #[case("status --request-timeout 5", Some(5))]
 #[case("--request-timeout 2m status", Some(120))]
 #[case("status --request-timeout=0", None)]
-fn the_limit_of_a_request_reads_as_in_kubectl(#[case] line: &str, #[case] seconds: Option<u64>) {
+fn request_timeout_reads_as_in_kubectl(#[case] line: &str, #[case] seconds: Option<u64>) {
     let limit = parse(line).unwrap().global.request_timeout;
     assert_eq!(limit, RequestTimeout(seconds.map(Duration::from_secs)));
 }
 
 #[test]
-fn a_target_is_a_node_unless_it_says_hold() {
+fn target_is_a_node_unless_prefixed() {
     let Command::Release(release) = parse("release node-1 nd/node-2 hold/db").unwrap().command else {
         panic!("another command");
     };
@@ -93,7 +93,7 @@ fn a_target_is_a_node_unless_it_says_hold() {
 #[case("--reason", "   ")]
 #[case("--reason", "two\nlines")]
 #[case("--reason", "\u{1b}[31m")]
-fn a_reason_is_one_line_of_text(#[case] flag: &str, #[case] text: &str) {
+fn reason_is_one_line(#[case] flag: &str, #[case] text: &str) {
     let line = ["kubectl-nodeward", "hold", "web", "--for", "2h", flag, text];
     assert_eq!(CommandLine::try_parse_from(line).unwrap_err().exit_code(), 2);
 }

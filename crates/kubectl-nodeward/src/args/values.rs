@@ -1,4 +1,4 @@
-//! Values of arguments: what is wrong with one is said before anything is asked of a cluster.
+//! Values of arguments, validated before the cluster is contacted.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nodeward_core::duration::ConfigDuration;
 
 use super::RequestTimeout;
 
-/// What `release` ends.
+/// A target of `release`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A request to drain this node.
@@ -25,7 +25,7 @@ const LONGEST_NAME: usize = 253;
 pub fn node(text: &str) -> Result<String, String> {
     match split_kind(text) {
         (None | Some("node" | "nodes" | "no"), name) => object_name(name),
-        (Some(kind), _) => Err(format!("a node is asked for, not a {kind}")),
+        (Some(kind), _) => Err(format!("expected a node, not a {kind}")),
     }
 }
 
@@ -35,12 +35,12 @@ pub fn budget(text: &str) -> Result<String, String> {
     match split_kind(&text) {
         (None | Some("pdb" | "poddisruptionbudget" | "poddisruptionbudgets"), name) => object_name(name),
         (Some(_), name) => Err(format!(
-            "a namespace is given with -n, not before the name: {name} -n NAMESPACE"
+            "give the namespace with -n, not before the name: {name} -n NAMESPACE"
         )),
     }
 }
 
-/// What to release.
+/// A node, or `hold/NAME`.
 pub fn target(text: &str) -> Result<Target, String> {
     match split_kind(text) {
         (None | Some("node" | "nodes" | "no" | "nodedrain" | "nodedrains" | "nd" | "nodedrain.nodeward.dev"), name) => {
@@ -69,11 +69,12 @@ fn object_name(name: &str) -> Result<String, String> {
             && label.chars().all(|c| is_alphanumeric(c) || c == '-')
     };
     if name.is_empty() {
-        return Err("a name must not be empty".to_owned());
+        return Err("the name is empty".to_owned());
     }
     if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
         return Err(
-            "a name has lower case letters, digits, '-' and '.', and begins and ends with a letter or digit".to_owned(),
+            "a name consists of lower case letters, digits, '-' and '.', and begins and ends with a letter or digit"
+                .to_owned(),
         );
     }
     Ok(name.to_owned())
@@ -81,7 +82,7 @@ fn object_name(name: &str) -> Result<String, String> {
 
 /// A positive duration in Go's form.
 pub fn duration(text: &str) -> Result<ConfigDuration, String> {
-    ConfigDuration::parse(text).map_err(|_| "a duration is asked for, such as 90s, 15m, 1h30m".to_owned())
+    ConfigDuration::parse(text).map_err(|_| "expected a duration such as 90s, 15m, 1h30m".to_owned())
 }
 
 /// How long a request may take; as in kubectl, a bare number is seconds and 0 is no limit.
@@ -98,10 +99,10 @@ pub fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
 pub fn reason(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() {
-        return Err("a text is asked for".to_owned());
+        return Err("the text is empty".to_owned());
     }
     if text.chars().any(char::is_control) {
-        return Err("the text must be one line".to_owned());
+        return Err("the text must be a single line".to_owned());
     }
     if text.chars().count() > LONGEST_TEXT {
         return Err(format!("the text must have at most {LONGEST_TEXT} characters"));
@@ -113,6 +114,6 @@ pub fn reason(text: &str) -> Result<String, String> {
 pub fn units(text: &str) -> Result<i32, String> {
     match text.parse::<i32>() {
         Ok(units @ 1..) => Ok(units),
-        _ => Err("a number of 1 or more is asked for".to_owned()),
+        _ => Err("expected a number of 1 or more".to_owned()),
     }
 }

@@ -1,208 +1,164 @@
-//! What a command prints: headings, paragraphs, fields and tables, laid out for a width.
+//! A printed page: headings, paragraphs, fields and tables, laid out for a width.
 
-use super::line::{Ink, Line, Tone};
-use super::table::Table;
-use super::wrap::wrap;
+use textwrap::core::display_width;
 
-/// What a command prints.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
-    blocks: Vec<Block>,
-}
+use super::{Style, printable, wrap};
 
+/// A printed page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Block {
-    Paragraph {
-        /// What its first line begins with: spaces, a bullet, the name of a field.
-        lead: Line,
-        /// Columns by which its other lines are indented.
-        hang: usize,
-        tone: Tone,
-        text: String,
-    },
-    /// A line that is never broken: what is meant to be copied.
-    Whole(Line),
-    Table {
-        indent: usize,
-        table: Table,
-    },
-    Gap,
+pub struct Page {
+    pub(super) width: usize,
+    pub(super) lines: Vec<String>,
 }
 
-/// A text is not made narrower than this to stand beside what leads it.
+/// A text that would get fewer columns than this beside its lead follows it instead.
 const NARROW: usize = 8;
 
 /// Width of the names of fields.
 const FIELD: usize = 12;
 
 impl Page {
-    /// An empty page.
-    pub fn new() -> Self {
-        Self::default()
+    /// An empty page whose lines have at most `width` columns.
+    pub fn new(width: usize) -> Self {
+        Self {
+            width,
+            lines: Vec::new(),
+        }
     }
 
     /// A heading, with a gap before it unless it is the first.
-    pub fn heading(&mut self, text: impl Into<String>) {
+    pub fn heading(&mut self, text: impl AsRef<str>) {
         self.gap();
-        self.paragraph(Line::default(), 2, Tone::Strong, text);
+        self.text(Style::Strong, text);
     }
 
     /// A paragraph.
-    pub fn text(&mut self, tone: Tone, text: impl Into<String>) {
-        self.paragraph(Line::default(), 2, tone, text);
+    pub fn text(&mut self, style: Style, text: impl AsRef<str>) {
+        self.paragraph("", 2, style, text);
     }
 
-    /// A point of a list, `level` levels deep.
-    pub fn point(&mut self, level: usize, tone: Tone, text: impl Into<String>) {
-        let lead = Line::new(Tone::Plain, format!("{}- ", "  ".repeat(level)));
-        let hang = lead.width();
-        self.paragraph(lead, hang, tone, text);
+    /// A point of a list.
+    pub fn point(&mut self, style: Style, text: impl AsRef<str>) {
+        self.paragraph("  - ", 4, style, text);
     }
 
-    /// A field: its name, and what it is.
-    pub fn field(&mut self, name: &str, tone: Tone, text: impl Into<String>) {
-        let mut lead = Line::new(Tone::Faint, name);
-        lead.pad_to(FIELD.max(lead.width() + 1));
-        let hang = lead.width();
-        self.paragraph(lead, hang, tone, text);
+    /// A named value.
+    pub fn field(&mut self, name: &str, style: Style, text: impl AsRef<str>) {
+        let lead = field_name(name);
+        self.paragraph(&lead, display_width(&lead), style, text);
     }
 
-    /// A line as it is; where it is too long its last tone goes on in the next ones.
-    pub fn line(&mut self, line: Line) {
-        let (lead, tone, text) = line.split_last();
-        self.paragraph(lead, 2, tone, text);
+    /// Several values of one name, which stands before the first.
+    pub fn fields(&mut self, name: &str, values: impl IntoIterator<Item = (Style, String)>) {
+        for (index, (style, text)) in values.into_iter().enumerate() {
+            self.field(if index == 0 { name } else { "" }, style, text);
+        }
     }
 
-    /// A command to be copied, after what it does; the terminal breaks it where it has to.
+    /// A command to be copied, after its effect; only the terminal breaks it.
     pub fn command(&mut self, name: &str, command: impl AsRef<str>) {
-        let mut line = Line::new(Tone::Faint, name);
-        line.pad_to(FIELD.max(line.width() + 1));
-        line.push(Tone::Plain, command);
-        self.blocks.push(Block::Whole(line));
-    }
-
-    /// A table, indented.
-    pub fn table(&mut self, indent: usize, table: Table) {
-        self.blocks.push(Block::Table { indent, table });
+        self.push(field_name(name) + &printable(command.as_ref()));
     }
 
     /// An empty line, unless there is one or the page begins.
     pub fn gap(&mut self) {
-        if !matches!(self.blocks.last(), None | Some(Block::Gap)) {
-            self.blocks.push(Block::Gap);
+        if self.lines.last().is_some_and(|line| !line.is_empty()) {
+            self.lines.push(String::new());
         }
     }
 
-    fn paragraph(&mut self, lead: Line, hang: usize, tone: Tone, text: impl Into<String>) {
-        self.blocks.push(Block::Paragraph {
-            lead,
-            hang,
-            tone,
-            text: text.into(),
-        });
-    }
-
-    /// Its lines, in at most `width` columns if there is a limit.
-    pub fn lines(&self, width: Option<usize>) -> Vec<Line> {
-        let mut lines = Vec::new();
-        for block in &self.blocks {
-            match block {
-                Block::Gap => lines.push(Line::default()),
-                Block::Whole(line) => lines.push(line.clone()),
-                Block::Table { indent, table } => {
-                    for row in table.lines(width.map(|width| width.saturating_sub(*indent))) {
-                        let mut line = Line::default();
-                        line.pad_to(*indent);
-                        line.append(row);
-                        lines.push(line);
-                    }
-                }
-                Block::Paragraph { lead, hang, tone, text } => {
-                    let beside = |width: usize| width.checked_sub((*hang).max(lead.width()));
-                    if width.is_some_and(|width| beside(width).is_none_or(|room| room < NARROW)) && !lead.is_blank() {
-                        // No room beside the lead: all of it is one text.
-                        let text = format!("{} {text}", lead.paint(Ink::Plain));
-                        let parts = wrap(&text, width.unwrap_or(usize::MAX)).into_iter();
-                        lines.extend(parts.map(|part| Line::new(*tone, part)));
-                        continue;
-                    }
-                    let room = width.map_or(usize::MAX, |width| beside(width).unwrap_or(1));
-                    for (index, part) in wrap(text, room).into_iter().enumerate() {
-                        let mut line = if index == 0 { lead.clone() } else { Line::default() };
-                        if index > 0 {
-                            line.pad_to(*hang);
-                        }
-                        line.push(*tone, part);
-                        lines.push(line);
-                    }
-                }
+    /// A text after a painted lead; its other lines are indented by `hang` columns.
+    pub fn paragraph(&mut self, lead: &str, hang: usize, style: Style, text: impl AsRef<str>) {
+        let text = printable(text.as_ref());
+        let used = display_width(lead).max(hang);
+        if used + NARROW > self.width && !lead.trim().is_empty() {
+            let text = format!("{} {text}", console::strip_ansi_codes(lead).trim_end());
+            for part in wrap(&text, self.width) {
+                self.push(style.paint(&part));
             }
+            return;
         }
-        lines
+        for (index, part) in wrap(&text, self.width.saturating_sub(used)).iter().enumerate() {
+            let lead = if index == 0 { lead.to_owned() } else { " ".repeat(hang) };
+            self.push(lead + &style.paint(part));
+        }
+    }
+
+    pub(super) fn push(&mut self, mut line: String) {
+        line.truncate(line.trim_end().len());
+        self.lines.push(line);
+    }
+
+    /// Its lines, painted.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
     }
 
     /// The page as it is printed; ends with a line feed unless it is empty.
-    pub fn print(&self, width: Option<usize>, ink: Ink) -> String {
-        let mut printed = String::new();
-        for line in self.lines(width) {
-            printed.push_str(&line.paint(ink));
-            printed.push('\n');
+    pub fn print(&self, colored: bool) -> String {
+        let text: String = self.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+        if colored {
+            text
+        } else {
+            console::strip_ansi_codes(&text).into_owned()
         }
-        printed
     }
+}
+
+fn field_name(name: &str) -> String {
+    pad(Style::Faint.paint(name), FIELD.max(display_width(name) + 1))
+}
+
+/// The painted text with spaces up to this width.
+pub(super) fn pad(mut text: String, width: usize) -> String {
+    let missing = width.saturating_sub(display_width(&text));
+    text.extend(std::iter::repeat_n(' ', missing));
+    text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Cell, Column};
+    use super::super::table::{Cell, Column, Table};
     use super::*;
 
-    fn page() -> Page {
-        let mut page = Page::new();
+    fn page(width: usize) -> Page {
+        let mut page = Page::new(width);
         page.heading("node-1");
         page.field(
             "drain",
-            Tone::Warning,
+            Style::Warning,
             "Queued with ticket 4, for as long as node-2 holds what it needs of shop/web",
         );
         page.point(
-            1,
-            Tone::Plain,
+            Style::Plain,
             "a point that goes on and on until it does not fit into one line of the page any more",
         );
         page.gap();
         page.gap();
-        let mut table = Table::new([Column::fixed("A"), Column::flexible("B")]);
+        let mut table = Table::new([Column::Fixed("A"), Column::Flexible("B")]);
         table.row([
             Cell::from("1"),
             "a text that is broken into lines when it does not fit into its place".into(),
         ]);
-        page.table(2, table);
+        page.table(2, &table);
         page
     }
 
     #[test]
-    fn a_page_fits_its_width() {
+    fn page_fits_its_width() {
         for width in [20, 40, 60] {
-            for line in page().lines(Some(width)) {
-                assert!(line.width() <= width, "{}", line.paint(Ink::Plain));
+            for line in page(width).lines() {
+                assert!(display_width(line) <= width, "{line}");
             }
         }
-        insta::assert_snapshot!(page().print(Some(40), Ink::Plain));
+        insta::assert_snapshot!(page(40).print(false));
+        assert_eq!(page(usize::MAX).lines().len(), 6);
     }
 
     #[test]
-    fn a_command_is_never_broken() {
-        let mut page = Page::new();
+    fn command_is_never_broken() {
+        let mut page = Page::new(20);
         page.command("watch again", "kubectl nodeward drain node-1 node-2");
-        assert_eq!(
-            page.print(Some(20), Ink::Plain),
-            "watch again kubectl nodeward drain node-1 node-2\n"
-        );
-    }
-
-    #[test]
-    fn without_a_limit_each_thing_is_one_line() {
-        assert_eq!(page().lines(None).len(), 6);
+        assert_eq!(page.print(false), "watch again kubectl nodeward drain node-1 node-2\n");
     }
 }

@@ -1,8 +1,9 @@
 //! Tables that fit the terminal: columns give way, and a table that cannot fit becomes a list of records.
 
-use super::line::{Line, Tone};
-use super::wrap::wrap;
 use textwrap::core::display_width;
+
+use super::page::{Page, pad};
+use super::{Style, printable, wrap};
 
 /// Spaces between two columns.
 const GAP: usize = 2;
@@ -10,69 +11,42 @@ const GAP: usize = 2;
 /// A flexible column is not made narrower than this, but for a narrower content.
 const NARROWEST: usize = 12;
 
-/// A column.
+/// A column and its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
-    title: &'static str,
-    look: Look,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+pub enum Column {
     /// As wide as its content.
-    Fixed,
-    /// The same, and numbers stand at its right edge.
-    Number,
+    Fixed(&'static str),
+    /// The same, with its content at the right edge.
+    Number(&'static str),
     /// Broken into lines where there is not enough room.
-    Flexible,
+    Flexible(&'static str),
 }
 
 impl Column {
-    /// A column that is always as wide as its content.
-    pub const fn fixed(title: &'static str) -> Self {
-        Self {
-            title,
-            look: Look::Fixed,
-        }
-    }
-
-    /// A column of numbers.
-    pub const fn number(title: &'static str) -> Self {
-        Self {
-            title,
-            look: Look::Number,
-        }
-    }
-
-    /// A column whose content is broken into lines where there is not enough room.
-    pub const fn flexible(title: &'static str) -> Self {
-        Self {
-            title,
-            look: Look::Flexible,
-        }
+    fn title(self) -> &'static str {
+        let (Self::Fixed(title) | Self::Number(title) | Self::Flexible(title)) = self;
+        title
     }
 }
 
-/// What stands in one place of a table.
+/// A cell of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
     text: String,
-    tone: Tone,
+    style: Style,
 }
 
 impl Cell {
-    /// Text in a tone.
-    pub fn new(tone: Tone, text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            tone,
-        }
+    /// Text in a style.
+    pub fn new(style: Style, text: impl AsRef<str>) -> Self {
+        let text = printable(text.as_ref());
+        Self { text, style }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self::new(Tone::Plain, text)
+        Self::new(Style::Plain, text)
     }
 }
 
@@ -86,7 +60,7 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Row {
     Cells(Vec<Cell>),
-    /// What the rows after it have in common.
+    /// The subject of the rows after it, and more about it, over the whole width.
     Section(Cell, Cell),
 }
 
@@ -106,59 +80,40 @@ impl Table {
         self.rows.push(Row::Cells(cells));
     }
 
-    /// Begins a section: its name, and what else there is to say of it, over the whole width.
-    pub fn section(&mut self, name: impl Into<Cell>, about: impl Into<Cell>) {
-        self.rows.push(Row::Section(name.into(), about.into()));
+    /// Begins a section.
+    pub fn section(&mut self, name: Cell, about: Cell) {
+        self.rows.push(Row::Section(name, about));
     }
 
-    /// Columns by which the rows of sections stand to the right of the sections' names.
-    fn indent(&self, column: usize) -> usize {
-        let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section(..)));
-        if column == 0 && has_sections { GAP } else { 0 }
-    }
-
-    fn cells(&self) -> impl Iterator<Item = &Vec<Cell>> {
-        self.rows.iter().filter_map(|row| match row {
-            Row::Cells(cells) => Some(cells),
+    fn cells(&self, column: usize) -> impl Iterator<Item = &Cell> {
+        self.rows.iter().filter_map(move |row| match row {
+            Row::Cells(cells) => cells.get(column),
             Row::Section(..) => None,
         })
     }
 
-    /// Whether it has no row.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// Columns by which the rows of sections are indented.
+    fn inset(&self) -> usize {
+        let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section(..)));
+        if has_sections { GAP } else { 0 }
     }
 
-    /// Its lines, in at most `width` columns if there is a limit.
-    pub fn lines(&self, width: Option<usize>) -> Vec<Line> {
-        let shown: Vec<usize> = (0..self.columns.len())
-            .filter(|&column| self.cells().any(|row| !row[column].text.is_empty()))
-            .collect();
-        match self.widths(&shown, width) {
-            Some(widths) => self.as_table(&shown, &widths, width),
-            None => self.as_records(&shown, width.unwrap_or(usize::MAX)),
-        }
-    }
-
-    /// How wide each column is; `None` if they cannot fit.
-    fn widths(&self, shown: &[usize], limit: Option<usize>) -> Option<Vec<usize>> {
+    /// The width of each column; `None` if they cannot fit.
+    fn widths(&self, shown: &[usize], limit: usize) -> Option<Vec<usize>> {
         let natural = |&column: &usize| {
-            let indent = self.indent(column);
-            let cells = self.cells().map(|row| display_width(&row[column].text) + indent);
-            cells
-                .chain([display_width(self.columns[column].title)])
-                .max()
-                .unwrap_or(0)
+            let inset = if column == 0 { self.inset() } else { 0 };
+            let cells = self.cells(column).map(|cell| display_width(&cell.text) + inset);
+            cells.fold(display_width(self.columns[column].title()), usize::max)
         };
         let mut widths: Vec<usize> = shown.iter().map(natural).collect();
-        let Some(limit) = limit else { return Some(widths) };
+        let narrowest = |column: Column, natural: usize| match column {
+            Column::Flexible(title) => natural.min(NARROWEST.max(display_width(title))),
+            Column::Fixed(_) | Column::Number(_) => natural,
+        };
         let narrowest: Vec<usize> = shown
             .iter()
             .zip(&widths)
-            .map(|(&column, &natural)| match self.columns[column].look {
-                Look::Flexible => natural.min(NARROWEST.max(display_width(self.columns[column].title))),
-                Look::Fixed | Look::Number => natural,
-            })
+            .map(|(&column, &natural)| narrowest(self.columns[column], natural))
             .collect();
         let gaps = GAP * shown.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > limit {
@@ -170,107 +125,87 @@ impl Table {
         }
         Some(widths)
     }
-
-    fn as_table(&self, shown: &[usize], widths: &[usize], limit: Option<usize>) -> Vec<Line> {
-        let mut lines = Vec::new();
-        let header: Vec<Cell> = shown
-            .iter()
-            .map(|&column| Cell::new(Tone::Faint, self.columns[column].title))
-            .collect();
-        self.push_row(&mut lines, shown, widths, &header.iter().collect::<Vec<_>>(), false);
-        for row in &self.rows {
-            match row {
-                Row::Section(name, about) => push_section(&mut lines, name, about, limit),
-                Row::Cells(cells) => {
-                    let cells: Vec<&Cell> = shown.iter().map(|&column| &cells[column]).collect();
-                    self.push_row(&mut lines, shown, widths, &cells, true);
-                }
-            }
-        }
-        lines
-    }
-
-    fn push_row(&self, lines: &mut Vec<Line>, shown: &[usize], widths: &[usize], cells: &[&Cell], indented: bool) {
-        let indent = |index: usize| if indented { self.indent(shown[index]) } else { 0 };
-        let wrapped: Vec<Vec<String>> = cells
-            .iter()
-            .zip(widths)
-            .enumerate()
-            .map(|(index, (cell, &width))| wrap(&cell.text, width - indent(index)))
-            .collect();
-        let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
-        for part in 0..height {
-            let mut line = Line::default();
-            let mut edge = 0;
-            for (index, cell) in cells.iter().enumerate() {
-                line.pad_to(edge + indent(index));
-                let text = wrapped[index].get(part).map_or("", String::as_str);
-                if self.columns[shown[index]].look == Look::Number {
-                    line.pad_to(edge + widths[index].saturating_sub(display_width(text)));
-                }
-                line.push(cell.tone, text);
-                edge += widths[index] + GAP;
-            }
-            lines.push(line);
-        }
-    }
-
-    /// A record for each row: one line for each column that has something in it.
-    fn as_records(&self, shown: &[usize], width: usize) -> Vec<Line> {
-        let titles = shown.iter().map(|&column| display_width(self.columns[column].title));
-        let title_width = titles.max().unwrap_or(0) + GAP;
-        // Where there is no room beside the titles, what they name stands below them.
-        let beside = title_width + NARROWEST <= width;
-        let indent = if beside {
-            title_width
-        } else {
-            GAP.min(width.saturating_sub(1))
-        };
-        let mut lines = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            if index > 0 {
-                lines.push(Line::default());
-            }
-            let cells = match row {
-                Row::Section(name, about) => {
-                    push_section(&mut lines, name, about, Some(width));
-                    continue;
-                }
-                Row::Cells(cells) => cells,
-            };
-            for &column in shown.iter().filter(|&&column| !cells[column].text.is_empty()) {
-                let title = self.columns[column].title;
-                if !beside {
-                    lines.extend(
-                        wrap(title, width)
-                            .into_iter()
-                            .map(|title| Line::new(Tone::Faint, title)),
-                    );
-                }
-                for (part, text) in wrap(&cells[column].text, width - indent).into_iter().enumerate() {
-                    let mut line = Line::new(Tone::Faint, if beside && part == 0 { title } else { "" });
-                    line.pad_to(indent);
-                    line.push(cells[column].tone, text);
-                    lines.push(line);
-                }
-            }
-        }
-        lines
-    }
 }
 
-fn push_section(lines: &mut Vec<Line>, name: &Cell, about: &Cell, limit: Option<usize>) {
-    let width = display_width(&name.text) + GAP + display_width(&about.text);
-    if limit.is_none_or(|limit| width <= limit) {
-        let mut line = Line::new(name.tone, &name.text);
-        line.pad_to(display_width(&name.text) + GAP);
-        line.push(about.tone, &about.text);
-        lines.push(line);
-        return;
+impl Page {
+    /// A table, indented.
+    pub fn table(&mut self, indent: usize, table: &Table) {
+        let has_content = |&column: &usize| table.cells(column).any(|cell| !cell.text.is_empty());
+        let shown: Vec<usize> = (0..table.columns.len()).filter(has_content).collect();
+        let Some(widths) = table.widths(&shown, self.width.saturating_sub(indent)) else {
+            return self.records(indent, table, &shown);
+        };
+        let titles: Vec<Cell> = table
+            .columns
+            .iter()
+            .map(|column| Cell::new(Style::Faint, column.title()))
+            .collect();
+        let places = |cells: &[Cell]| -> Vec<(Column, usize, Cell)> {
+            let places = shown.iter().zip(&widths);
+            places
+                .map(|(&column, &width)| (table.columns[column], width, cells[column].clone()))
+                .collect()
+        };
+        self.row(indent, 0, &places(&titles));
+        for row in &table.rows {
+            match row {
+                Row::Section(name, about) => self.section(indent, name, about),
+                Row::Cells(cells) => self.row(indent, table.inset(), &places(cells)),
+            }
+        }
     }
-    for cell in [name, about] {
-        let parts = wrap(&cell.text, limit.unwrap_or(usize::MAX)).into_iter();
-        lines.extend(parts.map(|part| Line::new(cell.tone, part)));
+
+    fn row(&mut self, indent: usize, inset: usize, places: &[(Column, usize, Cell)]) {
+        let mut edge = indent;
+        let mut wrapped = Vec::new();
+        for (index, (column, width, cell)) in places.iter().enumerate() {
+            let inset = if index == 0 { inset } else { 0 };
+            wrapped.push((
+                column,
+                edge + inset,
+                edge + width,
+                cell.style,
+                wrap(&cell.text, width - inset),
+            ));
+            edge += width + GAP;
+        }
+        let height = wrapped.iter().map(|(.., parts)| parts.len()).max().unwrap_or(0);
+        for part in 0..height {
+            let mut line = String::new();
+            for (column, left, right, style, parts) in &wrapped {
+                let text = parts.get(part).map_or("", String::as_str);
+                let left = match column {
+                    Column::Number(_) => right.saturating_sub(display_width(text)),
+                    Column::Fixed(_) | Column::Flexible(_) => *left,
+                };
+                line = pad(line, left) + &style.paint(text);
+            }
+            self.push(line);
+        }
+    }
+
+    fn section(&mut self, indent: usize, name: &Cell, about: &Cell) {
+        let lead = " ".repeat(indent) + &name.style.paint(&name.text) + "  ";
+        self.paragraph(&lead, indent + GAP, about.style, &about.text);
+    }
+
+    /// A record for each row: a line for each column that has content.
+    fn records(&mut self, indent: usize, table: &Table, shown: &[usize]) {
+        let titles = shown.iter().map(|&column| display_width(table.columns[column].title()));
+        let beside = indent + titles.max().unwrap_or(0) + GAP;
+        for row in &table.rows {
+            self.gap();
+            match row {
+                Row::Section(name, about) => self.section(indent, name, about),
+                Row::Cells(cells) => {
+                    for &column in shown.iter().filter(|&&column| !cells[column].text.is_empty()) {
+                        let title = Style::Faint.paint(table.columns[column].title());
+                        let lead = pad(" ".repeat(indent) + &title, beside);
+                        self.paragraph(&lead, beside, cells[column].style, &cells[column].text);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -278,68 +213,56 @@ fn push_section(lines: &mut Vec<Line>, name: &Cell, about: &Cell, limit: Option<
 mod tests {
     use rstest::rstest;
 
-    use super::super::line::Ink;
     use super::*;
 
-    fn fleet() -> Table {
+    fn fleet(width: usize) -> Page {
         let mut table = Table::new([
-            Column::flexible("NODE"),
-            Column::fixed("PHASE"),
-            Column::number("TICKET"),
-            Column::fixed("NOBODY"),
-            Column::flexible("WAITS FOR"),
+            Column::Flexible("NODE"),
+            Column::Fixed("PHASE"),
+            Column::Number("TICKET"),
+            Column::Fixed("NOBODY"),
+            Column::Flexible("WAITS FOR"),
         ]);
         table.row([
             Cell::from("ip-10-0-1-2.eu-central-1.compute.internal"),
-            Cell::new(Tone::Good, "Draining"),
+            Cell::new(Style::Good, "Draining"),
             "3".into(),
             "".into(),
             "2 pods to end: shop/web-0, shop/web-1".into(),
         ]);
         table.row([
             Cell::from("node-2"),
-            Cell::new(Tone::Warning, "Queued"),
+            Cell::new(Style::Warning, "Queued"),
             "12".into(),
             "".into(),
             "ip-10-0-1-2.eu-central-1.compute.internal, which holds shop/database-with-a-long-name".into(),
         ]);
-        table
-    }
-
-    fn text(width: Option<usize>) -> String {
-        let lines: Vec<String> = fleet().lines(width).iter().map(|line| line.paint(Ink::Plain)).collect();
-        lines.join("\n")
+        let mut page = Page::new(width);
+        page.table(0, &table);
+        page
     }
 
     #[rstest]
-    #[case(None, "unlimited")]
-    #[case(Some(120), "120")]
-    #[case(Some(80), "80")]
-    #[case(Some(40), "40")]
-    fn a_table_fits_and_loses_nothing(#[case] width: Option<usize>, #[case] name: &str) {
-        for line in fleet().lines(width) {
-            assert!(
-                line.width() <= width.unwrap_or(usize::MAX),
-                "{:?}",
-                line.paint(Ink::Plain)
-            );
+    #[case(usize::MAX, "unlimited")]
+    #[case(120, "120")]
+    #[case(80, "80")]
+    #[case(40, "40")]
+    fn table_fits_and_omits_empty_columns(#[case] width: usize, #[case] name: &str) {
+        for line in fleet(width).lines() {
+            assert!(display_width(line) <= width, "{line}");
         }
-        insta::assert_snapshot!(format!("table_{name}"), text(width));
-        let letters = |text: String| text.replace(|c: char| c.is_whitespace(), "");
-        assert!(letters(text(width)).contains("Draining"));
+        let text = fleet(width).print(false);
+        assert!(!text.contains("NOBODY"), "{text}");
+        insta::assert_snapshot!(format!("table_{name}"), text.trim_end());
     }
 
     #[test]
-    fn a_column_without_content_is_left_out() {
-        assert!(!text(None).contains("NOBODY"));
-    }
-
-    #[test]
-    fn a_row_that_is_too_short_is_filled_up() {
-        let mut table = Table::new([Column::fixed("A"), Column::fixed("B")]);
+    fn short_row_is_filled_up() {
+        let mut table = Table::new([Column::Fixed("A"), Column::Fixed("B")]);
         table.row(["1".into(), "2".into()]);
         table.row([Cell::from("3")]);
-        let lines: Vec<String> = table.lines(None).iter().map(|line| line.paint(Ink::Plain)).collect();
-        assert_eq!(lines, ["A  B", "1  2", "3"]);
+        let mut page = Page::new(80);
+        page.table(0, &table);
+        assert_eq!(page.print(false), "A  B\n1  2\n3\n");
     }
 }

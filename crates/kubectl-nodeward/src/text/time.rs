@@ -50,27 +50,18 @@ pub fn clock(moment: Timestamp) -> String {
     moment.strftime("%H:%M:%S").to_string()
 }
 
-/// The text with every moment in it followed by how far away it is.
+/// The text with every moment in it followed by its distance. For conditions of nodes, whose message is all that the API
+/// carries.
 pub fn with_distances(text: &str, now: Timestamp) -> String {
-    const WIDTH: usize = "2026-01-01T00:00:00Z".len();
-    let mut told = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let found = rest
-            .get(..WIDTH)
-            .filter(|_| first.is_ascii_digit())
-            .filter(|candidate| candidate.ends_with('Z') && candidate.as_bytes()[10] == b'T')
-            .and_then(|candidate| candidate.parse::<Timestamp>().ok());
-        let taken = if let Some(found) = found {
-            told.push_str(&moment(found, now));
-            WIDTH
-        } else {
-            told.push(first);
-            first.len_utf8()
-        };
-        rest = &rest[taken..];
-    }
-    told
+    let word = |word: &str| {
+        let time = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        let parsed = time.parse::<Timestamp>().ok().filter(|_| time.ends_with('Z'));
+        parsed.map(|found| moment(found, now) + &word[time.len()..])
+    };
+    let words = text
+        .split(' ')
+        .map(|text| word(text).unwrap_or_else(|| text.to_owned()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -93,7 +84,7 @@ mod tests {
     #[case(11_100, "3h5m")]
     #[case(86_400, "1d")]
     #[case(183_600, "2d3h")]
-    fn a_span_has_its_two_greatest_units(#[case] seconds: i64, #[case] text: &str) {
+    fn span_has_its_two_greatest_units(#[case] seconds: i64, #[case] text: &str) {
         assert_eq!(span(SignedDuration::from_secs(seconds)), text);
     }
 
@@ -102,7 +93,7 @@ mod tests {
     #[case("2026-01-01T10:12:00.5Z", "10:12:00Z (in 12m)")]
     #[case("2026-01-01T09:56:00Z", "09:56:00Z (4m ago)")]
     #[case("2025-12-31T10:00:00Z", "2025-12-31T10:00:00Z (1d ago)")]
-    fn a_moment_says_how_far_away_it_is(#[case] moment_: &str, #[case] text: &str) {
+    fn moment_tells_its_distance(#[case] moment_: &str, #[case] text: &str) {
         assert_eq!(moment(at(moment_), at("2026-01-01T10:00:00Z")), text);
     }
 
@@ -112,7 +103,7 @@ mod tests {
     #[case("pod 2026-01-01-x, 7 of 9", "pod 2026-01-01-x, 7 of 9")]
     #[case("1234567890T12345678Z é", "1234567890T12345678Z é")]
     #[case("2026-01-01T10:12:0é", "2026-01-01T10:12:0é")]
-    fn moments_within_a_text_say_how_far_away_they_are(#[case] text: &str, #[case] told: &str) {
+    fn moments_within_a_text_tell_their_distance(#[case] text: &str, #[case] told: &str) {
         assert_eq!(with_distances(text, at("2026-01-01T10:00:00Z")), told);
     }
 }

@@ -44,13 +44,16 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
         &[&format!("Plan for {n1}"), "nothing was cordoned", &db, "[NoRoom]"],
     )?;
     place.gone(&n1).await?;
-    says(&admin.page(&["why", &n1]).await?, &["not cordoned", "nobody has asked"])?;
+    says(
+        &admin.page(&["why", &n1]).await?,
+        &["not cordoned", "not requested from drain-lock"],
+    )?;
 
     let first = admin.start(&["drain", &n1, "--purpose", "kernel 6.12"])?;
     assert_eq!(end(&first).await?.0, 0, "{}", first.text());
     says(
         &first.text(),
-        &[&format!("{n1}: asked for"), &format!("{n1}: is drained"), "may go down"],
+        &[&format!("{n1}: requested"), &format!("{n1}: is drained"), "may go down"],
     )?;
 
     let both = admin.start(&["drain", &n1, &n2, &n1])?;
@@ -59,14 +62,17 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
     told(&both, &waits).await?;
     says(
         &both.text(),
-        &[&format!("{n1}: asked for before: Drained"), &format!("{n2}: asked for")],
+        &[
+            &format!("{n1}: already requested: Drained"),
+            &format!("{n2}: requested"),
+        ],
     )?;
 
     // All that concerns the two, while one waits for the other.
     let status = admin.page(&["status"]).await?;
     says(
         &status,
-        &["drain-lock", "works in nodeward-system", &n1, &n2, "Drained", "Queued"],
+        &["drain-lock", "in nodeward-system: works", &n1, &n2, "Drained", "Queued"],
     )?;
     let status = admin.json(&["status"]).await?;
     let queued = status["drains"]
@@ -81,11 +87,7 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
     let why = admin.page(&["why", &n2]).await?;
     says(
         &why,
-        &[
-            "[WaitsForUnits]",
-            &format!("goes on when {n1} gives its units back"),
-            &db,
-        ],
+        &["[WaitsForUnits]", &format!("goes on when {n1} releases its units"), &db],
     )?;
     let plan = admin.page(&["plan", &n2]).await?;
     says(
@@ -94,7 +96,7 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
     )?;
 
     let locks = admin.page(&["locks", "-n", &place.name]).await?;
-    says(&locks, &["held", &n1, "awaited", &n2])?;
+    says(&locks, &["held", &n1, "waiting", &n2])?;
     let locks = admin.json(&["locks", "-n", &place.name]).await?;
     assert_eq!(locks["budgets"][0]["pdb"], *db, "{locks:#}");
     assert_eq!(locks["budgets"][0]["held"][0]["node"], *n1, "{locks:#}");
@@ -150,23 +152,20 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     let (code, text) = end(&command).await?;
     assert_eq!(code, 130, "{text}");
     let again = format!("watch again kubectl nodeward drain {n1}");
-    says(
-        &text,
-        &["Interrupted. What was asked for goes on without this command.", &again],
-    )?;
+    says(&text, &["Interrupted. The drains go on without this command.", &again])?;
     let left = place.drains().get(&n1).await?;
     ensure!(left.metadata.deletion_timestamp.is_none(), "it ends: {left:?}");
 
     // The same command joins what there is; so does one with a limit, which passes.
     let watching = admin.start(&drain)?;
-    told(&watching, &format!("{n1}: asked for before: Queued")).await?;
+    told(&watching, &format!("{n1}: already requested: Queued")).await?;
     let limited = admin.nodeward(&["drain", &n1, "--timeout", "1s", "-o", "json"]).await?;
     assert_eq!(limited.code, 3, "{limited:?}");
-    says(&limited.err, &["The timeout has passed", &again])?;
+    says(&limited.err, &["Timed out", &again])?;
     let board: serde_json::Value = serde_json::from_str(&limited.out)?;
     assert_eq!(board["drains"][0]["outcome"], "Waiting", "{board:#}");
     let no_wait = admin.page(&["drain", &n1, "--no-wait"]).await?;
-    says(&no_wait, &["asked for before", &again])?;
+    says(&no_wait, &["already requested", &again])?;
     let now = place.drains().get(&n1).await?;
     assert_eq!(now.metadata.uid, left.metadata.uid, "it is another drain");
     assert_eq!(now.spec.requesters, left.spec.requesters);
@@ -231,7 +230,7 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
         &capped,
         &[
             "keeps 1 disruption of",
-            "sooner than you asked for",
+            "sooner than requested",
             "end it kubectl nodeward release hold/web-",
         ],
     )?;
@@ -329,7 +328,7 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
         "--reason",
         "outage 4711",
     ];
-    says(&admin.page(&forced).await?, &["your override, which is written down"])?;
+    says(&admin.page(&forced).await?, &["your override, which is recorded"])?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 0, "{text}");
     let holds: Api<nodeward_api::DisruptionHold> = Api::namespaced(place.client.clone(), &place.name);
@@ -344,7 +343,7 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
     let forced = ["release", &n1, "--force", "--reason", "its pods do not come back"];
     says(
         &admin.page(&forced).await?,
-        &["all that its drain holds is freed by your override"],
+        &["your override, which is recorded, releases all that its drain holds"],
     )?;
     wait::until("nothing to be held", secs(60), || async {
         let locks = admin.json(&["locks", "-n", &place.name]).await?;

@@ -22,7 +22,7 @@ async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<
                 assert_eq!(answer.code, 1, "{answer:?}");
                 says(
                     &answer.err,
-                    &["error: drain-lock is not installed: the API server knows no "],
+                    &["error: drain-lock is not installed: the API server does not serve "],
                 )?;
             }
         }
@@ -46,7 +46,7 @@ async fn kubectl_finds_the_plugin_and_completes_what_it_is_asked() -> Result<()>
     says(&admin.page(&["--version"]).await?, &[env!("CARGO_PKG_VERSION")])?;
     // As a shell's completion of kubectl asks; the link's name is kubectl's convention.
     for (line, offered) in [
-        (&["nodeward", "pl"][..], "plan\tWhat draining a node would take"),
+        (&["nodeward", "pl"][..], "plan\tShow what draining a node would take"),
         (&["nodeward", "why", &place.name], &node),
         (&["nodeward", "hold", "-n", &place.name, ""], "web\n:4"),
         (&["nodeward", "status", "--context", ""], "testbed\n:4"),

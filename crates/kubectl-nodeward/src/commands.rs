@@ -1,0 +1,102 @@
+//! The commands, from the arguments to the exit status. Each file reads, models and prints one command.
+
+pub mod completion;
+mod drain;
+mod hold;
+mod locks;
+mod plan;
+mod release;
+mod request;
+mod status;
+mod why;
+
+use jiff::Timestamp;
+
+use self::locks::Locks;
+use self::plan::NodePlan;
+use self::release::Releases;
+use self::status::Status;
+use self::why::Why;
+use crate::args::{Command, CommandLine, Global};
+use crate::cluster::Cluster;
+use crate::describe::prefixed;
+use crate::screen::Screen;
+
+/// The exit of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The command has done its work.
+    Done,
+    /// The command, or a drain that it waited for, has failed.
+    Failed,
+    /// `--timeout` has passed.
+    TimedOut,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl Exit {
+    /// The exit status; 2 is wrong usage.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::TimedOut => 3,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Runs a command. Errors are for the user.
+pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
+    let screen = Screen::new(&line.global);
+    if let Command::Completion { shell } = line.command {
+        completion::print_script(shell);
+        return Ok(Exit::Done);
+    }
+    let mut cluster = Cluster::connect(&line.global).await?;
+    let changes = !matches!(line.command, Command::Status | Command::Why { .. } | Command::Locks);
+    cluster.discover(changes).await?;
+    let now = Timestamp::now();
+    match line.command {
+        Command::Status => {
+            let status = Status::fetch(&cluster).await?;
+            screen.show(&status, |page| status.print(page, now))?;
+        }
+        Command::Why { node } => {
+            let why = Why::fetch(&cluster, &node).await?;
+            screen.show(&why, |page| why.print(&node, page, now))?;
+        }
+        Command::Locks => {
+            let locks = Locks::fetch(&cluster).await?;
+            screen.show(&locks, |page| locks.print(page, now))?;
+        }
+        Command::Plan { node } => {
+            let plan = NodePlan::fetch(&cluster, &node).await?;
+            screen.show(&plan, |page| plan.print(page))?;
+        }
+        Command::Drain(args) => return drain::run(&cluster, &args, &options(&line.global), &screen).await,
+        Command::Release(args) => {
+            let releases = Releases::run(&cluster, &args).await?;
+            screen.show(&releases, |page| releases.print(page))?;
+            if releases.has_failed() {
+                return Ok(Exit::Failed);
+            }
+        }
+        Command::Hold(args) => {
+            let hold = hold::hold(&cluster, &args).await?;
+            screen.show(&hold, |page| hold::print(&hold, page, now))?;
+        }
+        Command::Completion { .. } => (),
+    }
+    Ok(Exit::Done)
+}
+
+/// The options that find the same cluster again.
+fn options(global: &Global) -> String {
+    let kubeconfig = global.kubeconfig.as_ref().map(|file| file.display());
+    prefixed(" --kubeconfig ", kubeconfig) + &prefixed(" --context ", global.context.as_ref())
+}
+
+#[cfg(test)]
+mod tests;

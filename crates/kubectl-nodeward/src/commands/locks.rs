@@ -1,0 +1,156 @@
+//! `locks`: the holders of budgets, and the drains that wait for them.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use nodeward_api::disruption_hold::HoldPhase;
+use nodeward_api::drain_ledger::ClaimState;
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::describe::{self, prefixed};
+use crate::failure::Failure;
+use crate::fetch::Reader;
+use crate::model::Unread;
+use crate::model::locks::{BudgetLocks, Held, OwnerHold, Sources, Waiting, of_budgets, unplanned};
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::{Cell, Column, Table};
+use crate::text::time::{age, distance};
+
+/// The holders of budgets, and the drains that wait for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Locks {
+    /// The budgets that somebody holds units of or waits for, in the order of their names.
+    pub budgets: Vec<BudgetLocks>,
+    /// Claims that wait and need no unit of a budget yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unplanned: Vec<Waiting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+}
+
+impl Locks {
+    /// In the namespace of `-n` or in all.
+    pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
+        let mut reader = Reader::new(cluster);
+        let namespace = cluster.namespace.as_deref();
+        let ledger = reader.ledger().await?;
+        let budgets = reader.budgets(namespace).await?.unwrap_or_default();
+        let holds = reader.holds(namespace).await?.unwrap_or_default();
+        let sources = Sources {
+            ledger: ledger.as_ref(),
+            budgets: &budgets,
+            holds: &holds,
+            namespace,
+        };
+        Ok(Self {
+            budgets: of_budgets(&sources, &BTreeSet::new(), reader.now),
+            unplanned: unplanned(&sources),
+            unread: reader.unread,
+        })
+    }
+
+    pub fn print(&self, page: &mut Page, now: Timestamp) {
+        // Where something could not be read, finding nothing says little.
+        match (self.budgets.is_empty(), self.unread.is_empty()) {
+            (false, _) => page.table(0, &table(&self.budgets, now)),
+            (true, true) => page.text(Style::Plain, "No budget is held or waited for."),
+            (true, false) => (),
+        }
+        if !self.unplanned.is_empty() {
+            page.gap();
+            let nodes = self.unplanned.iter();
+            let nodes: Vec<String> = nodes
+                .map(|one| format!("{} (ticket {})", one.node, one.ticket))
+                .collect();
+            let nodes = describe::list(&nodes);
+            page.text(Style::Plain, format!("Queued without needing units yet: {nodes}."));
+        }
+        describe::unread(page, &self.unread);
+    }
+}
+
+/// A section for each budget, with a row for each claim and each hold.
+pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        Column::Fixed("PDB"),
+        Column::Flexible("BY"),
+        Column::Number("UNITS"),
+        Column::Number("TICKET"),
+        Column::Fixed("FOR"),
+        Column::Flexible("DETAIL"),
+    ]);
+    for budget in budgets {
+        let about = budget.status.map_or_else(
+            || "its status could not be read".to_owned(),
+            |status| {
+                format!(
+                    "allows {} now: {} of {} pods healthy, at least {} required",
+                    status.disruptions_allowed, status.current_healthy, status.expected_pods, status.desired_healthy
+                )
+            },
+        );
+        table.section(Cell::new(Style::Strong, &budget.pdb), Cell::new(Style::Faint, about));
+        for held in &budget.held {
+            let state = match held.state {
+                ClaimState::Suspect => Cell::new(Style::Bad, "suspect"),
+                ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed => Cell::new(Style::Good, "held"),
+            };
+            table.row([
+                state,
+                (&held.node).into(),
+                held.units.to_string().into(),
+                held.ticket.to_string().into(),
+                age(held.since, now).into(),
+                pods(held).into(),
+            ]);
+        }
+        for waiting in &budget.waiting {
+            table.row([
+                Cell::new(Style::Warning, "waiting"),
+                (&waiting.node).into(),
+                waiting.units.to_string().into(),
+                waiting.ticket.to_string().into(),
+                age(waiting.since, now).into(),
+            ]);
+        }
+        for hold in &budget.owner_holds {
+            let by = hold.name.as_ref().map(|name| format!("hold/{name}"));
+            table.row([
+                Cell::new(Style::Warning, "kept"),
+                by.unwrap_or_else(|| "its owner".to_owned()).into(),
+                hold.units
+                    .map_or_else(|| "all".to_owned(), |units| units.to_string())
+                    .into(),
+                "".into(),
+                "".into(),
+                owner_hold(hold, now).into(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The pods, without the namespace, which the budget names.
+fn pods(held: &Held) -> String {
+    let mut names = held.pods.iter().map(|pod| {
+        let name = pod.split_once('/').map_or(pod.as_str(), |(_, name)| name);
+        let stays = if held.retained.contains(pod) { " (stays)" } else { "" };
+        format!("{name}{stays}")
+    });
+    let shown = if held.pods.len() > 4 { 3 } else { 4 };
+    let first: Vec<String> = names.by_ref().take(shown).collect();
+    first.join(", ") + &describe::more(names.count())
+}
+
+fn owner_hold(hold: &OwnerHold, now: Timestamp) -> String {
+    let ends = prefixed("; ends ", hold.until.map(|until| distance(until, now)));
+    let phase = match hold.phase {
+        Some(HoldPhase::Capped) => ", sooner than requested",
+        Some(HoldPhase::NoSuchBudget) => "; the budget does not exist",
+        Some(HoldPhase::Active | HoldPhase::Expired) | None => "",
+    };
+    format!("{}{ends}{phase}", hold.reason)
+}

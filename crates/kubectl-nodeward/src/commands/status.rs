@@ -1,0 +1,449 @@
+//! `status`: the fleet at a glance.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use nodeward_api::node_drain::NodeDrain;
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::describe::{self, prefixed};
+use crate::failure::Failure;
+use crate::fetch::Reader;
+use crate::model::Unread;
+use crate::model::drain::Drain;
+use crate::model::locks::{BudgetLocks, Sources, of_budgets};
+use crate::model::node::NodeSummary;
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::{Cell, Column, Table};
+use crate::text::time::{age, distance};
+
+/// The fleet at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    pub components: Vec<Component>,
+    /// Absent where they could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeCounts>,
+    /// The drains, in the order of their tickets; those without one last.
+    pub drains: Vec<Drain>,
+    /// Nodes that drain-keeper finds blocked, or times, in the order of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timed: Vec<NodeSummary>,
+    /// How many budgets are held by drains, waited for and held by their owners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<LockCounts>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+}
+
+/// A component of Nodeward.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Component {
+    /// `drain-keeper`, `drain-lock`, `health-check` or `ceph-pdb`.
+    pub name: String,
+    pub state: ComponentState,
+    /// Its version, where its Deployment says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    pub namespace: String,
+    /// Replicas that are ready; absent without a Deployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+    /// When the leader last renewed its lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewed: Option<Timestamp>,
+}
+
+/// The health of a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum ComponentState {
+    /// A replica leads, and renews its lease.
+    Leading,
+    /// Replicas are ready; which of them leads cannot be seen.
+    Ready,
+    /// It is installed, and none leads.
+    NotLeading,
+    /// It is installed, and no replica is ready.
+    NotReady,
+}
+
+/// Numbers of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    pub total: usize,
+    /// Cordoned, or about to be removed.
+    pub cordoned: usize,
+    pub not_ready: usize,
+}
+
+/// Numbers of budgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockCounts {
+    /// Budgets that drains hold units of.
+    pub held: usize,
+    pub waited_for: usize,
+    pub owner_held: usize,
+}
+
+/// The components, each of which has a lease of its name.
+const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
+
+/// The chart's label on all its objects.
+const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
+
+/// The chart's labels with the component's name and version.
+const NAME: &str = "app.kubernetes.io/name";
+const VERSION: &str = "app.kubernetes.io/version";
+
+impl Status {
+    pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
+        let mut reader = Reader::new(cluster);
+        let components = components_of(&mut reader).await?;
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
+        let nodes = reader.list("nodes", nodes, ListParams::default(), |node| NodeSummary::of(&node));
+        let nodes = nodes.await?;
+        let mut drains: Vec<Drain> = reader.drains().await?.iter().flatten().map(Drain::of).collect();
+        drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
+        let locks = lock_counts(&mut reader).await?;
+        let counts = nodes.as_ref().map(|nodes| NodeCounts {
+            total: nodes.len(),
+            cordoned: nodes.iter().filter(|node| node.cordoned).count(),
+            not_ready: nodes.iter().filter(|node| !node.ready).count(),
+        });
+        let mut timed: Vec<NodeSummary> = nodes.into_iter().flatten().collect();
+        timed.retain(|node| node.drain_keeper.is_some());
+        timed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Self {
+            components,
+            nodes: counts,
+            drains,
+            timed,
+            locks,
+            unread: reader.unread,
+        })
+    }
+
+    pub fn print(&self, page: &mut Page, now: Timestamp) {
+        if self.components.is_empty() {
+            page.field("components", Style::Warning, "none found");
+        }
+        page.fields(
+            "components",
+            self.components.iter().map(|component| component.line(now)),
+        );
+        if let Some(nodes) = self.nodes {
+            let style = if nodes.not_ready > 0 {
+                Style::Warning
+            } else {
+                Style::Plain
+            };
+            let NodeCounts {
+                total,
+                cordoned,
+                not_ready,
+            } = nodes;
+            page.field(
+                "nodes",
+                style,
+                format!("{total} in all, {cordoned} cordoned, {not_ready} not Ready"),
+            );
+        }
+        if !self.unread.iter().any(|unread| unread.what() == "drains") {
+            page.field("drains", Style::Plain, self.phases());
+        }
+        if let Some(locks) = self.locks {
+            let LockCounts {
+                held,
+                waited_for,
+                owner_held,
+            } = locks;
+            let text = format!("{held} held by drains, {waited_for} waited for, {owner_held} held by owners");
+            page.field("budgets", Style::Plain, text);
+        }
+        print_drains(page, &self.drains, now);
+        print_timed(page, &self.timed, now);
+        describe::unread(page, &self.unread);
+    }
+
+    fn phases(&self) -> String {
+        let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+        for drain in &self.drains {
+            *counts.entry((drain.phase, describe::phase(drain))).or_default() += 1;
+        }
+        let counts = counts.into_iter().map(|((_, phase), count)| format!("{count} {phase}"));
+        let counts = counts.collect::<Vec<_>>().join(", ");
+        if counts.is_empty() { "none".to_owned() } else { counts }
+    }
+}
+
+async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Component>, Failure> {
+    let client = reader.cluster.client.clone();
+    let params = ListParams::default().labels(PART_OF);
+    let deployments = reader.list(
+        "components",
+        Api::all(client.clone()),
+        params,
+        |deployment: Deployment| deployment,
+    );
+    let deployments = deployments.await?.unwrap_or_default();
+    let mut leases = Vec::new();
+    for name in COMPONENTS {
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = reader.list("leaders", Api::all(client.clone()), params, |lease: Lease| lease);
+        match found.await? {
+            Some(found) => leases.extend(found),
+            // The right to the others is missing as well.
+            None => break,
+        }
+    }
+    Ok(components(&deployments, &leases, reader.now))
+}
+
+async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Failure> {
+    // Without drain-lock, the list of drains has noted so.
+    if !reader.cluster.serves::<NodeDrain>() {
+        return Ok(None);
+    }
+    let ledger = reader.ledger().await?;
+    let holds = reader.holds(None).await?;
+    if ledger.is_none() && holds.is_none() {
+        return Ok(None);
+    }
+    let sources = Sources {
+        ledger: ledger.as_ref(),
+        holds: holds.as_deref().unwrap_or_default(),
+        ..Sources::default()
+    };
+    let budgets = of_budgets(&sources, &BTreeSet::new(), reader.now);
+    let count = |is_so: fn(&BudgetLocks) -> bool| budgets.iter().filter(|budget| is_so(budget)).count();
+    Ok(Some(LockCounts {
+        held: count(|budget| !budget.held.is_empty()),
+        waited_for: count(|budget| !budget.waiting.is_empty()),
+        owner_held: count(|budget| !budget.owner_holds.is_empty()),
+    }))
+}
+
+/// A component's objects in the cluster.
+#[derive(Default)]
+struct Traces<'a> {
+    deployment: Option<&'a Deployment>,
+    lease: Option<&'a Lease>,
+}
+
+/// Components by name and namespace.
+fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
+    let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
+    for deployment in deployments {
+        let name = deployment
+            .labels()
+            .get(NAME)
+            .filter(|name| COMPONENTS.contains(&name.as_str()));
+        if let Some(name) = name {
+            let key = (name.clone(), deployment.namespace().unwrap_or_default());
+            found.entry(key).or_default().deployment = Some(deployment);
+        }
+    }
+    for lease in leases {
+        let key = (lease.name_any(), lease.namespace().unwrap_or_default());
+        found.entry(key).or_default().lease = Some(lease);
+    }
+    found
+        .into_iter()
+        .map(|((name, namespace), traces)| component(name, namespace, &traces, now))
+        .collect()
+}
+
+fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestamp) -> Component {
+    let deployment = traces.deployment;
+    let lease = traces.lease.and_then(|lease| lease.spec.as_ref());
+    let leader = lease
+        .and_then(|lease| lease.holder_identity.clone())
+        .filter(|leader| !leader.is_empty());
+    let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map(|time| time.0);
+    // Twice the lease's time, lest a clock that is off by seconds makes a leader look dead.
+    let seconds = lease.and_then(|lease| lease.lease_duration_seconds).unwrap_or_default();
+    let lasts = SignedDuration::from_secs(2 * i64::from(seconds));
+    let renews = renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts);
+    let ready = deployment.map(|deployment| {
+        let status = deployment.status.as_ref();
+        status.and_then(|status| status.ready_replicas).unwrap_or_default()
+    });
+    let state = match (leader.is_some() && renews, lease.is_some(), ready) {
+        (true, ..) => ComponentState::Leading,
+        (false, _, Some(0)) => ComponentState::NotReady,
+        (false, true, _) | (false, false, None) => ComponentState::NotLeading,
+        (false, false, Some(_)) => ComponentState::Ready,
+    };
+    Component {
+        name,
+        state,
+        version: deployment.and_then(|deployment| deployment.labels().get(VERSION).cloned()),
+        namespace,
+        ready,
+        replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
+        leader: leader.filter(|_| renews),
+        renewed,
+    }
+}
+
+impl Component {
+    fn line(&self, now: Timestamp) -> (Style, String) {
+        let (style, state) = match self.state {
+            ComponentState::Leading => (Style::Good, "works".to_owned()),
+            ComponentState::Ready => (Style::Good, "ready".to_owned()),
+            ComponentState::NotLeading => {
+                let last = self.renewed.map(|renewed| distance(renewed, now));
+                (Style::Bad, format!("no leader{}", prefixed(", last seen ", last)))
+            }
+            ComponentState::NotReady => (Style::Bad, "no ready replica".to_owned()),
+        };
+        let version = prefixed(" ", self.version.as_ref());
+        let replicas = self.ready.zip(self.replicas);
+        let replicas = prefixed(", ", replicas.map(|(ready, all)| format!("{ready} of {all} ready")));
+        let leader = prefixed(", led by ", self.leader.as_ref());
+        let Self { name, namespace, .. } = self;
+        (
+            style,
+            format!("{name}{version} in {namespace}: {state}{replicas}{leader}"),
+        )
+    }
+}
+
+fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
+    if drains.is_empty() {
+        return;
+    }
+    let mut table = Table::new([
+        Column::Flexible("DRAIN OF"),
+        Column::Fixed("PHASE"),
+        Column::Number("TICKET"),
+        Column::Fixed("FOR"),
+        Column::Fixed("GONE"),
+        Column::Flexible("WAITS FOR"),
+    ]);
+    for drain in drains {
+        table.row([
+            Cell::new(Style::Strong, &drain.node),
+            Cell::new(describe::phase_style(drain.phase), describe::phase(drain)),
+            prefixed("", drain.ticket).into(),
+            describe::phase_age(drain, now).unwrap_or_default().into(),
+            drain.pods.map(describe::pods_short).unwrap_or_default().into(),
+            describe::obstacles_short(&drain.blocked_by).into(),
+        ]);
+    }
+    page.gap();
+    page.table(0, &table);
+}
+
+fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
+    if nodes.is_empty() {
+        return;
+    }
+    let mut table = Table::new([
+        Column::Flexible("DRAIN-KEEPER TIMES"),
+        Column::Fixed("FOR"),
+        Column::Fixed("BLOCKED BY"),
+        Column::Flexible("PODS"),
+    ]);
+    let mut is_blocked = false;
+    for node in nodes {
+        let keeper = node.drain_keeper.as_ref();
+        let blocked = keeper.and_then(|keeper| keeper.blocked.as_ref());
+        is_blocked |= blocked.is_some();
+        let message = blocked.and_then(|blocked| blocked.pods.as_ref());
+        let failed = message.is_some_and(|message| message.drain_failed);
+        let named = message.iter().flat_map(|message| &message.named);
+        let names: Vec<&str> = named.filter_map(|text| text.split(' ').next()).take(3).collect();
+        let hidden = message.map_or(0, |message| message.pods.saturating_sub(names.len()));
+        let began = keeper.and_then(|keeper| keeper.drain_began);
+        table.row([
+            Cell::new(Style::Strong, &node.name),
+            prefixed("", began.map(|began| age(began, now))).into(),
+            Cell::new(
+                if failed { Style::Bad } else { Style::Warning },
+                prefixed("", blocked.map(|blocked| &blocked.reason)),
+            ),
+            (names.join(", ") + &describe::more(hidden)).into(),
+        ]);
+    }
+    page.gap();
+    page.table(0, &table);
+    if is_blocked {
+        page.text(Style::Faint, "What happens next: kubectl nodeward why NODE");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn deployment(ready: Option<i32>) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "nodeward-drain-lock", "namespace": "nodeward-system",
+                "labels": { "app.kubernetes.io/name": "drain-lock", "app.kubernetes.io/version": "1.2.3" },
+            },
+            "spec": { "replicas": 2, "selector": {}, "template": {} },
+            "status": { "readyReplicas": ready },
+        }))
+        .unwrap()
+    }
+
+    fn lease(holder: &str, renewed: &str) -> Lease {
+        serde_json::from_value(json!({
+            "metadata": { "name": "drain-lock", "namespace": "nodeward-system" },
+            "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15 },
+        }))
+        .unwrap()
+    }
+
+    const FRESH: &str = "2026-01-01T09:59:50.000000Z";
+    const OLD: &str = "2026-01-01T09:59:00.000000Z";
+
+    #[rstest]
+    #[case::leads(vec![deployment(Some(2))], vec![lease("a", FRESH)], ComponentState::Leading)]
+    #[case::leads_without_a_deployment(vec![], vec![lease("a", FRESH)], ComponentState::Leading)]
+    #[case::has_stopped(vec![], vec![lease("a", OLD)], ComponentState::NotLeading)]
+    #[case::has_given_up_its_lease(vec![deployment(Some(1))], vec![lease("", FRESH)], ComponentState::NotLeading)]
+    #[case::leases_cannot_be_read(vec![deployment(Some(1))], vec![], ComponentState::Ready)]
+    #[case::no_replica(vec![deployment(None)], vec![lease("a", OLD)], ComponentState::NotReady)]
+    fn component_state_follows_lease_and_replicas(
+        #[case] deployments: Vec<Deployment>,
+        #[case] leases: Vec<Lease>,
+        #[case] state: ComponentState,
+    ) {
+        let found = components(&deployments, &leases, "2026-01-01T10:00:00Z".parse().unwrap());
+        assert_eq!(
+            found.iter().map(|component| component.state).collect::<Vec<_>>(),
+            [state]
+        );
+    }
+
+    #[rstest]
+    #[case(json!({ "app.kubernetes.io/name": "grafana" }))]
+    #[case(json!({}))]
+    fn other_deployment_is_no_component(#[case] labels: Value) {
+        let mut other = deployment(Some(1));
+        other.metadata.labels = serde_json::from_value(labels).unwrap();
+        assert_eq!(components(&[other], &[], Timestamp::UNIX_EPOCH), []);
+    }
+}

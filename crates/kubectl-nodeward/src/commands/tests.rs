@@ -1,0 +1,395 @@
+//! Every page at 80 and 120 columns. No line of a table or a paragraph is wider than the terminal.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rstest::rstest;
+use serde_json::{Value, json};
+use textwrap::core::display_width;
+
+use super::locks::Locks;
+use super::plan::NodePlan;
+use super::status::{Component, ComponentState, LockCounts, NodeCounts, Status};
+use super::why::{KeptBy, PodObstacle, PodsOnNode, Why};
+use crate::failure::MissingRight;
+use crate::model::Unread;
+use crate::model::drain::Drain;
+use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, OwnerHold, Waiting};
+use crate::model::node::NodeSummary;
+use crate::text::page::Page;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn now() -> Timestamp {
+    at("2026-01-01T10:30:00Z")
+}
+
+/// Names as clouds give them.
+const LONG: &str = "ip-10-0-171-23.eu-central-1.compute.internal";
+
+fn drain(node: &str, status: &Value) -> Drain {
+    let drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1",
+        "kind": "NodeDrain",
+        "metadata": { "name": node, "creationTimestamp": "2026-01-01T10:16:00Z" },
+        "spec": {
+            "nodeName": node,
+            "requesters": [{ "name": "kubectl-nodeward:alice@example.com" }],
+            "purpose": "kernel 6.12",
+        },
+        "status": status,
+    });
+    Drain::of(&serde_json::from_value(drain).unwrap())
+}
+
+fn waiting_drain() -> Drain {
+    drain(
+        "node-1",
+        &json!({
+            "phase": "Queued", "ticket": 4, "startedAt": "2026-01-01T10:16:02Z", "deadline": "2026-01-01T10:46:00Z",
+            "pods": { "total": 8, "gone": 5, "evicting": 1, "retained": 1, "waiting": 1 },
+            "blockedBy": [
+                {
+                    "reason": "WaitsForUnits", "pdb": "shop/database", "node": LONG,
+                    "message": format!("shop/database waits for units of a budget that another drain holds (1 needed, 0 free): node {LONG}"),
+                },
+                { "reason": "OwnerHold", "pdb": "shop/web", "message": "shop/web waits for a budget that its owner holds" },
+            ],
+        }),
+    )
+}
+
+fn holding_drain() -> Drain {
+    drain(
+        LONG,
+        &json!({
+            "phase": "Draining", "ticket": 3, "startedAt": "2026-01-01T10:15:00Z", "grantedAt": "2026-01-01T10:20:00Z",
+            "deadline": "2026-01-01T10:50:00Z",
+            "pods": { "total": 12, "gone": 3, "evicting": 2, "retained": 0, "waiting": 7 },
+            "holds": [{ "pdb": { "namespace": "shop", "name": "database", "uid": "u" }, "units": 1, "pods": ["shop/database-0"] }],
+        }),
+    )
+}
+
+fn blocked_node(name: &str) -> NodeSummary {
+    let message = "12 pods keep the drain from ending: shop/web-0 is covered by a budget without room (PDB shop/web); next: \
+                   PdbDelete at 2026-01-01T10:45:00Z: evict it, or delete it if the budget refuses | shop/stuck-6c9f is kept by \
+                   finalizers beyond its grace period (finalizers example.com/backup; grace until 2026-01-01T10:20:00Z); next: \
+                   Finalizer at 2026-01-01T10:50:00Z: remove its finalizers | and 10 more";
+    let node = json!({
+        "metadata": { "name": name, "annotations": {
+            "nodeward.dev/drain-clock": r#"{"start":"2026-01-01T10:00:00Z","from":"Taint","bootID":"b"}"#,
+        } },
+        "spec": {
+            "unschedulable": true,
+            "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T10:00:00Z" }],
+        },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "True" },
+            {
+                "type": "nodeward.dev/DrainBlocked", "status": "True", "reason": "BudgetExhausted", "message": message,
+                "lastTransitionTime": "2026-01-01T10:10:00Z",
+            },
+        ] },
+    });
+    NodeSummary::of(&serde_json::from_value(node).unwrap())
+}
+
+fn budgets() -> Vec<BudgetLocks> {
+    let held = |node: &str, pods: &[&str], retained: &[&str]| Held {
+        node: node.to_owned(),
+        ticket: 3,
+        state: nodeward_api::drain_ledger::ClaimState::Confirmed,
+        units: pods.len(),
+        pods: pods.iter().map(|&pod| pod.to_owned()).collect(),
+        retained: retained.iter().map(|&pod| pod.to_owned()).collect(),
+        since: at("2026-01-01T10:20:00Z"),
+    };
+    let waiting = |node: &str, ticket| Waiting {
+        node: node.to_owned(),
+        ticket,
+        units: 1,
+        since: at("2026-01-01T10:16:00Z"),
+    };
+    let hold = |name: Option<&str>, reason: &str| OwnerHold {
+        name: name.map(str::to_owned),
+        pdb: "shop/web".to_owned(),
+        units: None,
+        reason: reason.to_owned(),
+        until: name.map(|_| at("2026-01-01T12:00:00Z")),
+        phase: None,
+    };
+    vec![
+        BudgetLocks {
+            pdb: "shop/database".to_owned(),
+            status: Some(BudgetNumbers {
+                disruptions_allowed: 1,
+                current_healthy: 3,
+                desired_healthy: 2,
+                expected_pods: 3,
+            }),
+            held: vec![held(LONG, &["shop/database-0"], &["shop/database-0"])],
+            waiting: vec![waiting("node-1", 4), waiting("node-2", 12)],
+            owner_holds: vec![],
+        },
+        BudgetLocks {
+            pdb: "shop/web".to_owned(),
+            status: None,
+            held: vec![],
+            waiting: vec![waiting("node-1", 4)],
+            owner_holds: vec![
+                hold(Some("web-7x2kq"), "migration of the orders table"),
+                hold(None, "audit"),
+            ],
+        },
+    ]
+}
+
+fn missing(resource: &str) -> MissingRight {
+    MissingRight {
+        user: "system:serviceaccount:ops:viewer".to_owned(),
+        verb: "list".to_owned(),
+        resource: resource.to_owned(),
+        group: String::new(),
+        namespace: None,
+        changes: false,
+    }
+}
+
+fn component(name: &str, state: ComponentState) -> Component {
+    Component {
+        name: name.to_owned(),
+        state,
+        version: Some("0.1.0".to_owned()),
+        namespace: "nodeward-system".to_owned(),
+        ready: Some(2),
+        replicas: Some(2),
+        leader: (state == ComponentState::Leading).then(|| "nodeward-drain-lock-7d9c5b8f6d-x2x5z".to_owned()),
+        renewed: Some(at("2026-01-01T10:26:00Z")),
+    }
+}
+
+fn busy_status() -> Status {
+    Status {
+        components: vec![
+            component("drain-keeper", ComponentState::NotLeading),
+            component("drain-lock", ComponentState::Leading),
+        ],
+        nodes: Some(NodeCounts {
+            total: 42,
+            cordoned: 3,
+            not_ready: 1,
+        }),
+        drains: vec![
+            holding_drain(),
+            waiting_drain(),
+            drain(
+                "node-2",
+                &json!({ "phase": "Drained", "ticket": 2, "drainedAt": "2026-01-01T10:00:00Z" }),
+            ),
+            drain("node-9", &Value::Null),
+        ],
+        timed: vec![blocked_node(LONG)],
+        locks: Some(LockCounts {
+            held: 1,
+            waited_for: 2,
+            owner_held: 1,
+        }),
+        unread: vec![],
+    }
+}
+
+fn busy_why() -> Why {
+    Why {
+        node: Some(blocked_node("node-1")),
+        drain: Some(waiting_drain()),
+        ahead: Some(2),
+        holders: vec![holding_drain()],
+        budgets: budgets(),
+        pods: Some(PodsOnNode {
+            ignored: 4,
+            to_leave: 8,
+            terminating: 1,
+            obstacles: vec![PodObstacle {
+                pod: "shop/web-0".to_owned(),
+                pdbs: vec!["shop/web".to_owned()],
+                kept_by: KeptBy::BudgetExhausted,
+            }],
+        }),
+        unread: vec![],
+    }
+}
+
+fn bare_why() -> Why {
+    Why {
+        node: None,
+        drain: None,
+        ahead: None,
+        holders: vec![],
+        budgets: vec![],
+        pods: None,
+        unread: vec![
+            Unread::Forbidden {
+                what: "node",
+                missing: missing("nodes"),
+            },
+            Unread::NotInstalled {
+                what: "drains",
+                component: "drain-lock",
+            },
+            Unread::Forbidden {
+                what: "pods",
+                missing: missing("pods"),
+            },
+        ],
+    }
+}
+
+fn busy_plan() -> NodePlan {
+    let pod = |name: &str, pdbs: &[&str], reason: &str, message: Option<&str>| json!({ "pod": name, "pdbs": pdbs, "reason": reason, "message": message });
+    NodePlan {
+        node: "node-1".to_owned(),
+        dry_run: true,
+        phase: None,
+        blocked_by: waiting_drain().blocked_by,
+        plan: serde_json::from_value(json!({
+            "held": [
+                pod("shop/database-0", &["shop/database"], "LocalVolume", None),
+                pod("monitoring/prometheus-kube-prometheus-stack-prometheus-0", &["monitoring/prometheus-kube-prometheus-stack"], "NoRoom", Some("largest request: 16Gi of memory")),
+            ],
+            "movable": 5,
+            "waitsFor": [pod("batch/report-28421-x7x2p", &[], "WaitCompleted", None)],
+            "retained": [pod("shop/cache-0", &["shop/cache"], "OptedOut", None)],
+            "ignored": 4,
+            "problems": [
+                { "reason": "MisconfiguredPDB", "pdb": "shop/singleton", "message": "budget shop/singleton can never allow a disruption: it demands 1 healthy pods of 1" },
+                { "reason": "TolerationTooShort", "pod": "shop/cache-0", "message": "pod shop/cache-0 stays, but tolerates node.kubernetes.io/unreachable for 300 s only; the node is expected to be away for 900 s" },
+            ],
+            "omitted": 3,
+        }))
+        .unwrap(),
+    }
+}
+
+fn pages(width: usize) -> Vec<(&'static str, Page)> {
+    let locks = Locks {
+        budgets: budgets(),
+        unplanned: vec![Waiting {
+            node: "node-3".to_owned(),
+            ticket: 13,
+            units: 0,
+            since: now(),
+        }],
+        unread: vec![],
+    };
+    let bare_status = Status {
+        unread: vec![
+            Unread::Forbidden {
+                what: "components",
+                missing: missing("deployments"),
+            },
+            Unread::NotInstalled {
+                what: "drains",
+                component: "drain-lock",
+            },
+            Unread::NotInstalled {
+                what: "claims",
+                component: "drain-lock",
+            },
+        ],
+        ..Status::default()
+    };
+    let empty_plan = NodePlan {
+        node: "node-1".to_owned(),
+        dry_run: false,
+        phase: Some(nodeward_api::node_drain::Phase::Drained),
+        blocked_by: Vec::new(),
+        plan: nodeward_api::node_drain::DrainPlan::default(),
+    };
+    let page = |print: &dyn Fn(&mut Page)| {
+        let mut page = Page::new(width);
+        print(&mut page);
+        page
+    };
+    vec![
+        ("status", page(&|page| busy_status().print(page, now()))),
+        ("status_bare", page(&|page| bare_status.print(page, now()))),
+        ("status_idle", page(&|page| Status::default().print(page, now()))),
+        ("why", page(&|page| busy_why().print("node-1", page, now()))),
+        ("why_bare", page(&|page| bare_why().print("node-1", page, now()))),
+        ("plan", page(&|page| busy_plan().print(page))),
+        ("plan_empty", page(&|page| empty_plan.print(page))),
+        ("locks", page(&|page| locks.print(page, now()))),
+        ("locks_empty", page(&|page| Locks::default().print(page, now()))),
+    ]
+}
+
+#[rstest]
+#[case(80)]
+#[case(120)]
+fn pages_keep_their_layout(#[case] width: usize) {
+    for (name, page) in pages(width) {
+        insta::assert_snapshot!(format!("{name}_{width}"), page.print(false));
+        // Colours change no text.
+        let colored = page.print(true);
+        assert_eq!(console::strip_ansi_codes(&colored), page.print(false), "{name}");
+    }
+}
+
+#[rstest]
+#[case(20)]
+#[case(40)]
+#[case(79)]
+#[case(80)]
+#[case(120)]
+fn pages_fit_their_terminal(#[case] width: usize) {
+    for (name, page) in pages(width) {
+        for line in page.lines() {
+            assert!(display_width(line) <= width, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn no_width_loses_a_letter() {
+    // Tables put their cells side by side, so their letters come in another order; records repeat the titles.
+    let letters = |page: &Page| {
+        let mut count = BTreeMap::<char, usize>::new();
+        for letter in page.print(false).chars().filter(|letter| !letter.is_whitespace()) {
+            *count.entry(letter).or_default() += 1;
+        }
+        count
+    };
+    let unlimited = pages(usize::MAX);
+    for width in [20, 40, 80] {
+        for ((name, all), (_, shown)) in unlimited.iter().zip(pages(width)) {
+            let (all, shown) = (letters(all), letters(&shown));
+            let lost = all
+                .iter()
+                .find(|(letter, count)| shown.get(letter).is_none_or(|shown| shown < count));
+            assert_eq!(lost, None, "{name} at {width}");
+        }
+    }
+}
+
+/// Scripts read these.
+#[test]
+fn models_are_stable() {
+    insta::assert_snapshot!("json_status", pretty(&busy_status()));
+    insta::assert_snapshot!("json_why", pretty(&busy_why()));
+    insta::assert_snapshot!("json_why_bare", pretty(&bare_why()));
+    insta::assert_snapshot!("json_plan", pretty(&busy_plan()));
+    insta::assert_snapshot!(
+        "json_locks",
+        pretty(&Locks {
+            budgets: budgets(),
+            ..Locks::default()
+        })
+    );
+}
+
+fn pretty(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}

@@ -1,0 +1,288 @@
+//! Wording that several commands share: a drain's phase and pods, a reason that it waits, and data that could not be read.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+
+use jiff::Timestamp;
+use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
+
+use crate::model::Unread;
+use crate::model::drain::Drain;
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::time::{age, moment};
+
+pub fn phase_style(phase: Option<Phase>) -> Style {
+    match phase {
+        Some(Phase::Drained | Phase::Released) => Style::Good,
+        Some(Phase::Granted | Phase::Draining | Phase::Recovering) => Style::Plain,
+        Some(Phase::Queued) | None => Style::Warning,
+        Some(Phase::Suspect | Phase::Failed) => Style::Bad,
+    }
+}
+
+/// The phase in one word.
+pub fn phase(drain: &Drain) -> &'static str {
+    match drain.phase {
+        _ if drain.ending => "Ending",
+        _ if drain.dry_run => "Planned",
+        Some(phase) => phase.as_str(),
+        None => "Requested",
+    }
+}
+
+pub fn phase_meaning(drain: &Drain) -> &'static str {
+    match drain.phase {
+        _ if drain.ending => "cancelled; it ends when its units have returned",
+        None => "drain-lock has not answered yet",
+        Some(Phase::Queued) => "waits for its claim; pods that need no units may leave already",
+        Some(Phase::Granted) => "its claim is granted and is being confirmed",
+        Some(Phase::Draining) => "its claim is granted and its pods are leaving",
+        Some(Phase::Drained) => "no pod has to leave any more; the node may go down",
+        Some(Phase::Recovering) => "its turn is over; its units return as its pods become ready",
+        Some(Phase::Released) => "over; it holds nothing any more",
+        Some(Phase::Suspect) => {
+            "its drainer is gone while pods are down; its units return when the pods do, or by an administrator"
+        }
+        Some(Phase::Failed) => "abandoned",
+    }
+}
+
+/// `3 of 8 gone, 2 evicting, 1 stays`.
+pub fn pods(counts: PodCounts) -> String {
+    if counts.total == 0 {
+        return "no pods to leave".to_owned();
+    }
+    let stay = if counts.retained == 1 { "stays" } else { "stay" };
+    let mut text = format!("{} of {} gone", counts.gone, counts.total);
+    for (count, what) in [
+        (counts.evicting, "evicting"),
+        (counts.waiting, "waiting"),
+        (counts.retained, stay),
+    ] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    text
+}
+
+/// The same in few columns: `3/8`.
+pub fn pods_short(counts: PodCounts) -> String {
+    format!("{}/{}", counts.gone, counts.total)
+}
+
+/// The deadline of the present phase, and its consequence.
+pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
+    let deadline = drain.deadline?;
+    let then = match (drain.phase?, drain.fallback) {
+        (Phase::Released | Phase::Failed, _) => return None,
+        (Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
+        (_, Fallback::Wait) => "it keeps waiting (fallback Wait)",
+        (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
+        (_, Fallback::EvictAnyway) => "it evicts its pods without units, as any drain would (fallback EvictAnyway)",
+        (_, Fallback::Delete) => "it deletes its pods despite their budgets (fallback Delete)",
+    };
+    let verb = if deadline <= now { "passed at" } else { "is at" };
+    Some(format!("its deadline {verb} {}; then {then}", moment(deadline, now)))
+}
+
+/// The time since which a drain is in its phase, as far as its NodeDrain tells.
+pub fn phase_age(drain: &Drain, now: Timestamp) -> Option<String> {
+    let since = match drain.phase {
+        Some(Phase::Drained) => drain.drained_at,
+        Some(Phase::Granted | Phase::Draining) => drain.granted_at,
+        _ => None,
+    };
+    since.or_else(|| drain.since()).map(|since| age(since, now))
+}
+
+/// One obstacle, with its reason, by which it is found in Events and metrics.
+pub fn obstacle(blocked: &BlockedBy) -> String {
+    let mut text = match blocked.message.as_str() {
+        "" => blocked.reason.explanation().to_owned(),
+        message => message.to_owned(),
+    };
+    let parts = [("PDB", &blocked.pdb), ("pod", &blocked.pod), ("node", &blocked.node)];
+    let unnamed: Vec<String> = parts
+        .into_iter()
+        .filter_map(|(kind, name)| Some((kind, name.as_ref().filter(|name| !names(&text, name))?)))
+        .map(|(kind, name)| format!("{kind} {name}"))
+        .collect();
+    if !unnamed.is_empty() {
+        let _ = write!(text, " ({})", unnamed.join(", "));
+    }
+    format!("{text} [{}]", blocked.reason)
+}
+
+/// Whether the text has this name as a word of its own: `shop/web-0` does not name `shop/web`.
+fn names(text: &str, name: &str) -> bool {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '/' | '-' | '.');
+    text.split(|letter| !is_of_name(letter)).any(|word| word == name)
+}
+
+/// Each obstacle once: the plan and the ledger may both report it.
+pub fn distinct(blocked: &[BlockedBy]) -> Vec<&BlockedBy> {
+    let subject = |blocked: &BlockedBy| {
+        let BlockedBy { pdb, pod, node, .. } = blocked.clone();
+        (blocked.reason, pdb, pod, node)
+    };
+    let mut seen: Vec<&BlockedBy> = Vec::new();
+    for obstacle in blocked {
+        if !seen.iter().any(|other| subject(other) == subject(obstacle)) {
+            seen.push(obstacle);
+        }
+    }
+    seen
+}
+
+/// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
+pub fn obstacles_short(blocked: &[BlockedBy]) -> String {
+    let mut blocked = distinct(blocked);
+    blocked.retain(|obstacle| !obstacle.reason.is_a_step());
+    let Some(first) = blocked.first() else {
+        return String::new();
+    };
+    let text = match (&first.node, &first.pdb, &first.pod) {
+        (Some(node), Some(pdb), _) => format!("{node} ({pdb})"),
+        (Some(node), None, _) => format!("{node} ({})", first.reason),
+        (None, Some(about), _) | (None, None, Some(about)) => format!("{} {about}", first.reason),
+        (None, None, None) => first.reason.to_string(),
+    };
+    text + &more(blocked.len() - 1)
+}
+
+/// `, +2`; nothing for none.
+pub fn more(count: usize) -> String {
+    if count == 0 {
+        String::new()
+    } else {
+        format!(", +{count}")
+    }
+}
+
+/// `1 pod`, `3 pods`.
+pub fn counted(count: impl Display, what: &str) -> String {
+    match count.to_string().as_str() {
+        "1" => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn list<T: AsRef<str>>(items: &[T]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match items.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        items => items.concat(),
+    }
+}
+
+/// `prefix` and the value, where there is one.
+pub fn prefixed<T: Display>(prefix: &str, value: Option<T>) -> String {
+    value.map(|value| format!("{prefix}{value}")).unwrap_or_default()
+}
+
+/// Data that could not be read, and why; nothing if all could.
+pub fn unread(page: &mut Page, unread: &[Unread]) {
+    if unread.is_empty() {
+        return;
+    }
+    page.gap();
+    let mut absent: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for unread in unread {
+        match unread {
+            Unread::NotInstalled { what, component } => absent.entry(component).or_default().push(what),
+            Unread::Forbidden { what, missing } => {
+                page.text(Style::Warning, format!("Not shown: {what}: {missing}."));
+            }
+        }
+    }
+    for (component, what) in absent {
+        page.text(
+            Style::Faint,
+            format!("{component} is not installed: there are no {} to show.", list(&what)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_api::reason::LockReason;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn blocked(reason: LockReason, pdb: &str, pod: &str, node: &str, message: &str) -> BlockedBy {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        BlockedBy {
+            reason,
+            pdb: some(pdb),
+            pod: some(pod),
+            node: some(node),
+            message: message.to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case::without_a_message(
+        blocked(LockReason::Reserved, "shop/web", "", "node-2", ""),
+        "waits for units of a budget that are kept for an older drain (PDB shop/web, node node-2) [Reserved]",
+        "node-2 (shop/web)"
+    )]
+    #[case::message_names_all(
+        blocked(
+            LockReason::WaitsForUnits,
+            "shop/web",
+            "",
+            "node-2",
+            "shop/web waits for units of a budget that another drain holds (1 needed, 0 free): node node-2"
+        ),
+        "shop/web waits for units of a budget that another drain holds (1 needed, 0 free): node node-2 [WaitsForUnits]",
+        "node-2 (shop/web)"
+    )]
+    #[case::longer_name_is_another(
+        blocked(
+            LockReason::BudgetUnhealthy,
+            "shop/web",
+            "shop/web-0",
+            "",
+            "pod shop/web-0 waits for a budget whose pods are not healthy"
+        ),
+        "pod shop/web-0 waits for a budget whose pods are not healthy (PDB shop/web) [BudgetUnhealthy]",
+        "BudgetUnhealthy shop/web"
+    )]
+    #[case(
+        blocked(LockReason::SeveralPDBs, "", "shop/web-0", "", "pod shop/web-0 has several"),
+        "pod shop/web-0 has several [SeveralPDBs]",
+        "SeveralPDBs shop/web-0"
+    )]
+    #[case(blocked(LockReason::Queued, "", "", "", ""), "waits for its turn [Queued]", "Queued")]
+    #[case(
+        blocked(LockReason::Queued, "", "", "node-1", ""),
+        "waits for its turn (node node-1) [Queued]",
+        "node-1 (Queued)"
+    )]
+    fn obstacle_names_its_subjects_and_reason(#[case] blocked: BlockedBy, #[case] long: &str, #[case] short: &str) {
+        assert_eq!(obstacle(&blocked), long);
+        assert_eq!(obstacles_short(std::slice::from_ref(&blocked)), short);
+        // Found twice, it is one; another is one more.
+        let again = BlockedBy {
+            message: "1 needed, 0 free".to_owned(),
+            ..blocked.clone()
+        };
+        let other = BlockedBy {
+            pdb: Some("shop/other".to_owned()),
+            ..blocked.clone()
+        };
+        assert_eq!(obstacles_short(&[blocked.clone(), again]), short);
+        assert_eq!(obstacles_short(&[blocked, other]), format!("{short}, +1"));
+    }
+
+    #[test]
+    fn step_is_no_obstacle() {
+        assert_eq!(obstacles_short(&[]), "");
+        let step = blocked(LockReason::AwaitsConfirmation, "", "", "", "");
+        assert_eq!(obstacles_short(&[step]), "");
+    }
+}

@@ -1,0 +1,34 @@
+//! Models that several commands share: plain values made of API objects. The models are what `-o json` and `-o yaml`
+//! print, so a change of a field's name or meaning breaks scripts. Times are RFC 3339 in UTC, names of pods and budgets
+//! `namespace/name`; an empty optional field or list is absent.
+
+pub mod drain;
+pub mod locks;
+pub mod node;
+
+use serde::Serialize;
+
+use crate::failure::MissingRight;
+
+/// Something that could not be read, so that the model lacks it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason")]
+pub enum Unread {
+    /// The API server does not serve the kind.
+    #[serde(rename_all = "camelCase")]
+    NotInstalled {
+        what: &'static str,
+        component: &'static str,
+    },
+    /// The caller lacks a right.
+    #[serde(rename_all = "camelCase")]
+    Forbidden { what: &'static str, missing: MissingRight },
+}
+
+impl Unread {
+    /// `drains`, `budgets`, …
+    pub fn what(&self) -> &'static str {
+        let (Self::NotInstalled { what, .. } | Self::Forbidden { what, .. }) = self;
+        what
+    }
+}

@@ -1,0 +1,101 @@
+//! A drain, as its NodeDrain tells.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, HeldBudget, NodeDrain, Phase, PodCounts};
+use serde::Serialize;
+
+/// A drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    pub node: String,
+    /// Where it stands; absent until drain-lock has answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Its place in the queue: the lowest is the oldest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<i64>,
+    /// Who asked for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requesters: Vec<String>,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<String>,
+    /// Who evicts the pods.
+    pub evict: Evictor,
+    /// What happens when a deadline passes.
+    pub fallback: Fallback,
+    /// Planned only: nothing is evicted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Its NodeDrain is being deleted: the drain ends once its units have returned.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When its claim was granted last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted_at: Option<Timestamp>,
+    /// When no pod had to leave any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained_at: Option<Timestamp>,
+    /// Until when its phase lasts at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodCounts>,
+    /// Units of budgets that it holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<HeldBudget>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<BlockedBy>,
+    /// What drain-lock says of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Drain {
+    /// A status of an older generation still tells the drain's phase.
+    pub fn of(drain: &NodeDrain) -> Self {
+        let (spec, status) = (&drain.spec, drain.status.clone().unwrap_or_default());
+        Self {
+            node: drain.name_any(),
+            phase: status.phase,
+            ticket: status.ticket,
+            requesters: spec.requesters.iter().map(|requester| requester.name.clone()).collect(),
+            purpose: spec.purpose.clone(),
+            evict: spec.evict,
+            fallback: spec.fallback,
+            dry_run: spec.dry_run,
+            ending: drain.metadata.deletion_timestamp.is_some(),
+            asked_at: drain.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            started_at: status.started_at,
+            granted_at: status.granted_at,
+            drained_at: status.drained_at,
+            deadline: status.deadline,
+            pods: status.pods,
+            holds: status.holds,
+            blocked_by: status.blocked_by,
+            message: status.message.filter(|message| !message.is_empty()),
+        }
+    }
+
+    /// Since when there is anything to tell of it.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.started_at.or(self.asked_at)
+    }
+
+    /// The nodes whose drains it waits for, each once.
+    pub fn waits_for_nodes(&self) -> Vec<&str> {
+        let mut nodes: Vec<&str> = Vec::new();
+        for node in self.blocked_by.iter().filter_map(|blocked| blocked.node.as_deref()) {
+            if node != self.node && !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+}

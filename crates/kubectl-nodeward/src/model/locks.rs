@@ -1,0 +1,239 @@
+//! Who holds, and who waits for, the disruptions that budgets allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use nodeward_api::annotation;
+use nodeward_api::disruption_hold::{DisruptionHold, HoldPhase};
+use nodeward_api::drain_ledger::{Claim, ClaimState, DrainLedgerSpec, HeldPod, Units};
+use serde::Serialize;
+
+/// A budget, and who holds or waits for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetLocks {
+    pub pdb: String,
+    /// What its status says; absent where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<BudgetNumbers>,
+    /// Claims that hold units of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
+    /// Claims that wait for units of it, in the order of their tickets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
+    /// Holds of its owner that are in force.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owner_holds: Vec<OwnerHold>,
+}
+
+/// A budget's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetNumbers {
+    /// Disruptions that it allows now, before what claims hold is taken off.
+    pub disruptions_allowed: i32,
+    pub current_healthy: i32,
+    pub desired_healthy: i32,
+    pub expected_pods: i32,
+}
+
+/// A claim that holds units of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    pub node: String,
+    pub ticket: i64,
+    pub state: ClaimState,
+    pub units: usize,
+    /// The pods that the units are for, as `namespace/name`.
+    pub pods: Vec<String>,
+    /// Those of them that stay on the node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<String>,
+    /// Since when its claim stands so.
+    pub since: Timestamp,
+}
+
+/// A claim that waits for units of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub node: String,
+    pub ticket: i64,
+    pub units: usize,
+    /// Since when it waits.
+    pub since: Timestamp,
+}
+
+/// An owner's hold of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerHold {
+    /// Name of the DisruptionHold; absent for the annotation on the budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub pdb: String,
+    /// How many units; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub units: Option<i32>,
+    pub reason: String,
+    /// When it ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// What drain-lock made of it; absent until it has answered, and for an annotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<HoldPhase>,
+}
+
+/// What [`of_budgets`] is made of; each part is absent where it could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sources<'a> {
+    pub ledger: Option<&'a DrainLedgerSpec>,
+    pub budgets: &'a [PodDisruptionBudget],
+    pub holds: &'a [DisruptionHold],
+    /// Only what is in this namespace.
+    pub namespace: Option<&'a str>,
+}
+
+impl Sources<'_> {
+    fn covers(&self, pdb: &str) -> bool {
+        let namespace = pdb.split_once('/').map_or("", |(namespace, _)| namespace);
+        self.namespace.is_none_or(|only| only == namespace)
+    }
+
+    fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.ledger.iter().flat_map(|ledger| &ledger.claims)
+    }
+}
+
+/// The budgets that somebody holds or waits for, and those that are `also` asked for.
+pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp) -> Vec<BudgetLocks> {
+    let mut budgets: BTreeMap<String, BudgetLocks> = BTreeMap::new();
+    for pdb in also {
+        entry(&mut budgets, pdb);
+    }
+    for claim in sources.claims() {
+        for units in &claim.holds {
+            entry(&mut budgets, &units.pdb.to_string())
+                .held
+                .push(Held::of(claim, units));
+        }
+        // A granted claim keeps its needs.
+        let waits = claim.state == ClaimState::Waiting;
+        for needed in claim.needs.iter().filter(|_| waits) {
+            let held = claim.holds.iter().filter(|held| held.pdb == needed.pdb);
+            let held: BTreeSet<&str> = held.flat_map(|held| &held.pods).map(|pod| pod.uid.as_str()).collect();
+            let missing = needed.pods.iter().filter(|pod| !held.contains(pod.uid.as_str()));
+            let missing = missing.count();
+            if missing > 0 {
+                let waiting = Waiting::of(claim, missing);
+                entry(&mut budgets, &needed.pdb.to_string()).waiting.push(waiting);
+            }
+        }
+    }
+    for hold in owner_holds(sources, now) {
+        entry(&mut budgets, &hold.pdb.clone()).owner_holds.push(hold);
+    }
+    for budget in sources.budgets {
+        if let Some(locks) = budgets.get_mut(&key(budget)) {
+            locks.status = Some(BudgetNumbers::of(budget));
+        }
+    }
+    budgets
+        .into_values()
+        .filter(|locks| sources.covers(&locks.pdb))
+        .collect()
+}
+
+fn entry<'a>(budgets: &'a mut BTreeMap<String, BudgetLocks>, pdb: &str) -> &'a mut BudgetLocks {
+    let locks = budgets.entry(pdb.to_owned()).or_default();
+    pdb.clone_into(&mut locks.pdb);
+    locks
+}
+
+/// Claims that wait and whose needs are not known yet.
+pub fn unplanned(sources: &Sources<'_>) -> Vec<Waiting> {
+    sources
+        .claims()
+        .filter(|claim| claim.state == ClaimState::Waiting && claim.needs.is_empty() && claim.holds.is_empty())
+        .map(|claim| Waiting::of(claim, 0))
+        .collect()
+}
+
+/// Owners' holds that are in force at `now`, or are not answered yet.
+fn owner_holds(sources: &Sources<'_>, now: Timestamp) -> Vec<OwnerHold> {
+    let is_over =
+        |hold: &OwnerHold| hold.phase == Some(HoldPhase::Expired) || hold.until.is_some_and(|until| until <= now);
+    let objects = sources.holds.iter().map(OwnerHold::of).filter(|hold| !is_over(hold));
+    let annotations = sources.budgets.iter().filter_map(|budget| {
+        Some(OwnerHold {
+            pdb: key(budget),
+            reason: budget.annotations().get(annotation::HOLD)?.clone(),
+            ..OwnerHold::default()
+        })
+    });
+    objects.chain(annotations).collect()
+}
+
+fn key(budget: &PodDisruptionBudget) -> String {
+    format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any())
+}
+
+impl BudgetNumbers {
+    /// An absent number is 0, as in the API server.
+    fn of(budget: &PodDisruptionBudget) -> Self {
+        let status = budget.status.clone().unwrap_or_default();
+        Self {
+            disruptions_allowed: status.disruptions_allowed,
+            current_healthy: status.current_healthy,
+            desired_healthy: status.desired_healthy,
+            expected_pods: status.expected_pods,
+        }
+    }
+}
+
+impl Held {
+    fn of(claim: &Claim, units: &Units) -> Self {
+        let name = |pod: &HeldPod| format!("{}/{}", units.pdb.namespace, pod.name);
+        Self {
+            node: claim.node.clone(),
+            ticket: claim.ticket,
+            state: claim.state,
+            units: units.pods.len(),
+            pods: units.pods.iter().map(name).collect(),
+            retained: units.pods.iter().filter(|pod| pod.retained).map(name).collect(),
+            since: claim.since,
+        }
+    }
+}
+
+impl Waiting {
+    fn of(claim: &Claim, units: usize) -> Self {
+        Self {
+            node: claim.node.clone(),
+            ticket: claim.ticket,
+            units,
+            since: claim.queued_at,
+        }
+    }
+}
+
+impl OwnerHold {
+    pub fn of(hold: &DisruptionHold) -> Self {
+        let status = hold.status.clone().unwrap_or_default();
+        Self {
+            name: Some(hold.name_any()),
+            pdb: format!("{}/{}", hold.namespace().unwrap_or_default(), hold.spec.pdb_ref),
+            units: hold.spec.units,
+            reason: hold.spec.reason.clone(),
+            until: status.effective_until.or(hold.spec.expires_at),
+            phase: status.phase,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use serde_json::json;
+
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn now() -> Timestamp {
+    at("2026-01-01T10:30:00Z")
+}
+
+fn ledger() -> DrainLedgerSpec {
+    let units = |pdb: &str, pod: &str, retained: bool| {
+        json!({
+            "pdb": { "namespace": "shop", "name": pdb, "uid": "u" },
+            "pods": [{ "name": pod, "uid": pod, "retained": retained }],
+        })
+    };
+    serde_json::from_value(json!({
+        "nextTicket": 7,
+        "claims": [
+            {
+                "ticket": 3, "node": "node-1", "nodeUID": "1", "state": "Confirmed",
+                "since": "2026-01-01T10:20:00Z", "queuedAt": "2026-01-01T10:00:00Z",
+                "needs": [units("db", "db-0", true), units("web", "web-0", false)],
+                "holds": [units("db", "db-0", true), units("web", "web-0", false)],
+            },
+            {
+                "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Waiting",
+                "since": "2026-01-01T10:21:00Z", "queuedAt": "2026-01-01T10:21:00Z",
+                "needs": [units("db", "db-1", false)],
+            },
+            {
+                "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Waiting",
+                "since": "2026-01-01T10:22:00Z", "queuedAt": "2026-01-01T10:22:00Z",
+            },
+        ],
+    }))
+    .unwrap()
+}
+
+fn budget(name: &str, hold: Option<&str>) -> PodDisruptionBudget {
+    let annotations = hold.map(|reason| json!({ "nodeward.dev/hold": reason }));
+    serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": name, "annotations": annotations },
+        "status": { "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3 },
+    }))
+    .unwrap()
+}
+
+fn hold(name: &str, status: &serde_json::Value) -> DisruptionHold {
+    serde_json::from_value(json!({
+        "apiVersion": "nodeward.dev/v1alpha1",
+        "kind": "DisruptionHold",
+        "metadata": { "namespace": "shop", "name": name },
+        "spec": { "pdbRef": "db", "units": 1, "reason": "migration", "expiresAt": "2026-01-01T12:00:00Z" },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn claim_waits_for_units_it_lacks() {
+    let mut ledger = ledger();
+    let needs = ledger.claims[1].needs[0].clone();
+    ledger.claims[1].holds.push(needs);
+    let sources = Sources {
+        ledger: Some(&ledger),
+        ..Sources::default()
+    };
+    let waits = |sources: &Sources<'_>| of_budgets(sources, &BTreeSet::new(), now())[0].waiting.len();
+    assert_eq!(waits(&sources), 0);
+    ledger.claims[1].holds.clear();
+    let sources = Sources {
+        ledger: Some(&ledger),
+        ..Sources::default()
+    };
+    assert_eq!(waits(&sources), 1);
+}
+
+#[test]
+fn budget_lists_holders_waiters_and_owner_holds() {
+    let (ledger, budgets) = (
+        ledger(),
+        [budget("db", None), budget("web", Some("audit")), budget("idle", None)],
+    );
+    let holds = [hold(
+        "mine",
+        &json!({ "phase": "Capped", "effectiveUntil": "2026-01-01T11:00:00Z" }),
+    )];
+    let sources = Sources {
+        ledger: Some(&ledger),
+        budgets: &budgets,
+        holds: &holds,
+        namespace: None,
+    };
+    let locks = of_budgets(&sources, &BTreeSet::new(), now());
+    assert_eq!(
+        locks.iter().map(|budget| budget.pdb.as_str()).collect::<Vec<_>>(),
+        ["shop/db", "shop/web"]
+    );
+    let db = &locks[0];
+    assert_eq!(db.held[0].node, "node-1");
+    assert_eq!(
+        (&db.held[0].pods, &db.held[0].retained),
+        (&vec!["shop/db-0".to_owned()], &vec!["shop/db-0".to_owned()])
+    );
+    assert_eq!(
+        (db.waiting[0].node.as_str(), db.waiting[0].ticket, db.waiting[0].units),
+        ("node-2", 4, 1)
+    );
+    assert_eq!(db.owner_holds[0].until, Some(at("2026-01-01T11:00:00Z")));
+    assert_eq!(db.status.map(|status| status.disruptions_allowed), Some(1));
+    let web = &locks[1];
+    assert_eq!(
+        (web.owner_holds[0].name.as_deref(), web.owner_holds[0].reason.as_str()),
+        (None, "audit")
+    );
+    assert_eq!(
+        unplanned(&sources)
+            .iter()
+            .map(|waiting| waiting.node.as_str())
+            .collect::<Vec<_>>(),
+        ["node-3"]
+    );
+}
+
+#[test]
+fn unread_budget_has_no_numbers() {
+    let ledger = ledger();
+    let sources = Sources {
+        ledger: Some(&ledger),
+        ..Sources::default()
+    };
+    let locks = of_budgets(&sources, &BTreeSet::from(["shop/asked".to_owned()]), now());
+    assert_eq!(
+        locks
+            .iter()
+            .map(|budget| (budget.pdb.as_str(), budget.status))
+            .collect::<Vec<_>>(),
+        [("shop/asked", None), ("shop/db", None), ("shop/web", None)]
+    );
+}
+
+#[test]
+fn namespace_excludes_all_others() {
+    let ledger = ledger();
+    let sources = Sources {
+        ledger: Some(&ledger),
+        namespace: Some("bank"),
+        ..Sources::default()
+    };
+    assert_eq!(of_budgets(&sources, &BTreeSet::new(), now()), []);
+}
+
+#[rstest::rstest]
+#[case::in_force(json!({ "phase": "Active" }), true)]
+#[case::not_answered(json!(null), true)]
+#[case::no_such_budget(json!({ "phase": "NoSuchBudget" }), true)]
+#[case::said_to_have_ended(json!({ "phase": "Expired" }), false)]
+#[case::has_just_ended(json!({ "phase": "Active", "effectiveUntil": "2026-01-01T10:30:00Z" }), false)]
+fn owner_hold_counts_until_it_ends(#[case] status: serde_json::Value, #[case] counts: bool) {
+    let holds = [hold("mine", &status)];
+    let sources = Sources {
+        holds: &holds,
+        ..Sources::default()
+    };
+    assert_eq!(!of_budgets(&sources, &BTreeSet::new(), now()).is_empty(), counts);
+}

@@ -1,0 +1,98 @@
+//! A node, as far as drains are concerned.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use kube::ResourceExt;
+use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_api::drain_clock::{ClockSource, DrainClock};
+use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, UNSCHEDULABLE_TAINT};
+use nodeward_core::verdict::BlockedMessage;
+use serde::Serialize;
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSummary {
+    pub name: String,
+    pub ready: bool,
+    /// Whether no new pod is to come to it: it is cordoned, or about to be removed.
+    pub cordoned: bool,
+    /// Since when it is cordoned, where its taint says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cordoned_since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_keeper: Option<KeeperVerdict>,
+}
+
+/// What drain-keeper says of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeeperVerdict {
+    /// When the drain that it times began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_began: Option<Timestamp>,
+    /// What that was read from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_began_from: Option<ClockSource>,
+    /// The condition `nodeward.dev/DrainBlocked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<Blocked>,
+}
+
+/// The condition `nodeward.dev/DrainBlocked`, which is `True`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocked {
+    pub reason: String,
+    /// Since when it is `True`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    pub message: String,
+    /// The message, taken apart; absent where it is of another form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<BlockedMessage>,
+}
+
+impl NodeSummary {
+    pub fn of(node: &Node) -> Self {
+        let spec = node.spec.as_ref();
+        let taints = || spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let leaves = [UNSCHEDULABLE_TAINT, KARPENTER_DISRUPTED_TAINT, AUTOSCALER_TAINT];
+        let cordon = taints().find(|taint| leaves.contains(&taint.key.as_str()));
+        Self {
+            name: node.name_any(),
+            ready: condition(node, "Ready").is_some_and(|condition| condition.status == "True"),
+            cordoned: cordon.is_some() || spec.is_some_and(|spec| spec.unschedulable == Some(true)),
+            cordoned_since: cordon.and_then(|taint| taint.time_added.as_ref()).map(|time| time.0),
+            drain_keeper: KeeperVerdict::of(node),
+        }
+    }
+}
+
+impl KeeperVerdict {
+    fn of(node: &Node) -> Option<Self> {
+        let clock = DrainClock::of(node.annotations())
+            .and_then(Result::ok)
+            .filter(|clock| !clock.ended);
+        let blocked = condition(node, DRAIN_BLOCKED).filter(|condition| condition.status == "True");
+        let verdict = Self {
+            drain_began: clock.as_ref().map(|clock| clock.start),
+            drain_began_from: clock.as_ref().map(|clock| clock.from),
+            blocked: blocked.map(|condition| {
+                let message = condition.message.clone().unwrap_or_default();
+                Blocked {
+                    reason: condition.reason.clone().unwrap_or_default(),
+                    since: condition.last_transition_time.as_ref().map(|time| time.0),
+                    pods: BlockedMessage::parse(&message),
+                    message,
+                }
+            }),
+        };
+        (verdict.drain_began.is_some() || verdict.blocked.is_some()).then_some(verdict)
+    }
+}
+
+fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.find(|condition| condition.type_ == type_)
+}
