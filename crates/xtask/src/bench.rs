@@ -1,14 +1,19 @@
 //! `cargo xtask bench`: what an operator costs, and what it gains, measured on a real control plane.
+//!
+//! Each operator has a scenario, which fills a control plane, installs the operator, measures it, and gives its figures.
 
 mod drain_keeper;
 mod drain_lock;
-mod large;
-mod rounded;
+mod figures;
+mod fleet;
+mod measure;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use tokio::signal;
+
+use self::figures::Figures;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,23 +29,38 @@ enum Operator {
     DrainLock(drain_lock::Args),
 }
 
+impl Operator {
+    const fn is_json_only(&self) -> bool {
+        match self {
+            Self::DrainKeeper(args) => args.json,
+            Self::DrainLock(args) => args.json,
+        }
+    }
+
+    async fn bench(&self) -> Result<Figures> {
+        match self {
+            Self::DrainKeeper(args) => drain_keeper::bench(args).await,
+            Self::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
+        }
+    }
+}
+
+/// Prints the table, and the JSON object as the last line.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let measured = async {
-                match &args.operator {
-                    Operator::DrainKeeper(args) => drain_keeper::bench(args).await,
-                    Operator::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
-                }
-            };
-            tokio::select! {
-                outcome = measured => outcome,
-                _ = signal::ctrl_c() => {
-                    eprintln!("interrupted: stopping the cluster");
-                    Ok(ExitCode::from(130))
-                }
-            }
-        })
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let figures = runtime.block_on(async {
+        tokio::select! {
+            figures = args.operator.bench() => figures.map(Some),
+            _ = signal::ctrl_c() => Ok(None),
+        }
+    })?;
+    let Some(figures) = figures else {
+        eprintln!("interrupted: stopping the cluster");
+        return Ok(ExitCode::from(130));
+    };
+    if !args.operator.is_json_only() {
+        println!("{}", figures.table());
+    }
+    println!("{}", figures.into_json());
+    Ok(ExitCode::SUCCESS)
 }

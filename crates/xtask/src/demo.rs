@@ -1,15 +1,12 @@
 //! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
-mod chart;
-mod clock;
 mod narrator;
+mod outcome;
 mod page;
 mod parallel_drains;
 mod place;
 mod removal;
-mod table;
 mod upgrade;
-mod verdict;
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -21,8 +18,8 @@ use futures::FutureExt;
 use nodeward_testkit::binaries;
 use nodeward_testkit::operator::Operator;
 
+use self::outcome::Outcome;
 use self::place::Place;
-use self::verdict::Verdict;
 use crate::cluster::Ended;
 
 #[derive(clap::Args)]
@@ -66,7 +63,7 @@ impl Act {
 
 /// What is left when an act has been played to its end.
 struct Played {
-    verdict: Verdict,
+    outcome: Outcome,
     operator: Option<Operator>,
 }
 
@@ -169,8 +166,8 @@ async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Resu
             Act::Upgrade => upgrade::play(place, binary.clone()).await?,
             Act::ParallelDrains => parallel_drains::play(place, binary.clone()).await?,
         };
-        println!("{}\n", played.verdict.text());
-        if !played.verdict.is_promised() {
+        println!("\n{}\n{}\n", played.outcome.table(), played.outcome.verdict());
+        if !played.outcome.is_promised() {
             code = ExitCode::FAILURE;
             if let Some(operator) = &played.operator {
                 eprintln!(

@@ -5,10 +5,11 @@ mod budget_watch;
 mod cluster;
 mod crds;
 mod demo;
-mod drain_lock;
 mod image;
+mod install;
 mod maintenance;
 mod test;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use console::{Style, StyledObject, style};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::clock;
 use super::page::{self, MARGIN};
 use super::place::Place;
+use crate::watch::lock;
 
 /// Who is speaking.
 #[derive(Clone, Copy)]
@@ -116,11 +116,8 @@ impl Narrator {
 
     /// A node's turn begins.
     pub fn heading(&self, node: &str, number: usize, of: usize) {
-        node.clone_into(&mut self.under.lock().unwrap_or_else(PoisonError::into_inner));
-        let node = self.short(node);
-        let count = format!("{number} of {of}");
-        let rule = "-".repeat(page::width().saturating_sub(node.len() + count.len() + 6));
-        self.print(&format!("\n-- {} {} {count}\n", style(node).bold(), style(rule).dim()));
+        node.clone_into(&mut lock(&self.under));
+        self.rule(&self.short(node), &format!(" {number} of {of}"));
     }
 
     /// Says something about a node.
@@ -130,7 +127,7 @@ impl Narrator {
 
     /// Says several lines about a node.
     pub fn tell(&self, voice: Voice, node: &str, lines: impl IntoIterator<Item = Line>) {
-        let elsewhere = *self.under.lock().unwrap_or_else(PoisonError::into_inner) != node;
+        let elsewhere = *lock(&self.under) != node;
         let about = elsewhere.then(|| Line::plain(format!("{node}:")).look(Style::new().bold()));
         self.set(voice, about.into_iter().chain(lines));
     }
@@ -147,7 +144,7 @@ impl Narrator {
         let mut margin = format!("{:>6.1}s  {who}  ", self.began.elapsed().as_secs_f32());
         let mut block = String::new();
         for line in lines {
-            let text = clock::in_seconds(&self.short(&line.text), self.began_at);
+            let text = page::in_seconds(&self.short(&line.text), self.began_at);
             for part in page::wrap(&text, page::width() - MARGIN, line.hang) {
                 let _ = writeln!(block, "{margin}{}", line.look.apply_to(part));
                 margin = " ".repeat(MARGIN);
@@ -158,8 +155,12 @@ impl Narrator {
 
     /// Begins a part of an act.
     pub fn title(&self, text: &str) {
-        let rule = "-".repeat(page::width().saturating_sub(text.len() + 4));
-        self.print(&format!("\n-- {} {}\n", style(text).bold(), style(rule).dim()));
+        self.rule(text, "");
+    }
+
+    fn rule(&self, text: &str, end: &str) {
+        let rule = "-".repeat(page::width().saturating_sub(text.len() + end.len() + 5));
+        self.print(&format!("\n-- {} {}{end}\n", style(text).bold(), style(rule).dim()));
     }
 
     /// Says something before the story begins; what does not fit is indented.
@@ -189,12 +190,12 @@ impl Narrator {
 
     /// For how long nobody has said anything.
     pub fn silence(&self) -> Duration {
-        self.last_said.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.last_said).elapsed()
     }
 
     /// Whoever closes the output early does not end the demo in the middle.
     fn print(&self, block: &str) {
-        *self.last_said.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.last_said) = Instant::now();
         let write = || {
             let _ = std::io::stdout().lock().write_all(block.as_bytes());
         };

@@ -2,7 +2,6 @@
 //! drain-lock running, which ends.
 
 mod follow;
-mod lock;
 mod outcome;
 mod round;
 mod scenario;
@@ -16,7 +15,7 @@ use console::Style;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
 
-use self::outcome::Outcome;
+use self::outcome::Rounds;
 use self::round::{Eyes, Round};
 use self::waits::Waiter;
 use super::Played;
@@ -56,7 +55,8 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         put_back(place, &narrator, &maintenance).await?;
         // The line that shows progress must not be in the way.
         narrator.finish();
-        operator = Some(lock::install(place, binary).await?);
+        let lock = place.installation("drain-lock", binary, serde_json::json!({}));
+        operator = Some(lock.start(place.cluster()).await?);
         let narrator = Arc::new(Narrator::new(place));
         narrator.title("the same commands, with drain-lock running");
         let _drains = follow::drains(&narrator, place);
@@ -66,14 +66,13 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         narrator.finish();
     }
     narrator.finish();
-    let outcome = Outcome {
+    let rounds = Rounds {
         naive,
         locked,
         violations: budgets.violations(),
     };
-    println!("\n{}", outcome.table());
     Ok(Played {
-        verdict: outcome.verdict(),
+        outcome: rounds.outcome(),
         operator,
     })
 }

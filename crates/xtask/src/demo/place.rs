@@ -5,7 +5,7 @@
 //! and the demo's pods run nowhere else. Nothing of OpenShift's is imitated there, and nothing that exists is changed.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,12 +14,15 @@ use kube::api::{Api, ListParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::NodeSpec;
+use nodeward_testkit::helm::Release;
 use nodeward_testkit::process::{self, Process};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::PodTemplate;
 use nodeward_testkit::{Cluster, ControlPlane, Options, bulk, kwok, names, toolchain, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::install::Installation;
 
 /// The label of all that a run makes, and the taint of its nodes; the value is the run's.
 pub const RUN: &str = "demo.nodeward.dev/run";
@@ -125,6 +128,24 @@ impl Place {
 
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The release of the chart that an act installs, as a user does.
+    pub fn release(&self) -> Release {
+        match self.plane {
+            Some(_) => Release::new("nodeward", nodeward_api::DEFAULT_NAMESPACE),
+            None => Release::new(&self.run, &self.named("system")),
+        }
+    }
+
+    /// An operator of that release, to be started here.
+    pub fn installation(&self, operator: &'static str, binary: PathBuf, config: Value) -> Installation {
+        Installation {
+            release: self.release(),
+            operator,
+            binary,
+            config,
+        }
     }
 
     /// The control plane, where it is ours.

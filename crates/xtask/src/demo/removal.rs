@@ -13,7 +13,6 @@ use nodeward_testkit::progress::Progress;
 use nodeward_testkit::wait;
 use serde_json::json;
 
-use super::chart;
 use super::place::Place;
 
 /// How long the cluster's controllers may take to empty a namespace.
@@ -58,10 +57,11 @@ pub async fn remove(place: &Place) -> Result<()> {
 
 async fn release(place: &Place) -> Result<usize> {
     let namespaces: Api<Namespace> = Api::all(place.client());
-    if namespaces.get_opt(&chart::namespace(place)).await?.is_none() {
+    let release = place.release();
+    if namespaces.get_opt(release.namespace()).await?.is_none() {
         return Ok(0);
     }
-    match chart::release(place).uninstall(place.cluster()).await {
+    match release.uninstall(place.cluster()).await {
         Ok(()) => Ok(1),
         // The demo ended before it was installed.
         Err(error) if error.to_string().contains("not found") => Ok(0),

@@ -1,13 +1,12 @@
 //! An act: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
 
 mod follow;
-mod keeper;
-mod machinery;
 mod outcome;
 mod owners;
+mod parse_messages;
 mod protected;
-mod retell;
 mod scenario;
+mod simulated_mco;
 mod upgrader;
 
 use std::path::PathBuf;
@@ -17,7 +16,8 @@ use std::time::Instant;
 use anyhow::Result;
 use nodeward_testkit::progress::Progress;
 
-use self::outcome::{Kept, Outcome};
+use self::outcome::{Kept, Upgraded};
+use self::simulated_mco::SimulatedMco;
 use self::upgrader::Upgrader;
 use super::Played;
 use super::narrator::Narrator;
@@ -31,7 +31,15 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     scenario::create(place, &progress).await?;
     progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
     let keeper = match binary {
-        Some(binary) => Some(keeper::install(place, binary).await?),
+        Some(binary) => {
+            if place.plane().is_none() {
+                // With the run's label, by which it is found again.
+                place.create_namespace("system").await?;
+            }
+            let config = SimulatedMco::of(place).config(place);
+            let keeper = place.installation("drain-keeper", binary, config);
+            Some(keeper.start(place.cluster()).await?)
+        }
         None => None,
     };
 
@@ -65,15 +73,14 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         }
         None => None,
     };
-    let outcome = Outcome {
+    let upgraded = Upgraded {
         upgrade,
         took,
         violations: budgets.violations(),
         keeper: kept,
     };
-    println!("\n{}", outcome.table());
     Ok(Played {
-        verdict: outcome.verdict(),
+        outcome: upgraded.outcome(),
         operator: keeper,
     })
 }

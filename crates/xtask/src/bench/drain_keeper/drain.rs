@@ -14,9 +14,14 @@ use nodeward_api::{annotation, condition};
 use nodeward_testkit::{fleet, wait};
 use serde_json::{Value, json};
 
-use crate::bench::large::load::CONNECTIONS;
-use crate::bench::large::pods::{self, PartPod};
-use crate::bench::large::size::{Size, node_name};
+use crate::bench::fleet::pods::{self, PartPod};
+use crate::bench::fleet::size::{Size, node_name};
+
+/// How many requests are under way at once.
+const CONNECTIONS: usize = 12;
+
+/// How long drain-keeper may take to say that pods block a node, and to be done with it.
+const SAID_WITHIN: Duration = Duration::from_mins(1);
 
 /// A moment as the API server stores it.
 pub fn this_second() -> Result<Timestamp> {
@@ -146,35 +151,31 @@ pub async fn clock_start(client: &Client, nodes: &[usize]) -> Result<Timestamp> 
 }
 
 /// Waits until nothing of drain-keeper's is left on these nodes.
-pub async fn forgotten(client: &Client, nodes: &[usize], deadline: Duration) -> Result<()> {
-    let api: Api<Node> = Api::all(client.clone());
-    for node in nodes {
-        let name = node_name(*node);
-        wait::until(format!("drain-keeper to be done with {name}"), deadline, || async {
-            let node = api.get(&name).await?;
-            ensure!(
-                !node.annotations().contains_key(annotation::DRAIN_CLOCK),
-                "{:?}",
-                node.annotations()
-            );
-            ensure!(!is_blocked(&node), "it is still said to be blocked");
-            Ok(())
-        })
-        .await?;
-    }
-    Ok(())
+pub async fn all_forgotten(client: &Client, nodes: &[usize]) -> Result<()> {
+    each_node(client, nodes, "drain-keeper to be done with", |node| {
+        let has_clock = node.annotations().contains_key(annotation::DRAIN_CLOCK);
+        ensure!(!has_clock, "{:?}", node.annotations());
+        ensure!(!is_blocked(node), "it is still said to be blocked");
+        Ok(())
+    })
+    .await
 }
 
 /// Waits until drain-keeper has said of each of these nodes that pods block it.
-pub async fn told_blocked(client: &Client, nodes: &[usize], deadline: Duration) -> Result<()> {
+pub async fn all_blocked(client: &Client, nodes: &[usize]) -> Result<()> {
+    each_node(client, nodes, "pods to block", |node| {
+        ensure!(is_blocked(node), "none is said to");
+        Ok(())
+    })
+    .await
+}
+
+async fn each_node(client: &Client, nodes: &[usize], what: &str, check: impl Fn(&Node) -> Result<()>) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     for node in nodes {
         let name = node_name(*node);
-        wait::until(format!("{name} to be said to be blocked"), deadline, || async {
-            ensure!(is_blocked(&api.get(&name).await?), "it is not");
-            Ok(())
-        })
-        .await?;
+        let is_so = || async { check(&api.get(&name).await?) };
+        wait::until(format!("{what} {name}"), SAID_WITHIN, is_so).await?;
     }
     Ok(())
 }

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::ObjectMeta;
 use nodeward_testkit::audit::{AuditedRequest, Requests};
 
-use super::config::{BUDGET_WAIT, FORCE_AFTER, TIME_OUT};
-use crate::bench::large::pods::{Part, PartPod};
-use crate::bench::large::size::node_name;
+use super::{BUDGET_WAIT, FORCE_AFTER, TIME_OUT};
+use crate::bench::fleet::pods::{Part, PartPod};
+use crate::bench::fleet::size::node_name;
 
 /// Something that falls due.
 #[derive(Clone, Debug)]
@@ -31,18 +31,14 @@ enum Strategy {
     PdbStuckTerminating,
 }
 
-/// Latenesses in milliseconds, sorted.
-#[derive(Clone, Debug, Default)]
-pub struct Latenesses(Vec<f64>);
-
-/// What came of all deadlines.
+/// What came of all deadlines: latenesses in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    pub on_time: Latenesses,
+    pub on_time: Vec<f64>,
     /// By strategy, the same.
-    pub by_strategy: BTreeMap<&'static str, Latenesses>,
+    pub by_strategy: BTreeMap<&'static str, Vec<f64>>,
     /// Delayed by intent: the budget's other pod was on its way out.
-    pub held_back: Latenesses,
+    pub held_back: Vec<f64>,
 }
 
 /// Deadlines that are known once the drain has evicted what it could: `start` is when the drain's clock started.
@@ -108,76 +104,47 @@ pub fn last(deadlines: &[Deadline]) -> Option<Timestamp> {
 /// # Errors
 /// When nothing was done at one, or before it was due.
 pub fn compare(deadlines: &[Deadline], requests: &Requests) -> Result<Outcome> {
-    let mut by_pod: BTreeMap<(&str, &str), Vec<&AuditedRequest>> = BTreeMap::new();
-    for request in requests
-        .0
-        .iter()
-        .filter(|request| request.resource.starts_with("pods") && !request.is_watch())
-    {
-        by_pod
-            .entry((&request.namespace, &request.name))
-            .or_default()
-            .push(request);
-    }
+    let mut on_pods: BTreeMap<(&str, &str), Vec<&AuditedRequest>> = BTreeMap::new();
     let mut looks: BTreeMap<&str, Vec<&AuditedRequest>> = BTreeMap::new();
-    for request in requests
-        .0
-        .iter()
-        .filter(|request| request.verb == "get" && request.resource == "nodes")
-    {
-        looks.entry(&request.name).or_default().push(request);
+    for request in &requests.0 {
+        if request.resource.starts_with("pods") && !request.is_watch() {
+            let pod = (request.namespace.as_str(), request.name.as_str());
+            on_pods.entry(pod).or_default().push(request);
+        } else if request.verb == "get" && request.resource == "nodes" {
+            looks.entry(&request.name).or_default().push(request);
+        }
     }
     let mut outcome = Outcome::default();
     let mut shared: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for deadline in deadlines {
-        let PartPod {
-            namespace,
-            name,
-            node,
-            part,
-        } = &deadline.pod;
-        let of_pod = by_pod
-            .get(&(namespace.as_str(), name.as_str()))
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let Some(request) = deadline.strategy.first_request(of_pod) else {
-            bail!(
-                "{name}: nothing was done at its deadline {} ({:?})",
-                deadline.due,
-                deadline.strategy
-            );
+    for Deadline { pod, strategy, due } in deadlines {
+        let on_pod = on_pods.get(&(pod.namespace.as_str(), pod.name.as_str()));
+        let request = on_pod.and_then(|requests| strategy.first_request(requests));
+        let Some(request) = request else {
+            bail!("{}: nothing was done at its deadline {due} ({strategy:?})", pod.name);
         };
-        let looks = looks
-            .get(node_name(*node).as_str())
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let looks = looks.get(node_name(pod.node).as_str()).into_iter().flatten();
         let look = looks
-            .iter()
-            .find(|look| deadline.due <= look.received && deadline.strategy.looks_at_the_node());
+            .filter(|_| strategy.looks_at_the_node())
+            .find(|look| *due <= look.received);
         let first = look.map_or(request.received, |look| look.received.min(request.received));
-        let late = first.duration_since(deadline.due).as_secs_f64() * 1000.0;
+        let late = first.duration_since(*due).as_secs_f64() * 1000.0;
         ensure!(
-            deadline.due <= request.received,
-            "{name}: {:?} came {late:.0} ms before its deadline {}",
-            deadline.strategy,
-            deadline.due
+            *due <= request.received,
+            "{}: {strategy:?} came {late:.0} ms before its deadline {due}",
+            pod.name
         );
-        if *part == Part::Shared {
-            shared.entry(node / 2).or_default().push(late);
+        if pod.part == Part::Shared {
+            shared.entry(pod.node / 2).or_default().push(late);
         } else {
-            outcome.count(deadline.strategy, late);
+            outcome.count(*strategy, late);
         }
     }
     // Of two pods of one budget the first goes when it is due; the other waits for its turn.
     for mut pair in shared.into_values() {
         pair.sort_by(f64::total_cmp);
-        let mut pair = pair.into_iter();
-        pair.by_ref()
-            .take(1)
-            .for_each(|late| outcome.count(Strategy::PdbDelete, late));
-        outcome.held_back.0.extend(pair);
+        outcome.held_back.extend(pair.split_off(1));
+        outcome.count(Strategy::PdbDelete, pair[0]);
     }
-    outcome.sort();
     Ok(outcome)
 }
 
@@ -219,37 +186,8 @@ impl Strategy {
 
 impl Outcome {
     fn count(&mut self, strategy: Strategy, late: f64) {
-        self.on_time.0.push(late);
-        self.by_strategy.entry(strategy.name()).or_default().0.push(late);
-    }
-
-    fn sort(&mut self) {
-        let all = [&mut self.on_time, &mut self.held_back]
-            .into_iter()
-            .chain(self.by_strategy.values_mut());
-        all.for_each(|latenesses| latenesses.0.sort_by(f64::total_cmp));
-    }
-}
-
-impl Latenesses {
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The smallest lateness that at least this share (0 to 1) of all do not exceed, in milliseconds.
-    pub fn quantile(&self, share: f64) -> Option<f64> {
-        // A share of a length is between 0 and that length.
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss
-        )]
-        let rank = (share * self.0.len() as f64).ceil() as usize;
-        self.0.get(rank.max(1) - 1).copied()
-    }
-
-    pub fn max(&self) -> Option<f64> {
-        self.0.last().copied()
+        self.on_time.push(late);
+        self.by_strategy.entry(strategy.name()).or_default().push(late);
     }
 }
 
@@ -293,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_pods_of_one_budget_only_the_first_is_on_time() {
+    fn second_pod_of_a_budget_is_held_back() {
         let deadlines = [
             deadline(Part::Shared, 0, Strategy::PdbDelete),
             deadline(Part::Shared, 1, Strategy::PdbDelete),
@@ -303,11 +241,11 @@ mod tests {
             request("create", "pods/eviction", "Shared-0", 9_000),
         ]);
         let outcome = compare(&deadlines, &requests).unwrap();
-        assert_eq!((outcome.on_time.0, outcome.held_back.0), (vec![20.0], vec![9_000.0]));
+        assert_eq!((outcome.on_time, outcome.held_back), (vec![20.0], vec![9_000.0]));
     }
 
     #[test]
-    fn a_grace_0_delete_is_not_the_delete_that_overrode_the_budget() {
+    fn override_is_not_the_delete_without_grace() {
         let deadlines = [deadline(Part::TightStuck, 0, Strategy::PdbStuckTerminating)];
         let name = "TightStuck-0";
         let mut requests = Requests(vec![
@@ -316,11 +254,11 @@ mod tests {
         ]);
         assert!(compare(&deadlines, &requests).is_err());
         requests.0.push(request("delete", "pods", name, 30));
-        assert_eq!(compare(&deadlines, &requests).unwrap().on_time.0, vec![30.0]);
+        assert_eq!(compare(&deadlines, &requests).unwrap().on_time, vec![30.0]);
     }
 
     #[test]
-    fn the_look_at_the_node_is_the_first_request_of_a_delete_without_grace() {
+    fn node_read_counts_as_the_first_request() {
         let deadlines = [deadline(Part::Stuck, 0, Strategy::StuckTerminating)];
         let mut requests = Requests(vec![
             request("get", "nodes", &node_name(0), -5),
@@ -329,24 +267,13 @@ mod tests {
         ]);
         assert!(compare(&deadlines, &requests).is_err(), "a look alone is not enough");
         requests.0.push(request("delete", "pods", "Stuck-0", 30));
-        assert_eq!(compare(&deadlines, &requests).unwrap().on_time.0, vec![10.0]);
+        assert_eq!(compare(&deadlines, &requests).unwrap().on_time, vec![10.0]);
     }
 
     #[test]
-    fn what_comes_before_its_deadline_is_an_error() {
+    fn requests_before_their_deadline_are_errors() {
         let deadlines = [deadline(Part::Stray, 0, Strategy::Delete)];
         let requests = Requests(vec![request("create", "pods/eviction", "Stray-0", -1)]);
         assert!(compare(&deadlines, &requests).is_err());
-    }
-
-    #[test]
-    fn a_quantile_is_one_of_the_values() {
-        let hundred = Latenesses((1..=100).map(f64::from).collect());
-        assert_eq!(
-            [0.5, 0.99, 1.0].map(|share| hundred.quantile(share)),
-            [Some(50.0), Some(99.0), Some(100.0)]
-        );
-        assert_eq!(Latenesses(vec![7.0]).quantile(0.5), Some(7.0));
-        assert_eq!(Latenesses::default().quantile(0.5), None);
     }
 }

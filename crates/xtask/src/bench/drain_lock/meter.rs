@@ -1,30 +1,35 @@
 //! Watches pods while nodes are drained: how many are missing, and since when nothing has changed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{reflector, watcher};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::workload;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
+use crate::bench::figures::count;
+use crate::watch::lock;
+
+/// Each pod's app and whether it is Ready, by UID.
+type Pods = BTreeMap<String, (String, bool)>;
 
 /// Pods under watch.
 pub struct Meter {
     seen: Arc<Mutex<Seen>>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 /// What is known of the pods.
 struct Seen {
+    /// How many pods each app has.
     expected: BTreeMap<String, usize>,
-    /// Each pod's app and whether it is Ready, by UID.
-    pods: BTreeMap<String, (String, bool)>,
+    pods: Pods,
     /// Unready pod-seconds until `since`.
     sum: f64,
     since: Instant,
@@ -35,65 +40,39 @@ impl Meter {
     pub fn start(client: Client, expected: BTreeMap<String, usize>) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             expected,
-            pods: BTreeMap::new(),
+            pods: Pods::new(),
             sum: 0.0,
             since: Instant::now(),
         }));
-        let task = tokio::spawn({
-            let seen = Arc::clone(&seen);
-            async move {
-                let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
-                let mut events = watcher(pods, watcher::Config::default()).boxed();
-                let mut listed: Option<BTreeMap<String, (String, bool)>> = None;
-                while let Some(event) = events.next().await {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    match event {
-                        Ok(Event::Init) => listed = Some(BTreeMap::new()),
-                        Ok(Event::InitApply(pod)) => {
-                            if let Some(listed) = &mut listed {
-                                listed.extend(entry(&pod));
-                            }
-                        }
-                        Ok(Event::InitDone) => {
-                            let all = listed.take().unwrap_or_default();
-                            seen.change(Instant::now(), |pods| *pods = all);
-                        }
-                        Ok(Event::Apply(pod)) => seen.change(Instant::now(), |pods| pods.extend(entry(&pod))),
-                        Ok(Event::Delete(pod)) => {
-                            let uid = pod.uid().unwrap_or_default();
-                            seen.change(Instant::now(), |pods| drop(pods.remove(&uid)));
-                        }
-                        Err(_) => {}
-                    }
+        let (store, writer) = reflector::store::<Pod>();
+        let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
+        let mut changes = reflector(writer, watcher(pods, watcher::Config::default())).boxed();
+        let mut task = JoinSet::new();
+        let shared = Arc::clone(&seen);
+        task.spawn(async move {
+            while let Some(change) = changes.next().await {
+                if change.is_ok() {
+                    let pods = store.state().iter().filter_map(|pod| entry(pod)).collect();
+                    lock(&shared).change(Instant::now(), pods);
                 }
             }
         });
-        Self { seen, task }
-    }
-
-    fn seen<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
-        read(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        Self { seen, _task: task }
     }
 
     /// How many pods are missing or not Ready now.
     pub fn missing(&self) -> usize {
-        self.seen(Seen::missing)
+        lock(&self.seen).missing()
     }
 
     /// The sum over all pods of the time for which each was missing, in seconds.
     pub fn unready_pod_seconds(&self) -> f64 {
-        self.seen(|seen| seen.until(Instant::now()))
+        lock(&self.seen).until(Instant::now())
     }
 
     /// For how long no pod has come, gone or changed.
     pub fn quiet_for(&self) -> Duration {
-        self.seen(|seen| seen.since.elapsed())
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.task.abort();
+        lock(&self.seen).since.elapsed()
     }
 }
 
@@ -115,19 +94,14 @@ impl Seen {
     }
 
     fn until(&self, now: Instant) -> f64 {
-        // Far below 2^53.
-        #[allow(clippy::cast_precision_loss)]
-        let missing = self.missing() as f64;
-        self.sum + missing * now.saturating_duration_since(self.since).as_secs_f64()
+        self.sum + count(self.missing()) * now.saturating_duration_since(self.since).as_secs_f64()
     }
 
-    fn change(&mut self, now: Instant, change: impl FnOnce(&mut BTreeMap<String, (String, bool)>)) {
-        let mut changed = self.pods.clone();
-        change(&mut changed);
-        if changed != self.pods {
+    fn change(&mut self, now: Instant, pods: Pods) {
+        if pods != self.pods {
             self.sum = self.until(now);
             self.since = now;
-            self.pods = changed;
+            self.pods = pods;
         }
     }
 }
@@ -136,28 +110,28 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn pods(ready: &[(&str, bool)]) -> BTreeMap<String, (String, bool)> {
+    fn pods(ready: &[(&str, bool)]) -> Pods {
         let pod = |(uid, up): &(&str, bool)| ((*uid).to_owned(), ("web".to_owned(), *up));
         ready.iter().map(pod).collect()
     }
 
     #[test]
-    fn each_pod_counts_for_as_long_as_it_is_missing_or_not_ready() {
+    fn missing_and_unready_pods_count_by_the_second() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut seen = Seen {
             expected: BTreeMap::from([("web".to_owned(), 3)]),
-            pods: BTreeMap::new(),
+            pods: Pods::new(),
             sum: 0.0,
             since: began,
         };
-        seen.change(at(1), |all| *all = pods(&[("a", true), ("b", true), ("c", true)]));
-        seen.change(at(2), |all| *all = pods(&[("a", true), ("b", true)]));
-        seen.change(at(4), |all| *all = pods(&[("a", true), ("b", true), ("d", false)]));
+        seen.change(at(1), pods(&[("a", true), ("b", true), ("c", true)]));
+        seen.change(at(2), pods(&[("a", true), ("b", true)]));
+        seen.change(at(4), pods(&[("a", true), ("b", true), ("d", false)]));
         // What changes nothing is no change.
-        seen.change(at(5), |_| {});
+        seen.change(at(5), seen.pods.clone());
         assert_eq!(seen.since, at(4));
-        seen.change(at(6), |all| *all = pods(&[("a", true), ("b", false), ("d", true)]));
+        seen.change(at(6), pods(&[("a", true), ("b", false), ("d", true)]));
         assert!((seen.until(at(7)) - 5.0).abs() < 1e-9, "{}", seen.until(at(7)));
         assert_eq!(seen.missing(), 1);
     }

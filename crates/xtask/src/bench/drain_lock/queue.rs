@@ -2,75 +2,53 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use futures::StreamExt;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use nodeward_api::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_testkit::wait;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
+use crate::watch::{follow, lock};
+
+/// When each drain was seen first, and granted.
+type Turns = BTreeMap<String, (Instant, Option<Instant>)>;
 
 /// NodeDrains under watch.
 pub struct QueueWatch {
-    seen: Arc<Mutex<BTreeMap<String, Turn>>>,
-    task: JoinHandle<()>,
-}
-
-#[derive(Clone, Copy)]
-struct Turn {
-    seen: Instant,
-    granted: Option<Instant>,
+    seen: Arc<Mutex<Turns>>,
+    _task: JoinSet<()>,
 }
 
 impl QueueWatch {
     pub fn start(client: Client) -> Self {
-        let seen: Arc<Mutex<BTreeMap<String, Turn>>> = Arc::default();
-        let task = tokio::spawn({
-            let seen = Arc::clone(&seen);
-            async move {
-                let drains: Api<NodeDrain> = Api::all(client);
-                let mut changes = watcher(drains, watcher::Config::default())
-                    .default_backoff()
-                    .applied_objects()
-                    .boxed();
-                while let Some(change) = changes.next().await {
-                    let Ok(drain) = change else { continue };
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    let turn = seen.entry(drain.name_any()).or_insert(Turn {
-                        seen: Instant::now(),
-                        granted: None,
-                    });
-                    let phase = drain.status.as_ref().and_then(|status| status.phase);
-                    if turn.granted.is_none() && phase.is_some_and(|phase| phase != Phase::Queued) {
-                        turn.granted = Some(Instant::now());
-                    }
-                }
+        let seen = Arc::<Mutex<Turns>>::default();
+        let shared = Arc::clone(&seen);
+        let task = follow(Api::all(client), watcher::Config::default(), move |drain: NodeDrain| {
+            let phase = drain.status.as_ref().and_then(|status| status.phase);
+            let mut shared = lock(&shared);
+            let (_, granted) = shared.entry(drain.name_any()).or_insert((Instant::now(), None));
+            if phase.is_some_and(|phase| phase != Phase::Queued) {
+                granted.get_or_insert_with(Instant::now);
             }
         });
-        Self { seen, task }
+        Self { seen, _task: task }
     }
 
     /// From each drain's first sight to its grant, in seconds; those that were never granted are left out.
     pub fn waits(&self) -> Vec<f64> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = lock(&self.seen);
         let granted = seen
             .values()
-            .filter_map(|turn| Some(turn.granted?.duration_since(turn.seen)));
+            .filter_map(|(seen, granted)| Some((*granted)?.duration_since(*seen)));
         granted.map(|wait| wait.as_secs_f64()).collect()
-    }
-}
-
-impl Drop for QueueWatch {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -84,10 +62,8 @@ pub async fn state(client: &Client) -> Result<String> {
     for ledger in Api::<DrainLedger>::all(client.clone()).list(&all).await? {
         let _ = writeln!(text, "ledger: {}", serde_json::to_string(&ledger.spec)?);
     }
-    for budget in Api::<PodDisruptionBudget>::namespaced(client.clone(), NAMESPACE)
-        .list(&all)
-        .await?
-    {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
+    for budget in budgets.list(&all).await? {
         let _ = writeln!(
             text,
             "{}: {}",
@@ -105,16 +81,10 @@ pub async fn forget(client: &Client) -> Result<()> {
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
     wait::until("all NodeDrains to be gone", Duration::from_mins(1), || async {
-        let left: Vec<String> = drains
-            .list(&ListParams::default())
-            .await?
-            .iter()
-            .map(|drain| {
-                let phase = drain.status.as_ref().and_then(|status| status.phase);
-                format!("{} {phase:?}", drain.name_any())
-            })
-            .collect();
-        ensure!(left.is_empty(), "{}", left.join(", "));
+        let left = drains.list(&ListParams::default()).await?.items;
+        let phase = |drain: &NodeDrain| drain.status.as_ref().and_then(|status| status.phase);
+        let told: Vec<_> = left.iter().map(|drain| (drain.name_any(), phase(drain))).collect();
+        ensure!(told.is_empty(), "{told:?}");
         Ok(())
     })
     .await

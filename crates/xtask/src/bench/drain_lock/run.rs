@@ -1,21 +1,38 @@
 //! One way of draining a topology's nodes, from the first command until all pods are back, or nothing goes on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::audit::AuditedRequest;
+use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
+use serde::Serialize;
 use tokio::task::JoinSet;
 
+use super::figures::Run;
 use super::meter::Meter;
+use super::queue::{self, QueueWatch};
+use super::stage::{NAMESPACE, Stage};
+use crate::bench::figures::{Distribution, count};
+use crate::bench::measure::Bench;
+use crate::budget_watch::BudgetWatch;
 use crate::maintenance::{Drainer, Maintenance, Step};
+use crate::watch::lock;
+
+/// Who runs kubectl.
+pub const DRAINER: &str = "bench-drainer";
 
 /// How often it is looked whether all is over.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
+/// No run takes longer than this, nor than so long for each node: one after another takes some 8 s a node.
+const CAP: Duration = Duration::from_mins(4);
+const CAP_OF_NODE: Duration = Duration::from_secs(12);
+
 /// How the nodes are drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// `kubectl drain` for all at once.
     Naive,
@@ -28,10 +45,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Without drain-lock.
-    pub const ALONE: [Self; 2] = [Self::Naive, Self::Serial];
-    /// With drain-lock.
-    pub const LOCKED: [Self; 2] = [Self::Nodeward, Self::Auto];
+    pub const ALL: [Self; 4] = [Self::Naive, Self::Serial, Self::Nodeward, Self::Auto];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +56,12 @@ impl Mode {
         }
     }
 
-    pub const fn drainer(self) -> Drainer {
+    /// Whether drain-lock runs.
+    pub const fn is_locked(self) -> bool {
+        matches!(self, Self::Nodeward | Self::Auto)
+    }
+
+    const fn drainer(self) -> Drainer {
         match self {
             Self::Naive | Self::Serial | Self::Auto => Drainer::Kubectl,
             Self::Nodeward => Drainer::Nodeward,
@@ -51,7 +70,7 @@ impl Mode {
 
     /// After how long without any change a run has no end: `kubectl drain` alone has asked twice more by then; drain-lock
     /// may wait for deadlines of its own.
-    const fn patience(self) -> Duration {
+    const fn stalled_after(self) -> Duration {
         match self {
             Self::Naive | Self::Serial => Duration::from_secs(12),
             Self::Nodeward | Self::Auto => Duration::from_mins(1),
@@ -59,110 +78,128 @@ impl Mode {
     }
 }
 
-/// No run takes longer than this, nor than so long for each node: one after another takes some 8 s a node.
-const CAP: Duration = Duration::from_mins(4);
-const CAP_OF_NODE: Duration = Duration::from_secs(12);
-
-/// What came of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Ran {
-    /// From the first command until all pods are back; `None` for a run that had no end.
-    pub makespan: Option<Duration>,
-    /// Nodes that were drained, rebooted and uncordoned.
-    pub maintained: usize,
+/// Drains the nodes of a stage.
+pub struct Runner<'a> {
+    pub bench: &'a Bench,
+    pub kubectl: &'a Kubectl,
+    pub stage: &'a Stage<'a>,
+    pub progress: &'a Progress,
 }
 
-/// What all drains have in common.
+/// How far the drains of a run have come.
 #[derive(Default)]
-struct Shared {
-    maintained: AtomicUsize,
-    rebooting: AtomicUsize,
-    changed: Mutex<Option<Instant>>,
+struct Drained {
+    /// Nodes that were drained, rebooted and uncordoned.
+    maintained: usize,
+    rebooting: usize,
+    changed: Option<Instant>,
 }
 
-impl Shared {
-    fn changed(&self) {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-
-    fn quiet_for(&self) -> Duration {
-        let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.map_or(Duration::ZERO, |changed| changed.elapsed())
-    }
-
-    fn note(&self, step: &Step) {
+impl Drained {
+    fn note(&mut self, step: &Step) {
         match step {
-            Step::Begins(_) => self.changed(),
-            Step::Says(_) => {}
-            Step::Drained(_) => {
-                self.rebooting.fetch_add(1, Ordering::Relaxed);
-                self.changed();
-            }
-            Step::Rebooted => {
-                self.rebooting.fetch_sub(1, Ordering::Relaxed);
-                self.changed();
-            }
-            Step::Done => {
-                self.maintained.fetch_add(1, Ordering::Relaxed);
-                self.changed();
-            }
+            Step::Says(_) => return,
+            Step::Begins(_) => {}
+            Step::Drained(_) => self.rebooting += 1,
+            Step::Rebooted => self.rebooting -= 1,
+            Step::Done => self.maintained += 1,
         }
+        self.changed = Some(Instant::now());
     }
 }
 
-/// Drains all these nodes.
-pub async fn run(
-    mode: Mode,
-    nodes: &[String],
-    maintenance: &Maintenance,
-    meter: &Meter,
-    progress: &Progress,
-) -> Result<Ran> {
-    let began = Instant::now();
-    let cap = CAP.max(CAP_OF_NODE * u32::try_from(nodes.len())?);
-    let shared = Arc::new(Shared::default());
-    let mut drains = JoinSet::new();
-    let groups: Vec<Vec<String>> = match mode {
-        Mode::Serial => vec![nodes.to_vec()],
-        Mode::Naive | Mode::Nodeward | Mode::Auto => nodes.iter().map(|node| vec![node.clone()]).collect(),
-    };
-    for group in groups {
-        let (maintenance, shared) = (maintenance.clone(), Arc::clone(&shared));
-        drains.spawn(async move {
-            for node in group {
-                maintenance.of(&node, |step| shared.note(&step)).await?;
+impl Runner<'_> {
+    /// Puts the topology back as it was at first, and drains its nodes once.
+    pub async fn run(&self, mode: Mode) -> Result<Run> {
+        let (bench, topology) = (self.bench, self.stage.topology);
+        self.progress.step(&format!("{}: setting up", mode.name()));
+        if mode.is_locked() {
+            queue::forget(&bench.client).await?;
+        }
+        self.stage.put_back().await?;
+        let nodes = topology.drained();
+        let meter = Meter::start(bench.client.clone(), topology.replicas());
+        let budgets = BudgetWatch::start(bench.client.clone(), NAMESPACE);
+        let queue = mode.is_locked().then(|| QueueWatch::start(bench.client.clone()));
+        let audit = bench.plane.audit();
+        let mark = audit.mark()?;
+        let (makespan, maintained) = self.drain(mode, &nodes, &meter).await?;
+        if mode.is_locked() && makespan.is_none() {
+            eprintln!("{} has no end:\n{}", mode.name(), queue::state(&bench.client).await?);
+        }
+        let unready_pod_s = meter.unready_pod_seconds();
+        let asked = audit.since(mark)?.only(|request| request.user == DRAINER);
+        let own = bench.requests_since(mark)?;
+        let all = || asked.0.iter().chain(&own.0);
+        let evictions = |code: u16| {
+            let is_one = |request: &AuditedRequest| request.resource == "pods/eviction" && request.verb == "create";
+            all().filter(|request| is_one(request) && request.code == code).count()
+        };
+        let waits = queue.map(|queue| queue.waits()).unwrap_or_default();
+        Ok(Run {
+            makespan_s: makespan.map(|makespan| makespan.as_secs_f64()),
+            finished_share: count(maintained) / count(nodes.len().max(1)),
+            refused: evictions(429),
+            requests: all()
+                .filter(|request| !request.is_lease() && !request.is_watch())
+                .count(),
+            wasted: evictions(201).saturating_sub(topology.pods()),
+            unready_pod_s,
+            queue_wait_s: Distribution::of(&waits),
+            violations: budgets.violations().len(),
+            ..Run::default()
+        })
+    }
+
+    /// Drains all these nodes; gives the time until all pods were back, if they were, and how many nodes were maintained.
+    async fn drain(&self, mode: Mode, nodes: &[String], meter: &Meter) -> Result<(Option<Duration>, usize)> {
+        let began = Instant::now();
+        let cap = CAP.max(CAP_OF_NODE * u32::try_from(nodes.len())?);
+        let drained = Arc::new(Mutex::new(Drained::default()));
+        let maintenance = Maintenance {
+            client: self.bench.client.clone(),
+            kubectl: self.kubectl.clone(),
+            drainer: mode.drainer(),
+            away: self.stage.topology.away,
+        };
+        let mut drains = JoinSet::new();
+        // One after another, or all at once.
+        let at_once = if mode == Mode::Serial { nodes.len() } else { 1 };
+        for group in nodes.chunks(at_once).map(<[String]>::to_vec) {
+            let (maintenance, drained) = (maintenance.clone(), Arc::clone(&drained));
+            drains.spawn(async move {
+                for node in group {
+                    maintenance.of(&node, |step| lock(&drained).note(&step)).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        // The commands that still wait at the end are ended with the set.
+        loop {
+            tokio::time::sleep(LOOKS_EVERY).await;
+            while let Some(ended) = drains.try_join_next() {
+                ended.context("a drain panicked")??;
             }
-            anyhow::Ok(())
-        });
+            let (maintained, missing) = (lock(&drained).maintained, meter.missing());
+            let of = nodes.len();
+            self.progress.step(&format!(
+                "{}: {maintained} of {of} nodes, {missing} pods missing",
+                mode.name()
+            ));
+            if drains.is_empty() && missing == 0 {
+                return Ok((Some(began.elapsed()), maintained));
+            }
+            let (changed, rebooting) = (lock(&drained).changed, lock(&drained).rebooting);
+            let quiet = changed
+                .map_or(Duration::ZERO, |changed| changed.elapsed())
+                .min(meter.quiet_for());
+            if (rebooting == 0 && quiet >= mode.stalled_after()) || began.elapsed() >= cap {
+                ensure!(
+                    mode != Mode::Serial,
+                    "one after another, {maintained} of {of} nodes were drained: the topology cannot be"
+                );
+                return Ok((None, maintained));
+            }
+        }
     }
-    let makespan = loop {
-        tokio::time::sleep(LOOKS_EVERY).await;
-        while let Some(ended) = drains.try_join_next() {
-            ended.context("a drain panicked")??;
-        }
-        let maintained = shared.maintained.load(Ordering::Relaxed);
-        progress.step(&format!(
-            "{}: {maintained} of {} nodes, {} pods missing",
-            mode.name(),
-            nodes.len(),
-            meter.missing()
-        ));
-        if drains.is_empty() && meter.missing() == 0 {
-            break Some(began.elapsed());
-        }
-        let quiet = shared.quiet_for().min(meter.quiet_for());
-        let is_stuck = shared.rebooting.load(Ordering::Relaxed) == 0 && quiet >= mode.patience();
-        if is_stuck || began.elapsed() >= cap {
-            break None;
-        }
-    };
-    let maintained = shared.maintained.load(Ordering::Relaxed);
-    if makespan.is_none() && mode == Mode::Serial {
-        bail!(
-            "one after another, {maintained} of {} nodes were drained: the topology cannot be",
-            nodes.len()
-        );
-    }
-    // The commands that still wait are ended here.
-    Ok(Ran { makespan, maintained })
 }

@@ -1,6 +1,5 @@
 //! A topology on the cluster: put there, put back as it was between runs, taken away.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,7 +13,7 @@ use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
-use nodeward_testkit::{ControlPlane, bulk, wait};
+use nodeward_testkit::{bulk, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
@@ -38,11 +37,6 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Once, for all topologies.
-    pub async fn prepare(plane: &ControlPlane) -> Result<()> {
-        plane.namespace(NAMESPACE).await
-    }
-
     /// Creates the nodes; they have no pods yet.
     pub async fn set(client: &Client, topology: &'a Topology) -> Result<Self> {
         let nodes = topology
@@ -212,10 +206,4 @@ fn affinity(app: &App) -> Value {
             { "topologyKey": hostname, "labelSelector": { "matchLabels": { "app": app.name } } },
         ] },
     })
-}
-
-/// How many pods each app has, by its name.
-pub fn replicas(topology: &Topology) -> BTreeMap<String, usize> {
-    let apps = topology.apps.iter();
-    apps.map(|app| (app.name.clone(), app.nodes.len())).collect()
 }

@@ -1,6 +1,6 @@
 //! What is drained: nodes, apps and budgets, made from a few committed numbers and a seed, the same each time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -176,6 +176,12 @@ impl Topology {
         drained.map(|node| node.name.clone()).collect()
     }
 
+    /// How many pods each app has, by its name.
+    pub fn replicas(&self) -> BTreeMap<String, usize> {
+        let apps = self.apps.iter();
+        apps.map(|app| (app.name.clone(), app.nodes.len())).collect()
+    }
+
     /// How many pods there are.
     pub fn pods(&self) -> usize {
         self.apps.iter().map(|app| app.nodes.len()).sum()
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[rstest::rstest]
-    fn the_same_seed_makes_the_same_and_another_seed_does_not(#[values("A", "B", "C", "D")] letter: &str) {
+    fn seed_decides_the_topology(#[values("A", "B", "C", "D")] letter: &str) {
         let same = regime(letter);
         let other = Regime {
             seed: same.seed + 1,
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[rstest::rstest]
-    fn an_app_has_one_pod_on_each_of_its_nodes_which_are_drained_and_have_room_for_it(
+    fn nodes_have_room_for_their_pods(
         #[values("A", "B", "C", "D")] letter: &str,
         #[values(1, 2, 6, 12, 50)] count: usize,
     ) {
@@ -272,7 +278,7 @@ mod tests {
     #[case::b("B", false, false)]
     #[case::c("C", false, true)]
     #[case::d("D", true, true)]
-    fn each_regime_is_what_its_letter_says(#[case] letter: &str, #[case] has_room: bool, #[case] has_pinned: bool) {
+    fn regimes_differ_in_room_and_pinning(#[case] letter: &str, #[case] has_room: bool, #[case] has_pinned: bool) {
         for count in [2, 6, 12, 50] {
             let topology = regime(letter).of(count).unwrap();
             let movable: usize = topology

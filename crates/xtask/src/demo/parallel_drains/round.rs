@@ -1,7 +1,7 @@
 //! All nodes are maintained at once; somebody looks on and says who waits for whom.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -12,10 +12,11 @@ use tokio::task::JoinSet;
 
 use super::scenario::{self, Homes};
 use super::waits::{self, Member, Wait, Waiter};
-use crate::demo::clock::seconds;
 use crate::demo::narrator::{Line, Narrator, Voice};
+use crate::demo::page::seconds;
 use crate::demo::place::Place;
 use crate::maintenance::{Maintenance, Step};
+use crate::watch::lock;
 
 /// How often the cluster is looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
@@ -107,7 +108,7 @@ pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintena
     round.took = began.elapsed();
     // Those that still wait are ended here.
     drop(drains);
-    let progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let progress = lock(&progress);
     round.maintained = progress.maintained;
     round.refused = progress.refused;
     Ok(round)
@@ -133,7 +134,7 @@ impl<'a> Teller<'a> {
     }
 
     fn tell(&mut self, step: &Step) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = lock(self.progress);
         let remark = |voice, line| self.narrator.remark(voice, self.node, line);
         match step {
             Step::Begins(command) => {
@@ -226,7 +227,7 @@ async fn look_on(
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
         let members = members(place, homes).await?;
-        let draining = progress.lock().unwrap_or_else(PoisonError::into_inner).draining.clone();
+        let draining = lock(progress).draining.clone();
         let waits = waits::waits(&members, &draining, 1);
         let waiters = Waiter::all(&waits);
         told.retain(|waiter| waiters.contains(waiter));

@@ -1,4 +1,4 @@
-//! What came of the demo: the table at its end, and whether it is what was promised.
+//! What came of the upgrade, and whether it is what was promised.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use nodeward_testkit::wait;
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
+use crate::demo::outcome::Outcome;
+use crate::demo::page::seconds;
 use crate::demo::place::Place;
-use crate::demo::table::Table;
-use crate::demo::verdict::{Verdict, violated};
 
-/// What came of the demo.
+/// What came of the upgrade.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Upgraded {
     pub upgrade: Upgrade,
     pub took: Duration,
     /// Budgets that fell short.
@@ -75,90 +75,103 @@ impl Acts {
     }
 }
 
-impl Outcome {
-    pub fn table(&self) -> String {
-        let mut table = Table::default();
-        table.row("nodes upgraded", format!("{} of {NODES}", self.upgrade.upgraded));
-        table.row("duration", format!("{:.0} s", self.took.as_secs_f32()));
-        table.row(
-            "longest drain of a node",
-            format!("{:.1} s", self.upgrade.longest_drain.as_secs_f32()),
-        );
-        table.row("evictions by the upgrader", self.upgrade.evicted);
-        table.row("  refused by budgets", self.upgrade.refused);
+impl Upgraded {
+    pub fn outcome(&self) -> Outcome {
+        let Upgrade {
+            upgraded,
+            evicted,
+            refused,
+            ..
+        } = self.upgrade;
+        let mut outcome = Outcome::new(self.promised());
+        outcome.row("nodes upgraded", format!("{upgraded} of {NODES}"));
+        outcome.row("duration", format!("{:.0} s", self.took.as_secs_f32()));
+        outcome.row("longest drain of a node", seconds(self.upgrade.longest_drain));
+        outcome.row("evictions by the upgrader", evicted);
+        outcome.row("  refused by budgets", refused);
         match &self.keeper {
-            Some(Kept { acts, touched, .. }) => {
-                table.row("evictions by drain-keeper", acts.evicted);
-                table.row(
-                    "forced by drain-keeper",
-                    acts.overridden + acts.finalizers + acts.without_grace,
-                );
-                table.row("  budget overridden by policy", acts.overridden);
-                table.row("  finalizers removed", acts.finalizers);
-                table.row("  deleted without grace", acts.without_grace);
-                table.must_be_zero("never-forced and opted-out pods touched", touched.len());
-            }
-            None => table.row("drain-keeper", "left out"),
+            Some(kept) => self.with_keeper(kept, &mut outcome),
+            None => self.without_keeper(&mut outcome),
         }
-        table.end(&self.violations)
+        outcome.must_be_none("budget violations", "budget violated", &self.violations);
+        outcome
     }
 
-    pub fn verdict(&self) -> Verdict {
-        let mut broken = violated(&self.violations);
-        let promised = match &self.keeper {
-            Some(kept) => self.with_keeper(kept, &mut broken),
-            None => self.without_keeper(&mut broken),
-        };
-        Verdict::of(promised, broken)
+    fn promised(&self) -> String {
+        match (&self.keeper, &self.upgrade.stuck) {
+            (None, Some((node, pods))) => format!(
+                "STUCK at {node}, as expected: {} stays, and nobody says why. With drain-keeper (without --without) the same \
+                 upgrade ends.",
+                pods.join(", ")
+            ),
+            _ => "Every node is upgraded, no budget was violated, no protected pod was touched, and nothing is left behind.".to_owned(),
+        }
     }
 
-    fn with_keeper(&self, kept: &Kept, broken: &mut Vec<String>) -> String {
+    fn with_keeper(
+        &self,
+        Kept {
+            acts,
+            touched,
+            leftovers,
+        }: &Kept,
+        outcome: &mut Outcome,
+    ) {
+        outcome.row("evictions by drain-keeper", acts.evicted);
+        outcome.row(
+            "forced by drain-keeper",
+            acts.overridden + acts.finalizers + acts.without_grace,
+        );
+        for (name, broken, count) in [
+            (
+                "  budget overridden by policy",
+                "no budget was overridden",
+                acts.overridden,
+            ),
+            ("  finalizers removed", "no finalizer was removed", acts.finalizers),
+            (
+                "  deleted without grace",
+                "no pod was deleted without grace",
+                acts.without_grace,
+            ),
+        ] {
+            outcome.row(name, count);
+            if count < 1.0 {
+                outcome.broken(format!("{broken}, though an obstacle needed it"));
+            }
+        }
+        outcome.must_be_none(
+            "never-forced and opted-out pods touched",
+            "a protected pod was touched",
+            touched,
+        );
+        for what in leftovers {
+            outcome.broken(format!("left behind: {what}"));
+        }
         match &self.upgrade.stuck {
-            Some((node, pods)) => broken.push(format!("the upgrade got stuck at {node}, on {}", pods.join(", "))),
+            Some((node, pods)) => outcome.broken(format!("the upgrade got stuck at {node}, on {}", pods.join(", "))),
             None if self.upgrade.upgraded != NODES => {
-                broken.push(format!(
+                outcome.broken(format!(
                     "{} nodes are upgraded instead of {NODES}",
                     self.upgrade.upgraded
                 ));
             }
             None => {}
         }
-        broken.extend(
-            kept.touched
-                .iter()
-                .map(|act| format!("a protected pod was touched: {act}")),
-        );
-        broken.extend(kept.leftovers.iter().map(|what| format!("left behind: {what}")));
-        for (what, count) in [
-            ("no budget was overridden", kept.acts.overridden),
-            ("no finalizer was removed", kept.acts.finalizers),
-            ("no pod was deleted without grace", kept.acts.without_grace),
-        ] {
-            if count < 1.0 {
-                broken.push(format!("{what}, though an obstacle needed it"));
-            }
-        }
-        "Every node is upgraded, no budget was violated, no protected pod was touched, and nothing is left behind."
-            .to_owned()
     }
 
-    fn without_keeper(&self, broken: &mut Vec<String>) -> String {
+    fn without_keeper(&self, outcome: &mut Outcome) {
+        outcome.row("drain-keeper", "left out");
         let Some((node, pods)) = &self.upgrade.stuck else {
-            broken.push("the upgrade should have got stuck, and did not".to_owned());
-            return String::new();
+            outcome.broken("the upgrade should have got stuck, and did not");
+            return;
         };
-        let expected = pods.iter().all(|pod| pod.starts_with(STUCK_WITHOUT.1));
-        if node != STUCK_WITHOUT.0 || !expected {
-            broken.push(format!(
-                "the upgrade got stuck elsewhere than expected: at {node}, on {}",
-                pods.join(", ")
+        if node != STUCK_WITHOUT.0 || !pods.iter().all(|pod| pod.starts_with(STUCK_WITHOUT.1)) {
+            let pods = pods.join(", ");
+            outcome.broken(format!(
+                "the upgrade got stuck elsewhere than expected: at {node}, on {pods}"
             ));
         }
-        format!(
-            "STUCK at {node}, as expected: {} stays, and nobody says why. With drain-keeper (without --without) the same \
-             upgrade ends.",
-            pods.join(", ")
-        )
     }
 }
 
@@ -195,8 +208,8 @@ async fn leftovers(place: &Place) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn promised() -> Outcome {
-        Outcome {
+    fn promised() -> Upgraded {
+        Upgraded {
             upgrade: Upgrade {
                 upgraded: NODES,
                 ..Upgrade::default()
@@ -210,7 +223,7 @@ mod tests {
                 },
                 ..Kept::default()
             }),
-            ..Outcome::default()
+            ..Upgraded::default()
         }
     }
 
@@ -221,48 +234,48 @@ mod tests {
         }
     }
 
-    fn kept(outcome: &mut Outcome) -> &mut Kept {
+    fn kept(outcome: &mut Upgraded) -> &mut Kept {
         outcome.keeper.as_mut().unwrap()
     }
 
     #[test]
-    fn all_as_promised_is_promised() {
-        assert!(promised().verdict().is_promised());
-        assert!(!promised().table().contains("-0"));
+    fn expected_figures_keep_the_promise() {
+        let outcome = promised().outcome();
+        assert!(outcome.is_promised() && !outcome.table().contains("-0"));
     }
 
     #[rstest::rstest]
-    #[case::stuck(|o: &mut Outcome| o.upgrade = stuck("node-04", "finance/ledger-1"), "stuck at node-04")]
-    #[case::unfinished(|o: &mut Outcome| o.upgrade.upgraded = 11, "11 nodes")]
-    #[case::violation(|o: &mut Outcome| o.violations.push("shop/web".to_owned()), "budget violated: shop/web")]
-    #[case::touched(|o: &mut Outcome| kept(o).touched.push("delete pods vault/v".to_owned()), "touched: delete pods vault/v")]
-    #[case::leftover(|o: &mut Outcome| kept(o).leftovers.push("node-02".to_owned()), "left behind: node-02")]
-    #[case::nothing_overridden(|o: &mut Outcome| kept(o).acts.overridden = 0.0, "no budget was overridden")]
-    #[case::no_finalizer(|o: &mut Outcome| kept(o).acts.finalizers = 0.0, "no finalizer")]
-    #[case::nothing_forced(|o: &mut Outcome| kept(o).acts.without_grace = 0.0, "without grace")]
-    #[case::not_stuck_without(|o: &mut Outcome| o.keeper = None, "should have got stuck")]
+    #[case::stuck(|o: &mut Upgraded| o.upgrade = stuck("node-04", "finance/ledger-1"), "stuck at node-04")]
+    #[case::unfinished(|o: &mut Upgraded| o.upgrade.upgraded = 11, "11 nodes")]
+    #[case::violation(|o: &mut Upgraded| o.violations.push("shop/web".to_owned()), "budget violated: shop/web")]
+    #[case::touched(|o: &mut Upgraded| kept(o).touched.push("delete pods vault/v".to_owned()), "touched: delete pods vault/v")]
+    #[case::leftover(|o: &mut Upgraded| kept(o).leftovers.push("node-02".to_owned()), "left behind: node-02")]
+    #[case::nothing_overridden(|o: &mut Upgraded| kept(o).acts.overridden = 0.0, "no budget was overridden")]
+    #[case::no_finalizer(|o: &mut Upgraded| kept(o).acts.finalizers = 0.0, "no finalizer")]
+    #[case::nothing_forced(|o: &mut Upgraded| kept(o).acts.without_grace = 0.0, "without grace")]
+    #[case::not_stuck_without(|o: &mut Upgraded| o.keeper = None, "should have got stuck")]
     #[case::stuck_elsewhere_without(
-        |o: &mut Outcome| (o.keeper, o.upgrade) = (None, stuck("node-04", "finance/ledger-1")),
+        |o: &mut Upgraded| (o.keeper, o.upgrade) = (None, stuck("node-04", "finance/ledger-1")),
         "elsewhere than expected"
     )]
-    fn whatever_is_not_as_promised_breaks_the_verdict(#[case] spoil: fn(&mut Outcome), #[case] says: &str) {
+    fn unexpected_figures_break_the_promise(#[case] spoil: fn(&mut Upgraded), #[case] says: &str) {
         let mut outcome = promised();
         spoil(&mut outcome);
-        let verdict = outcome.verdict();
         assert!(
-            matches!(&verdict, Verdict::Broken(reasons) if reasons.join("\n").contains(says)),
-            "{verdict:?}"
+            outcome.outcome().is_broken_because(says),
+            "{}",
+            outcome.outcome().verdict()
         );
     }
 
     #[test]
-    fn without_drain_keeper_a_stuck_upgrade_is_what_was_promised_unless_a_budget_was_violated() {
-        let mut outcome = Outcome {
+    fn stuck_upgrades_are_promised_without_drain_keeper() {
+        let mut outcome = Upgraded {
             upgrade: stuck("node-02", "media/transcoder-7f-x"),
-            ..Outcome::default()
+            ..Upgraded::default()
         };
-        assert!(outcome.verdict().is_promised());
+        assert!(outcome.outcome().is_promised());
         outcome.violations.push("shop/web".to_owned());
-        assert!(!outcome.verdict().is_promised());
+        assert!(!outcome.outcome().is_promised());
     }
 }

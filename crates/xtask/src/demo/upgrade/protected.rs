@@ -9,7 +9,6 @@ use nodeward_testkit::audit::Requests;
 
 use super::follow;
 use super::scenario::{REPORT, VAULT};
-use crate::demo::chart;
 use crate::demo::place::Place;
 
 /// What drain-keeper did, or tried, to protected pods.
@@ -18,7 +17,9 @@ pub async fn touched(place: &Place) -> Result<Vec<String>> {
     if let Some(plane) = place.plane() {
         let audit = plane.audit();
         let asked = audit.since(audit.beginning())?;
-        let asked = asked.of_service_account(&chart::namespace(place), &chart::service_account(place, "drain-keeper"));
+        let release = place.release();
+        let account = format!("{}-drain-keeper", release.name());
+        let asked = asked.of_service_account(release.namespace(), &account);
         return Ok(writes_to_pods(asked, &namespaces));
     }
     let mut touched = Vec::new();
@@ -77,7 +78,7 @@ mod tests {
     #[case::reading("list", "pods", "vault", 0)]
     #[case::an_event("create", "events", "vault", 0)]
     #[case::another_namespace("delete", "pods", "shop", 0)]
-    fn whatever_was_to_change_a_protected_pod_counts_even_if_it_was_refused(
+    fn attempted_writes_to_protected_pods_count(
         #[case] verb: &str,
         #[case] resource: &str,
         #[case] namespace: &str,

@@ -8,7 +8,7 @@ use nodeward_testkit::fleet;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 
-use super::machinery::Machinery;
+use super::simulated_mco::SimulatedMco;
 use crate::demo::place::Place;
 
 /// How many nodes are upgraded.
@@ -68,7 +68,7 @@ pub async fn create(place: &Place, progress: &Progress) -> Result<()> {
     )
     .await?;
     progress.step("the upgrade's own objects");
-    Machinery::of(place).begin(place).await?;
+    SimulatedMco::of(place).begin(place).await?;
     progress.step("workloads");
     workloads(place, progress).await
 }

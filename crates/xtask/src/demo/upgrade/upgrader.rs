@@ -12,9 +12,9 @@ use kube::api::{Api, EvictParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::{fleet, workload};
 
-use super::machinery::Machinery;
-use crate::demo::clock::seconds;
+use super::simulated_mco::SimulatedMco;
 use crate::demo::narrator::{Line, Narrator, Voice};
+use crate::demo::page::seconds;
 use crate::demo::place::Place;
 
 /// How often evictions are tried again; `kubectl drain` waits 5 s.
@@ -61,7 +61,7 @@ impl<'a> Upgrader<'a> {
             self.narrator.heading(node, index + 1, nodes.len());
             self.narrator.progress(index, nodes.len(), &format!("draining {node}"));
             let began = Instant::now();
-            Machinery::of(self.place).drain_begins(&self.client, node).await?;
+            SimulatedMco::of(self.place).drain_begins(&self.client, node).await?;
             fleet::cordon(&self.client, node).await?;
             self.narrator
                 .say(Voice::Upgrader, node, "cordons the node and evicts its pods");
@@ -86,7 +86,7 @@ impl<'a> Upgrader<'a> {
                 .tell(Voice::Upgrader, node, [Line::plain(text).look(Style::new().green())]);
             self.end_drain(node).await?;
             upgrade.upgraded += 1;
-            Machinery::of(self.place)
+            SimulatedMco::of(self.place)
                 .upgraded(&self.client, upgrade.upgraded)
                 .await?;
         }
@@ -95,10 +95,10 @@ impl<'a> Upgrader<'a> {
     }
 
     async fn end_drain(&self, node: &str) -> Result<()> {
-        Machinery::of(self.place).drained(&self.client, node).await?;
+        SimulatedMco::of(self.place).drained(&self.client, node).await?;
         fleet::reboot(&self.client, node).await?;
         fleet::uncordon(&self.client, node).await?;
-        Machinery::of(self.place).back(&self.client, node).await
+        SimulatedMco::of(self.place).back(&self.client, node).await
     }
 
     /// Evicts until nothing is left, or patience ends: then the pods that are left.

@@ -1,7 +1,7 @@
 //! AdmissionReviews, posted at a steady rate as an API server posts them: over connections that stay open, to the
 //! certificate that it trusts.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::watch::lock;
+
 /// Where the API server posts reviews of evictions, and whom it trusts there.
 pub struct Endpoint {
     client: Client,
@@ -25,7 +27,7 @@ pub struct Endpoint {
 /// What came of the load.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// In milliseconds, sorted.
+    /// In milliseconds.
     pub latencies: Vec<f64>,
     pub admitted: usize,
     pub refused: usize,
@@ -109,7 +111,7 @@ impl Endpoint {
                 let allowed = endpoint.ask(&review).await?;
                 let latency = sent.elapsed().as_secs_f64() * 1000.0;
                 if is_counted {
-                    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut answers = lock(&answers);
                     answers.latencies.push(latency);
                     answers.admitted += usize::from(allowed);
                     answers.refused += usize::from(!allowed);
@@ -123,9 +125,7 @@ impl Endpoint {
         while let Some(ended) = asked.join_next().await {
             ended??;
         }
-        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        answers.latencies.sort_by(f64::total_cmp);
-        Ok(answers)
+        Ok(lock(&answers).clone())
     }
 }
 

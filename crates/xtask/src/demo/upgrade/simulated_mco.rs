@@ -25,14 +25,14 @@ const DRAINING: &str = "demo.nodeward.dev/draining";
 
 /// How an upgrade and its drains are announced.
 #[derive(Clone, Copy)]
-pub enum Machinery {
+pub enum SimulatedMco {
     /// An UpgradeConfig, a MachineConfigPool and machine-config-operator's annotations on the nodes.
     OpenShift,
     /// An annotation on the node: no kind is installed, no operator of the cluster can take it for an upgrade.
     Annotation,
 }
 
-impl Machinery {
+impl SimulatedMco {
     /// As suits the place.
     pub const fn of(place: &Place) -> Self {
         if place.plane().is_some() {

@@ -160,15 +160,11 @@ pub fn budgets(size: Size) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
-/// How many pods an idle workload, `app-NUMBER`, has: all the same, but for the last.
-pub fn of_workload(size: Size, name: &str) -> usize {
-    let number: usize = name
-        .strip_prefix("app-")
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_default();
-    idle_pods(size)
-        .saturating_sub(number * PODS_PER_WORKLOAD)
-        .min(PODS_PER_WORKLOAD)
+/// How many pods an idle workload, `app-NUMBER`, has: all the same, but for the last. `None` of any other name.
+pub fn of_workload(size: Size, name: &str) -> Option<usize> {
+    let number: usize = name.strip_prefix("app-")?.parse().ok()?;
+    let others = number * PODS_PER_WORKLOAD;
+    Some(idle_pods(size).saturating_sub(others).min(PODS_PER_WORKLOAD))
 }
 
 /// Name and `minAvailable` of the budget that covers a drained node's pod: exactly as many as there are.
@@ -237,10 +233,10 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::bench::large::size::PARTS;
+    use crate::bench::fleet::size::PARTS;
 
     #[test]
-    fn every_pod_is_made_once_and_each_node_has_its_share() {
+    fn nodes_share_the_pods_evenly() {
         let size = Size::new(200, 6_000).unwrap();
         let all: Vec<_> = pods(size).collect();
         assert_eq!(all.len(), 6_000);
@@ -262,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_node_has_each_part() {
+    fn drained_nodes_have_every_part() {
         let size = Size::new(200, 6_000).unwrap();
         let parts: BTreeSet<Part> = parts(0, size).take(PARTS + 1).map(|pod| pod.part).collect();
         assert_eq!(parts.len(), 8);
     }
 
     #[test]
-    fn a_workload_has_as_many_pods_as_it_is_said_to_have() {
+    fn workload_sizes_match_the_pods() {
         // The last workload is not a full one.
         let size = Size::new(200, 6_010).unwrap();
         let mut counted: BTreeMap<String, usize> = BTreeMap::new();
@@ -278,13 +274,16 @@ mod tests {
             *counted.entry(app.to_owned()).or_default() += 1;
         }
         assert!(
-            counted.len() > 1 && counted.iter().all(|(app, count)| of_workload(size, app) == *count),
+            counted.len() > 1
+                && counted
+                    .iter()
+                    .all(|(app, count)| of_workload(size, app) == Some(*count)),
             "{counted:?}"
         );
     }
 
     #[test]
-    fn no_drained_pods_budget_has_room() {
+    fn budgets_of_drained_pods_allow_nothing() {
         let size = Size::new(200, 6_000).unwrap();
         let mut covered: BTreeMap<(String, String), u64> = BTreeMap::new();
         for (namespace, pod) in pods(size) {

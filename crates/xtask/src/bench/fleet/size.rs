@@ -85,14 +85,14 @@ mod tests {
     use super::{Size, thousands};
 
     #[test]
-    fn a_size_without_room_for_what_is_measured_is_refused() {
+    fn too_small_sizes_are_refused() {
         assert!(Size::new(104, 10_000).is_err());
         assert!(Size::new(200, 1_600).is_err());
         assert!(Size::new(105, 945).is_ok());
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         assert_eq!(
             [1, 999, 1000, 150_000, 1_000_000].map(thousands),
             ["1", "999", "1,000", "150,000", "1,000,000"]

@@ -1,0 +1,109 @@
+//! What the kubelets of a cluster send without any cause: lease renewals and status updates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::Request;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::nodes::{conditions, micros};
+use super::size::node_name;
+use crate::bench::figures::count;
+
+/// How many requests of one kind are under way at once; what a busy API server delays is caught up with.
+const AT_ONCE: usize = 8;
+
+/// Heartbeats of all nodes, until dropped.
+pub struct Heartbeats {
+    nodes: usize,
+    began: Instant,
+    /// How many were sent, by [`Beat`].
+    sent: Arc<[AtomicUsize; 2]>,
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Clone, Copy)]
+enum Beat {
+    Lease,
+    Status,
+}
+
+impl Beat {
+    const fn interval(self) -> Duration {
+        match self {
+            // A quarter of the 40 s for which a kubelet's lease is good.
+            Self::Lease => Duration::from_secs(10),
+            // A kubelet's `nodeStatusReportFrequency`.
+            Self::Status => Duration::from_mins(5),
+        }
+    }
+}
+
+impl Heartbeats {
+    pub fn start(client: &Client, nodes: usize) -> Self {
+        let sent = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let mut tasks = JoinSet::new();
+        for beat in [Beat::Lease, Beat::Status] {
+            tasks.spawn(send_all(client.clone(), nodes, beat, Arc::clone(&sent)));
+        }
+        Self {
+            nodes,
+            began: Instant::now(),
+            sent,
+            _tasks: tasks,
+        }
+    }
+
+    /// What was sent, and what kubelets would have sent.
+    pub fn text(&self) -> String {
+        let rate = |beat: Beat| {
+            let sent = count(self.sent[beat as usize].load(Ordering::Relaxed)) / self.began.elapsed().as_secs_f64();
+            (sent, count(self.nodes) / beat.interval().as_secs_f64())
+        };
+        let ((leases, of), (statuses, of_statuses)) = (rate(Beat::Lease), rate(Beat::Status));
+        format!("{leases:.0} of {of:.0} lease renewals and {statuses:.1} of {of_statuses:.1} status updates a second")
+    }
+}
+
+async fn send_all(client: Client, nodes: usize, beat: Beat, sent: Arc<[AtomicUsize; 2]>) {
+    let mut pace = interval(beat.interval() / u32::try_from(nodes).unwrap_or(u32::MAX));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let turns = futures::stream::unfold((pace, 0), |(mut pace, node)| async move {
+        pace.tick().await;
+        // 4099 is prime, so that all nodes have their turn, in no order that shows.
+        Some((node * 4099 % nodes, (pace, node + 1)))
+    });
+    let send = |node| {
+        let (client, sent) = (&client, &sent);
+        async move {
+            if send(client, beat, node).await.is_ok() {
+                sent[beat as usize].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    turns.for_each_concurrent(AT_ONCE, send).await;
+}
+
+async fn send(client: &Client, beat: Beat, node: usize) -> anyhow::Result<()> {
+    let (name, now, params) = (node_name(node), Timestamp::now(), PatchParams::default());
+    let request = match beat {
+        Beat::Lease => {
+            let patch = Patch::Merge(json!({ "spec": { "renewTime": micros(now) } }));
+            Request::new("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+                .patch(&name, &params, &patch)?
+        }
+        Beat::Status => {
+            let patch = Patch::Strategic(json!({ "status": { "conditions": conditions(now) } }));
+            Request::new("/api/v1/nodes").patch_subresource("status", &name, &params, &patch)?
+        }
+    };
+    client.request_text(request).await?;
+    Ok(())
+}

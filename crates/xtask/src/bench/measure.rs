@@ -1,0 +1,204 @@
+//! An operator on a control plane, and what it asks for and costs there.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use nodeward_testkit::audit::{AuditedRequest, Mark, Requests};
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::operator::Operator;
+use nodeward_testkit::process::Usage;
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::{Cluster, ControlPlane};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::figures::count;
+use crate::install::Installation;
+
+const NAMESPACE: &str = nodeward_api::DEFAULT_NAMESPACE;
+
+/// How long an operator is watched at rest.
+const REST: Duration = Duration::from_mins(1);
+
+/// What has not asked for anything for so long is at rest.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// How long an operator may take to get ready, and to stop.
+const READY_WITHIN: Duration = Duration::from_mins(2);
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
+
+/// The measured cluster and the operator on it.
+pub struct Bench {
+    pub plane: ControlPlane,
+    pub client: Client,
+    operator: &'static str,
+}
+
+/// A stretch at rest.
+pub struct Rest {
+    pub requests_per_min: f64,
+    pub lease_requests_per_min: f64,
+    pub cpu_pct: f64,
+    pub rss_mib: f64,
+}
+
+/// What was asked for and spent since a moment.
+pub struct Stretch {
+    mark: Mark,
+    began: Instant,
+    before: Usage,
+}
+
+impl Bench {
+    pub async fn new(plane: ControlPlane, operator: &'static str) -> Result<Self> {
+        Ok(Self {
+            client: plane.client().await?,
+            plane,
+            operator,
+        })
+    }
+
+    /// The operator as a user installs it with this configuration.
+    fn installation(&self, binary: &Path, config: Value) -> Installation {
+        Installation {
+            release: Release::new("nodeward", NAMESPACE),
+            operator: self.operator,
+            binary: binary.to_owned(),
+            config,
+        }
+    }
+
+    /// Installs the operator and starts it.
+    pub async fn install(&self, binary: &Path, config: Value) -> Result<Operator> {
+        let cluster = Cluster::from(&self.plane);
+        self.installation(binary, config).start(&cluster).await
+    }
+
+    /// Installs the operator and starts it `times` times; gives the last one, and how long each start took until it was
+    /// ready.
+    pub async fn install_and_time(&self, binary: &Path, config: Value, times: usize) -> Result<(Operator, Vec<f64>)> {
+        let progress = Progress::begin(format!("{} starts", self.operator));
+        let operator = self
+            .installation(binary, config)
+            .prepare(&Cluster::from(&self.plane))
+            .await?;
+        let mut starts = Vec::new();
+        loop {
+            starts.push(time_to_ready(&operator).await?);
+            if starts.len() >= times {
+                progress.done(&format!("ready after {starts:.2?} s"));
+                return Ok((operator, starts));
+            }
+            progress.step(&format!("ready after {starts:.2?} s"));
+            stop(&operator).await?;
+        }
+    }
+
+    /// Its requests since then.
+    pub fn requests_since(&self, mark: Mark) -> Result<Requests> {
+        let account = format!("nodeward-{}", self.operator);
+        Ok(self.plane.audit().since(mark)?.of_service_account(NAMESPACE, &account))
+    }
+
+    /// From now on.
+    pub fn stretch(&self, operator: &Operator) -> Result<Stretch> {
+        Ok(Stretch {
+            mark: self.plane.audit().mark()?,
+            began: Instant::now(),
+            before: operator.usage()?,
+        })
+    }
+
+    /// What it asks for, and what it costs, while nothing happens but heartbeats.
+    pub async fn at_rest(&self, operator: &Operator, what: &str) -> Result<Rest> {
+        let progress = Progress::begin(format!("at rest: {what}"));
+        self.quiet().await?;
+        let stretch = self.stretch(operator)?;
+        while stretch.began.elapsed() < REST {
+            progress.step(&format!(
+                "{} s of {} s",
+                stretch.began.elapsed().as_secs(),
+                REST.as_secs()
+            ));
+            sleep(Duration::from_secs(1)).await;
+        }
+        let minutes = stretch.began.elapsed().as_secs_f64() / 60.0;
+        let (cpu_pct, asked) = (stretch.cpu_pct(operator)?, self.requests_since(stretch.mark)?);
+        let leases = asked.clone().only(AuditedRequest::is_lease).count();
+        let others = asked.without_leases().without_watches();
+        let rest = Rest {
+            requests_per_min: count(others.count()) / minutes,
+            lease_requests_per_min: count(leases) / minutes,
+            cpu_pct,
+            rss_mib: operator.usage()?.rss_mib,
+        };
+        progress.done(&format!(
+            "{:.0} requests a minute {:?}, {cpu_pct:.1} % CPU, {:.1} MiB",
+            rest.requests_per_min,
+            others.by_verb_and_resource(),
+            rest.rss_mib
+        ));
+        Ok(rest)
+    }
+
+    /// Waits until it asks for nothing: what was begun before has come to its end.
+    pub async fn quiet(&self) -> Result<()> {
+        let began = Instant::now();
+        let mut quiet_since = Instant::now();
+        let mut mark = self.plane.audit().mark()?;
+        // A request that never ceases is what is to be measured.
+        while quiet_since.elapsed() < QUIET && began.elapsed() <= 4 * QUIET {
+            sleep(Duration::from_secs(1)).await;
+            let now = self.plane.audit().mark()?;
+            if self.requests_since(mark)?.without_leases().without_watches().count() > 0 {
+                quiet_since = Instant::now();
+            }
+            mark = now;
+        }
+        Ok(())
+    }
+}
+
+impl Stretch {
+    /// The operator's requests, the lease's left out.
+    pub fn requests(&self, bench: &Bench) -> Result<Requests> {
+        Ok(bench.requests_since(self.mark)?.without_leases())
+    }
+
+    /// Of one core.
+    pub fn cpu_pct(&self, operator: &Operator) -> Result<f64> {
+        let spent = operator.usage()?.cpu.saturating_sub(self.before.cpu);
+        Ok(100.0 * spent.as_secs_f64() / self.began.elapsed().as_secs_f64())
+    }
+}
+
+/// Starts it; gives the seconds from the start of the process to the first 200 of `/readyz`.
+async fn time_to_ready(operator: &Operator) -> Result<f64> {
+    let began = Instant::now();
+    let process = operator.process();
+    process.start()?;
+    while !matches!(operator.get("/readyz").await, Ok((200, _))) {
+        let is_waited_for = process.is_running() && began.elapsed() < READY_WITHIN;
+        ensure!(
+            is_waited_for,
+            "{} does not get ready:\n{}",
+            process.name(),
+            process.log_tail(20)
+        );
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Stops it; an error unless it ends well.
+pub async fn stop(operator: &Operator) -> Result<()> {
+    let name = operator.process().name();
+    let status = operator
+        .stop(STOPS_WITHIN)
+        .await
+        .with_context(|| format!("stop {name}"))?;
+    ensure!(status.success(), "{name} ended with {status}");
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The chart as a user installs it for one operator, whose binary then runs here, under the ServiceAccount that the chart
+//! made. The API server calls its webhook on this machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::{Cluster, ports};
+use serde_json::{Value, json};
+
+/// Where drain-lock answers reviews.
+const WEBHOOK_PATH: &str = "/evictions";
+
+/// An operator and its release of the chart.
+pub struct Installation {
+    pub release: Release,
+    pub operator: &'static str,
+    pub binary: PathBuf,
+    pub config: Value,
+}
+
+impl Installation {
+    /// The ServiceAccount that the chart makes, and every other object of the operator's.
+    pub fn service_account(&self) -> String {
+        format!("{}-{}", self.release.name(), self.operator)
+    }
+
+    /// Installs the chart and starts the binary; waits until it is ready.
+    pub async fn start(&self, cluster: &Cluster) -> Result<Operator> {
+        let progress = Progress::begin(self.operator);
+        progress.step("helm install");
+        let operator = self.prepare(cluster).await?;
+        progress.step("starting");
+        operator.process().start()?;
+        operator.ready(Duration::from_secs(30)).await?;
+        progress.done("installed by helm, runs under its own ServiceAccount");
+        Ok(operator)
+    }
+
+    /// Installs the chart, and does everything else but the binary's start.
+    pub async fn prepare(&self, cluster: &Cluster) -> Result<Operator> {
+        let name = self.service_account();
+        let own = json!({ "enabled": true, "config": self.config, "deployment": { "enabled": false } });
+        let mut values = json!({ "drainKeeper": { "deployment": { "enabled": false } } });
+        let mut spec = OperatorSpec::new(self.operator, self.release.namespace(), &name)
+            .binary(&self.binary)
+            // JSON is YAML.
+            .config(&self.config.to_string())
+            .arg("--log-format=text");
+        if self.operator == "drain-lock" {
+            let bind = format!("127.0.0.1:{}", ports::free()?);
+            values["drainLock"] = own;
+            values["drainLock"]["webhook"] = json!({ "url": format!("https://{bind}{WEBHOOK_PATH}") });
+            spec = spec
+                .arg(&format!("--webhook-bind={bind}"))
+                .arg(&format!("--webhook-configuration={name}"));
+        } else {
+            values["drainKeeper"] = own;
+        }
+        self.release.clone().values(values).install(cluster).await?;
+        spec.prepare(cluster).await
+    }
+}
