@@ -47,7 +47,7 @@ impl Operator {
 
 /// Prints the table, and the JSON object as the last line.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(async {
         tokio::select! {
             figures = args.operator.bench() => figures.map(Some),

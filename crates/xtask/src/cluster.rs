@@ -23,6 +23,9 @@ const MARK: &str = ".nodeward-cluster";
 pub struct Args {
     #[command(subcommand)]
     command: Action,
+    /// Where data, logs and the kubeconfig go [default: nodeward/cluster in the user's state directory]
+    #[arg(long, global = true)]
+    dir: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -32,32 +35,19 @@ enum Action {
         /// How many (simulated) worker nodes to create
         #[arg(long, default_value_t = 3)]
         nodes: usize,
-        /// Where data, logs and the kubeconfig go [default: nodeward/cluster in the user's state directory]
-        #[arg(long)]
-        dir: Option<PathBuf>,
         /// Leave it running in the background; `down` stops it
         #[arg(long)]
         detach: bool,
     },
     /// Stop the one that `up --detach` left running
-    Down {
-        /// The directory given to `up`
-        #[arg(long)]
-        dir: Option<PathBuf>,
-    },
+    Down,
     /// Print the path of its kubeconfig
-    Kubeconfig {
-        /// The directory given to `up`
-        #[arg(long)]
-        dir: Option<PathBuf>,
-    },
-    /// What `up --detach` starts
+    Kubeconfig,
+    /// The background half of `up --detach`
     #[command(hide = true)]
     Supervise {
         #[arg(long)]
         nodes: usize,
-        #[arg(long)]
-        dir: PathBuf,
     },
 }
 
@@ -72,20 +62,17 @@ struct State {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    let dir = directory(args.dir)?;
     match args.command {
-        Action::Up {
-            nodes,
-            dir,
-            detach: false,
-        } => up(nodes, &directory(dir)?),
-        Action::Up {
-            nodes,
-            dir,
-            detach: true,
-        } => up_detached(nodes, &directory(dir)?),
-        Action::Down { dir } => Ok(down(&directory(dir)?)),
-        Action::Kubeconfig { dir } => kubeconfig(&directory(dir)?),
-        Action::Supervise { nodes, dir } => supervise(nodes, &dir),
+        Action::Up { nodes, detach: false } => up(nodes, &dir),
+        Action::Up { nodes, detach: true } => up_detached(nodes, &dir),
+        Action::Down => Ok(down(&dir)),
+        Action::Kubeconfig => kubeconfig(&dir),
+        Action::Supervise { nodes } => {
+            // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
+            rustix::process::setsid().context("leave the terminal's session")?;
+            up(nodes, &dir)
+        }
     }
 }
 
@@ -105,7 +92,7 @@ fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
 fn up(nodes: usize, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     toolchain::ensure_built()?;
-    runtime()?.block_on(async {
+    tokio::runtime::Runtime::new()?.block_on(async {
         // From before the start: Ctrl-C while it starts stops what has been started.
         let mut ended = Ended::listen()?;
         let plane = tokio::select! {
@@ -121,12 +108,6 @@ fn up(nodes: usize, dir: &Path) -> Result<ExitCode> {
         anyhow::Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn supervise(nodes: usize, dir: &Path) -> Result<ExitCode> {
-    // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
-    rustix::process::setsid().context("leave the terminal's session")?;
-    up(nodes, dir)
 }
 
 fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
@@ -266,10 +247,6 @@ fn usage(state: &State) -> String {
     )
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
-}
-
 /// Ctrl-C, SIGTERM or the terminal's end.
 pub struct Ended([tokio::signal::unix::Signal; 3]);
 
@@ -283,11 +260,7 @@ impl Ended {
     }
 
     pub async fn wait(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+        let signals = self.0.iter_mut().map(|signal| Box::pin(signal.recv()));
+        futures::future::select_all(signals).await;
     }
 }

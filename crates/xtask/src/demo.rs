@@ -11,9 +11,8 @@ mod upgrade;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use futures::FutureExt;
 use nodeward_testkit::binaries;
 use nodeward_testkit::operator::Operator;
@@ -21,6 +20,7 @@ use nodeward_testkit::operator::Operator;
 use self::outcome::Outcome;
 use self::place::Place;
 use crate::cluster::Ended;
+use crate::install;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -68,7 +68,7 @@ struct Played {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Runtime::new()?;
     let outcome = runtime.block_on(demo(args));
     // A build that was interrupted is not waited for.
     runtime.shutdown_background();
@@ -96,7 +96,7 @@ async fn demo(args: &Args) -> Result<ExitCode> {
         Ok((code, None)) => Ok(code),
         Err(error) => Err(error),
     };
-    if place.plane().is_none()
+    if place.plane.is_none()
         && let Err(left) = removal::remove(&place).await
     {
         if let Err(error) = &outcome {
@@ -143,13 +143,9 @@ fn interrupted() -> ExitCode {
 /// All that takes long the first time: the binaries of the acts' operators, unless they are left out, and the place.
 async fn open(args: &Args, acts: &[Act]) -> Result<(Vec<Option<PathBuf>>, Place)> {
     let mut found = Vec::new();
-    for act in acts {
-        let operator = act.operator();
-        found.push(if args.without {
-            None
-        } else {
-            Some(tokio::task::spawn_blocking(|| binaries::operator(operator)).await??)
-        });
+    for operator in acts.iter().map(|act| act.operator()) {
+        let build = || tokio::task::spawn_blocking(|| binaries::operator(operator));
+        found.push(if args.without { None } else { Some(build().await??) });
     }
     Ok((found, Place::open(args.kubeconfig.as_deref()).await?))
 }
@@ -160,7 +156,7 @@ async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Resu
     let mut last = None;
     for (act, binary) in acts.iter().zip(binaries) {
         if let Some(Last(Some(operator))) = last.take() {
-            stop(operator).await?;
+            install::stop(&operator).await?;
         }
         let played = match act {
             Act::Upgrade => upgrade::play(place, binary.clone()).await?,
@@ -170,11 +166,8 @@ async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Resu
         if !played.outcome.is_promised() {
             code = ExitCode::FAILURE;
             if let Some(operator) = &played.operator {
-                eprintln!(
-                    "the last lines of {}'s log:\n{}",
-                    act.operator(),
-                    operator.process().log_tail(30)
-                );
+                let (name, tail) = (act.operator(), operator.process().log_tail(30));
+                eprintln!("the last lines of {name}'s log:\n{tail}");
             }
         }
         last = Some(Last(played.operator));
@@ -192,29 +185,18 @@ async fn end(args: &Args, place: &Place, code: ExitCode, last: Last, ended: &mut
         ended.wait().await;
     }
     if let Some(operator) = last.0 {
-        stop(operator).await?;
+        install::stop(&operator).await?;
     }
     Ok(code)
 }
 
-async fn stop(operator: Operator) -> Result<()> {
-    let name = operator.process().name().to_owned();
-    let status = operator.stop(Duration::from_secs(20)).await;
-    let status = status.with_context(|| format!("stop {name}"))?;
-    anyhow::ensure!(status.success(), "{name} ended with {status} instead of 0");
-    Ok(())
-}
-
 fn print_usage(place: &Place) {
+    let (kubeconfig, kubectl) = (
+        place.cluster.kubeconfig().display(),
+        place.cluster.tools().kubectl.display(),
+    );
     println!("It stays as it is until Ctrl-C:");
-    println!("  export KUBECONFIG={}", place.cluster().kubeconfig().display());
-    println!(
-        "  {} get nodes -l {}",
-        place.cluster().tools().kubectl.display(),
-        place.ours()
-    );
-    println!(
-        "  {} get events -A --field-selector type=Warning",
-        place.cluster().tools().kubectl.display()
-    );
+    println!("  export KUBECONFIG={kubeconfig}");
+    println!("  {kubectl} get nodes -l {}", place.ours());
+    println!("  {kubectl} get events -A --field-selector type=Warning");
 }

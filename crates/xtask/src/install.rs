@@ -4,12 +4,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::{Cluster, ports};
 use serde_json::{Value, json};
+
+/// How long an operator may take to stop.
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Where drain-lock answers reviews.
 const WEBHOOK_PATH: &str = "/evictions";
@@ -63,4 +66,15 @@ impl Installation {
         self.release.clone().values(values).install(cluster).await?;
         spec.prepare(cluster).await
     }
+}
+
+/// Stops it; an error unless it ends well.
+pub async fn stop(operator: &Operator) -> Result<()> {
+    let name = operator.process().name();
+    let status = operator
+        .stop(STOPS_WITHIN)
+        .await
+        .with_context(|| format!("stop {name}"))?;
+    ensure!(status.success(), "{name} ended with {status}");
+    Ok(())
 }

@@ -10,6 +10,7 @@ mod install;
 mod maintenance;
 mod test;
 mod watch;
+mod workloads;
 
 use std::process::ExitCode;
 

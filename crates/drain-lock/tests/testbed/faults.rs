@@ -1,5 +1,8 @@
 //! What networks, loaded servers and crashes do between drain-lock and the API server.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use nodeward_api::drain_ledger::ClaimState;
@@ -9,7 +12,9 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Start};
 use serde_json::json;
 
-use crate::place::{APPS, Place, pinned, spec};
+use tokio::time::Instant;
+
+use crate::place::{APPS, Lock, Place, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -148,4 +153,76 @@ async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothi
     place.phase("n1", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
     place.end([lock]).await
+}
+
+/// How long the ledger may stay as it is after each start.
+const RESUMES_WITHIN: Duration = secs(20);
+
+/// drain-lock is killed after its first, second, third and fifth write to the ledger since its start: enqueued, asked, granted,
+/// confirmed, drained and returned are each one, so that all of them are hit. The figures of docs/drain-lock/cost.md are those
+/// that it prints.
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_resume_after_every_kill() -> Result<()> {
+    let place = Place::new(&NODES).await?;
+    place.add_pinned("a", &NODES).await?;
+    let lock = place.start(json!({})).await?;
+    let watch = place.watch_budgets();
+    let (began, mut waits) = (Instant::now(), Vec::new());
+    let drains = async {
+        for node in NODES {
+            place.drain(node, json!({})).await?;
+        }
+        let all = NODES.map(async |node| {
+            place.phase(node, Phase::Drained, secs(120)).await?;
+            place.uncordon(node).await?;
+            place.released(node, secs(120)).await
+        });
+        futures::future::try_join_all(all).await.map(drop)
+    };
+    tokio::select! {
+        ended = drains => ended?,
+        failed = kill_repeatedly(&place, &lock, &mut waits) => match failed? {},
+    }
+    lock.ready(secs(30)).await?;
+    waits.sort();
+    let (least, most) = (waits.first().context("it was never killed")?, waits[waits.len() - 1]);
+    println!(
+        "killed {} times; all drains ended in {:.1?}; the ledger changed {least:.2?} to {most:.2?} after each start, in the \
+         middle {:.2?}",
+        waits.len(),
+        began.elapsed(),
+        waits[waits.len() / 2]
+    );
+    ensure!(waits.len() >= 4, "it was killed {} times only", waits.len());
+    watch.none_was_violated()?;
+    place.end([lock]).await
+}
+
+async fn kill_repeatedly(place: &Place, lock: &Lock, waits: &mut Vec<Duration>) -> Result<Infallible> {
+    for writes in [1, 2, 3, 5].into_iter().cycle().take(16) {
+        let mut version = ledger_version(place).await?;
+        for _ in 0..writes {
+            version = next_version(place, &version, secs(120)).await?;
+        }
+        lock.process().kill();
+        let version = ledger_version(place).await?;
+        let started = Instant::now();
+        lock.process().start()?;
+        next_version(place, &version, RESUMES_WITHIN).await?;
+        waits.push(started.elapsed());
+    }
+    std::future::pending().await
+}
+
+async fn ledger_version(place: &Place) -> Result<Option<String>> {
+    Ok(place.ledger().await?.and_then(|ledger| ledger.resource_version()))
+}
+
+async fn next_version(place: &Place, last: &Option<String>, deadline: Duration) -> Result<Option<String>> {
+    wait::until("the ledger to change", deadline, || async {
+        let version = ledger_version(place).await?;
+        ensure!(version != *last, "it is as it was");
+        Ok(version)
+    })
+    .await
 }

@@ -23,7 +23,8 @@ use super::fleet::heartbeats::Heartbeats;
 use super::fleet::nodes::POOL_LABEL;
 use super::fleet::pods::Part;
 use super::fleet::size::{self, DRAINING, PODS_PER_NODE, RESTING, Size};
-use super::measure::{self, Bench};
+use super::measure::Bench;
+use crate::install;
 
 /// What is measured unless a size is asked for: nodes and pods.
 const SIZES: [(usize, usize); 2] = [(1_000, 30_000), (5_000, 150_000)];
@@ -142,7 +143,7 @@ async fn measure(size: Size, binary: &Path) -> Result<Figures> {
     let drain = drain_many(&bench, &keeper, size).await?;
     let rss_mib = keeper.usage()?.peak_rss_mib;
     let heartbeats = heartbeats.text();
-    measure::stop(&keeper).await?;
+    install::stop(&keeper).await?;
     let measured_s = began.elapsed().as_secs_f64() - set_up_s;
 
     let on_time = Distribution::of(&drain.lateness.on_time);

@@ -27,7 +27,8 @@ use self::stage::Stage;
 use self::topology::{Regime, Topology, regimes};
 use super::figures::Figures;
 use super::fleet::size::{PODS_PER_NODE, Size};
-use super::measure::{self, Bench};
+use super::measure::Bench;
+use crate::install;
 
 /// What many nodes at once are by option.
 const MANY: usize = 50;
@@ -135,7 +136,7 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         let lock = drains.bench.install(binary, json!({})).await?;
         let outcome = drains.measure(args, &regimes, &locked, &mut measured).await;
         outcome.with_context(|| format!("drain-lock's log ends with:\n{}", lock.process().log_tail(30)))?;
-        measure::stop(&lock).await?;
+        install::stop(&lock).await?;
     }
     drop(drains);
     measured.report(&mut figures);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kube::Client;
 use nodeward_testkit::audit::{AuditedRequest, Mark, Requests};
 use nodeward_testkit::helm::Release;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::figures::count;
-use crate::install::Installation;
+use crate::install::{self, Installation};
 
 const NAMESPACE: &str = nodeward_api::DEFAULT_NAMESPACE;
 
@@ -25,9 +25,8 @@ const REST: Duration = Duration::from_mins(1);
 /// What has not asked for anything for so long is at rest.
 const QUIET: Duration = Duration::from_secs(20);
 
-/// How long an operator may take to get ready, and to stop.
+/// How long an operator may take to get ready.
 const READY_WITHIN: Duration = Duration::from_mins(2);
-const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 /// The measured cluster and the operator on it.
 pub struct Bench {
@@ -92,7 +91,7 @@ impl Bench {
                 return Ok((operator, starts));
             }
             progress.step(&format!("ready after {starts:.2?} s"));
-            stop(&operator).await?;
+            install::stop(&operator).await?;
         }
     }
 
@@ -190,15 +189,4 @@ async fn time_to_ready(operator: &Operator) -> Result<f64> {
         sleep(Duration::from_millis(10)).await;
     }
     Ok(began.elapsed().as_secs_f64())
-}
-
-/// Stops it; an error unless it ends well.
-pub async fn stop(operator: &Operator) -> Result<()> {
-    let name = operator.process().name();
-    let status = operator
-        .stop(STOPS_WITHIN)
-        .await
-        .with_context(|| format!("stop {name}"))?;
-    ensure!(status.success(), "{name} ended with {status}");
-    Ok(())
 }

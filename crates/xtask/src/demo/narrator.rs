@@ -93,7 +93,7 @@ impl Narrator {
         Self {
             began: Instant::now(),
             began_at: Timestamp::now(),
-            prefix: place.prefix().to_owned(),
+            prefix: place.prefix.clone(),
             bar,
             under: Mutex::default(),
             last_said: Mutex::new(Instant::now()),

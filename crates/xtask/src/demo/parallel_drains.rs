@@ -36,11 +36,11 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     introduce(&narrator);
     let maintenance = Maintenance {
         client: place.client(),
-        kubectl: Kubectl::of(place.cluster())?,
+        kubectl: Kubectl::of(&place.cluster)?,
         drainer: Drainer::Kubectl,
         away: scenario::AWAY,
     };
-    let budgets = BudgetWatch::start(place.client(), place.prefix());
+    let budgets = BudgetWatch::start(place.client(), &place.prefix);
 
     let mut naive: Vec<Round> = Vec::new();
     while naive.len() < ROUNDS && naive.iter().all(Round::is_finished) {
@@ -56,7 +56,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
         // The line that shows progress must not be in the way.
         narrator.finish();
         let lock = place.installation("drain-lock", binary, serde_json::json!({}));
-        operator = Some(lock.start(place.cluster()).await?);
+        operator = Some(lock.start(&place.cluster).await?);
         let narrator = Arc::new(Narrator::new(place));
         narrator.title("the same commands, with drain-lock running");
         let _drains = follow::drains(&narrator, place);

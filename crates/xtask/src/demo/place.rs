@@ -32,13 +32,16 @@ const USABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where the demo plays.
 pub struct Place {
-    cluster: Cluster,
+    pub cluster: Cluster,
     client: Client,
-    run: String,
-    prefix: String,
+    /// The value of [`RUN`], and the name of the chart's release on a user's cluster.
+    pub run: String,
+    /// What all names of this run begin with; empty on a control plane of our own.
+    pub prefix: String,
     /// Of namespaces that were there before.
-    others: Vec<String>,
-    plane: Option<ControlPlane>,
+    pub others: Vec<String>,
+    /// The control plane, where it is ours.
+    pub plane: Option<ControlPlane>,
     kubelets: Option<Process>,
     // Last, so that it goes when the processes are gone.
     _dir: Option<TempDir>,
@@ -122,10 +125,6 @@ impl Place {
         }
     }
 
-    pub const fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -146,26 +145,6 @@ impl Place {
             binary,
             config,
         }
-    }
-
-    /// The control plane, where it is ours.
-    pub const fn plane(&self) -> Option<&ControlPlane> {
-        self.plane.as_ref()
-    }
-
-    /// What all names of this run begin with; empty on a control plane of our own.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// The value of [`RUN`], and the name of the chart's release on a user's cluster.
-    pub fn run(&self) -> &str {
-        &self.run
-    }
-
-    /// Namespaces that were there before.
-    pub fn others(&self) -> &[String] {
-        &self.others
     }
 
     /// The full name of a node or namespace.

@@ -50,7 +50,7 @@ pub async fn remove(place: &Place) -> Result<()> {
         failures.is_empty(),
         "not all could be removed:\n  {}\nTo try again: cargo xtask demo --kubeconfig {} --remove",
         failures.join("\n  "),
-        place.cluster().kubeconfig().display(),
+        place.cluster.kubeconfig().display(),
     );
     Ok(())
 }
@@ -61,7 +61,7 @@ async fn release(place: &Place) -> Result<usize> {
     if namespaces.get_opt(release.namespace()).await?.is_none() {
         return Ok(0);
     }
-    match release.uninstall(place.cluster()).await {
+    match release.uninstall(&place.cluster).await {
         Ok(()) => Ok(1),
         // The demo ended before it was installed.
         Err(error) if error.to_string().contains("not found") => Ok(0),
@@ -72,41 +72,35 @@ async fn release(place: &Place) -> Result<usize> {
 async fn namespaces(place: &Place) -> Result<usize> {
     let namespaces: Api<Namespace> = Api::all(place.client());
     let ours = ListParams::default().labels(&place.ours());
-    let names: Vec<String> = namespaces
-        .list_metadata(&ours)
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
-    for name in &names {
-        namespaces.delete(name, &DeleteParams::default()).await?;
+    let names = async || {
+        let ours = namespaces.list_metadata(&ours).await?;
+        anyhow::Ok(ours.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+    };
+    let all = names().await?;
+    for name in &all {
+        is_gone_or(namespaces.delete(name, &DeleteParams::default()).await)?;
     }
     wait::until("the namespaces to be gone", GONE_WITHIN, || async {
-        for name in &names {
+        for name in &all {
             empty(&Api::namespaced(place.client(), name)).await?;
         }
-        let left = namespaces.list_metadata(&ours).await?.items;
-        ensure!(
-            left.is_empty(),
-            "{:?}",
-            left.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
-        );
+        let left = names().await?;
+        ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
     .await?;
-    Ok(names.len())
+    Ok(all.len())
 }
 
 /// Deletes pods without grace, whatever keeps them: no process belongs to them.
 async fn empty(pods: &Api<Pod>) -> Result<()> {
-    for pod in pods.list_metadata(&ListParams::default()).await? {
-        let name = pod.name_any();
-        if !pod.finalizers().is_empty() {
-            let free = json!({ "metadata": { "finalizers": null } });
-            is_gone_or(pods.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await)?;
-        }
-        is_gone_or(pods.delete(&name, &DeleteParams::default().grace_period(0)).await)?;
+    let all = pods.list_metadata(&ListParams::default()).await?;
+    for pod in all.iter().filter(|pod| !pod.finalizers().is_empty()) {
+        let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        is_gone_or(pods.patch(&pod.name_any(), &PatchParams::default(), &free).await)?;
     }
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete_collection(&now, &ListParams::default()).await?;
     Ok(())
 }
 
@@ -115,26 +109,25 @@ async fn nodes(place: &Place, visitors: &mut BTreeSet<String>) -> Result<usize> 
     let nodes: Api<Node> = Api::all(place.client());
     let leases: Api<Lease> = Api::namespaced(place.client(), "kube-node-lease");
     let pods: Api<Pod> = Api::all(place.client());
-    let all = nodes
-        .list_metadata(&ListParams::default().labels(&place.ours()))
+    let ours = ListParams::default().labels(&place.ours());
+    let all: Vec<String> = nodes
+        .list_metadata(&ours)
         .await?
-        .items;
-    for node in &all {
-        let name = node.name_any();
-        is_gone_or(nodes.delete(&name, &DeleteParams::default()).await)?;
-        is_gone_or(leases.delete(&name, &DeleteParams::default()).await)?;
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    for name in &all {
+        is_gone_or(nodes.delete(name, &DeleteParams::default()).await)?;
+        is_gone_or(leases.delete(name, &DeleteParams::default()).await)?;
     }
     // The pods of the cluster's own DaemonSets, which came because the nodes did. Now no new ones come.
-    for node in &all {
-        let on_node = ListParams::default().fields(&format!("spec.nodeName={}", node.name_any()));
+    let now = DeleteParams::default().grace_period(0);
+    for name in &all {
+        let on_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
         for pod in pods.list_metadata(&on_node).await? {
             let namespaced: Api<Pod> = Api::namespaced(place.client(), &pod.namespace().unwrap_or_default());
             visitors.extend(pod.uid());
-            is_gone_or(
-                namespaced
-                    .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
-                    .await,
-            )?;
+            is_gone_or(namespaced.delete(&pod.name_any(), &now).await)?;
         }
     }
     Ok(all.len())
@@ -150,7 +143,7 @@ async fn events(place: &Place, visitors: &BTreeSet<String>) -> Result<usize> {
         for event in events.list(&ListParams::default()).await? {
             let about = &event.involved_object;
             let of_node = about.kind.as_deref() == Some("Node")
-                && about.name.as_ref().is_some_and(|name| name.starts_with(place.prefix()));
+                && about.name.as_ref().is_some_and(|name| name.starts_with(&place.prefix));
             if of_node || about.uid.as_ref().is_some_and(|uid| visitors.contains(uid)) {
                 let namespaced: Api<Event> = Api::namespaced(place.client(), &event.namespace().unwrap_or_default());
                 is_gone_or(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;

@@ -32,13 +32,13 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
     let keeper = match binary {
         Some(binary) => {
-            if place.plane().is_none() {
+            if place.plane.is_none() {
                 // With the run's label, by which it is found again.
                 place.create_namespace("system").await?;
             }
             let config = SimulatedMco::of(place).config(place);
             let keeper = place.installation("drain-keeper", binary, config);
-            Some(keeper.start(place.cluster()).await?)
+            Some(keeper.start(&place.cluster).await?)
         }
         None => None,
     };
@@ -47,7 +47,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     introduce(&narrator, without, place);
     let _events = follow::events(&narrator, place);
     let _conditions = follow::conditions(&narrator, place);
-    let budgets = BudgetWatch::start(place.client(), place.prefix());
+    let budgets = BudgetWatch::start(place.client(), &place.prefix);
     let _owners = owners::start(place, &narrator);
     let began = Instant::now();
     let patience = if without {
@@ -106,11 +106,11 @@ fn introduce(narrator: &Narrator, without: bool, place: &Place) {
             0,
         );
     }
-    if !place.prefix().is_empty() {
+    if !place.prefix.is_empty() {
         narrator.preface(
             &format!(
                 "All names begin with {}, which is left out below. All of it is removed at the end.",
-                place.prefix()
+                &place.prefix
             ),
             0,
         );

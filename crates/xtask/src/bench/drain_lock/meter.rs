@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{reflector, watcher};
 use kube::{Client, ResourceExt};
-use nodeward_testkit::workload;
 use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
 use crate::watch::lock;
+use crate::workloads::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.
 type Pods = BTreeMap<String, (String, bool)>;
@@ -78,8 +78,7 @@ impl Meter {
 
 fn entry(pod: &Pod) -> Option<(String, (String, bool))> {
     let app = pod.labels().get("app")?.clone();
-    let is_up = workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
-    Some((pod.uid()?, (app, is_up)))
+    Some((pod.uid()?, (app, is_up(pod))))
 }
 
 impl Seen {

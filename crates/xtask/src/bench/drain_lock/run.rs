@@ -87,7 +87,7 @@ pub struct Runner<'a> {
 }
 
 /// How far the drains of a run have come.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Drained {
     /// Nodes that were drained, rebooted and uncordoned.
     maintained: usize,
@@ -180,7 +180,8 @@ impl Runner<'_> {
             while let Some(ended) = drains.try_join_next() {
                 ended.context("a drain panicked")??;
             }
-            let (maintained, missing) = (lock(&drained).maintained, meter.missing());
+            let (now, missing) = (*lock(&drained), meter.missing());
+            let maintained = now.maintained;
             let of = nodes.len();
             self.progress.step(&format!(
                 "{}: {maintained} of {of} nodes, {missing} pods missing",
@@ -189,11 +190,9 @@ impl Runner<'_> {
             if drains.is_empty() && missing == 0 {
                 return Ok((Some(began.elapsed()), maintained));
             }
-            let (changed, rebooting) = (lock(&drained).changed, lock(&drained).rebooting);
-            let quiet = changed
-                .map_or(Duration::ZERO, |changed| changed.elapsed())
-                .min(meter.quiet_for());
-            if (rebooting == 0 && quiet >= mode.stalled_after()) || began.elapsed() >= cap {
+            let changed = now.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+            let is_stalled = now.rebooting == 0 && changed.min(meter.quiet_for()) >= mode.stalled_after();
+            if is_stalled || began.elapsed() >= cap {
                 ensure!(
                     mode != Mode::Serial,
                     "one after another, {maintained} of {of} nodes were drained: the topology cannot be"

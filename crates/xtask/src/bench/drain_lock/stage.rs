@@ -12,20 +12,17 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
-use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
 use nodeward_testkit::{bulk, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
+use crate::workloads::{TERMINATES, disruptions_allowed, pinned};
 
 /// Where all pods are.
 pub const NAMESPACE: &str = "bench";
 
 const WITHIN: Duration = Duration::from_mins(2);
-
-/// Pods that are gone at once come back under their names before Kubernetes' own controller of budgets has seen them go: it
-/// then takes the new ones for evicted, for two minutes.
-const TERMINATES: End = End::Takes(Duration::from_secs(1));
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 8;
@@ -66,7 +63,8 @@ impl<'a> Stage<'a> {
             .await?;
         for app in &self.topology.apps {
             workload::ready_pods(&self.client, NAMESPACE, &app.name, app.nodes.len(), WITHIN).await?;
-            self.counted(app).await?;
+            let client = self.client.clone();
+            disruptions_allowed(client, NAMESPACE, &app.name, app.max_unavailable, WITHIN).await?;
         }
         Ok(())
     }
@@ -107,7 +105,7 @@ impl<'a> Stage<'a> {
             .end(TERMINATES)
             .spec("containers", containers());
         if app.is_pinned {
-            let pods = pods.spec("affinity", affinity(app));
+            let pods = pinned(pods, &app.name, &app.nodes);
             bulk::create_one(self.client.clone(), pods.stateful_set(NAMESPACE, &app.name, replicas)?).await?;
         } else {
             bulk::create_one(self.client.clone(), pods.deployment(NAMESPACE, &app.name, replicas)?).await?;
@@ -149,31 +147,16 @@ impl<'a> Stage<'a> {
         bound.map(drop).with_context(|| format!("bind {pod} to {node}"))
     }
 
-    async fn counted(&self, app: &App) -> Result<()> {
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let allowed = i32::try_from(app.max_unavailable)?;
-        wait::until(format!("budget {} to have room", app.name), WITHIN, || async {
-            let status = budgets.get(&app.name).await?.status.context("not counted")?;
-            ensure!(status.disruptions_allowed == allowed, "{status:?}");
-            Ok(())
-        })
-        .await
-    }
-
     /// No workload, budget or pod is left.
     async fn clear(&self) -> Result<()> {
         let (all, now) = (ListParams::default(), DeleteParams::default().grace_period(0));
         let client = || self.client.clone();
-        let workloads = DeleteParams::background();
-        Api::<Deployment>::namespaced(client(), NAMESPACE)
-            .delete_collection(&workloads, &all)
-            .await?;
-        Api::<StatefulSet>::namespaced(client(), NAMESPACE)
-            .delete_collection(&workloads, &all)
-            .await?;
-        Api::<PodDisruptionBudget>::namespaced(client(), NAMESPACE)
-            .delete_collection(&DeleteParams::default(), &all)
-            .await?;
+        let deployments: Api<Deployment> = Api::namespaced(client(), NAMESPACE);
+        deployments.delete_collection(&DeleteParams::background(), &all).await?;
+        let sets: Api<StatefulSet> = Api::namespaced(client(), NAMESPACE);
+        sets.delete_collection(&DeleteParams::background(), &all).await?;
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(client(), NAMESPACE);
+        budgets.delete_collection(&DeleteParams::default(), &all).await?;
         let pods: Api<Pod> = Api::namespaced(client(), NAMESPACE);
         // A controller may have made one more before it knew.
         wait::until("all pods to be gone", WITHIN, || async {
@@ -193,17 +176,4 @@ fn containers() -> Value {
         "image": "registry.example/app:1",
         "resources": { "requests": { "cpu": "1" } },
     }])
-}
-
-/// On its own nodes only, no two on one.
-fn affinity(app: &App) -> Value {
-    let hostname = "kubernetes.io/hostname";
-    json!({
-        "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
-            { "matchExpressions": [{ "key": hostname, "operator": "In", "values": app.nodes }] },
-        ] } },
-        "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
-            { "topologyKey": hostname, "labelSelector": { "matchLabels": { "app": app.name } } },
-        ] },
-    })
 }

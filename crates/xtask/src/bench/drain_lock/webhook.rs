@@ -13,7 +13,8 @@ use self::load::Endpoint;
 use crate::bench::figures::{Distribution, Figures, count};
 use crate::bench::fleet::size::Size;
 use crate::bench::fleet::{self, pods};
-use crate::bench::measure::{self, Bench};
+use crate::bench::measure::Bench;
+use crate::install;
 
 /// Reviews a second.
 const PER_SECOND: u32 = 500;
@@ -44,7 +45,7 @@ pub async fn measure(size: Size, binary: &Path, figures: &mut Figures) -> Result
     let latency = Distribution::of(&answers.latencies);
     ensure!(latency.count > 0, "no answer at all");
     progress.done(&latency.text("ms", 2));
-    measure::stop(&lock).await?;
+    install::stop(&lock).await?;
 
     let ready_s = starts.iter().copied().fold(0.0, f64::max);
     let asked_per_s = count(latency.count) / SPAN.as_secs_f64();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_changes_in_numbers_is_told_once() {
+    fn changed_numbers_are_no_news() {
         let blocked = |message: &str| json!([{ "reason": "WaitsForUnits", "pdb": "data/kafka", "node": "db-1", "message": message }]);
         let first =
             told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked("1 of 1"), "observedGeneration": 1 }));

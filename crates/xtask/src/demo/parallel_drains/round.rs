@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use console::Style;
-use kube::ResourceExt;
-use nodeward_testkit::workload;
 use tokio::task::JoinSet;
 
-use super::scenario::{self, Homes};
+use super::scenario;
 use super::waits::{self, Member, Wait, Waiter};
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::page::seconds;
@@ -74,7 +72,7 @@ struct Progress {
 /// Maintains all nodes at once, until that is done, or can never be.
 pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintenance, eyes: Eyes) -> Result<Round> {
     let nodes = scenario::nodes(place);
-    let homes = scenario::all_ready(place).await?;
+    let members = scenario::all_ready(place).await?;
     let began = Instant::now();
     let progress = Arc::new(Mutex::new(Progress::default()));
     let mut drains = JoinSet::new();
@@ -91,7 +89,7 @@ pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintena
         is_by_luck: eyes == Eyes::Ours,
         ..Round::default()
     };
-    let looker = look_on(place, narrator, &homes, &progress, eyes);
+    let looker = look_on(place, narrator, members, &progress, eyes);
     let all = async {
         while let Some(ended) = drains.join_next().await {
             if let Err(error) = ended.context("a drain panicked").and_then(|outcome| outcome) {
@@ -217,7 +215,7 @@ impl<'a> Said<'a> {
 async fn look_on(
     place: &Place,
     narrator: &Narrator,
-    homes: &Homes,
+    mut members: Vec<Member>,
     progress: &Mutex<Progress>,
     eyes: Eyes,
 ) -> Result<Vec<Wait>> {
@@ -226,7 +224,7 @@ async fn look_on(
     let mut wedged_since = None;
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
-        let members = members(place, homes).await?;
+        scenario::look_at(place, &mut members).await?;
         let draining = lock(progress).draining.clone();
         let waits = waits::waits(&members, &draining, 1);
         let waiters = Waiter::all(&waits);
@@ -252,20 +250,6 @@ async fn look_on(
     }
 }
 
-/// The members as they are now; one that does not exist is down.
-async fn members(place: &Place, homes: &Homes) -> Result<Vec<Member>> {
-    let pods = scenario::members(place).await?;
-    let member = |(name, home): (&String, &scenario::Home)| Member {
-        name: name.clone(),
-        set: home.set.clone(),
-        home: home.node.clone(),
-        is_up: pods
-            .iter()
-            .any(|pod| pod.name_any() == *name && workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()),
-    };
-    Ok(homes.iter().map(member).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,7 +269,7 @@ mod tests {
     #[case("pod/kafka-1 evicted", Said::Evicted)]
     #[case("node/db-1 cordoned", Said::Else)]
     #[case("node/db-1 evicted", Said::Else)]
-    fn of_what_kubectl_drain_says_refusals_and_evictions_are_told(#[case] line: &str, #[case] said: Said<'_>) {
+    fn refusals_and_evictions_are_recognized(#[case] line: &str, #[case] said: Said<'_>) {
         assert_eq!(Said::of(line), said);
     }
 }

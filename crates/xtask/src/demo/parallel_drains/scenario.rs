@@ -1,19 +1,20 @@
 //! What the act drains: three nodes, and two StatefulSets of three members that can run on no others, one on each. Of
 //! each, one member may be down.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use nodeward_testkit::workload::{Budget, End, Start};
-use nodeward_testkit::{bulk, fleet, wait, workload};
+use nodeward_testkit::workload::{Budget, Start};
+use nodeward_testkit::{bulk, fleet, workload};
 use serde_json::{Value, json};
 
+use super::waits::Member;
 use crate::demo::place::{Place, RUN};
+use crate::workloads::{TERMINATES, disruptions_allowed, is_up, pinned};
 
 const NODES: [&str; NODE_COUNT] = ["db-1", "db-2", "db-3"];
 
@@ -42,10 +43,6 @@ const ACT: &str = "demo.nodeward.dev/act";
 /// How long a node is away while it reboots.
 pub const AWAY: Duration = Duration::from_millis(1500);
 
-/// Pods that are gone at once come back under their names before Kubernetes' own controller of budgets has seen them go: it
-/// then takes the new ones for evicted, for two minutes.
-const TERMINATES: End = End::Takes(Duration::from_secs(1));
-
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
 pub fn nodes(place: &Place) -> Vec<String> {
@@ -68,8 +65,8 @@ pub async fn create(place: &Place) -> Result<()> {
             .pods(None)
             .start(Start::Ready(time_to_ready))
             .end(TERMINATES)
-            .spec("tolerations", tolerations(place))
-            .spec("affinity", affinity(set, &nodes));
+            .spec("tolerations", tolerations(place));
+        let pods = pinned(pods, set, &nodes);
         let namespace = namespace(place);
         let replicas = u32::try_from(MEMBERS)?;
         bulk::create(&client, [pods.stateful_set(&namespace, set, replicas)?]).await?;
@@ -80,63 +77,41 @@ pub async fn create(place: &Place) -> Result<()> {
 
 fn tolerations(place: &Place) -> Value {
     json!([
-        { "key": RUN, "value": place.run(), "effect": "NoSchedule" },
+        { "key": RUN, "value": &place.run, "effect": "NoSchedule" },
         { "key": ACT, "operator": "Exists", "effect": "NoSchedule" },
     ])
 }
 
-/// On these nodes only, no two members on one.
-fn affinity(set: &str, nodes: &[String]) -> Value {
-    let hostname = "kubernetes.io/hostname";
-    json!({
-        "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
-            { "matchExpressions": [{ "key": hostname, "operator": "In", "values": nodes }] },
-        ] } },
-        "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
-            { "topologyKey": hostname, "labelSelector": { "matchLabels": { "app": set } } },
-        ] },
-    })
-}
-
-/// The node of each member, by namespace and name.
-pub type Homes = BTreeMap<String, Home>;
-
-/// Where a member runs while nothing is drained.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
-    pub set: String,
-    pub node: String,
-}
-
 /// Waits until all members are Ready and their budgets know it; gives where each runs.
-pub async fn all_ready(place: &Place) -> Result<Homes> {
+pub async fn all_ready(place: &Place) -> Result<Vec<Member>> {
     let (client, namespace) = (place.client(), namespace(place));
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &namespace);
-    let mut homes = Homes::new();
+    let mut members = Vec::new();
     for (set, _) in SETS {
         for pod in workload::ready_pods(&client, &namespace, set, MEMBERS, READY_WITHIN).await? {
-            homes.insert(pod.name_any(), home(&pod, set)?);
+            let home = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            members.push(Member {
+                name: pod.name_any(),
+                set: set.to_owned(),
+                home: home.context("a Ready pod without a node")?,
+                is_up: true,
+            });
         }
-        wait::until(format!("budget {set} to have room"), READY_WITHIN, || async {
-            let status = budgets.get(set).await?.status.context("not counted")?;
-            ensure!(status.disruptions_allowed == 1, "{status:?}");
-            Ok(())
-        })
-        .await?;
+        disruptions_allowed(client.clone(), &namespace, set, 1, READY_WITHIN).await?;
     }
-    Ok(homes)
+    Ok(members)
 }
 
-fn home(pod: &Pod, set: &str) -> Result<Home> {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    Ok(Home {
-        set: set.to_owned(),
-        node: node.context("a Ready pod without a node")?,
-    })
-}
-
-/// All members that there are, Ready or not.
-pub async fn members(place: &Place) -> Result<Vec<Pod>> {
+/// Looks which members are up now; one that does not exist is down.
+pub async fn look_at(place: &Place, members: &mut [Member]) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(place.client(), &namespace(place));
-    Ok(pods.list(&ListParams::default()).await?.items)
+    let pods = pods.list(&ListParams::default()).await?;
+    let up: BTreeSet<String> = pods
+        .iter()
+        .filter(|pod| is_up(pod))
+        .map(ResourceExt::name_any)
+        .collect();
+    for member in members {
+        member.is_up = up.contains(&member.name);
+    }
+    Ok(())
 }

@@ -139,7 +139,7 @@ mod tests {
         &["-a@1", "a@2", "-b@2", "b@3", "-c@3", "c@1"], &["1", "2", "3"], &["1<-3", "2<-1", "3<-2"], &["1", "2", "3"]
     )]
     #[case::behind_one_that_goes_on(&["-a@1", "a@2", "-b@2", "b@3"], &["1", "2", "3"], &["2<-1", "3<-2"], &[])]
-    fn drains_are_wedged_when_each_waits_for_others_that_wait(
+    fn circular_waits_are_wedged(
         #[case] texts: &[&str],
         #[case] draining: &[&str],
         #[case] expected: &[&str],
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_tells_all_that_a_drain_waits_for() {
+    fn one_line_names_all_waits() {
         let members = members(&["-a@1", "a@2", "a@3", "-b@1", "b@2", "b@3", "-c@3", "c@2"]);
         let waiters = Waiter::all(&waits(&members, &nodes(&["2"]), 1));
         let texts: Vec<String> = waiters.iter().map(Waiter::text).collect();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_with_room_is_not_waited_for() {
+    fn budgets_with_room_block_nobody() {
         let members = members(&["-a@1", "a@2", "a@3"]);
         assert!(waits(&members, &nodes(&["2", "3"]), 2).is_empty());
         assert_eq!(waits(&members, &nodes(&["2", "3"]), 1).len(), 2);

@@ -14,7 +14,7 @@ use crate::demo::place::Place;
 /// What drain-keeper did, or tried, to protected pods.
 pub async fn touched(place: &Place) -> Result<Vec<String>> {
     let namespaces = [place.named(VAULT.0), place.named(REPORT.0)];
-    if let Some(plane) = place.plane() {
+    if let Some(plane) = &place.plane {
         let audit = plane.audit();
         let asked = audit.since(audit.beginning())?;
         let release = place.release();

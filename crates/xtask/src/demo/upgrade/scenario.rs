@@ -7,6 +7,7 @@ use nodeward_testkit::bulk;
 use nodeward_testkit::fleet;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
+use serde_json::json;
 
 use super::simulated_mco::SimulatedMco;
 use crate::demo::place::Place;
@@ -97,68 +98,43 @@ fn apps(place: &Place) -> Vec<App> {
     let starting = |pods: PodTemplate| pods.start(Start::Ready(Duration::from_secs(1)));
     let ordinary = || starting(place.pods(None));
     let pinned = |slot| starting(place.pods(Some((SLOT, slot))));
-    let named = |name| place.named(name);
+    let app = |namespace, name, replicas, pods, budget: Option<Budget>| App {
+        namespace,
+        name,
+        replicas,
+        pods,
+        budget: budget.map(|budget| budget.of(name)),
+    };
+    let most = |namespace, name, count| Some(Budget::max_unavailable(&place.named(namespace), name, count));
+    let least = |namespace, name, count| Budget::min_available(&place.named(namespace), name, count);
+    let never_forced = least(VAULT.0, VAULT.1, json!(1)).label("nodeward.dev/force-drain", "never");
     vec![
-        App {
-            namespace: "shop",
-            name: "web",
-            replicas: 24,
-            pods: ordinary(),
-            budget: Some(Budget::min_available(&named("shop"), "web", "80%").of("web")),
-        },
-        App {
-            namespace: "shop",
-            name: "api",
-            replicas: 12,
-            pods: ordinary(),
-            budget: Some(Budget::max_unavailable(&named("shop"), "api", 2).of("api")),
-        },
-        App {
-            namespace: "shop",
-            name: "worker",
-            replicas: 12,
-            pods: ordinary().empty_dir(),
-            budget: None,
-        },
-        App {
-            namespace: "media",
-            name: "transcoder",
-            replicas: 1,
-            pods: pinned("media").finalizer("media.example.com/upload"),
-            budget: None,
-        },
-        App {
-            namespace: "finance",
-            name: "ledger",
-            replicas: 3,
-            pods: pinned("ledger"),
-            budget: Some(Budget::min_available(&named("finance"), "ledger", 3).of("ledger")),
-        },
-        App {
-            namespace: "cache",
-            name: "warm-cache",
-            replicas: 1,
-            pods: pinned("cache").grace(2).end(End::Stuck),
-            budget: None,
-        },
-        App {
-            namespace: VAULT.0,
-            name: "vault",
-            replicas: 1,
-            pods: pinned("vault"),
-            budget: Some(
-                Budget::min_available(&named(VAULT.0), VAULT.1, 1)
-                    .of("vault")
-                    .label("nodeward.dev/force-drain", "never"),
-            ),
-        },
-        App {
-            namespace: REPORT.0,
-            name: "report",
-            replicas: 1,
-            pods: pinned("reports"),
-            budget: Some(Budget::min_available(&named(REPORT.0), REPORT.1, 1).of("report")),
-        },
+        app("shop", "web", 24, ordinary(), Some(least("shop", "web", json!("80%")))),
+        app("shop", "api", 12, ordinary(), most("shop", "api", 2)),
+        app("shop", "worker", 12, ordinary().empty_dir(), None),
+        app(
+            "media",
+            "transcoder",
+            1,
+            pinned("media").finalizer("media.example.com/upload"),
+            None,
+        ),
+        app(
+            "finance",
+            "ledger",
+            3,
+            pinned("ledger"),
+            Some(least("finance", "ledger", json!(3))),
+        ),
+        app("cache", "warm-cache", 1, pinned("cache").grace(2).end(End::Stuck), None),
+        app(VAULT.0, "vault", 1, pinned("vault"), Some(never_forced)),
+        app(
+            REPORT.0,
+            "report",
+            1,
+            pinned("reports"),
+            Some(least(REPORT.0, REPORT.1, json!(1))),
+        ),
     ]
 }
 
@@ -179,12 +155,8 @@ async fn workloads(place: &Place, progress: &Progress) -> Result<()> {
         .daemon_set(&place.named(AGENTS), "node-agent")?;
     bulk::create(&client, [agent]).await?;
     for app in &apps {
-        bulk::create(
-            &client,
-            [app.pods
-                .deployment(&place.named(app.namespace), app.name, app.replicas)?],
-        )
-        .await?;
+        let namespace = place.named(app.namespace);
+        bulk::create(&client, [app.pods.deployment(&namespace, app.name, app.replicas)?]).await?;
         if let Some(budget) = &app.budget {
             bulk::create(&client, [budget.build()?]).await?;
         }

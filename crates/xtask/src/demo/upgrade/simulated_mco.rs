@@ -35,7 +35,7 @@ pub enum SimulatedMco {
 impl SimulatedMco {
     /// As suits the place.
     pub const fn of(place: &Place) -> Self {
-        if place.plane().is_some() {
+        if place.plane.is_some() {
             Self::OpenShift
         } else {
             Self::Annotation
@@ -100,7 +100,7 @@ impl SimulatedMco {
 
     /// drain-keeper's configuration: minutes are seconds here, so that the demo is short.
     pub fn config(self, place: &Place) -> Value {
-        let opted_out = format!("^{}batch-", place.prefix());
+        let opted_out = format!("^{}batch-", &place.prefix);
         let mut config = json!({
             "nodeDrain": {
                 "timeOut": "6s",
@@ -118,9 +118,9 @@ impl SimulatedMco {
             config["countsAsDrain"] = mark;
             config["nodeDrain"]["expectedNodeDrainTime"] = json!("8s");
             config["pdbForceDrainTimeout"] = json!("1s");
-            config["nodeSelector"] = json!({ RUN: place.run() });
+            config["nodeSelector"] = json!({ RUN: &place.run });
             // Whatever of somebody else's tolerates the demo's taint is none of its business.
-            let others = place.others().iter().map(|name| Value::from(format!("^{name}$")));
+            let others = place.others.iter().map(|name| Value::from(format!("^{name}$")));
             if let Some(patterns) = config["nodeDrain"]["ignoredNamespacePatterns"].as_array_mut() {
                 patterns.extend(others);
             }

@@ -1,0 +1,85 @@
+//! Names and metaphors that were replaced by the words of the field do not come back.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// A pattern, what stands in its place now, and the paths (by their beginning) where the old word may still stand.
+type Retired = (&'static str, &'static str, &'static [&'static str]);
+
+/// One line a word. Patterns are regular expressions, matched against each line of [`SEARCHED`].
+const RETIRED: &[Retired] = &[
+    (r"\bmod refusal\b|\brefusal::", "api_error", &[]),
+    (r"\bnodeward_runtime::Refusal\b|\benum Refusal\b", "ApiError", &[]),
+    (r"\bleaves_outcome_unknown\b", "is_ambiguous", &[]),
+    (r"\bretell\.rs\b|\bmod retell\b|\bretell::", "parse_messages", &[]),
+    (r"\bMachinery\b|\bmod machinery\b", "SimulatedMco", &[]),
+    (r"\bdrain_lock::Install\b", "install::Installation", &[]),
+];
+
+/// Where retired words are looked for: code, comments, documentation and the chart.
+const SEARCHED: [&str; 8] = [
+    "crates",
+    "docs",
+    "charts",
+    "crds",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "Cargo.toml",
+];
+
+const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "yaml", "tpl", "json"];
+
+#[test]
+fn retired_words_stay_away() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for path in SEARCHED {
+        collect(&root.join(path), &mut files);
+    }
+    assert!(files.len() > 300, "only {} files were found", files.len());
+    let retired: Vec<(Regex, &Retired)> = RETIRED.iter().map(|word| (Regex::new(word.0).unwrap(), word)).collect();
+    let mut hits = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (pattern, (_, replacement, allowed)) in &retired {
+            let may_stand = path.ends_with("tests/words.rs") || allowed.iter().any(|prefix| path.starts_with(prefix));
+            if may_stand || !pattern.is_match(&text) {
+                continue;
+            }
+            let lines = text.lines().enumerate().filter(|(_, line)| pattern.is_match(line));
+            hits.extend(
+                lines.map(|(index, line)| format!("{path}:{}: {} (now: {replacement})", index + 1, line.trim())),
+            );
+        }
+    }
+    assert!(hits.is_empty(), "retired words:\n{}", hits.join("\n"));
+}
+
+#[test]
+fn replacements_are_not_retired_themselves() {
+    for (pattern, replacement, _) in RETIRED {
+        let pattern = Regex::new(pattern).unwrap();
+        assert!(
+            !pattern.is_match(replacement),
+            "{pattern} refuses its own replacement {replacement}"
+        );
+        assert!(!pattern.is_match(""), "{pattern} matches everything");
+    }
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            collect(&entry.unwrap().path(), files);
+        }
+    } else if path
+        .extension()
+        .is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
+    {
+        files.push(path.to_owned());
+    }
+}
