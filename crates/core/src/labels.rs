@@ -3,21 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::intern::Pool;
-
 /// Labels, sorted by key. Keys and values are shared with whoever else carries them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
-    /// Labels as an object's metadata has them.
-    pub fn project(labels: Option<&BTreeMap<String, String>>, texts: &mut Pool<str>) -> Self {
+    /// Labels as an object's metadata has them; `shared` answers with the one copy of a text.
+    pub fn project(labels: Option<&BTreeMap<String, String>>, mut shared: impl FnMut(&str) -> Arc<str>) -> Self {
         let labels = labels.into_iter().flatten();
-        Self(
-            labels
-                .map(|(key, value)| (texts.text(key), texts.text(value)))
-                .collect(),
-        )
+        Self(labels.map(|(key, value)| (shared(key), shared(value))).collect())
     }
 
     /// The value of a label.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Toleration};
 use nodeward_api::{annotation, condition, label};
 use serde_json::{Value, json};
 
@@ -74,6 +74,22 @@ pub struct Taint {
     pub time_added: Option<Timestamp>,
 }
 
+impl Taint {
+    /// The first of these tolerations that matches it, as the scheduler matches them: the one whose seconds count.
+    pub fn tolerated_by<'a>(&self, tolerations: &'a [Toleration]) -> Option<&'a Toleration> {
+        tolerations.iter().find(|toleration| {
+            let effect = toleration.effect.as_deref().unwrap_or_default();
+            let key = toleration.key.as_deref().unwrap_or_default();
+            let value_matches = match toleration.operator.as_deref().unwrap_or_default() {
+                "Exists" => true,
+                "Equal" | "" => toleration.value.as_deref().unwrap_or_default() == self.value,
+                _ => false,
+            };
+            (effect.is_empty() || effect == self.effect) && (key.is_empty() || key == self.key) && value_matches
+        })
+    }
+}
+
 /// A condition of ours as it stands in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionView {
@@ -112,7 +128,7 @@ impl NodeView {
         Some(Self {
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
-            labels: Labels::project(meta.labels.as_ref(), texts),
+            labels: Labels::project(meta.labels.as_ref(), |text| texts.text(text)),
             annotations: annotations
                 .filter(|(key, _)| keeps_annotation(key))
                 .map(|(key, value)| (key.clone(), value.clone()))

@@ -1,9 +1,10 @@
 //! What decisions need to know of a Pod.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, Toleration};
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
@@ -17,47 +18,62 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// What the API server puts where a pod says nothing (`DefaultTerminationGracePeriodSeconds`).
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// A Pod, projected to what decisions read.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts about the pod, none of which rules out another"
-)]
-pub struct PodView {
+/// What every operator reads of a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSummary {
     /// Namespace and name.
     pub key: PodKey,
     /// UID.
     pub uid: PodUid,
-    /// Resource version, the precondition of finalizer removal and of deletes without grace.
-    pub resource_version: ResourceVersion,
-    /// `spec.nodeName`.
+    /// The node that it is bound to.
     pub node: Option<NodeName>,
     /// Labels, which budgets select by.
     pub labels: Arc<Labels>,
-    /// Controller.
-    pub owner: Owner,
+    /// Its controller.
+    pub owner: Option<Arc<OwnerView>>,
     /// `status.phase`.
     pub phase: Phase,
     /// Whether the `Ready` condition is `True`.
     pub ready: bool,
+    /// When the present `Ready` became what it is.
+    pub ready_since: Option<Timestamp>,
+    /// Since when all of its containers have run: when the first of them that runs was started.
+    pub started_at: Option<Timestamp>,
     /// Whether it is the API's copy of a static pod.
     pub mirror: bool,
     /// When it was created.
     pub created: Timestamp,
     /// Present while it terminates.
-    pub deletion: Option<Deletion>,
+    pub deletion: Option<Box<Deletion>>,
+    /// What its owner asked of drains, and where.
+    pub opt_out: Option<(OptOut, OptOutSource)>,
+}
+
+/// A Pod, with what decides whether and how it is removed by force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodView {
+    /// What all operators read.
+    pub summary: PodSummary,
+    /// Resource version, the precondition of finalizer removal and of deletes without grace.
+    pub resource_version: ResourceVersion,
     /// `spec.terminationGracePeriodSeconds`: what a delete without a grace of its own gives it.
     pub own_grace: SignedDuration,
     /// Finalizers.
     pub finalizers: Vec<String>,
-    /// What its owner asked of drains, and where.
-    pub opt_out: Option<(OptOut, OptOutSource)>,
     /// Whether a volume is a PersistentVolumeClaim.
     pub has_persistent_volume: bool,
     /// Whether a volume is an emptyDir, whose data goes with the pod.
     pub has_empty_dir: bool,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
+}
+
+impl Deref for PodView {
+    type Target = PodSummary;
+
+    fn deref(&self) -> &PodSummary {
+        &self.summary
+    }
 }
 
 /// That, and since when, a pod terminates.
@@ -97,7 +113,20 @@ pub enum Phase {
 }
 
 /// The controller that would make the pod again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OwnerView {
+    /// Group and version.
+    pub api_version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// What a pod's controller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// None: deleted is gone.
     Unmanaged,
@@ -111,64 +140,42 @@ pub enum Owner {
     Foreign,
 }
 
-impl PodView {
-    /// Projects a Pod as the API server sends it; `None` without namespace or name.
-    pub fn project(pod: &Pod) -> Option<Self> {
-        let meta = &pod.metadata;
-        let spec = pod.spec.as_ref();
-        let status = pod.status.as_ref();
-        let volumes = spec.and_then(|s| s.volumes.as_deref()).unwrap_or_default();
-        let annotations = meta.annotations.as_ref();
-        let labels = meta.labels.as_ref();
-        let opt_out = OptOut::read(
-            |key| labels.and_then(|labels| labels.get(key)).map(String::as_str),
-            |key| {
-                annotations
-                    .and_then(|annotations| annotations.get(key))
-                    .map(String::as_str)
-            },
-        );
-        Some(Self {
-            key: PodKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
-            resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            node: spec.and_then(|s| s.node_name.as_deref()).map(Into::into),
-            labels: Arc::new(Labels::project(meta.labels.as_ref(), &mut Pool::default())),
-            owner: owner(pod),
-            phase: match status.and_then(|s| s.phase.as_deref()) {
-                Some("Pending") => Phase::Pending,
-                Some("Running") => Phase::Running,
-                Some("Succeeded") => Phase::Succeeded,
-                Some("Failed") => Phase::Failed,
-                _ => Phase::Unknown,
-            },
-            ready: status
-                .iter()
-                .flat_map(|s| s.conditions.iter().flatten())
-                .any(|c| c.type_ == "Ready" && c.status == "True"),
-            mirror: annotations.is_some_and(|a| a.contains_key(MIRROR_ANNOTATION)),
-            created: meta.creation_timestamp.as_ref().map_or(Timestamp::MIN, |t| t.0),
-            deletion: meta.deletion_timestamp.as_ref().map(|t| Deletion {
-                deadline: t.0,
-                grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
-            }),
-            own_grace: SignedDuration::from_secs(
-                spec.and_then(|s| s.termination_grace_period_seconds)
-                    .unwrap_or(DEFAULT_GRACE_SECONDS),
-            ),
-            finalizers: meta.finalizers.clone().unwrap_or_default(),
-            opt_out,
-            has_persistent_volume: volumes
-                .iter()
-                .any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
-            has_empty_dir: volumes.iter().any(|v| v.empty_dir.is_some()),
-            tolerations: spec.and_then(|s| s.tolerations.clone()).unwrap_or_default(),
-        })
+impl PodSummary {
+    /// What its controller is.
+    pub fn owner(&self) -> Owner {
+        let Some(owner) = &self.owner else {
+            return Owner::Unmanaged;
+        };
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        match (group, &*owner.kind) {
+            ("apps", "DaemonSet") => Owner::DaemonSet,
+            ("apps", "StatefulSet") => Owner::StatefulSet,
+            ("apps" | "batch", _) => Owner::Stateless,
+            _ => Owner::Foreign,
+        }
+    }
+
+    /// Whether a DaemonSet of Kubernetes itself made it: drains leave it alone.
+    pub fn is_daemon(&self) -> bool {
+        self.owner() == Owner::DaemonSet
+    }
+
+    /// Whether both are made by the same controller.
+    pub fn is_sibling_of(&self, other: &Self) -> bool {
+        match (&self.owner, &other.owner) {
+            (Some(own), Some(others)) => own.uid == others.uid,
+            _ => false,
+        }
     }
 
     /// Whether it has ended, well or badly.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// Whether the disruption controller counts it as healthy, but for evictions that it has yet to see.
+    pub fn is_healthy(&self) -> bool {
+        self.ready && self.deletion.is_none()
     }
 
     /// Whether it asked to stay on its node.
@@ -180,39 +187,125 @@ impl PodView {
     pub fn skips_budgets(&self) -> bool {
         self.is_finished() || self.phase == Phase::Pending || self.deletion.is_some()
     }
+}
 
-    /// Whether one of its tolerations matches the taint, as the scheduler matches them.
-    pub fn tolerates(&self, taint: &Taint) -> bool {
-        self.tolerations.iter().any(|toleration| {
-            let effect = toleration.effect.as_deref().unwrap_or_default();
-            let key = toleration.key.as_deref().unwrap_or_default();
-            let value_matches = match toleration.operator.as_deref().unwrap_or("Equal") {
-                "Exists" => true,
-                "Equal" | "" => toleration.value.as_deref().unwrap_or_default() == taint.value,
-                _ => false,
-            };
-            (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key) && value_matches
+impl PodView {
+    /// Projects a Pod as the API server sends it; `None` without namespace or name.
+    pub fn project(pod: &Pod) -> Option<Self> {
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        Some(Self {
+            summary: PodProjector::default().project(pod)?,
+            resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            own_grace: SignedDuration::from_secs(
+                spec.and_then(|spec| spec.termination_grace_period_seconds)
+                    .unwrap_or(DEFAULT_GRACE_SECONDS),
+            ),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            has_persistent_volume: volumes
+                .iter()
+                .any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
+            has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+            tolerations: spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default(),
         })
+    }
+
+    /// Whether one of its tolerations matches the taint.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        taint.tolerated_by(&self.tolerations).is_some()
     }
 }
 
-fn owner(pod: &Pod) -> Owner {
-    let controller = pod
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true));
-    let Some(controller) = controller else {
-        return Owner::Unmanaged;
-    };
-    let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
-    match (group, controller.kind.as_str()) {
-        ("apps", "DaemonSet") => Owner::DaemonSet,
-        ("apps", "StatefulSet") => Owner::StatefulSet,
-        ("apps" | "batch", _) => Owner::Stateless,
-        _ => Owner::Foreign,
+/// Projects pods, and lets them share what they have in common.
+#[derive(Debug, Default)]
+pub struct PodProjector {
+    /// Texts, of other parts of the pods too.
+    pub texts: Pool<str>,
+    labels: Pool<Labels>,
+    owners: Pool<OwnerView>,
+}
+
+impl PodProjector {
+    /// Projects a pod; `None` without namespace or name.
+    pub fn project(&mut self, pod: &Pod) -> Option<PodSummary> {
+        let meta = &pod.metadata;
+        let name: Arc<str> = meta.name.as_deref()?.into();
+        let namespace = self.texts.text(meta.namespace.as_deref()?);
+        let annotation = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
+        let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
+        let status = pod.status.as_ref();
+        let ready = condition(pod, "Ready");
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        // A StatefulSet labels each of its pods with its own name.
+        let labels = Labels::project(meta.labels.as_ref(), |text| {
+            if *text == *name {
+                Arc::clone(&name)
+            } else {
+                self.texts.text(text)
+            }
+        });
+        Some(PodSummary {
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            node: node
+                .filter(|node| !node.is_empty())
+                .map(|node| self.texts.text(node).into()),
+            labels: self.labels.value(labels),
+            owner: self.owner(pod),
+            phase: match status.and_then(|status| status.phase.as_deref()) {
+                Some("Pending") => Phase::Pending,
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                _ => Phase::Unknown,
+            },
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
+            started_at: status.and_then(started_at),
+            mirror: annotation(MIRROR_ANNOTATION).is_some(),
+            created: meta
+                .creation_timestamp
+                .as_ref()
+                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            deletion: meta.deletion_timestamp.as_ref().map(|time| {
+                Box::new(Deletion {
+                    deadline: time.0,
+                    grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
+                })
+            }),
+            opt_out: OptOut::read(label, annotation),
+            key: PodKey::new(namespace, name),
+        })
     }
+
+    fn owner(&mut self, pod: &Pod) -> Option<Arc<OwnerView>> {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true))?;
+        Some(self.owners.value(OwnerView {
+            api_version: self.texts.text(&controller.api_version),
+            kind: self.texts.text(&controller.kind),
+            name: self.texts.text(&controller.name),
+            uid: self.texts.text(&controller.uid),
+        }))
+    }
+}
+
+/// The pod's condition of this type.
+pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == type_)
+}
+
+/// When the first of the running containers was started, so that nothing in the pod is older; sidecars count, for they run
+/// as long as the pod does.
+fn started_at(status: &PodStatus) -> Option<Timestamp> {
+    let containers = status.container_statuses.iter().flatten();
+    let init_containers = status.init_container_statuses.iter().flatten();
+    containers
+        .chain(init_containers)
+        .filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref())
+        .map(|time| time.0)
+        .min()
 }
 
 #[cfg(test)]
@@ -251,7 +344,7 @@ mod tests {
         assert_eq!(pod.created, "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(pod.finalizers, ["example.com/a"]);
         assert!(pod.ready && !pod.mirror && pod.phase == Phase::Running);
-        let deletion = pod.deletion.unwrap();
+        let deletion = pod.deletion.as_deref().unwrap();
         assert_eq!(deletion.deadline, "2026-01-01T01:00:30Z".parse().unwrap());
         assert_eq!(deletion.requested_at(), "2026-01-01T01:00:00Z".parse().unwrap());
     }
@@ -280,6 +373,7 @@ mod tests {
     #[test]
     fn a_deletion_that_tells_no_grace_was_asked_for_at_its_deadline() {
         let deletion = with_metadata(json!({ "deletionTimestamp": "2026-01-01T01:00:00Z" }))
+            .summary
             .deletion
             .unwrap();
         assert_eq!(deletion.requested_at(), deletion.deadline);
@@ -302,7 +396,7 @@ mod tests {
         { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true },
     ]), Owner::DaemonSet)]
     fn only_the_controller_is_an_owner_and_its_group_counts(#[case] references: Value, #[case] owner: Owner) {
-        assert_eq!(with_metadata(json!({ "ownerReferences": references })).owner, owner);
+        assert_eq!(with_metadata(json!({ "ownerReferences": references })).owner(), owner);
     }
 
     #[rstest]

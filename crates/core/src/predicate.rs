@@ -103,12 +103,12 @@ pub const HAS_REMOVABLE_FINALIZERS: Predicate = Predicate {
 
 /// Its place is on this node, drained or not.
 pub fn belongs_to_node(pod: &PodView) -> bool {
-    pod.mirror || pod.owner == Owner::DaemonSet
+    pod.mirror || pod.is_daemon()
 }
 
 /// Two copies of it could do harm if the node that cannot be asked still ran it.
 pub fn must_not_run_twice(pod: &PodView) -> bool {
-    pod.has_persistent_volume || matches!(pod.owner, Owner::StatefulSet | Owner::Foreign)
+    pod.has_persistent_volume || matches!(pod.owner(), Owner::StatefulSet | Owner::Foreign)
 }
 
 #[cfg(test)]

@@ -183,7 +183,7 @@ impl Strategy {
     pub fn due(&self, subject: &Subject<'_>, drain_start: Timestamp, waits: &Waits) -> Timestamp {
         let pod = subject.pod;
         let timed = later(drain_start.max(pod.created), waits.until(self.wait));
-        let Some(deletion) = pod.deletion else {
+        let Some(deletion) = &pod.deletion else {
             return timed;
         };
         let beyond_grace = timed.max(deletion.deadline);
@@ -454,7 +454,7 @@ mod tests {
                 let due = strategy.due(&subject, minute(0), &WAITS);
                 let wait = if covered { 68 } else { 45 };
                 proptest::prop_assert!(due >= minute(created.max(0) + wait));
-                proptest::prop_assert!(pod.deletion.is_none_or(|deletion| deletion.is_beyond_grace(due)));
+                proptest::prop_assert!(pod.deletion.as_ref().is_none_or(|deletion| deletion.is_beyond_grace(due)));
             }
         }
     }

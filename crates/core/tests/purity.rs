@@ -51,6 +51,7 @@ fn impure_dependencies_of(package: &str) -> Vec<&'static str> {
 #[rstest]
 #[case("nodeward-api")]
 #[case("nodeward-core")]
+#[case("nodeward-scheduling")]
 fn the_pure_crates_depend_on_no_client_and_no_async_runtime(#[case] package: &str) {
     assert_eq!(impure_dependencies_of(package), Vec::<&str>::new());
 }

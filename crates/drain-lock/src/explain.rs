@@ -11,9 +11,10 @@ use nodeward_core::id::NodeName;
 use nodeward_core::ledger::{Facts, Ledger};
 use serde::Serialize;
 
+use nodeward_scheduling::Placement;
+
 use crate::observe::World;
 use crate::plan::need::{Class, Ignored, NeedRules, NodeNeed, classify};
-use crate::plan::placement::Placement;
 use crate::plan::verdict::blocked_by;
 use crate::policy::Policy;
 use crate::snapshot::{Asked, NodeFacts, PodFacts, Snapshot};
@@ -128,7 +129,7 @@ pub fn explain(world: &World, policy: &Policy, node: &str, now: Timestamp) -> Re
     let snapshot = world.snapshot(&asked, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
     let rules = NeedRules::of(policy);
-    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.floor), &rules, now);
+    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), &rules, now);
     Ok(page(facts, &snapshot, need, now))
 }
 

@@ -46,10 +46,10 @@ use tokio::sync::Semaphore;
 
 use crate::drain_request::{release_drain, request_drain};
 use crate::explain::{self, Explanation};
-use crate::observe::{World, project_node, project_pod};
+use crate::observe::{World, project_node};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
-use crate::snapshot::{BudgetEntry, NodeFacts};
+use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
 
 use self::aside::Aside;
 use self::auth::{BearerToken, Denied};
@@ -285,7 +285,7 @@ impl FleetLock {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let pods = pods.list(&ListParams::default().fields(&on_node)).await;
         let pods = pods.map_err(|error| unavailable(&ApiError::from(&error)))?;
-        let residents = pods.items.iter().filter_map(project_pod).map(|pod| Resident {
+        let residents = pods.items.iter().filter_map(PodFacts::project).map(|pod| Resident {
             budgets: self
                 .world
                 .budgets_of(&pod)

@@ -7,11 +7,11 @@
 mod board;
 mod intake;
 mod pods;
-mod project_node;
-mod project_pod;
-mod quantity;
+mod project;
 mod table;
 
+#[cfg(test)]
+mod placement_tests;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +29,7 @@ use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Facts, Ledger};
 use nodeward_runtime::{CacheState, Feed, Index, OperatorContext, Selection, Watches};
+use nodeward_scheduling::PodProjector;
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::{Asked, BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
@@ -36,9 +37,7 @@ use board::Board;
 use intake::Intake;
 
 pub use board::{Covered, facts_of, owner_units};
-pub use intake::project_budget;
-pub use project_node::{project_hold, project_lease, project_node, project_volume};
-pub use project_pod::project_pod;
+pub use project::{project_budget, project_hold, project_lease, project_node, project_volume};
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
 const SILENCE: Duration = Duration::from_mins(5);
@@ -79,8 +78,8 @@ impl World {
             board: &board,
         };
         let feeds = vec![
-            opener.open::<Node, _>("nodes", project_node::NodeProjector::default()),
-            opener.open::<Pod, _>("pods", project_pod::PodProjector::default()),
+            opener.open::<Node, _>("nodes", project::node_projector()),
+            opener.open::<Pod, _>("pods", PodProjector::default()),
             opener.open::<PodDisruptionBudget, _>("poddisruptionbudgets", intake::Budgets),
             opener.open::<PersistentVolume, _>("persistentvolumes", intake::Volumes),
             opener.open::<NodeDrain, _>("nodedrains", intake::Drains),
@@ -279,8 +278,8 @@ impl World {
 
     /// Adds objects to a world that no watch moves, or replaces those of the same name.
     pub fn take_in(&self, objects: &Objects) {
-        self.take(project_node::NodeProjector::default(), &objects.nodes);
-        self.take(project_pod::PodProjector::default(), &objects.pods);
+        self.take(project::node_projector(), &objects.nodes);
+        self.take(PodProjector::default(), &objects.pods);
         self.take(intake::Budgets, &objects.budgets);
         self.take(intake::Volumes, &objects.volumes);
         self.take(intake::Drains, &objects.drains);

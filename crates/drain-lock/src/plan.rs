@@ -16,7 +16,6 @@ pub mod intent;
 pub mod lease;
 pub mod need;
 pub mod node_marks;
-pub mod placement;
 mod preview;
 pub mod reserve;
 pub mod returned;
@@ -39,9 +38,10 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::NextWake;
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Fence, Ledger};
+use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
-use crate::snapshot::{Floor, LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot};
+use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot};
 
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay, without};
@@ -50,7 +50,6 @@ use self::holds::HoldVerdict;
 use self::intent::{Intent, Quiet, intent};
 use self::need::{NeedRules, classify};
 use self::node_marks::{Cordon, Progress};
-use self::placement::Placement;
 use self::time_limits::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict, Look};
 
@@ -99,7 +98,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             announcements: Vec::new(),
         },
         departures: Departures::new(snapshot, memory, now),
-        floor: Cow::Borrowed(&snapshot.floor),
+        scheduling: Cow::Borrowed(&snapshot.scheduling),
         strangers: Vec::new(),
         plan: Plan::default(),
         wake: NextWake::after(now),
@@ -161,7 +160,7 @@ struct Planner<'a> {
     write: LedgerWrite,
     departures: Departures<'a>,
     /// The room there is, less the nodes that this pass cordons.
-    floor: Cow<'a, Floor>,
+    scheduling: Cow<'a, SchedulingView>,
     /// The movable pods of each node that is being emptied.
     strangers: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
     plan: Plan,
@@ -171,7 +170,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// Every case, the oldest first, with what is known of it.
     fn open_files(&mut self) -> Vec<File> {
-        let mut placement = Placement::new(&self.snapshot.floor);
+        let mut placement = Placement::new(&self.snapshot.scheduling);
         let rules = NeedRules::of(self.policy);
         let mut files = Vec::new();
         for case in cases(self.snapshot, &self.before) {

@@ -56,7 +56,7 @@ impl<'a> Limits<'a> {
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
         let in_flight = pods
             .iter()
-            .filter_map(|pod| pod.deletion)
+            .filter_map(|pod| pod.deletion.as_deref())
             .filter(|deletion| forced_since <= deletion.requested_at() && !deletion.is_beyond_grace(self.now));
         let (count, first_end) = in_flight.fold((0, None::<Timestamp>), |(count, end), deletion| {
             (

@@ -99,7 +99,7 @@ impl Evidence {
             ..Self::default()
         };
         for pod in snapshot.watched_pods().filter(|pod| budget.selects(pod)) {
-            match pod.deletion {
+            match &pod.deletion {
                 Some(deletion) => {
                     evidence.last_termination = evidence.last_termination.max(Some(deletion.requested_at()));
                 }

@@ -11,7 +11,7 @@ use nodeward_core::deadline::{is_due, later};
 use nodeward_core::hold::{Hold, Holder};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::{Owner, PodView};
+use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{Subject, belongs_to_node};
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Waits};
 use nodeward_core::verdict::{Blocker, Next};
@@ -111,7 +111,7 @@ impl<'a> DrainOfNode<'a> {
             return blocked(reason, Next::Nothing, String::new());
         };
         let mut due = strategy.due(&subject, self.clock.start, &self.waits);
-        if let (Some(asked), Some(deletion)) = (self.snapshot.memory.asked_at(pod), pod.deletion) {
+        if let (Some(asked), Some(deletion)) = (self.snapshot.memory.asked_at(pod), &pod.deletion) {
             due = due.max(later(asked, deletion.grace));
         }
         let name = strategy.name;
@@ -183,8 +183,7 @@ impl<'a> DrainOfNode<'a> {
         if let Some(reason) = budgets.iter().filter_map(|budget| budget.forbids_force()).min() {
             return Some((reason, String::new()));
         }
-        if pod.owner == Owner::Unmanaged && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep
-        {
+        if pod.owner.is_none() && pod.deletion.is_none() && self.policy.unmanaged_pods == UnmanagedPods::Keep {
             return Some((
                 BlockerReason::Unmanaged,
                 "delete it by hand, or set unmanagedPods: delete".to_owned(),
@@ -196,7 +195,7 @@ impl<'a> DrainOfNode<'a> {
     /// Why it is still there, whatever is done about it.
     fn natural_reason(&self, subject: &Subject<'_>, budgets: &[Arc<BudgetView>]) -> BlockerReason {
         let pod = subject.pod;
-        match pod.deletion {
+        match &pod.deletion {
             Some(deletion) if !deletion.is_beyond_grace(self.now) => BlockerReason::Terminating,
             Some(_) if pod.finalizers.is_empty() => BlockerReason::StuckTerminating,
             Some(_) if subject.removable_finalizers().is_empty() => BlockerReason::ProtectedFinalizer,
@@ -250,7 +249,7 @@ fn describe(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, n
         } else {
             Vec::new()
         },
-        grace_ends: pod.deletion.map(|deletion| deletion.deadline),
+        grace_ends: pod.deletion.as_ref().map(|deletion| deletion.deadline),
         detail,
         next,
     }

@@ -28,7 +28,7 @@ fn forgets_at_once(pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
                 .finalizers
                 .iter()
                 .any(|finalizer| policy.protected_finalizers.contains(finalizer));
-            !stays && pod.deletion.is_some_and(|deletion| deletion.grace.is_zero())
+            !stays && pod.deletion.as_ref().is_some_and(|deletion| deletion.grace.is_zero())
         }
     }
 }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::DisruptionHold;
 
-use crate::observe::{owner_units, project_budget, project_hold, project_pod};
+use crate::observe::{owner_units, project_budget, project_hold};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
 use super::Means;
@@ -23,7 +23,7 @@ pub(super) async fn objection(means: &Means, pod: &PodFacts, refusing: usize) ->
     let all = ListParams::default();
     let (present, budgets, holds) =
         tokio::try_join!(pods.get_opt(&pod.key.name), budgets.list(&all), holds.list(&all))?;
-    let Some(present) = present.as_ref().and_then(project_pod) else {
+    let Some(present) = present.as_ref().and_then(PodFacts::project) else {
         // It is gone, as its deletion will find.
         return Ok(None);
     };
@@ -107,7 +107,7 @@ mod tests {
         #[case] refusing: usize,
         #[case] expected: Option<&str>,
     ) {
-        let pod = project_pod(&parse(pod("a", json!({})))).unwrap();
+        let pod = PodFacts::project(&parse(pod("a", json!({})))).unwrap();
         let budgets: Vec<BudgetEntry> = budgets
             .into_iter()
             .filter_map(|budget| project_budget(&parse(budget)))

@@ -15,7 +15,7 @@ use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey};
 use nodeward_core::ledger::{BudgetFacts, Facts};
 use nodeward_core::selector::Selector;
 
-use crate::observe::{Covered, facts_of, project_budget, project_pod};
+use crate::observe::{Covered, facts_of, project_budget};
 use crate::snapshot::{PodFacts, Snapshot};
 
 use super::Means;
@@ -52,7 +52,7 @@ async fn budget(means: &Means, key: &BudgetKey) -> Result<Option<BudgetFacts>, k
             .await?
             .items
             .iter()
-            .filter_map(project_pod)
+            .filter_map(PodFacts::project)
             .collect()
     };
     let now = Timestamp::now();

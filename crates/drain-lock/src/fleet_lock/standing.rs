@@ -148,7 +148,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::observe::project_pod;
+    use crate::snapshot::PodFacts;
     use crate::snapshot::fixture::{NOW, merged, owner, parse, pod};
 
     fn units() -> Vec<Units> {
@@ -238,7 +238,7 @@ mod tests {
         };
         let base = json!({ "metadata": { "uid": "p0" } });
         Resident {
-            pod: project_pod(&parse(pod("web-0", merged(base, patch)))).unwrap(),
+            pod: PodFacts::project(&parse(pod("web-0", merged(base, patch)))).unwrap(),
             budgets: budgets.iter().map(budget).collect(),
         }
     }

@@ -7,20 +7,20 @@ use jiff::Timestamp;
 use nodeward_api::NodeDrain;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
+use nodeward_scheduling::requirements::Namespaces;
+use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
 use super::pods::Pods;
 use super::table::Table;
-use crate::snapshot::scheduling::{Namespaces, NodeSelector};
 use crate::snapshot::{
-    Asked, BudgetEntry, DISRUPTED_FOR, Floor, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts,
-    Room, Snapshot,
+    Asked, BudgetEntry, DISRUPTED_FOR, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot,
 };
 
 /// A volume that not all nodes can reach, and its claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VolumeFacts {
     pub(super) claim: NamespacedName,
-    pub(super) nodes: Arc<NodeSelector>,
+    pub(super) nodes: Arc<NodeAffinity>,
 }
 
 /// What the watches tell.
@@ -30,7 +30,7 @@ pub(super) struct Board {
     pub(super) nodes: Table<NodeName, NodeFacts>,
     pub(super) budgets: Table<BudgetKey, BudgetEntry>,
     pub(super) volumes: Table<Arc<str>, VolumeFacts>,
-    volumes_by_claim: HashMap<NamespacedName, Arc<NodeSelector>>,
+    volumes_by_claim: HashMap<NamespacedName, Arc<NodeAffinity>>,
     pub(super) drains: Table<NodeName, NodeDrain>,
     pub(super) ledgers: Table<Arc<str>, LedgerFacts>,
     pub(super) holds: Table<NamespacedName, HoldFacts>,
@@ -78,7 +78,7 @@ impl Board {
 
     /// Forgets which volume a claim has, unless another volume has taken the claim over.
     fn forget_claim(&mut self, volume: &VolumeFacts) {
-        let is_the_same = |nodes: &Arc<NodeSelector>| Arc::ptr_eq(nodes, &volume.nodes);
+        let is_the_same = |nodes: &Arc<NodeAffinity>| Arc::ptr_eq(nodes, &volume.nodes);
         if self.volumes_by_claim.get(&volume.claim).is_some_and(is_the_same) {
             self.volumes_by_claim.remove(&volume.claim);
         }
@@ -159,7 +159,7 @@ impl Board {
                 .filter_map(|key| Some((key.clone(), Arc::clone(self.budgets.get(key)?))))
                 .collect(),
             facts,
-            floor: self.floor(&pods.values().flatten().collect::<Vec<_>>()),
+            scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
             ledger,
             leases: leases_are_used.then(|| {
@@ -173,10 +173,10 @@ impl Board {
     }
 
     /// All that decides where these pods, and those that wait for a node, can go.
-    fn floor(&self, leaving: &[&Arc<PodFacts>]) -> Floor {
-        let rooms = self.nodes.values().map(|node| Room {
+    fn scheduling_view(&self, leaving: &[&Arc<PodFacts>]) -> SchedulingView {
+        let nodes = self.nodes.values().map(|node| NodeCapacity {
             node: Arc::clone(node),
-            load: self.pods.load_of(node.name.as_str()),
+            usage: self.pods.usage_of(node.name.as_str()),
         });
         let mut pending: Vec<Arc<PodFacts>> = self.pods.awaiting().cloned().collect();
         pending.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
@@ -196,8 +196,8 @@ impl Board {
             }
         }
         let neighbours = self.neighbours(&placed);
-        Floor {
-            rooms: rooms.collect(),
+        SchedulingView {
+            nodes: nodes.collect(),
             neighbours,
             volumes,
             pending,
@@ -211,11 +211,11 @@ impl Board {
         let mut everywhere = false;
         for pod in placed {
             own.insert(&pod.key.namespace);
-            let scheduling = &pod.scheduling;
-            if !scheduling.spread.is_empty() {
+            let requirements = &pod.requirements;
+            if !requirements.spread.is_empty() {
                 looked_at.insert(&pod.key.namespace);
             }
-            for term in scheduling.affinity.iter().chain(&scheduling.anti_affinity) {
+            for term in requirements.affinity.iter().chain(&requirements.anti_affinity) {
                 match &term.namespaces {
                     Namespaces::Own => _ = looked_at.insert(&pod.key.namespace),
                     Namespaces::Listed(names) => looked_at.extend(names.iter().map(|name| &**name)),
@@ -254,7 +254,7 @@ pub fn owner_units<'a>(
     holds: impl IntoIterator<Item = &'a HoldFacts>,
     now: Timestamp,
 ) -> Option<OwnerUnits> {
-    if budget.hold.is_some() {
+    if budget.view.hold.is_some() {
         return Some(OwnerUnits::All);
     }
     let mut kept = None;

@@ -6,16 +6,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
-use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain, annotation};
-use nodeward_core::budget::BudgetView;
+use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName};
 use nodeward_runtime::Index;
+use nodeward_scheduling::{NodeProjector, PodProjector};
 
 use super::board::{Board, VolumeFacts};
-use super::project_node::{NodeProjector, project_hold, project_lease, project_volume};
-use super::project_pod::PodProjector;
+use super::project::{project_budget, project_hold, project_lease, project_volume};
 use crate::snapshot::{BudgetEntry, HoldFacts, LeaseFacts, LedgerFacts, NodeFacts, PodFacts};
 
 /// How one kind is kept on the board.
@@ -165,24 +163,6 @@ impl Shelf<Node> for NodeProjector {
 }
 
 pub(super) struct Budgets;
-
-/// Projects a budget as drain-lock reads it; `None` without namespace or name.
-pub fn project_budget(budget: &PodDisruptionBudget) -> Option<BudgetEntry> {
-    let annotation = |key: &str| {
-        let annotations = budget.metadata.annotations.as_ref()?;
-        annotations.get(key).map(|value| value.as_str().into())
-    };
-    let max_unavailable = budget.spec.as_ref().and_then(|spec| spec.max_unavailable.as_ref());
-    Some(BudgetEntry {
-        view: Arc::new(BudgetView::project(budget)?),
-        zero_unavailable: max_unavailable.is_some_and(|most| match most {
-            IntOrString::Int(pods) => *pods == 0,
-            IntOrString::String(share) => share.trim_end_matches('%').parse() == Ok(0),
-        }),
-        hold: annotation(annotation::HOLD),
-        locked_by: annotation(annotation::LOCKED_BY),
-    })
-}
 
 impl Shelf<PodDisruptionBudget> for Budgets {
     type Facts = BudgetEntry;

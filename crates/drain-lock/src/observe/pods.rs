@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use nodeward_core::id::{BudgetKey, NodeName, PodKey};
 use nodeward_core::selector::Selector;
-
-use crate::snapshot::{Load, PodFacts};
+use nodeward_scheduling::requirements::Namespaces;
+use nodeward_scheduling::{NodeUsage, PodFacts};
 
 /// A pod in a set, told from others by namespace and name.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ struct Covered {
 #[derive(Debug, Default)]
 struct NodePods {
     pods: PodSet,
-    load: Arc<Load>,
+    usage: Arc<NodeUsage>,
 }
 
 impl Pods {
@@ -98,10 +98,10 @@ impl Pods {
     }
 
     /// What the pods of a node have taken; shared, for it is asked of all nodes at once.
-    pub(super) fn load_of(&self, node: &str) -> Arc<Load> {
+    pub(super) fn usage_of(&self, node: &str) -> Arc<NodeUsage> {
         self.nodes
             .get(node)
-            .map(|node| Arc::clone(&node.load))
+            .map(|node| Arc::clone(&node.usage))
             .unwrap_or_default()
     }
 
@@ -216,9 +216,9 @@ impl Pods {
                 return false;
             }
             // The texts of a known pod stay where they are, so that years of changes do not scatter them.
-            pod.key = entry.pod.key.clone();
+            pod.summary.key = entry.pod.key.clone();
             if pod.uid == entry.pod.uid {
-                pod.uid = entry.pod.uid.clone();
+                pod.summary.uid = entry.pod.uid.clone();
             }
             let known = Arc::clone(&entry.pod);
             self.leave(&known);
@@ -271,9 +271,7 @@ impl Pods {
             let node = self.nodes.entry(node.clone()).or_default();
             node.pods.insert(named());
             if takes_room(pod) {
-                let load = Arc::make_mut(&mut node.load);
-                load.requests += &pod.scheduling.requests;
-                load.host_ports.extend(pod.scheduling.host_ports.iter().cloned());
+                Arc::make_mut(&mut node.usage).add(pod);
             }
         }
         if pod.awaits_a_node() {
@@ -295,13 +293,7 @@ impl Pods {
         {
             node.pods.remove(&pod.key);
             if takes_room(pod) {
-                let load = Arc::make_mut(&mut node.load);
-                load.requests.take_away(&pod.scheduling.requests);
-                for port in &pod.scheduling.host_ports {
-                    if let Some(index) = load.host_ports.iter().position(|used| used == port) {
-                        load.host_ports.swap_remove(index);
-                    }
-                }
+                Arc::make_mut(&mut node.usage).remove(pod);
             }
             if node.pods.is_empty() {
                 self.nodes.remove(name);
@@ -340,12 +332,11 @@ fn takes_room(pod: &PodFacts) -> bool {
 
 /// Whether it keeps others from its neighbourhood.
 fn repels(pod: &PodFacts) -> bool {
-    !pod.scheduling.anti_affinity.is_empty() && !pod.is_finished()
+    !pod.requirements.anti_affinity.is_empty() && !pod.is_finished()
 }
 
 fn repels_far(pod: &PodFacts) -> bool {
-    use crate::snapshot::scheduling::Namespaces;
-    pod.scheduling
+    pod.requirements
         .anti_affinity
         .iter()
         .any(|term| term.namespaces != Namespaces::Own)

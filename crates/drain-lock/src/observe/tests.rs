@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::intake::Shelf;
 use super::*;
 use crate::snapshot::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
-use crate::snapshot::{Load, Resources};
+use nodeward_scheduling::{NodeUsage, Resources};
 
 fn names<'a>(pods: impl IntoIterator<Item = &'a Arc<PodFacts>>) -> BTreeSet<String> {
     pods.into_iter().map(|pod| pod.key.to_string()).collect()
@@ -168,11 +168,11 @@ fn siblings_share_what_they_have_in_common() {
     let world = Cluster::new([], [pod("a", tolerations.clone()), pod("b", tolerations)]).world();
     let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
     assert!(Arc::ptr_eq(&a.labels, &b.labels));
-    assert!(Arc::ptr_eq(&a.scheduling, &b.scheduling));
+    assert!(Arc::ptr_eq(&a.requirements, &b.requirements));
     assert!(Arc::ptr_eq(a.owner.as_ref().unwrap(), b.owner.as_ref().unwrap()));
     assert!(Arc::ptr_eq(&a.key.namespace, &b.key.namespace));
     // A hundred and fifty thousand of them are kept.
-    assert!(size_of::<PodFacts>() <= 256, "{}", size_of::<PodFacts>());
+    assert!(size_of::<PodFacts>() <= 216, "{}", size_of::<PodFacts>());
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn daemons_share_too_though_each_names_its_node() {
     };
     let world = Cluster::new([], [daemon("a", "n1"), daemon("b", "n2")]).world();
     let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
-    assert!(Arc::ptr_eq(&a.scheduling, &b.scheduling));
-    assert_eq!(a.scheduling.requests.cpu, 1000);
+    assert!(Arc::ptr_eq(&a.requirements, &b.requirements));
+    assert_eq!(a.requirements.requests.cpu, 1000);
 }
 
 #[rstest]
@@ -231,7 +231,7 @@ fn no_object_makes_the_world_panic(#[case] object: Value) {
         ..Asked::default()
     };
     let snapshot = world.snapshot(&asked, now()).unwrap();
-    let mut placement = crate::plan::placement::Placement::new(&snapshot.floor);
+    let mut placement = nodeward_scheduling::Placement::new(&snapshot.scheduling);
     for pod in snapshot.pods.values().flatten() {
         let _ = placement.place(pod, None);
     }
@@ -281,11 +281,12 @@ fn a_claims_volume_follows_its_binding() {
         };
         let snapshot = world.snapshot(&asked, now()).unwrap();
         let nodes = ["n1", "n2"].into_iter().filter(|name| {
-            let labels = [("kubernetes.io/hostname", *name)].into_iter().collect();
+            let hostname = json!({ "metadata": { "labels": { "kubernetes.io/hostname": name } } });
+            let node = project_node(&parse(node(name, hostname))).unwrap();
             snapshot
-                .floor
+                .scheduling
                 .volumes_of(snapshot.pod("a"))
-                .all(|volume| volume.accepts(name, &labels))
+                .all(|volume| volume.accepts(&node))
         });
         nodes.collect::<Vec<_>>().join(" ")
     };
@@ -403,7 +404,7 @@ proptest! {
     #[test]
     fn indexes_agree_with_a_walk_over_all_pods(told in prop::collection::vec(any_told(), 0..60)) {
         let board: Arc<RwLock<Board>> = Arc::default();
-        let mut pods = Intake { board: Arc::clone(&board), shelf: project_pod::PodProjector::default() };
+        let mut pods = Intake { board: Arc::clone(&board), shelf: PodProjector::default() };
         let mut budgets = Intake { board: Arc::clone(&board), shelf: intake::Budgets };
         let mut model: BTreeMap<String, PodFacts> = BTreeMap::new();
         let mut selectors: BTreeMap<String, nodeward_core::selector::Selector> = BTreeMap::new();
@@ -424,7 +425,7 @@ proptest! {
                 }
                 Told::Put(object) => {
                     let object: Pod = parse(object);
-                    let facts = project_pod(&object).unwrap();
+                    let facts = PodFacts::project(&object).unwrap();
                     if let Some(named) = &mut named {
                         named.insert(facts.key.name.to_string());
                         Index::<Pod>::listed(&mut pods, object);
@@ -463,17 +464,17 @@ proptest! {
             prop_assert_eq!(names(board.pods.awaiting()), chosen(&PodFacts::awaits_a_node));
             prop_assert_eq!(
                 names(board.pods.repelling_far()),
-                chosen(&|pod| !pod.scheduling.anti_affinity.is_empty() && !pod.is_finished())
+                chosen(&|pod| !pod.requirements.anti_affinity.is_empty() && !pod.is_finished())
             );
             for on in ["n1", "n2"] {
                 let is_on = |pod: &PodFacts| pod.node.as_ref().is_some_and(|node| node.as_str() == on);
                 prop_assert_eq!(names(board.pods.of_node(on)), chosen(&is_on));
-                let mut expected = Load::default();
+                let mut expected = NodeUsage::default();
                 for pod in model.values().filter(|pod| is_on(pod) && !pod.is_finished()) {
-                    expected.requests += &pod.scheduling.requests;
-                    expected.host_ports.extend(pod.scheduling.host_ports.iter().cloned());
+                    expected.requests += &pod.requirements.requests;
+                    expected.host_ports.extend(pod.requirements.host_ports.iter().cloned());
                 }
-                let mut load = Load::clone(&board.pods.load_of(on));
+                let mut load = NodeUsage::clone(&board.pods.usage_of(on));
                 load.host_ports.sort();
                 expected.host_ports.sort();
                 prop_assert_eq!(load, expected);
@@ -497,9 +498,9 @@ proptest! {
 #[test]
 fn a_node_whose_pods_are_gone_carries_nothing() {
     let world = Cluster::new([], [pod("a", json!({}))]).world();
-    assert_ne!(world.read().pods.load_of("n1").requests, Resources::default());
+    assert_ne!(world.read().pods.usage_of("n1").requests, Resources::default());
     world.board.write().unwrap().pods.remove("shop", "a");
-    assert_eq!(*world.read().pods.load_of("n1"), Load::default());
+    assert_eq!(*world.read().pods.usage_of("n1"), NodeUsage::default());
     assert_eq!(world.read().pods.len(), 0);
 }
 

@@ -10,7 +10,6 @@ use nodeward_core::deadline::later;
 use crate::snapshot::NodeFacts;
 
 use super::node_marks::{self, Cordon, Progress};
-use super::placement::cordon_strands;
 use super::verdict::{self, DrainVerdict};
 use super::{Action, File, Planner};
 
@@ -24,12 +23,9 @@ impl Planner<'_> {
         self.stand_aside(file, node);
         // What has waited for longer finds no node, whatever it looks like from here.
         let since = later(self.now, -self.policy.unschedulable_after);
-        let stranded = self
-            .strangers
-            .iter()
-            .filter(|(name, _)| *name != node.name)
-            .find_map(|(_, pods)| cordon_strands(&self.floor, node, pods, since));
-        if let Some(pod) = stranded {
+        let others = self.strangers.iter().filter(|(name, _)| *name != node.name);
+        let leaving = others.map(|(_, pods)| pods.as_slice());
+        if let Some(pod) = self.scheduling.stranded_by_cordon(&node.name, leaving, since) {
             self.wake.note(later(self.now, A_MOMENT));
             self.mark(node, Cordon::Keep, true, None);
             let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
@@ -46,7 +42,7 @@ impl Planner<'_> {
 
     /// From now on the node offers no room, and its own movable pods need some.
     fn take_room_of(&mut self, file: &File, node: &Arc<NodeFacts>) {
-        self.floor.to_mut().cordon(&node.name);
+        self.scheduling.to_mut().cordon(&node.name);
         let movable = file.look.as_ref().map(|look| look.movable.clone()).unwrap_or_default();
         self.strangers.push((node.name.clone(), movable));
     }

@@ -18,8 +18,9 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::later;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::BudgetFacts;
+use nodeward_core::node::Taint;
+use nodeward_scheduling::{Placement, PlacementError};
 
-use super::placement::{Misplaced, Placement};
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
@@ -150,9 +151,9 @@ impl NodeNeed {
         if let Err(misplaced) = placement.place(pod, Some(&node.name)) {
             self.why.insert(pod.uid.clone(), misplaced.to_string());
             return Class::Held(match misplaced {
-                Misplaced::LocalVolume => LockReason::LocalVolume,
-                Misplaced::Pinned => LockReason::Pinned,
-                Misplaced::NoRoom(_) => LockReason::NoRoom,
+                PlacementError::LocalVolume => LockReason::LocalVolume,
+                PlacementError::Pinned => LockReason::Pinned,
+                PlacementError::NoRoom(_) => LockReason::NoRoom,
             });
         }
         let Some(sibling) = self.stuck_sibling(pod, snapshot, rules, now) else {
@@ -172,10 +173,10 @@ impl NodeNeed {
         rules: &NeedRules,
         now: Timestamp,
     ) -> Option<&'a PodFacts> {
-        let floor = &snapshot.floor;
-        let siblings = floor.pending.iter().filter(|other| other.is_sibling_of(pod));
+        let view = &snapshot.scheduling;
+        let siblings = view.pending.iter().filter(|other| other.is_sibling_of(pod));
         let alike =
-            siblings.filter(|other| other.scheduling == pod.scheduling && floor.volumes_of(other).next().is_none());
+            siblings.filter(|other| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
         for sibling in alike {
             let Some(since) = sibling.unschedulable_since else {
                 continue;
@@ -284,9 +285,17 @@ fn excess(units: &Units, snapshot: &Snapshot) -> Option<BlockedBy> {
 /// That a pod which is to stay would be evicted while its node is away. Of several tolerations of a taint the first
 /// counts.
 fn too_short_toleration(pod: &PodFacts, expected_outage: SignedDuration) -> Option<BlockedBy> {
-    let tolerated = |taint: &&str| match pod.scheduling.toleration_of(taint, "NoExecute") {
-        None => Some(0),
-        Some(toleration) => toleration.seconds.map(|seconds| seconds.max(0)),
+    let tolerated = |key: &&str| {
+        let taint = Taint {
+            key: (*key).to_owned(),
+            value: String::new(),
+            effect: "NoExecute".to_owned(),
+            time_added: None,
+        };
+        match taint.tolerated_by(&pod.requirements.tolerations) {
+            None => Some(0),
+            Some(toleration) => toleration.toleration_seconds.map(|seconds| seconds.max(0)),
+        }
     };
     let (taint, seconds) = OUTAGE_TAINTS
         .iter()

@@ -14,7 +14,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, NoRoom, Room};
-use nodeward_core::pod::{Owner, PodView};
+use nodeward_core::pod::PodView;
 use serde::Serialize;
 
 use super::locks;
@@ -122,7 +122,7 @@ impl PodsOnNode {
         let budgets = Budgets::new(views);
         let mut seen = Self::default();
         for pod in pods.iter().filter_map(PodView::project) {
-            if pod.owner == Owner::DaemonSet || pod.mirror || pod.is_finished() {
+            if pod.is_daemon() || pod.mirror || pod.is_finished() {
                 seen.ignored += 1;
                 continue;
             }

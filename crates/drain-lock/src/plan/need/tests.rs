@@ -20,7 +20,7 @@ fn classified(cluster: &Cluster) -> NodeNeed {
     classify(
         &snapshot.nodes["n1"],
         &snapshot,
-        &mut Placement::new(&snapshot.floor),
+        &mut Placement::new(&snapshot.scheduling),
         &RULES,
         now(),
     )
@@ -479,7 +479,7 @@ proptest! {
         cluster in any_cluster()
     ) {
         let snapshot = cluster.snapshot_of(&["n1", "n2"]);
-        let mut placement = Placement::new(&snapshot.floor);
+        let mut placement = Placement::new(&snapshot.scheduling);
         for name in ["n1", "n2"] {
             let node = &snapshot.nodes[name];
             let need = classify(node, &snapshot, &mut placement, &RULES, now());
@@ -511,15 +511,15 @@ proptest! {
         for (pod, node) in placement.promises() {
             prop_assert!(node.ready && !node.is_cordoned() && pod.node.as_ref() != Some(&node.name));
         }
-        for room in &snapshot.floor.rooms {
+        for room in &snapshot.scheduling.nodes {
             let here: Vec<_> = placement.promises().filter(|(_, node)| node.name == room.node.name).collect();
-            let cpu: i64 = here.iter().map(|(pod, _)| pod.scheduling.requests.cpu).sum();
+            let cpu: i64 = here.iter().map(|(pod, _)| pod.requirements.requests.cpu).sum();
             let count = i64::try_from(here.len()).unwrap();
-            let listening = here.iter().filter(|(pod, _)| !pod.scheduling.host_ports.is_empty()).count();
+            let listening = here.iter().filter(|(pod, _)| !pod.requirements.host_ports.is_empty()).count();
             if count > 0 {
-                prop_assert!(room.load.requests.cpu + cpu <= room.node.allocatable.cpu);
-                prop_assert!(room.load.requests.pods + count <= room.node.allocatable.pods);
-                prop_assert!(listening + room.load.host_ports.len() <= 1 || listening == 0);
+                prop_assert!(room.usage.requests.cpu + cpu <= room.node.allocatable.cpu);
+                prop_assert!(room.usage.requests.pods + count <= room.node.allocatable.pods);
+                prop_assert!(listening + room.usage.host_ports.len() <= 1 || listening == 0);
             }
         }
     }

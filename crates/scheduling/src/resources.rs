@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use nodeward_core::intern::Pool;
+
+use crate::quantity;
+
 /// Amounts of resources: what a pod requests, what a node can allocate, or what runs on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Resources {
@@ -20,6 +25,26 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// Reads a list of resources, as of a container's requests or of what a node can allocate.
+    pub fn parse(list: &BTreeMap<String, Quantity>, texts: &mut Pool<str>) -> Self {
+        let mut amounts = Self::default();
+        for (name, quantity) in list {
+            match name.as_str() {
+                "cpu" => amounts.cpu = quantity::thousandths(quantity),
+                "memory" => amounts.memory = quantity::units(quantity),
+                "ephemeral-storage" => amounts.ephemeral = quantity::units(quantity),
+                "pods" => amounts.pods = quantity::units(quantity),
+                _ => {
+                    let amount = quantity::units(quantity);
+                    if amount != 0 {
+                        amounts.extended.insert(texts.text(name), amount);
+                    }
+                }
+            }
+        }
+        amounts
+    }
+
     /// The first resource of which `request` asks more than is left of these after `taken` and `promised`; `None` if it
     /// fits. What is not asked for is not looked at, as in the scheduler: a node that is overcommitted in memory takes a
     /// pod that requests none.

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Misfit;
-use crate::snapshot::scheduling::{PodTerm, Spread};
-use crate::snapshot::{Floor, NodeFacts, PodFacts};
+use crate::placement::UnschedulableReason;
+use crate::requirements::{PodTerm, Spread};
+use crate::view::SchedulingView;
+use crate::{NodeFacts, PodFacts};
 
 /// Values of one topology label.
 type Domains = BTreeSet<Arc<str>>;
 
 /// How many pods a spread constraint counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Counts {
     domains: BTreeMap<Arc<str>, i64>,
     /// In the least filled domain.
@@ -19,8 +20,8 @@ struct Counts {
 }
 
 /// What the bound and the promised pods say about one group of pods.
-#[derive(Debug, Default)]
-pub(super) struct Neighbourhood {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Neighbours {
     /// By topology label: domains that a pod of either side keeps free of the other.
     forbidden: BTreeMap<Arc<str>, Domains>,
     /// For each affinity term of the group, the domains in which there is a pod that it seeks.
@@ -33,41 +34,41 @@ pub(super) struct Neighbourhood {
     opens: bool,
 }
 
-impl Neighbourhood {
+impl Neighbours {
     /// What the bound pods say about `pod`.
-    pub(super) fn of(pod: &PodFacts, floor: &Floor) -> Self {
-        let scheduling = &pod.scheduling;
+    pub(crate) fn of(pod: &PodFacts, view: &SchedulingView) -> Self {
+        let requirements = &pod.requirements;
         let mut this = Self {
-            sought: vec![Domains::new(); scheduling.affinity.len()],
-            spread: scheduling
+            sought: vec![Domains::new(); requirements.affinity.len()],
+            spread: requirements
                 .spread
                 .iter()
                 .map(|constraint| Counts {
-                    domains: eligible_domains(constraint, pod, floor),
+                    domains: eligible_domains(constraint, pod, view),
                     least: 0,
                 })
                 .collect(),
-            opens: !scheduling.affinity.is_empty() || !scheduling.spread.is_empty(),
+            opens: !requirements.affinity.is_empty() || !requirements.spread.is_empty(),
             ..Self::default()
         };
-        for neighbour in &floor.neighbours {
-            let room = neighbour.node.as_ref().and_then(|node| floor.room(node));
-            if let Some(room) = room {
-                this.note(pod, neighbour, &room.node);
+        for neighbour in &view.neighbours {
+            let capacity = neighbour.node.as_ref().and_then(|node| view.node(node));
+            if let Some(capacity) = capacity {
+                this.note(pod, neighbour, &capacity.node);
             }
         }
         this
     }
 
     /// Takes in the promises that were made since.
-    pub(super) fn follow(&mut self, pod: &PodFacts, promises: &[(Arc<PodFacts>, usize)], floor: &Floor) {
+    pub(crate) fn follow(&mut self, pod: &PodFacts, promises: &[(Arc<PodFacts>, usize)], view: &SchedulingView) {
         for (other, index) in promises.get(self.followed..).unwrap_or_default() {
-            if let Some(room) = floor.rooms.get(*index) {
-                self.note(pod, other, &room.node);
+            if let Some(capacity) = view.nodes.get(*index) {
+                self.note(pod, other, &capacity.node);
             }
         }
         self.followed = promises.len();
-        for (constraint, counts) in pod.scheduling.spread.iter().zip(&mut self.spread) {
+        for (constraint, counts) in pod.requirements.spread.iter().zip(&mut self.spread) {
             let has_enough = i32::try_from(counts.domains.len()).unwrap_or(i32::MAX) >= constraint.min_domains;
             let least = counts.domains.values().min().copied().unwrap_or_default();
             counts.least = if has_enough { least } else { 0 };
@@ -75,7 +76,7 @@ impl Neighbourhood {
     }
 
     /// Whether a node that was not eligible can become so by a promise.
-    pub(super) fn may_open_up(&self) -> bool {
+    pub(crate) fn may_open_up(&self) -> bool {
         self.opens
     }
 
@@ -93,16 +94,16 @@ impl Neighbourhood {
         let own: &str = &pod.key.namespace;
         let theirs: &str = &other.key.namespace;
         let repelled = pod
-            .scheduling
+            .requirements
             .anti_affinity
             .iter()
             .filter(|term| term.may_speak_of(own, theirs, &other.labels));
-        let repelling = other.scheduling.anti_affinity.iter();
+        let repelling = other.requirements.anti_affinity.iter();
         let repelling = repelling.filter(|term| term.may_speak_of(theirs, own, &pod.labels));
         for (key, value) in repelled.chain(repelling).filter_map(|term| domain(&term.topology_key)) {
             self.forbidden.entry(key).or_default().insert(value);
         }
-        for (term, domains) in pod.scheduling.affinity.iter().zip(&mut self.sought) {
+        for (term, domains) in pod.requirements.affinity.iter().zip(&mut self.sought) {
             if term.surely_speaks_of(own, theirs, &other.labels)
                 && let Some((_, value)) = domain(&term.topology_key)
             {
@@ -110,7 +111,7 @@ impl Neighbourhood {
             }
         }
         let is_counted = own == theirs && other.deletion.is_none();
-        for (constraint, counts) in pod.scheduling.spread.iter().zip(&mut self.spread) {
+        for (constraint, counts) in pod.requirements.spread.iter().zip(&mut self.spread) {
             if is_counted
                 && constraint.counts(&pod.labels, &other.labels)
                 && let Some((_, value)) = domain(&constraint.topology_key)
@@ -122,25 +123,25 @@ impl Neighbourhood {
     }
 
     /// What the other pods have against `pod` on `node`.
-    pub(super) fn misfit(&self, pod: &PodFacts, node: &NodeFacts) -> Option<Misfit> {
+    pub(crate) fn unschedulable(&self, pod: &PodFacts, node: &NodeFacts) -> Option<UnschedulableReason> {
         let is_forbidden =
             |(key, domains): (&Arc<str>, &Domains)| node.labels.get(key).is_some_and(|value| domains.contains(value));
         if self.forbidden.iter().any(is_forbidden) {
-            return Some(Misfit::AntiAffinity);
+            return Some(UnschedulableReason::AntiAffinity);
         }
         if !self.is_where_it_wants_to_be(pod, node) {
-            return Some(Misfit::Affinity);
+            return Some(UnschedulableReason::Affinity);
         }
-        let constraints = pod.scheduling.spread.iter().zip(&self.spread);
+        let constraints = pod.requirements.spread.iter().zip(&self.spread);
         let mut skewed = constraints.filter(|(constraint, counts)| !keeps_even(constraint, counts, pod, node));
-        skewed.next().map(|_| Misfit::Spread)
+        skewed.next().map(|_| UnschedulableReason::Spread)
     }
 
     /// Whether every affinity term finds its pods in the node's domain. The first of a series that seek each other finds
     /// nobody anywhere, and may go where the label is.
     fn is_where_it_wants_to_be(&self, pod: &PodFacts, node: &NodeFacts) -> bool {
         let own: &str = &pod.key.namespace;
-        let terms = || pod.scheduling.affinity.iter().zip(&self.sought);
+        let terms = || pod.requirements.affinity.iter().zip(&self.sought);
         let has_label = |term: &PodTerm| node.labels.get(&term.topology_key);
         let is_first = terms().all(|(term, domains)| {
             domains.is_empty() && term.surely_speaks_of(own, own, &pod.labels) && has_label(term).is_some()
@@ -150,11 +151,11 @@ impl Neighbourhood {
 }
 
 /// The domains that count for a constraint, each with nobody in it. Cordoned nodes count, as they do for the scheduler.
-fn eligible_domains(constraint: &Spread, pod: &PodFacts, floor: &Floor) -> BTreeMap<Arc<str>, i64> {
-    let nodes = floor.rooms.iter().map(|room| &*room.node);
+fn eligible_domains(constraint: &Spread, pod: &PodFacts, view: &SchedulingView) -> BTreeMap<Arc<str>, i64> {
+    let nodes = view.nodes.iter().map(|capacity| &*capacity.node);
     nodes
-        .filter(|node| !constraint.honors_affinity || super::is_selected(pod, node))
-        .filter(|node| !constraint.honors_taints || !super::repelling_taint(pod, node))
+        .filter(|node| !constraint.honors_affinity || pod.requirements.select(node))
+        .filter(|node| !constraint.honors_taints || pod.requirements.tolerate(node))
         .filter_map(|node| node.labels.shared(&constraint.topology_key))
         .map(|value| (Arc::clone(value), 0))
         .collect()

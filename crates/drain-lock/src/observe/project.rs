@@ -1,48 +1,32 @@
-//! From a Node, a PersistentVolume, a lease or an owner's hold to what decisions read.
+//! From a Node, a PersistentVolume, a budget, a lease or an owner's hold to what decisions read.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_api::{DisruptionHold, annotation};
+use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NamespacedName};
-use nodeward_core::intern::Pool;
-use nodeward_core::node::NodeView;
+use nodeward_scheduling::{NodeAffinity, NodeProjector};
 
-use super::project_pod::{amounts, node_selector};
-use crate::snapshot::scheduling::NodeSelector;
-use crate::snapshot::{HoldFacts, LeaseFacts, NodeFacts};
+use crate::snapshot::{BudgetEntry, HoldFacts, LeaseFacts, NodeFacts};
+
+/// Projects nodes to what drain-lock reads.
+pub(super) fn node_projector() -> NodeProjector {
+    NodeProjector::keeping(&[annotation::CORDONED_BY])
+}
 
 /// Projects one node alone; `None` without a name.
 pub fn project_node(node: &Node) -> Option<NodeFacts> {
-    NodeProjector::default().project(node)
-}
-
-/// Projects nodes, and lets them share what they have in common.
-#[derive(Debug, Default)]
-pub struct NodeProjector {
-    texts: Pool<str>,
-}
-
-impl NodeProjector {
-    /// Projects a node; `None` without a name.
-    pub fn project(&mut self, node: &Node) -> Option<NodeFacts> {
-        let view = NodeView::project_sharing(node, &mut self.texts, |key| key == annotation::CORDONED_BY)?;
-        let status = node.status.as_ref();
-        let allocatable = status.and_then(|status| status.allocatable.as_ref());
-        Some(NodeFacts {
-            view,
-            allocatable: allocatable
-                .map(|list| amounts(list, &mut self.texts))
-                .unwrap_or_default(),
-        })
-    }
+    node_projector().project(node)
 }
 
 /// Which nodes a volume can be reached from, and which claim it is bound to; `None` for a volume that says neither.
 /// Read from the volume alone: what binds it names its claim.
-pub fn project_volume(volume: &PersistentVolume) -> Option<(NamespacedName, NodeSelector)> {
+pub fn project_volume(volume: &PersistentVolume) -> Option<(NamespacedName, NodeAffinity)> {
     let is_given_back = volume
         .status
         .as_ref()
@@ -56,8 +40,25 @@ pub fn project_volume(volume: &PersistentVolume) -> Option<(NamespacedName, Node
     let required = spec.node_affinity.as_ref()?.required.as_ref()?;
     Some((
         NamespacedName::new(claim.namespace.as_deref()?, claim.name.as_deref()?),
-        node_selector(&required.node_selector_terms, &mut Pool::default()),
+        NodeAffinity(required.clone()),
     ))
+}
+
+/// Projects a budget as drain-lock reads it; `None` without namespace or name.
+pub fn project_budget(budget: &PodDisruptionBudget) -> Option<BudgetEntry> {
+    let annotation = |key: &str| {
+        let annotations = budget.metadata.annotations.as_ref()?;
+        annotations.get(key).map(|value| value.as_str().into())
+    };
+    let max_unavailable = budget.spec.as_ref().and_then(|spec| spec.max_unavailable.as_ref());
+    Some(BudgetEntry {
+        view: Arc::new(BudgetView::project(budget)?),
+        zero_unavailable: max_unavailable.is_some_and(|most| match most {
+            IntOrString::Int(pods) => *pods == 0,
+            IntOrString::String(share) => share.trim_end_matches('%').parse() == Ok(0),
+        }),
+        locked_by: annotation(annotation::LOCKED_BY),
+    })
 }
 
 /// Projects a node lease.

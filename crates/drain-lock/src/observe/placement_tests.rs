@@ -1,16 +1,16 @@
-//! Where pods can go, rule by rule, and the room that is never given away twice.
+//! Where pods can go, rule by rule, by the view of the cluster that is gathered from what the watches tell.
 
-use proptest::prelude::*;
+use nodeward_core::id::NodeName;
+use nodeward_scheduling::Placement;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::*;
 use crate::snapshot::fixture::{Cluster, cordoned, merged, node, now, owner, pod, volume, waiting};
 
 /// Where the pods of `n1` go, one after another; `-` for nowhere.
 fn places(cluster: &Cluster) -> String {
     let snapshot = cluster.snapshot();
-    let mut placement = Placement::new(&snapshot.floor);
+    let mut placement = Placement::new(&snapshot.scheduling);
     let from = NodeName::from("n1");
     let places = snapshot
         .pods_of(&from)
@@ -384,7 +384,7 @@ fn a_drain_that_asks_later_finds_what_the_first_has_left() {
         cordoned("n3"),
     ];
     let snapshot = Cluster::new(nodes, pods).snapshot_of(&["n1", "n3"]);
-    let mut placement = Placement::new(&snapshot.floor);
+    let mut placement = Placement::new(&snapshot.scheduling);
     assert!(placement.place(snapshot.pod("a"), Some(&"n1".into())).is_ok());
     assert!(placement.place(snapshot.pod("b"), Some(&"n3".into())).is_err());
 }
@@ -400,7 +400,7 @@ fn what_no_room_would_help_is_named_first(#[case] patch: Value, #[case] reached:
     )
     .volumes([volume("pv", "data", reached)]);
     let snapshot = cluster.snapshot();
-    let outcome = Placement::new(&snapshot.floor).place(snapshot.pod("a"), Some(&"n1".into()));
+    let outcome = Placement::new(&snapshot.scheduling).place(snapshot.pod("a"), Some(&"n1".into()));
     assert_eq!(outcome.unwrap_err().to_string(), says);
 }
 
@@ -428,52 +428,17 @@ fn a_cordon_that_takes_the_last_room_of_a_movable_pod_is_known(
     });
     let snapshot = Cluster::new(nodes, [pod("a", json!({}))]).snapshot();
     let node = snapshot.nodes.get(cordon).unwrap();
-    let found = cordon_strands(&snapshot.floor, node, snapshot.pods_of(&"n1".into()), now());
+    let leaving = [snapshot.pods_of(&"n1".into())];
+    let found = snapshot.scheduling.stranded_by_cordon(&node.name, leaving, now());
     assert_eq!(found.map(|pod| pod.to_string()).as_deref(), stranded);
 }
 
 #[test]
 fn a_cordon_takes_no_last_room_if_no_pod_moves() {
     let snapshot = Cluster::new([node("n1", json!({}))], []).snapshot();
-    assert_eq!(cordon_strands(&snapshot.floor, &snapshot.nodes["n1"], &[], now()), None);
-}
-
-/// CPU of each of a few pods, and of each of a few nodes.
-fn any_fleet() -> impl Strategy<Value = (Vec<i64>, Vec<(i64, i64)>)> {
-    (
-        prop::collection::vec(0..1500_i64, 0..20),
-        prop::collection::vec((0..3000_i64, 0..6_i64), 0..6),
-    )
-}
-
-proptest! {
-    #[test]
-    fn no_node_is_promised_more_than_it_has((pods, nodes) in any_fleet()) {
-        let cpu = |milli: i64| with_requests(json!({ "cpu": format!("{milli}m") }));
-        let mut fleet = vec![cordoned("n1")];
-        fleet.extend(nodes.iter().enumerate().map(|(index, (milli, count))| {
-            node(&format!("m{index}"), allocatable(json!({ "cpu": format!("{milli}m"), "pods": count.to_string() })))
-        }));
-        let specs = pods.iter().enumerate().map(|(index, milli)| {
-            let spec = json!({ "spec": cpu(*milli) });
-            if index % 3 == 0 { waiting(&format!("p{index:02}"), spec) } else { pod(&format!("p{index:02}"), spec) }
-        });
-        let snapshot = Cluster::new(fleet, specs).snapshot();
-        let mut placement = Placement::new(&snapshot.floor);
-        let mut nowhere = Vec::new();
-        for pod in snapshot.pods_of(&"n1".into()) {
-            if placement.place(pod, Some(&"n1".into())).is_err() {
-                nowhere.push(pod.scheduling.requests.cpu);
-            }
-        }
-        for (index, (milli, count)) in nodes.iter().enumerate() {
-            let room = snapshot.floor.rooms.iter().position(|room| room.node.name.as_str() == format!("m{index}")).unwrap();
-            let promised = &placement.promised[room].requests;
-            prop_assert!(promised.cpu <= *milli && promised.pods <= *count);
-            // Who found no place would not fit anywhere now either.
-            let has_room_for = |cpu: &i64| promised.cpu + cpu <= *milli && promised.pods < *count;
-            prop_assert!(!nowhere.iter().any(has_room_for));
-        }
-        prop_assert!(!placement.promises.iter().any(|(_, index)| snapshot.floor.rooms[*index].node.is_cordoned()));
-    }
+    let nothing = [[].as_slice()];
+    assert_eq!(
+        snapshot.scheduling.stranded_by_cordon(&"n1".into(), nothing, now()),
+        None
+    );
 }
