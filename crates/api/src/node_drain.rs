@@ -1,7 +1,5 @@
 //! `NodeDrain`: the wish that a node be drained, and how far that has come.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
@@ -253,7 +251,22 @@ pub struct NodeDrainStatus {
 }
 
 /// Where a drain stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 pub enum Phase {
     /// It waits for its claim; pods that need none may leave already.
     Queued,
@@ -275,35 +288,11 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order that a drain passes them.
-    pub const ALL: [Self; 8] = [
-        Self::Queued,
-        Self::Granted,
-        Self::Draining,
-        Self::Drained,
-        Self::Recovering,
-        Self::Released,
-        Self::Suspect,
-        Self::Failed,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its spelling in the status, in metrics and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "Queued",
-            Self::Granted => "Granted",
-            Self::Draining => "Draining",
-            Self::Drained => "Drained",
-            Self::Recovering => "Recovering",
-            Self::Released => "Released",
-            Self::Suspect => "Suspect",
-            Self::Failed => "Failed",
-        }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

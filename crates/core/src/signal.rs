@@ -11,13 +11,14 @@ mod openshift;
 mod preset;
 mod resource;
 mod spec;
+mod written;
 
 use serde::Deserialize;
 
 pub use self::answer::{Answer, NoteLevel, SignalNote, Truth};
 pub use self::drain_mark::{BeingDrained, CountsAsDrain, DrainMarks};
 pub use self::expression::{Expression, ExpressionError};
-pub use self::inputs::{KindOfInterest, KindState, SignalInputs};
+pub use self::inputs::{KindState, SignalInputs, WatchedResource};
 pub use self::node_mark::{NodeMark, NodeMarkPlace};
 pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout};
 pub use self::preset::Preset;
@@ -94,7 +95,7 @@ impl UpgradeSignal {
     }
 
     /// What must be watched to evaluate it, each once.
-    pub fn kinds(&self) -> Vec<KindOfInterest> {
+    pub fn kinds(&self) -> Vec<WatchedResource> {
         let mut kinds = Vec::new();
         self.root.for_each_leaf(&mut |leaf| kinds.extend(leaf.kinds()));
         kinds.sort();
@@ -202,7 +203,7 @@ impl Compiled {
         }
     }
 
-    fn kinds(&self) -> Vec<KindOfInterest> {
+    fn kinds(&self) -> Vec<WatchedResource> {
         match self {
             Self::OpenShift => openshift::kinds(),
             Self::OpenShiftClusterVersion => vec![openshift::cluster_version_kind()],

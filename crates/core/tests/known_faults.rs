@@ -11,7 +11,7 @@ use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::Subject;
-use nodeward_core::signal::{KindOfInterest, KindState, SignalInputs, Truth, UpgradeSignal};
+use nodeward_core::signal::{KindState, SignalInputs, Truth, UpgradeSignal, WatchedResource};
 use nodeward_core::strategy::{Strategy, StrategyName, Waits};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ fn the_nodes_own_pool_is_asked(
     let worker = json!({ "node-role.kubernetes.io/worker": "" });
     let mut inputs = SignalInputs::default();
     inputs.insert(
-        KindOfInterest::all("machineconfiguration.openshift.io/v1", "MachineConfigPool"),
+        WatchedResource::all("machineconfiguration.openshift.io/v1", "MachineConfigPool"),
         KindState::Objects(vec![
             pool("worker", worker, workers, workers_updated),
             pool(
@@ -155,7 +155,7 @@ fn the_nodes_own_pool_is_asked(
         ]),
     );
     inputs.insert(
-        KindOfInterest::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig"),
+        WatchedResource::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig"),
         KindState::Objects(vec![Arc::new(json!({
             "metadata": { "name": "managed-upgrade-config" },
             "spec": { "desired": { "version": "4.20.1" }, "PDBForceDrainTimeout": 60 },

@@ -2,8 +2,6 @@
 
 mod dynamic_cache;
 mod kind_registry;
-mod target;
 
 pub use dynamic_cache::{DynamicCache, KindState};
 pub use kind_registry::KindRegistry;
-pub use target::{DynamicTarget, InvalidApiVersion};

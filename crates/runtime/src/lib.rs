@@ -40,7 +40,7 @@ pub use cache::{Cache, CacheState, Feed, Index, ObjectKey, Selection, WatchHealt
 pub use client::Clients;
 pub use component::Component;
 pub use config::{ConfigError, ConfigHandle, ConfigMapSource, ConfigMapText};
-pub use discovery::{DynamicCache, DynamicTarget, KindRegistry, KindState};
+pub use discovery::{DynamicCache, KindRegistry, KindState};
 pub use events::{EventSink, EventSpec, Severity};
 pub use leader::{LeaderState, Leadership};
 pub use limiter::TokenBucket;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use nodeward_core::deadline::later;
-use nodeward_core::signal::{self, KindOfInterest, SignalInputs, UpgradeSignal};
+use nodeward_core::signal::{self, SignalInputs, UpgradeSignal, WatchedResource};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cache::Watches;
-use crate::discovery::{DynamicCache, DynamicTarget, InvalidApiVersion, KindRegistry, KindState};
+use crate::discovery::{DynamicCache, KindRegistry, KindState};
 use crate::readiness::Readiness;
 
 /// How long decisions wait for the first list of a kind.
@@ -22,7 +22,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(30);
 pub struct SignalWatches {
     watches: Watches,
     kinds: KindRegistry,
-    open: BTreeMap<KindOfInterest, SignalWatch>,
+    open: BTreeMap<WatchedResource, SignalWatch>,
     /// What is not known yet, for the readiness probe.
     unsettled: Arc<Mutex<Vec<String>>>,
 }
@@ -71,22 +71,17 @@ impl SignalWatches {
     /// Watches what the signal reads, and nothing that an earlier one read. Cheap where nothing has changed: call it in
     /// every pass, which also keeps the probe true.
     pub fn follow(&mut self, signal: &UpgradeSignal) {
-        let wanted: BTreeSet<KindOfInterest> = signal.kinds().into_iter().collect();
+        let wanted: BTreeSet<WatchedResource> = signal.kinds().into_iter().collect();
         self.open.retain(|kind, _| wanted.contains(kind));
         for kind in wanted {
             if self.open.contains_key(&kind) {
                 continue;
             }
-            match target(&kind) {
-                Ok(target) => {
-                    let cache = self
-                        .watches
-                        .dynamic("upgrade signal", &self.kinds, target, whole_object);
-                    let opened = Instant::now();
-                    self.open.insert(kind, SignalWatch { cache, opened });
-                }
-                Err(error) => tracing::error!(%error, %kind, "the upgrade signal names no kind that can be watched"),
-            }
+            let cache = self
+                .watches
+                .dynamic("upgrade signal", &self.kinds, kind.clone(), whole_object);
+            let opened = Instant::now();
+            self.open.insert(kind, SignalWatch { cache, opened });
         }
         *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
             .open
@@ -119,20 +114,6 @@ impl SignalWatches {
     }
 }
 
-fn target(kind: &KindOfInterest) -> Result<DynamicTarget, InvalidApiVersion> {
-    let mut target = DynamicTarget::kind(&kind.api_version, &kind.kind)?;
-    if let Some(namespace) = &kind.namespace {
-        target = target.namespace(namespace);
-    }
-    if let Some(name) = &kind.name {
-        target = target.name(name);
-    }
-    if let Some(selector) = &kind.selector {
-        target = target.labels(selector);
-    }
-    Ok(target)
-}
-
 /// The object in the API's own shape, without what only the API server's bookkeeping needs.
 fn whole_object(mut object: DynamicObject) -> Option<Value> {
     object.metadata.managed_fields = None;
@@ -148,7 +129,7 @@ mod tests {
     use kube::Client;
     use nodeward_core::signal::{KindState, SignalInputs, SignalSpec, UpgradeSignal};
 
-    use super::{KindOfInterest, LIST_PATIENCE, SignalWatches};
+    use super::{LIST_PATIENCE, SignalWatches, WatchedResource};
     use crate::cache::Watches;
     use crate::discovery::KindRegistry;
     use crate::readiness::Readiness;
@@ -180,7 +161,7 @@ mod tests {
         tokio::time::advance(LIST_PATIENCE).await;
         signal_watches.follow(&signal);
         assert_eq!(signal_watches.waits_until(), None);
-        let kind: &KindOfInterest = &signal.kinds()[0];
+        let kind: &WatchedResource = &signal.kinds()[0];
         assert_eq!(signal_watches.inputs().get(kind), &KindState::Syncing);
 
         signal_watches.follow(&UpgradeSignal::compile(SignalSpec::Always).unwrap());

@@ -1,14 +1,12 @@
 //! Which cordoned nodes are being drained for maintenance, and not merely parked.
 
-use std::fmt;
-
-use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::answer::Truth;
 use super::inputs::SignalInputs;
 use super::node_mark::NodeMark;
 use super::preset::Preset;
+use super::written::text_or_map;
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
 use crate::drain::NodeDrains;
 use crate::node::NodeView;
@@ -138,31 +136,21 @@ fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
     BeingDrained { truth, because }
 }
 
-impl<'de> Deserialize<'de> for CountsAsDrain {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(CountsAsDrainVisitor)
+impl From<NodeMark> for CountsAsDrain {
+    fn from(mark: NodeMark) -> Self {
+        Self::Mark(mark)
     }
 }
 
-struct CountsAsDrainVisitor;
-
-impl<'de> Visitor<'de> for CountsAsDrainVisitor {
-    type Value = CountsAsDrain;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("all, nodeDrain, or one of {annotation, label, taint} with a key or {key, value}")
-    }
-
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<CountsAsDrain, E> {
-        match name {
-            "all" => Ok(CountsAsDrain::All),
-            "nodeDrain" => Ok(CountsAsDrain::NodeDrain),
-            other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CountsAsDrain, A::Error> {
-        NodeMark::deserialize(de::value::MapAccessDeserializer::new(map)).map(CountsAsDrain::Mark)
+impl<'de> Deserialize<'de> for CountsAsDrain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "all, nodeDrain, or one of {annotation, label, taint} with a key or {key, value}";
+        let from_text = |name: &str| match name {
+            "all" => Ok(Self::All),
+            "nodeDrain" => Ok(Self::NodeDrain),
+            other => Err(format!("{other:?} is not known: expected {EXPECTED}")),
+        };
+        text_or_map::<D, NodeMark, _>(deserializer, EXPECTED, from_text)
     }
 }
 

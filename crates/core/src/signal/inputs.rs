@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use kube_core::Resource;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
 
-/// A kind, or some objects of it, that a signal reads: what must be watched.
+/// A kind that may be absent, or some objects of it: what is watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KindOfInterest {
+pub struct WatchedResource {
     /// Group and version, or `v1`.
     pub api_version: String,
     /// Kind.
@@ -23,7 +24,7 @@ pub struct KindOfInterest {
     pub selector: Option<String>,
 }
 
-impl KindOfInterest {
+impl WatchedResource {
     /// All objects of a kind.
     pub fn all(api_version: &str, kind: &str) -> Self {
         Self {
@@ -33,6 +34,18 @@ impl KindOfInterest {
             name: None,
             selector: None,
         }
+    }
+
+    /// All objects of a kind that is known as a type.
+    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self::all(&K::api_version(&()), &K::kind(&()))
+    }
+
+    /// Only the object of this name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
     }
 
     /// Its API group; empty for the core group.
@@ -62,7 +75,7 @@ impl KindOfInterest {
 }
 
 /// `apiVersion/Kind`, and what narrows it.
-impl fmt::Display for KindOfInterest {
+impl fmt::Display for WatchedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.api_version, self.kind)?;
         match (&self.namespace, &self.name) {
@@ -92,26 +105,26 @@ pub enum KindState {
 
 /// The state of every kind that a signal reads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SignalInputs(HashMap<KindOfInterest, KindState>);
+pub struct SignalInputs(HashMap<WatchedResource, KindState>);
 
 impl SignalInputs {
     /// Sets the state of a kind.
-    pub fn insert(&mut self, kind: KindOfInterest, state: KindState) {
+    pub fn insert(&mut self, kind: WatchedResource, state: KindState) {
         self.0.insert(kind, state);
     }
 
     /// The state of a kind; one that nobody has set is syncing.
-    pub fn get(&self, kind: &KindOfInterest) -> &KindState {
+    pub fn get(&self, kind: &WatchedResource) -> &KindState {
         self.0.get(kind).unwrap_or(&KindState::Syncing)
     }
 
     /// Forgets a kind.
-    pub fn remove(&mut self, kind: &KindOfInterest) {
+    pub fn remove(&mut self, kind: &WatchedResource) {
         self.0.remove(kind);
     }
 
     /// The objects of a kind, or the answer of whoever needs them.
-    pub(super) fn objects(&self, kind: &KindOfInterest) -> Result<&[Arc<Value>], Answer> {
+    pub(super) fn objects(&self, kind: &WatchedResource) -> Result<&[Arc<Value>], Answer> {
         match self.get(kind) {
             KindState::Objects(objects) => Ok(objects),
             KindState::Absent => Err(Answer::no().with_note(SignalNote::info(

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::inputs::KindOfInterest;
+use super::inputs::WatchedResource;
 use crate::labels::Labels;
 use crate::node::NodeView;
 use crate::selector::Selector;
@@ -19,8 +19,8 @@ const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedD
 const STATE: &str = "machineconfiguration.openshift.io/state";
 
 /// MachineConfigPools, which are cluster-scoped.
-pub(super) fn pool_kind() -> KindOfInterest {
-    KindOfInterest::all("machineconfiguration.openshift.io/v1", "MachineConfigPool")
+pub(super) fn pool_kind() -> WatchedResource {
+    WatchedResource::all("machineconfiguration.openshift.io/v1", "MachineConfigPool")
 }
 
 /// The pool that a node belongs to.

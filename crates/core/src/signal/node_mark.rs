@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::answer::Answer;
+use super::written::{exactly_one, text_or_map};
 use crate::node::NodeView;
 
 /// A mark by which a Node says something of itself.
 ///
 /// In configuration: `{annotation: key}`, or `{annotation: {key: …, value: …}}` when the value matters; likewise `label`
 /// and `taint`, where `effect` can be given too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenMark")]
 pub struct NodeMark {
     /// Where it is.
     pub place: NodeMarkPlace,
@@ -25,7 +26,8 @@ pub struct NodeMark {
 }
 
 /// Where a mark is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum NodeMarkPlace {
     /// An annotation.
     Annotation,
@@ -35,18 +37,7 @@ pub enum NodeMarkPlace {
     Taint,
 }
 
-const PLACES: &[&str] = &["annotation", "label", "taint"];
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
-impl NodeMarkPlace {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Annotation => "annotation",
-            Self::Label => "label",
-            Self::Taint => "taint",
-        }
-    }
-}
 
 impl NodeMark {
     /// An annotation, whatever its value.
@@ -103,7 +94,7 @@ impl NodeMark {
 /// `taint karpenter.sh/disrupted:NoSchedule`, for people.
 impl fmt::Display for NodeMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.place.as_str(), self.key)?;
+        write!(f, "{} {}", self.place, self.key)?;
         if let Some(value) = &self.value {
             write!(f, "={value}")?;
         }
@@ -111,58 +102,66 @@ impl fmt::Display for NodeMark {
     }
 }
 
-impl<'de> Deserialize<'de> for NodeMark {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeMarkVisitor)
-    }
+#[derive(Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "one of annotation, label and taint, with a key or {key, value}"
+)]
+struct WrittenMark {
+    #[serde(default, deserialize_with = "key_or_map")]
+    annotation: Option<MarkKey>,
+    #[serde(default, deserialize_with = "key_or_map")]
+    label: Option<MarkKey>,
+    #[serde(default, deserialize_with = "key_or_map")]
+    taint: Option<MarkKey>,
 }
 
-struct NodeMarkVisitor;
-
-impl<'de> Visitor<'de> for NodeMarkVisitor {
-    type Value = NodeMark;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("one of annotation, label and taint, with a key or {key, value}")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NodeMark, A::Error> {
-        let Some(place) = map.next_key::<String>()? else {
-            return Err(de::Error::custom("one of annotation, label and taint is needed"));
-        };
-        let mark = NodeMark::from_entry(&place, &mut map)?;
-        match map.next_key::<String>()? {
-            None => Ok(mark),
-            Some(second) => Err(de::Error::custom(format!(
-                "only one of annotation, label and taint: {place} and {second} are both given"
-            ))),
-        }
-    }
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MarkKey {
+    key: String,
+    value: Option<String>,
+    effect: Option<String>,
 }
 
-impl NodeMark {
-    /// Reads the value of the entry whose key has just been read.
-    pub(super) fn from_entry<'de, A: MapAccess<'de>>(place: &str, map: &mut A) -> Result<Self, A::Error> {
-        let place = match place {
-            "annotation" => NodeMarkPlace::Annotation,
-            "label" => NodeMarkPlace::Label,
-            "taint" => NodeMarkPlace::Taint,
-            other => return Err(de::Error::unknown_field(other, PLACES)),
-        };
-        let KeyOrPair(WrittenMark { key, value, effect }) = map.next_value()?;
+fn key_or_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MarkKey>, D::Error> {
+    let from_text = |key: &str| {
+        Ok(MarkKey {
+            key: key.to_owned(),
+            value: None,
+            effect: None,
+        })
+    };
+    text_or_map::<D, MarkKey, _>(deserializer, "a key, or {key, value}", from_text).map(Some)
+}
+
+impl TryFrom<WrittenMark> for NodeMark {
+    type Error = String;
+
+    fn try_from(written: WrittenMark) -> Result<Self, String> {
+        let entries = [
+            (
+                "annotation",
+                written.annotation.map(|key| (NodeMarkPlace::Annotation, key)),
+            ),
+            ("label", written.label.map(|key| (NodeMarkPlace::Label, key))),
+            ("taint", written.taint.map(|key| (NodeMarkPlace::Taint, key))),
+        ];
+        let (name, (place, MarkKey { key, value, effect })) = exactly_one(entries, "a mark is one of them")?;
         if key.is_empty() || key.contains(char::is_whitespace) {
-            return Err(de::Error::custom(format!(
-                "{key:?} is not the key of {}",
-                article(place)
-            )));
+            let article = if place == NodeMarkPlace::Annotation { "an" } else { "a" };
+            return Err(format!("{key:?} is not the key of {article} {name}"));
         }
         if effect.is_some() && place != NodeMarkPlace::Taint {
-            return Err(de::Error::custom("only a taint has an effect"));
+            return Err("only a taint has an effect".to_owned());
         }
         if let Some(effect) = &effect
             && !EFFECTS.contains(&effect.as_str())
         {
-            return Err(de::Error::unknown_variant(effect, EFFECTS));
+            return Err(format!(
+                "unknown variant `{effect}`, expected one of {}",
+                EFFECTS.join(", ")
+            ));
         }
         Ok(Self {
             place,
@@ -170,53 +169,5 @@ impl NodeMark {
             value,
             effect,
         })
-    }
-}
-
-fn article(place: NodeMarkPlace) -> &'static str {
-    match place {
-        NodeMarkPlace::Annotation => "an annotation",
-        NodeMarkPlace::Label => "a label",
-        NodeMarkPlace::Taint => "a taint",
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenMark {
-    key: String,
-    #[serde(default)]
-    value: Option<String>,
-    #[serde(default)]
-    effect: Option<String>,
-}
-
-struct KeyOrPair(WrittenMark);
-
-impl<'de> Deserialize<'de> for KeyOrPair {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(KeyOrPairVisitor)
-    }
-}
-
-struct KeyOrPairVisitor;
-
-impl<'de> Visitor<'de> for KeyOrPairVisitor {
-    type Value = KeyOrPair;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key, or {key, value}")
-    }
-
-    fn visit_str<E: de::Error>(self, key: &str) -> Result<KeyOrPair, E> {
-        Ok(KeyOrPair(WrittenMark {
-            key: key.to_owned(),
-            value: None,
-            effect: None,
-        }))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<KeyOrPair, A::Error> {
-        WrittenMark::deserialize(de::value::MapAccessDeserializer::new(map)).map(KeyOrPair)
     }
 }

@@ -6,25 +6,25 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote, Truth};
-use super::inputs::{KindOfInterest, SignalInputs};
+use super::inputs::{SignalInputs, WatchedResource};
 use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
 use crate::node::NodeView;
 
 /// managed-upgrade-operator's UpgradeConfigs.
-fn upgrade_config_kind() -> KindOfInterest {
-    KindOfInterest::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig")
+fn upgrade_config_kind() -> WatchedResource {
+    WatchedResource::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig")
 }
 
 /// What the `openshift` signal reads.
-pub(super) fn kinds() -> Vec<KindOfInterest> {
+pub(super) fn kinds() -> Vec<WatchedResource> {
     vec![upgrade_config_kind(), pool_kind()]
 }
 
 /// The cluster's one ClusterVersion.
-pub(super) fn cluster_version_kind() -> KindOfInterest {
-    KindOfInterest {
+pub(super) fn cluster_version_kind() -> WatchedResource {
+    WatchedResource {
         name: Some("version".to_owned()),
-        ..KindOfInterest::all("config.openshift.io/v1", "ClusterVersion")
+        ..WatchedResource::all("config.openshift.io/v1", "ClusterVersion")
     }
 }
 

@@ -1,19 +1,20 @@
 //! Known systems by name. Each brings its signal, its own mark of a cordoned node that is being drained, taints that
 //! cordon, and a sentence on what must be switched on there.
 
-use std::fmt;
-
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
-use super::inputs::{KindOfInterest, SignalInputs};
+use super::inputs::{SignalInputs, WatchedResource};
 use super::node_mark::NodeMark;
 use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, strum::Display, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
 pub enum Preset {
     /// kured reboots nodes; it annotates them only with `--annotate-nodes`.
     Kured,
@@ -28,29 +29,17 @@ pub enum Preset {
 }
 
 /// The nodes that a Plan is being applied to, by `kubernetes.io/hostname`.
-fn plan_kind() -> KindOfInterest {
-    KindOfInterest::all("upgrade.cattle.io/v1", "Plan")
+fn plan_kind() -> WatchedResource {
+    WatchedResource::all("upgrade.cattle.io/v1", "Plan")
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 5] = [
-        Self::Kured,
-        Self::ClusterApi,
-        Self::Karpenter,
-        Self::SystemUpgradeController,
-        Self::Talos,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kured => "kured",
-            Self::ClusterApi => "clusterApi",
-            Self::Karpenter => "karpenter",
-            Self::SystemUpgradeController => "systemUpgradeController",
-            Self::Talos => "talos",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// What the user must switch on for it to work, a sentence.
@@ -90,7 +79,7 @@ impl Preset {
         (self == Self::Karpenter).then(|| NodeMark::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule")))
     }
 
-    pub(super) fn kinds(self) -> Vec<KindOfInterest> {
+    pub(super) fn kinds(self) -> Vec<WatchedResource> {
         if self == Self::SystemUpgradeController {
             vec![plan_kind()]
         } else {
@@ -116,12 +105,6 @@ impl Preset {
             answer.truth == super::Truth::Yes,
             "a Plan with spec.drain that lists the node in status.applying".to_owned(),
         )
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -222,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_node_that_only_a_presets_taint_cordons_is_kept() {
-        let cordoning: Vec<NodeMark> = Preset::ALL.into_iter().filter_map(Preset::cordon_taint).collect();
+        let cordoning: Vec<NodeMark> = Preset::ALL.iter().copied().filter_map(Preset::cordon_taint).collect();
         assert!(!cordoning.is_empty());
         for taint in cordoning {
             assert_eq!(taint.place, NodeMarkPlace::Taint);

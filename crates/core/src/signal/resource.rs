@@ -5,14 +5,14 @@ use serde_json::Value;
 use super::SignalError;
 use super::answer::{Answer, SignalNote, Truth};
 use super::expression::Expression;
-use super::inputs::{KindOfInterest, SignalInputs};
+use super::inputs::{SignalInputs, WatchedResource};
 use super::spec::ResourceSpec;
 use crate::node::NodeView;
 
 /// A `resource` signal whose expression is compiled.
 #[derive(Debug, Clone)]
 pub(super) struct ResourceSignal {
-    kind: KindOfInterest,
+    kind: WatchedResource,
     when: Expression,
 }
 
@@ -39,7 +39,7 @@ impl ResourceSignal {
                 return refuse(format!("{field} is empty: leave it out for any"));
             }
         }
-        let kind = KindOfInterest {
+        let kind = WatchedResource {
             api_version: spec.api_version.clone(),
             kind: spec.kind.clone(),
             namespace: spec.namespace.clone(),
@@ -57,7 +57,7 @@ impl ResourceSignal {
         Ok(Self { kind, when })
     }
 
-    pub(super) fn kind(&self) -> &KindOfInterest {
+    pub(super) fn kind(&self) -> &WatchedResource {
         &self.kind
     }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::node_mark::NodeMark;
 use super::preset::Preset;
+use super::written::{exactly_one, text_or_map};
 use crate::selector::Selector;
 
 /// An upgrade signal as configured: a name (`always`, `openshift`, `openshiftClusterVersion`) or a map with one entry
@@ -52,9 +52,6 @@ pub struct ResourceSpec {
     pub when: String,
 }
 
-const NAMES: &[&str] = &["always", "openshift", "openshiftClusterVersion"];
-const FIELDS: &[&str] = &["preset", "node", "resource", "anyOf", "allOf"];
-
 impl fmt::Display for SignalSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, name, members: &[Self]| {
@@ -77,62 +74,45 @@ impl fmt::Display for SignalSpec {
     }
 }
 
-impl<'de> Deserialize<'de> for SignalSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SignalVisitor)
+/// A signal in its form as a map, of which one entry is given.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenSignal {
+    preset: Option<Preset>,
+    node: Option<NodeMark>,
+    resource: Option<ResourceSpec>,
+    any_of: Option<Vec<SignalSpec>>,
+    all_of: Option<Vec<SignalSpec>>,
+}
+
+impl TryFrom<WrittenSignal> for SignalSpec {
+    type Error = String;
+
+    fn try_from(written: WrittenSignal) -> Result<Self, String> {
+        let entries = [
+            ("preset", written.preset.map(Self::Preset)),
+            ("node", written.node.map(Self::Node)),
+            ("resource", written.resource.map(Self::Resource)),
+            ("anyOf", written.any_of.map(Self::AnyOf)),
+            ("allOf", written.all_of.map(Self::AllOf)),
+        ];
+        exactly_one(entries, "put them in a list under anyOf or allOf").map(|(_, signal)| signal)
     }
 }
 
-struct SignalVisitor;
-
-impl<'de> Visitor<'de> for SignalVisitor {
-    type Value = SignalSpec;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a signal: one of {}, or one of {{{}}}",
-            NAMES.join(", "),
-            FIELDS.join(", ")
-        )
-    }
-
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<SignalSpec, E> {
-        match name {
-            "always" => Ok(SignalSpec::Always),
-            "openshift" => Ok(SignalSpec::OpenShift),
-            "openshiftClusterVersion" => Ok(SignalSpec::OpenShiftClusterVersion),
+impl<'de> Deserialize<'de> for SignalSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a signal: one of always, openshift, openshiftClusterVersion, or one of \
+                                {preset, node, resource, anyOf, allOf}";
+        let from_text = |name: &str| match name {
+            "always" => Ok(Self::Always),
+            "openshift" => Ok(Self::OpenShift),
+            "openshiftClusterVersion" => Ok(Self::OpenShiftClusterVersion),
             other if Preset::ALL.iter().any(|preset| preset.as_str() == other) => {
-                Err(E::custom(format!("{other} is a preset: write {{preset: {other}}}")))
+                Err(format!("{other} is a preset: write {{preset: {other}}}"))
             }
-            other => Err(E::custom(format!(
-                "unknown signal {other:?}: expected {}, or a map with one of {}",
-                NAMES.join(", "),
-                FIELDS.join(", ")
-            ))),
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SignalSpec, A::Error> {
-        let Some(field) = map.next_key::<String>()? else {
-            return Err(de::Error::custom(format!(
-                "an empty signal: expected one of {}",
-                FIELDS.join(", ")
-            )));
+            other => Err(format!("unknown signal {other:?}: expected {EXPECTED}")),
         };
-        let signal = match field.as_str() {
-            "preset" => SignalSpec::Preset(map.next_value()?),
-            "node" => SignalSpec::Node(map.next_value()?),
-            "resource" => SignalSpec::Resource(map.next_value()?),
-            "anyOf" => SignalSpec::AnyOf(map.next_value()?),
-            "allOf" => SignalSpec::AllOf(map.next_value()?),
-            other => return Err(de::Error::unknown_field(other, FIELDS)),
-        };
-        match map.next_key::<String>()? {
-            None => Ok(signal),
-            Some(second) => Err(de::Error::custom(format!(
-                "a signal has one field, and {field} and {second} are both given: put them in a list under anyOf or allOf"
-            ))),
-        }
+        text_or_map::<D, WrittenSignal, _>(deserializer, EXPECTED, from_text)
     }
 }

@@ -49,10 +49,10 @@ fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[
 #[rstest]
 #[case(
     "sometimes",
-    "unknown signal \"sometimes\": expected always, openshift, openshiftClusterVersion, or a map"
+    "unknown signal \"sometimes\": expected a signal: one of always, openshift, openshiftClusterVersion, or one of {preset"
 )]
 #[case("kured", "kured is a preset: write {preset: kured}")]
-#[case("{}", "an empty signal")]
+#[case("{}", "one of preset, node, resource, anyOf, allOf is needed")]
 #[case("5", "a signal: one of always")]
 #[case("~", "a signal: one of always")]
 #[case("[openshift]", "a signal: one of always")]
@@ -66,7 +66,7 @@ fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[
 #[case("{allOf: []}", "allOf needs at least one signal")]
 #[case("{anyOf: [{allOf: []}]}", "allOf needs at least one signal")]
 #[case("{anyOf: openshift}", "expected a sequence")]
-#[case("{node: {}}", "one of annotation, label and taint is needed")]
+#[case("{node: {}}", "one of annotation, label, taint is needed")]
 #[case("{node: {anotation: a}}", "unknown field `anotation`")]
 #[case("{node: {annotation: a, label: b}}", "annotation and label are both given")]
 #[case("{node: {annotation: ''}}", "\"\" is not the key of an annotation")]
@@ -159,9 +159,9 @@ fn each_kind_that_a_signal_reads_is_watched_once(#[case] yaml: &str, #[case] kin
 
 #[test]
 fn a_kind_tells_its_group_and_version() {
-    let kind = KindOfInterest::all("upgrade.cattle.io/v1", "Plan");
+    let kind = WatchedResource::all("upgrade.cattle.io/v1", "Plan");
     assert_eq!((kind.group(), kind.version()), ("upgrade.cattle.io", "v1"));
-    let core = KindOfInterest::all("v1", "ConfigMap");
+    let core = WatchedResource::all("v1", "ConfigMap");
     assert_eq!((core.group(), core.version()), ("", "v1"));
 }
 
@@ -173,11 +173,11 @@ fn a_kind_tells_its_group_and_version() {
 #[case("MachineConfigPool", "machineconfigpools")]
 #[case("Y", "ies")]
 fn the_usual_plural_of_a_kind(#[case] kind: &str, #[case] plural: &str) {
-    assert_eq!(KindOfInterest::all("v1", kind).likely_plural(), plural);
+    assert_eq!(WatchedResource::all("v1", kind).likely_plural(), plural);
 }
 
-fn plan_kind() -> KindOfInterest {
-    KindOfInterest::all("upgrade.cattle.io/v1", "Plan")
+fn plan_kind() -> WatchedResource {
+    WatchedResource::all("upgrade.cattle.io/v1", "Plan")
 }
 
 const RESOURCE: &str =

@@ -11,8 +11,9 @@ use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Held, Hold, Holds};
+use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::cache::Content;
-use nodeward_runtime::{DynamicCache, DynamicTarget, KindRegistry, KindState, Watches};
+use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::LockKinds;
@@ -41,7 +42,7 @@ impl HoldWatches {
             drains: watches.dynamic(
                 "nodedrains",
                 kinds,
-                DynamicTarget::of::<NodeDrain>(),
+                WatchedResource::of::<NodeDrain>(),
                 |object| match read::<NodeDrain>(object) {
                     Ok(drain) => NodeDrainView::project(&drain).map(|view| Ok(Arc::new(view))),
                     Err(why) => Some(Err(why)),
@@ -50,13 +51,13 @@ impl HoldWatches {
             ledgers: watches.dynamic(
                 "drainledgers",
                 kinds,
-                DynamicTarget::of::<DrainLedger>().name(drain_ledger::NAME),
+                WatchedResource::of::<DrainLedger>().named(drain_ledger::NAME),
                 |object| Some(read::<DrainLedger>(object).map(|ledger| ledger.spec)),
             ),
             owners: watches.dynamic(
                 "disruptionholds",
                 kinds,
-                DynamicTarget::of::<DisruptionHold>(),
+                WatchedResource::of::<DisruptionHold>(),
                 owners_hold,
             ),
             opened: Instant::now(),

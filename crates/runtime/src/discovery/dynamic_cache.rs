@@ -5,12 +5,15 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use kube::Api;
 use kube::core::DynamicObject;
+use nodeward_core::signal::WatchedResource;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
-use super::target::DynamicTarget;
-use crate::cache::{Cache, CacheState, Content, ObjectKey, WatchHealth, Watches};
+use crate::cache::{Cache, CacheState, Content, ObjectKey, Selection, WatchHealth, Watches};
 use crate::supervise::SharedTask;
 
 /// How far a [`DynamicCache`] can be trusted.
@@ -38,23 +41,28 @@ struct Shared<V> {
     slot: RwLock<Slot<V>>,
 }
 
-/// What stands in the place of the kind at the moment.
 enum Slot<V> {
     Unknown,
     Absent,
-    Open(Cache<V>),
+    Open(Cache<V>, Api<DynamicObject>),
 }
 
-/// Discovery lags behind a definition by moments; this many looks (some 30 s in all) and then the next change decides.
-const LOOKS_AFTER_A_CHANGE: u32 = 8;
-const FIRST_LOOK: Duration = Duration::from_millis(125);
-const LONGEST_LOOK: Duration = Duration::from_secs(15);
-
 /// A kind that is built in need not wait for a list of definitions that does not come.
-const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(5);
+const DEFINITIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where definitions cannot be watched, there is no other way than to look again now and then.
-const LOOK_WITHOUT_A_WATCH: Duration = Duration::from_mins(5);
+/// A kind is asked for again when a definition of its group changes. This is for what no definition tells: an aggregated
+/// API, or definitions that may not be watched.
+const LONGEST_RETRY: Duration = Duration::from_mins(5);
+
+/// Discovery lags behind a definition by moments.
+fn retries() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(LONGEST_RETRY / 2)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
 
 impl Watches {
     /// Opens a cache of a kind that may be absent. `project` works as in [`Watches::cache`].
@@ -62,7 +70,7 @@ impl Watches {
         &self,
         name: &'static str,
         kinds: &KindRegistry,
-        target: DynamicTarget,
+        resource: WatchedResource,
         project: impl Fn(DynamicObject) -> Option<V> + Send + Sync + 'static,
     ) -> DynamicCache<V>
     where
@@ -76,7 +84,7 @@ impl Watches {
             shared: Arc::clone(&shared),
             watches: self.clone(),
             kinds: kinds.clone(),
-            target,
+            resource,
             project: Arc::new(project),
         };
         let task = self.supervisor().spawn_guarded(name, follower.run());
@@ -98,7 +106,7 @@ impl<V> DynamicCache<V> {
         match &*self.shared.read() {
             Slot::Unknown => KindState::Syncing,
             Slot::Absent => KindState::Absent,
-            Slot::Open(cache) => match cache.state() {
+            Slot::Open(cache, _) => match cache.state() {
                 CacheState::Syncing => KindState::Syncing,
                 CacheState::Synced => KindState::Synced,
                 CacheState::Forbidden(message) => KindState::Forbidden(message),
@@ -111,14 +119,22 @@ impl<V> DynamicCache<V> {
         match &*self.shared.read() {
             Slot::Unknown => false,
             Slot::Absent => true,
-            Slot::Open(cache) => cache.is_synced(),
+            Slot::Open(cache, _) => cache.is_synced(),
         }
     }
 
     /// How the watch fares; `None` while there is none, because the kind is absent or has yet to be looked for.
     pub fn health(&self) -> Option<WatchHealth> {
         match &*self.shared.read() {
-            Slot::Open(cache) => Some(cache.health()),
+            Slot::Open(cache, _) => Some(cache.health()),
+            Slot::Unknown | Slot::Absent => None,
+        }
+    }
+
+    /// To read or write objects of the kind; `None` while it is absent or has yet to be looked for.
+    pub fn api(&self) -> Option<Api<DynamicObject>> {
+        match &*self.shared.read() {
+            Slot::Open(_, api) => Some(api.clone()),
             Slot::Unknown | Slot::Absent => None,
         }
     }
@@ -126,7 +142,7 @@ impl<V> DynamicCache<V> {
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         match &*self.shared.read() {
-            Slot::Open(cache) => cache.get(key),
+            Slot::Open(cache, _) => cache.get(key),
             Slot::Unknown | Slot::Absent => None,
         }
     }
@@ -134,7 +150,7 @@ impl<V> DynamicCache<V> {
     /// All objects at one moment; none while the kind is absent.
     pub fn snapshot(&self) -> Content<V> {
         match &*self.shared.read() {
-            Slot::Open(cache) => cache.snapshot(),
+            Slot::Open(cache, _) => cache.snapshot(),
             Slot::Unknown | Slot::Absent => Arc::new(BTreeMap::new()),
         }
     }
@@ -169,27 +185,13 @@ impl<V> Shared<V> {
     }
 }
 
-/// What an open watch was opened on. A definition that was deleted and created again is another one, even if the kind is
-/// served as before: the old watch has ended, and its versions mean nothing.
-#[derive(PartialEq)]
-struct Opened {
-    served: ServedKind,
-    definition: Option<String>,
-}
-
-impl Opened {
-    fn new(served: ServedKind, group: &GroupState) -> Self {
-        let plural = format!("{}.{}", served.resource.plural, served.resource.group);
-        let definition = group.get(&plural).map(|definition| definition.uid.clone());
-        Self { served, definition }
-    }
-}
-
 /// A watch that is open.
 struct Open {
-    what: Opened,
-    /// Moves when the server answers as if it did not serve the resource: discovery, which lags behind the definitions, had
-    /// named a kind that was gone already.
+    served: ServedKind,
+    /// A definition that was deleted and created again is another one, even if the kind is served as before: the old watch
+    /// has ended, and its versions mean nothing.
+    definition_uid: Option<String>,
+    /// Moves when the server answers 404: discovery, which lags behind the definitions, had named a kind that was gone.
     not_served: watch::Receiver<u64>,
 }
 
@@ -198,7 +200,7 @@ struct Follower<V, P> {
     shared: Arc<Shared<V>>,
     watches: Watches,
     kinds: KindRegistry,
-    target: DynamicTarget,
+    resource: WatchedResource,
     project: Arc<P>,
 }
 
@@ -207,97 +209,82 @@ where
     V: PartialEq + Send + Sync + 'static,
     P: Fn(DynamicObject) -> Option<V> + Send + Sync + 'static,
 {
+    /// Asks discovery whether the kind is served, and again whenever that may have changed.
     async fn run(self) {
         let mut changes = self.kinds.changes();
-        let mut open = None;
+        let mut open: Option<Open> = None;
+        let mut retries = retries();
         // Knowing the definitions first saves a second look, and a second watch, a moment later.
         let known = changes.wait_for(|_| self.kinds.state() != CacheState::Syncing);
-        let _ = tokio::time::timeout(DEFINITIONS_PATIENCE, known).await;
+        let _ = tokio::time::timeout(DEFINITIONS_TIMEOUT, known).await;
         loop {
             changes.mark_unchanged();
-            let group = self.group();
-            self.settle(&group, &mut changes, &mut open).await;
-            self.wait_for_change(&group, &mut changes, open.as_mut()).await;
-        }
-    }
-
-    fn group(&self) -> GroupState {
-        self.kinds.group(&self.target.group_version_kind().group)
-    }
-
-    /// Asks until the answer is definite. A kind that is not served right after its group changed may just not be served
-    /// *yet*, so that answer is checked a few times; it counts from the first.
-    async fn settle(&self, group: &GroupState, changes: &mut watch::Receiver<u64>, open: &mut Option<Open>) {
-        let mut pause = FIRST_LOOK;
-        let mut absences = 0;
-        loop {
-            match self.kinds.resolve(self.target.group_version_kind()).await {
-                Ok(Some(served)) => return self.open(Opened::new(served, group), open),
-                Ok(None) => {
-                    self.close(open);
-                    absences += 1;
-                    if group.is_empty() || absences > LOOKS_AFTER_A_CHANGE {
-                        return;
-                    }
+            let group = self.kinds.group(self.resource.group());
+            let retry = match self.kinds.resolve(&self.resource).await {
+                Ok(Some(served)) => {
+                    self.open(served, &group, &mut open);
+                    None
                 }
-                Err(error) => tracing::debug!(cache = self.shared.name, "discovery failed, tried again: {error}"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())) => {}
-                _ = changes.changed() => if self.group() != *group { return },
-            }
-            pause = (pause * 2).min(LONGEST_LOOK);
-        }
-    }
-
-    /// Until something about the group changes, or what is watched turns out not to exist; changes of other groups are
-    /// looked at and passed over.
-    async fn wait_for_change(
-        &self,
-        group: &GroupState,
-        changes: &mut watch::Receiver<u64>,
-        mut open: Option<&mut Open>,
-    ) {
-        let found = open.is_some();
-        // Looked at before the first wait: a change may have come, and been taken note of, while discovery was asked.
-        while self.group() == *group {
+                Ok(None) => {
+                    self.close(&mut open);
+                    let is_undefined = group.is_empty() && self.kinds.is_synced();
+                    Some(if is_undefined {
+                        LONGEST_RETRY
+                    } else {
+                        next(&mut retries)
+                    })
+                }
+                Err(error) => {
+                    tracing::debug!(cache = self.shared.name, "discovery failed, tried again: {error}");
+                    Some(next(&mut retries))
+                }
+            };
             let not_served = async {
                 match &mut open {
                     Some(open) => drop(open.not_served.changed().await),
                     None => std::future::pending().await,
                 }
             };
-            let blind = !self.kinds.is_synced();
             tokio::select! {
-                outcome = changes.changed() => {
-                    if outcome.is_err() {
-                        return std::future::pending().await;
-                    }
-                }
-                () = not_served => return,
-                () = tokio::time::sleep(LOOK_WITHOUT_A_WATCH), if blind && !found => return,
+                () = self.group_changed(&group, &mut changes) => retries = self::retries(),
+                () = not_served => {}
+                () = sleep(retry.unwrap_or_default()), if retry.is_some() => {}
             }
         }
     }
 
-    fn open(&self, wanted: Opened, open: &mut Option<Open>) {
-        if open.as_ref().is_some_and(|open| open.what == wanted) {
+    /// Changes of other groups are passed over.
+    async fn group_changed(&self, group: &GroupState, changes: &mut watch::Receiver<u64>) {
+        // Looked at before the first wait: a change may have come, and been taken note of, while discovery was asked.
+        while self.kinds.group(self.resource.group()) == *group {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn open(&self, served: ServedKind, group: &GroupState, open: &mut Option<Open>) {
+        let plural = format!("{}.{}", served.resource.plural, served.resource.group);
+        let definition_uid = group.get(&plural).map(|definition| definition.uid.clone());
+        let is_open = |open: &Open| open.served == served && open.definition_uid == definition_uid;
+        if open.as_ref().is_some_and(is_open) {
             return;
         }
-        let resource = &wanted.served.resource;
-        let api = self.target.api(self.kinds.client(), resource, wanted.served.namespaced);
+        let api = served.api(&self.kinds, &self.resource);
         let project = Arc::clone(&self.project);
-        let cache = self
-            .watches
-            .cache(self.shared.name, api, self.target.selection(), move |object| {
-                project(object)
-            });
-        tracing::info!(cache = self.shared.name, kind = %resource.kind, api_version = %resource.api_version, "the kind is served: watching it");
+        let cache = self.watches.cache(
+            self.shared.name,
+            api.clone(),
+            selection(&self.resource),
+            move |object| project(object),
+        );
+        tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is served: watching it");
         let not_served = cache.status_view().not_served();
-        self.shared.put(Slot::Open(cache));
+        self.shared.put(Slot::Open(cache, api));
         self.watches.wake().wake();
         *open = Some(Open {
-            what: wanted,
+            served,
+            definition_uid,
             not_served,
         });
     }
@@ -311,19 +298,33 @@ where
             self.shared.put(Slot::Absent);
             self.watches.wake().wake();
         } else {
-            self.say_absent();
+            self.log_absent();
         }
     }
 
-    /// Said once, when it becomes known.
-    fn say_absent(&self) {
+    /// Logs once that the kind is absent, when it becomes known.
+    fn log_absent(&self) {
         if matches!(*self.shared.read(), Slot::Unknown) {
-            let kind = self.target.group_version_kind();
-            tracing::info!(cache = self.shared.name, kind = %kind.kind, api_version = %kind.api_version(), "the kind is absent; it is picked up when it appears");
+            tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is absent; it is picked up when it appears");
             self.shared.put(Slot::Absent);
             self.watches.wake().wake();
         }
     }
+}
+
+fn next(retries: &mut ExponentialBackoff) -> Duration {
+    retries.next().unwrap_or(LONGEST_RETRY)
+}
+
+fn selection(resource: &WatchedResource) -> Selection {
+    let mut selection = Selection::all();
+    if let Some(name) = &resource.name {
+        selection = selection.fields(format!("metadata.name={name}"));
+    }
+    if let Some(labels) = &resource.selector {
+        selection = selection.labels(labels);
+    }
+    selection
 }
 
 #[cfg(test)]
@@ -339,8 +340,8 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::{DynamicCache, DynamicTarget, KindState};
-    use crate::cache::Watches;
+    use super::{DynamicCache, KindState, WatchedResource, selection};
+    use crate::cache::{Selection, Watches};
     use crate::discovery::KindRegistry;
 
     fn answer(code: u16, body: &Value) -> Response<Body> {
@@ -418,23 +419,30 @@ mod tests {
     #[case::late(1)]
     #[case::later(4)]
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_discovery_names_although_it_is_gone_is_absent_in_the_end(
+    async fn kind_that_lagging_discovery_names_becomes_absent(
         #[case] looks: u32,
         #[values(no_such_path, no_such_resource)] absent: fn() -> Response<Body>,
     ) {
         let (client, asked) = lagging(looks, absent);
         let watches = Watches::detached();
         let kinds = KindRegistry::spawn(&watches, client);
-        let target = DynamicTarget::kind("g.example.com/v1", "Signal").unwrap();
-        let cache = watches.dynamic("signals", &kinds, target, |_| Some(()));
+        let signals = WatchedResource::all("g.example.com/v1", "Signal");
+        let cache = watches.dynamic("signals", &kinds, signals, |_| Some(()));
         reaches(&cache, &KindState::Absent).await;
         let settled = asked.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_hours(1)).await;
+        let again = asked.load(Ordering::SeqCst) - settled;
+        assert!((11..=12).contains(&again), "asked {again} times in an hour");
+        assert_eq!((cache.state(), cache.api().is_none()), (KindState::Absent, true));
+    }
+
+    #[test]
+    fn name_and_labels_are_left_to_the_server() {
+        let mut resource = WatchedResource::all("v1", "ConfigMap").named("a");
+        resource.selector = Some("b=c".to_owned());
         assert_eq!(
-            asked.load(Ordering::SeqCst),
-            settled,
-            "once it is known it is not asked again"
+            selection(&resource),
+            Selection::all().fields("metadata.name=a").labels("b=c")
         );
-        assert_eq!(cache.state(), KindState::Absent);
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
+use nodeward_core::signal::WatchedResource;
 use tokio::sync::watch;
 
 use crate::cache::{Cache, CacheState, Selection, Watches};
@@ -36,6 +37,16 @@ pub(super) struct ServedKind {
     pub(super) namespaced: bool,
 }
 
+impl ServedKind {
+    /// A cluster-scoped kind has no namespaces to choose from, whatever was asked for.
+    pub(super) fn api(&self, kinds: &KindRegistry, wanted: &WatchedResource) -> Api<DynamicObject> {
+        match &wanted.namespace {
+            Some(namespace) if self.namespaced => Api::namespaced_with(kinds.client.clone(), namespace, &self.resource),
+            _ => Api::all_with(kinds.client.clone(), &self.resource),
+        }
+    }
+}
+
 impl KindRegistry {
     /// Opens the watch. `client` also asks discovery.
     pub fn spawn(watches: &Watches, client: Client) -> Self {
@@ -59,10 +70,6 @@ impl KindRegistry {
         self.definitions.wait_synced().await;
     }
 
-    pub(super) fn client(&self) -> Client {
-        self.client.clone()
-    }
-
     pub(super) fn is_synced(&self) -> bool {
         self.definitions.is_synced()
     }
@@ -81,9 +88,16 @@ impl KindRegistry {
             .collect()
     }
 
+    /// To read or write objects of a kind that is not watched. Asks discovery; `None`: the kind is absent.
+    pub async fn api(&self, resource: &WatchedResource) -> kube::Result<Option<Api<DynamicObject>>> {
+        let served = self.resolve(resource).await?;
+        Ok(served.map(|served| served.api(self, resource)))
+    }
+
     /// Asks the server once. `Ok(None)`: it answered, and does not serve the kind.
-    pub(super) async fn resolve(&self, kind: &GroupVersionKind) -> kube::Result<Option<ServedKind>> {
-        match pinned_kind(&self.client, kind).await {
+    pub(super) async fn resolve(&self, resource: &WatchedResource) -> kube::Result<Option<ServedKind>> {
+        let kind = GroupVersionKind::gvk(resource.group(), resource.version(), &resource.kind);
+        match pinned_kind(&self.client, &kind).await {
             Ok((resource, capabilities)) => Ok(Some(ServedKind {
                 resource,
                 namespaced: capabilities.scope == Scope::Namespaced,

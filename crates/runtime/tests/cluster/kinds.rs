@@ -7,7 +7,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use nodeward_runtime::{DynamicCache, DynamicTarget, KindRegistry, KindState, ObjectKey, Watches};
+use nodeward_core::signal::WatchedResource;
+use nodeward_runtime::{DynamicCache, KindRegistry, KindState, ObjectKey, Watches};
 use nodeward_testkit::proxy::{Proxy, Record, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, bulk, names};
@@ -31,8 +32,8 @@ impl Kind {
         }
     }
 
-    fn target(&self) -> Result<DynamicTarget> {
-        Ok(DynamicTarget::kind(&format!("{}/v1", self.group), "Signal")?)
+    fn resource(&self) -> WatchedResource {
+        WatchedResource::all(&format!("{}/v1", self.group), "Signal")
     }
 
     fn definitions(&self) -> Api<CustomResourceDefinition> {
@@ -78,9 +79,9 @@ impl Kind {
         .await
     }
 
-    fn phases(&self, watches: &Watches, kinds: &KindRegistry) -> Result<DynamicCache<String>> {
+    fn phases(&self, watches: &Watches, kinds: &KindRegistry) -> DynamicCache<String> {
         let phase = |object: DynamicObject| Some(object.data.get("phase")?.as_str()?.to_owned());
-        Ok(watches.dynamic("signals", kinds, self.target()?, phase))
+        watches.dynamic("signals", kinds, self.resource(), phase)
     }
 }
 
@@ -110,7 +111,7 @@ async fn a_kind_that_appears_late_is_picked_up_and_one_that_goes_is_let_go() -> 
     let kind = Kind::of_its_own(&admin);
     let watches = Watches::detached();
     let kinds = KindRegistry::spawn(&watches, admin.clone());
-    let cache = kind.phases(&watches, &kinds)?;
+    let cache = kind.phases(&watches, &kinds);
     reaches(&cache, &KindState::Absent).await?;
     assert!(cache.is_settled() && cache.snapshot().is_empty());
 
@@ -134,10 +135,10 @@ async fn a_kind_that_is_there_already_and_one_that_is_built_in_are_served() -> R
     kind.signal("now", "Upgrading").await?;
     let watches = Watches::detached();
     let kinds = KindRegistry::spawn(&watches, admin.clone());
-    let cache = kind.phases(&watches, &kinds)?;
+    let cache = kind.phases(&watches, &kinds);
     shows(&cache, "now", "Upgrading").await?;
 
-    let built_in = DynamicTarget::kind("v1", "Namespace")?.name("kube-system");
+    let built_in = WatchedResource::all("v1", "Namespace").named("kube-system");
     let namespaces = watches.dynamic("namespaces", &kinds, built_in, |object| object.metadata.name);
     shows(&namespaces, "kube-system", "kube-system").await?;
     assert_eq!(namespaces.snapshot().len(), 1);
@@ -152,7 +153,7 @@ async fn an_absent_kind_is_not_asked_for_again_and_again() -> Result<()> {
     let (absent, other) = (Kind::of_its_own(&admin), Kind::of_its_own(&admin));
     let watches = Watches::detached();
     let kinds = KindRegistry::spawn(&watches, proxy.client()?);
-    let cache = absent.phases(&watches, &kinds)?;
+    let cache = absent.phases(&watches, &kinds);
     reaches(&cache, &KindState::Absent).await?;
     kinds.wait_synced().await;
 
@@ -161,7 +162,7 @@ async fn an_absent_kind_is_not_asked_for_again_and_again() -> Result<()> {
     let asked = proxy.count(&of_the_group);
     // Another group's definition comes and goes.
     other.define().await?;
-    let seen = other.phases(&watches, &kinds)?;
+    let seen = other.phases(&watches, &kinds);
     reaches(&seen, &KindState::Synced).await?;
     other.undefine().await?;
     reaches(&seen, &KindState::Absent).await?;
@@ -184,7 +185,7 @@ async fn a_kind_that_may_not_be_read_is_told_from_one_that_is_absent() -> Result
     let watches = Watches::detached();
     // Definitions may not be read either: discovery, which everybody may ask, is enough.
     let kinds = KindRegistry::spawn(&watches, client_as(plane, &user).await?);
-    let cache = kind.phases(&watches, &kinds)?;
+    let cache = kind.phases(&watches, &kinds);
     wait::until("the refusal", PATIENCE, || async {
         match cache.state() {
             KindState::Forbidden(message) if message.contains("signals") => Ok(()),

@@ -13,7 +13,7 @@ use nodeward_core::hold::{Held, Hold, Holder, Holds};
 use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{KindOfInterest, KindState, SignalInputs};
+use nodeward_core::signal::{KindState, SignalInputs, WatchedResource};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 use serde_json::{Value, json};
@@ -235,7 +235,7 @@ impl World {
     }
 
     pub fn signal(mut self, api_version: &str, kind: &str, state: KindState) -> Self {
-        self.signals.insert(KindOfInterest::all(api_version, kind), state);
+        self.signals.insert(WatchedResource::all(api_version, kind), state);
         self
     }
 
