@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube_core::Expression;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -14,36 +16,10 @@ use crate::labels::Labels;
 ///
 /// In configuration it is written as labels in a plain map, as a pod's `nodeSelector` has them, or as in the API, with
 /// `matchLabels` and `matchExpressions`; unknown fields are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Selector(Terms);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Terms {
-    /// The selector is absent: it matches nothing.
-    Nothing,
-    /// All must hold; none at all matches everything.
-    All(Vec<Term>),
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self::All(Vec::new())
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Term {
-    key: String,
-    condition: Condition,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Condition {
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Exists,
-    DoesNotExist,
-}
+///
+/// kube's own `Selector` is not used: it accepts `In []`, which the API server refuses, and cannot match interned labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector(Option<Vec<Expression>>);
 
 /// Why a label selector is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +36,7 @@ pub enum SelectorError {
         /// The label.
         key: String,
         /// The operator.
-        operator: &'static str,
+        operator: String,
     },
     /// `Exists` or `DoesNotExist` with values.
     #[error("{operator} of {key:?} takes no values")]
@@ -68,7 +44,7 @@ pub enum SelectorError {
         /// The label.
         key: String,
         /// The operator.
-        operator: &'static str,
+        operator: String,
     },
     /// A key that no label can have.
     #[error("{key:?} is not a label key")]
@@ -88,7 +64,7 @@ pub enum SelectorError {
 
 impl Selector {
     /// The selector that matches nothing.
-    pub const NOTHING: Self = Self(Terms::Nothing);
+    pub const NOTHING: Self = Self(None);
 
     /// The selector that matches everything.
     pub fn everything() -> Self {
@@ -103,127 +79,93 @@ impl Selector {
         let Some(selector) = selector else {
             return Ok(Self::NOTHING);
         };
-        let labels = selector
-            .match_labels
-            .iter()
-            .flatten()
-            .map(|(key, value)| Term::equals(key, value));
-        let expressions = selector.match_expressions.iter().flatten().map(Term::parse);
-        Ok(Self(Terms::All(labels.chain(expressions).collect::<Result<_, _>>()?)))
+        let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
+            check(key, [value])?;
+            Ok(Expression::Equal(key.clone(), value.clone()))
+        });
+        let expressions = selector.match_expressions.iter().flatten().map(parse_requirement);
+        Ok(Self(Some(labels.chain(expressions).collect::<Result<_, _>>()?)))
     }
 
     /// Whether labels fulfil every term. `NotIn` and `DoesNotExist` hold for an absent key.
     pub fn matches(&self, labels: &Labels) -> bool {
-        match &self.0 {
-            Terms::Nothing => false,
-            Terms::All(terms) => terms.iter().all(|term| term.accepts(labels.get(&term.key))),
-        }
+        let accepts = |expression: &Expression| match expression {
+            Expression::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Expression::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Expression::Equal(key, wanted) => labels.get(key) == Some(wanted),
+            Expression::NotEqual(key, unwanted) => labels.get(key) != Some(unwanted),
+            Expression::Exists(key) => labels.get(key).is_some(),
+            Expression::DoesNotExist(key) => labels.get(key).is_none(),
+        };
+        self.0.as_ref().is_some_and(|terms| terms.iter().all(accepts))
     }
 
     /// Whether it has no term: absent, or `{}`.
     pub fn is_empty(&self) -> bool {
-        match &self.0 {
-            Terms::Nothing => true,
-            Terms::All(terms) => terms.is_empty(),
-        }
+        self.0.as_ref().is_none_or(Vec::is_empty)
     }
 
     /// Whether labels with this key and one of `values` are what some term demands.
     pub(crate) fn demands(&self, key: &str, accept: impl Fn(&str) -> bool) -> bool {
-        let Terms::All(terms) = &self.0 else {
-            return false;
-        };
-        terms.iter().any(|term| match &term.condition {
-            Condition::In(values) => term.key == key && values.iter().all(|value| accept(value)),
+        self.0.iter().flatten().any(|term| match term {
+            Expression::Equal(label, value) => label == key && accept(value),
+            Expression::In(label, values) => label == key && values.iter().all(|value| accept(value)),
             _ => false,
         })
+    }
+}
+
+impl Default for Selector {
+    fn default() -> Self {
+        Self(Some(Vec::new()))
+    }
+}
+
+/// `Expression` has no hash of its own.
+impl Hash for Selector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.is_some().hash(state);
+        self.to_string().hash(state);
     }
 }
 
 /// The form that the API takes in the query parameter `labelSelector`.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms::All(terms) = &self.0 else {
-            return Ok(());
-        };
-        for (index, Term { key, condition }) in terms.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            match condition {
-                Condition::In(values) if values.len() == 1 => write!(f, "{key}={}", values[0])?,
-                Condition::In(values) => write!(f, "{key} in ({})", values.join(","))?,
-                Condition::NotIn(values) => write!(f, "{key} notin ({})", values.join(","))?,
-                Condition::Exists => write!(f, "{key}")?,
-                Condition::DoesNotExist => write!(f, "!{key}")?,
-            }
+        for (index, term) in self.0.iter().flatten().enumerate() {
+            write!(f, "{}{term}", if index > 0 { "," } else { "" })?;
         }
         Ok(())
     }
 }
 
-impl Term {
-    fn equals(key: &str, value: &str) -> Result<Self, SelectorError> {
-        Self::new(key, Condition::In(vec![value.to_owned()]))
+fn parse_requirement(requirement: &LabelSelectorRequirement) -> Result<Expression, SelectorError> {
+    let LabelSelectorRequirement { key, operator, values } = requirement.clone();
+    let values = values.unwrap_or_default();
+    check(&key, &values)?;
+    match (operator.as_str(), values.is_empty()) {
+        ("In" | "NotIn", true) => Err(SelectorError::NoValues { key, operator }),
+        ("Exists" | "DoesNotExist", false) => Err(SelectorError::Values { key, operator }),
+        ("In", _) => Ok(Expression::In(key, values.into_iter().collect())),
+        ("NotIn", _) => Ok(Expression::NotIn(key, values.into_iter().collect())),
+        ("Exists", _) => Ok(Expression::Exists(key)),
+        ("DoesNotExist", _) => Ok(Expression::DoesNotExist(key)),
+        _ => Err(SelectorError::Operator { operator }),
     }
+}
 
-    fn parse(requirement: &LabelSelectorRequirement) -> Result<Self, SelectorError> {
-        let key = &requirement.key;
-        let values = requirement.values.clone().unwrap_or_default();
-        let some = |operator| match values.as_slice() {
-            [] => Err(SelectorError::NoValues {
-                key: key.clone(),
-                operator,
-            }),
-            _ => Ok(values.clone()),
-        };
-        let none = |operator| match values.as_slice() {
-            [] => Ok(()),
-            _ => Err(SelectorError::Values {
-                key: key.clone(),
-                operator,
-            }),
-        };
-        let condition = match requirement.operator.as_str() {
-            "In" => Condition::In(some("In")?),
-            "NotIn" => Condition::NotIn(some("NotIn")?),
-            "Exists" => none("Exists").map(|()| Condition::Exists)?,
-            "DoesNotExist" => none("DoesNotExist").map(|()| Condition::DoesNotExist)?,
-            other => {
-                return Err(SelectorError::Operator {
-                    operator: other.to_owned(),
-                });
-            }
-        };
-        Self::new(key, condition)
+/// Whether labels can have this key and these values.
+fn check<'a>(key: &str, values: impl IntoIterator<Item = &'a String>) -> Result<(), SelectorError> {
+    let key = key.to_owned();
+    if !is_label_key(&key) {
+        return Err(SelectorError::Key { key });
     }
-
-    fn new(key: &str, condition: Condition) -> Result<Self, SelectorError> {
-        if !is_label_key(key) {
-            return Err(SelectorError::Key { key: key.to_owned() });
-        }
-        if let Condition::In(values) | Condition::NotIn(values) = &condition
-            && let Some(value) = values.iter().find(|value| !is_label_value(value))
-        {
-            return Err(SelectorError::Value {
-                key: key.to_owned(),
-                value: value.clone(),
-            });
-        }
-        Ok(Self {
-            key: key.to_owned(),
-            condition,
-        })
-    }
-
-    fn accepts(&self, value: Option<&str>) -> bool {
-        let is_listed = |values: &[String]| value.is_some_and(|value| values.iter().any(|listed| listed == value));
-        match &self.condition {
-            Condition::In(values) => is_listed(values),
-            Condition::NotIn(values) => !is_listed(values),
-            Condition::Exists => value.is_some(),
-            Condition::DoesNotExist => value.is_none(),
-        }
+    match values.into_iter().find(|value| !is_label_value(value)) {
+        Some(value) => Err(SelectorError::Value {
+            key,
+            value: value.clone(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -273,25 +215,6 @@ struct WrittenExpression {
     values: Vec<String>,
 }
 
-impl TryFrom<Written> for Selector {
-    type Error = SelectorError;
-
-    fn try_from(written: Written) -> Result<Self, SelectorError> {
-        let expressions = written
-            .match_expressions
-            .into_iter()
-            .map(|expression| LabelSelectorRequirement {
-                key: expression.key,
-                operator: expression.operator,
-                values: Some(expression.values),
-            });
-        Self::parse(Some(&LabelSelector {
-            match_labels: Some(written.match_labels),
-            match_expressions: Some(expressions.collect()),
-        }))
-    }
-}
-
 impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = BTreeMap::<String, Value>::deserialize(deserializer)?;
@@ -304,7 +227,16 @@ impl<'de> Deserialize<'de> for Selector {
                 ..Written::default()
             }
         };
-        Self::try_from(written).map_err(D::Error::custom)
+        let requirement = |WrittenExpression { key, operator, values }| LabelSelectorRequirement {
+            key,
+            operator,
+            values: Some(values),
+        };
+        Self::parse(Some(&LabelSelector {
+            match_labels: Some(written.match_labels),
+            match_expressions: Some(written.match_expressions.into_iter().map(requirement).collect()),
+        }))
+        .map_err(D::Error::custom)
     }
 }
 
