@@ -8,7 +8,6 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operat
 use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelString};
 use cel::common::value::Val;
 
-use super::check::OPERATORS;
 use super::functions::Function;
 
 /// What one evaluation may cost, roughly in bytes looked at: about 100,000 steps of a comprehension.
@@ -16,82 +15,55 @@ const MAX_COST: u64 = 4_000_000;
 /// What one value costs, besides its bytes.
 const VALUE_COST: u64 = 16;
 
-const COMPARISONS: [&str; 6] = [
-    operators::EQUALS,
-    operators::NOT_EQUALS,
-    operators::LESS,
-    operators::LESS_EQUALS,
-    operators::GREATER,
-    operators::GREATER_EQUALS,
-];
-
 /// Charges for its first argument and passes it on. No expression can be written that calls it.
 pub(super) const CHARGE: &str = "@charge";
 
-/// Puts a charge on everything whose cost is not bounded by the length of the expression: what a comprehension runs over,
-/// what is searched or compared, and every value that is made larger or copied.
-pub(super) fn meter(expression: &mut IdedExpr) {
-    match &mut expression.expr {
-        Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => {}
-        Expr::Select(select) => meter(&mut select.operand),
-        Expr::List(list) => list.elements.iter_mut().for_each(|element| {
-            meter(element);
-            charge(element, 0);
-        }),
+/// Puts a charge on what the length of the expression does not bound: the steps of a comprehension, and values that are
+/// copied into a list or a map, or joined. Returns the number of nodes.
+///
+/// Searching and comparing are not charged for: a step costs at most the size of the object there.
+pub(super) fn meter(expression: &mut IdedExpr) -> usize {
+    let (size, joins) = match &mut expression.expr {
+        Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => (0, false),
+        Expr::Select(select) => (meter(&mut select.operand), false),
+        Expr::List(list) => (list.elements.iter_mut().map(meter_copy).sum(), false),
         Expr::Map(map) => {
-            for entry in &mut map.entries {
-                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    meter(&mut entry.key);
-                    meter(&mut entry.value);
-                    charge(&mut entry.value, 0);
-                }
-            }
+            let entries = map.entries.iter_mut().map(|entry| match &mut entry.expr {
+                EntryExpr::MapEntry(entry) => meter(&mut entry.key) + meter_copy(&mut entry.value),
+                EntryExpr::StructField(_) => 0,
+            });
+            (entries.sum(), false)
         }
         Expr::Comprehension(comprehension) => {
-            let body = size(&comprehension.loop_cond) + size(&comprehension.loop_step);
-            meter(&mut comprehension.iter_range);
+            let range = meter(&mut comprehension.iter_range);
+            let body = meter(&mut comprehension.loop_cond) + meter(&mut comprehension.loop_step);
             charge(&mut comprehension.iter_range, body);
-            for part in [
-                &mut comprehension.loop_cond,
-                &mut comprehension.loop_step,
-                &mut comprehension.result,
-            ] {
-                meter(part);
-            }
+            (range + body + meter(&mut comprehension.result), false)
         }
         Expr::Call(call) => {
-            call.target.iter_mut().for_each(|target| meter(target));
-            call.args.iter_mut().for_each(meter);
-            let appends = call
-                .args
-                .first()
-                .is_some_and(|first| matches!(&first.expr, Expr::Ident(name) if name.starts_with('@')));
-            match call.func_name.as_str() {
-                // The accumulator of `map`, `filter` and `exists_one`, whose elements are charged for.
-                operators::ADD if appends => {}
-                operators::ADD => charge(expression, 0),
-                operators::IN => call.args.iter_mut().skip(1).for_each(|container| charge(container, 0)),
-                name if COMPARISONS.contains(&name) => {
-                    // A comparison with a literal costs no more than the literal.
-                    if !call.args.iter().any(|side| matches!(side.expr, Expr::Literal(_))) {
-                        call.args.iter_mut().for_each(|side| charge(side, 0));
-                    }
-                }
-                name if OPERATORS.contains(&name) => {}
-                _ => {
-                    call.target.iter_mut().for_each(|target| charge(target, 0));
-                    call.args.iter_mut().for_each(|argument| charge(argument, 0));
-                }
-            }
+            // `@result + [element]` is how `map` and `filter` go on, and the element is charged for.
+            let appends = |first: &IdedExpr| matches!(&first.expr, Expr::Ident(name) if name.starts_with('@'));
+            let joins = call.func_name == operators::ADD && !call.args.first().is_some_and(appends);
+            let target = call.target.iter_mut().map(|target| meter(target)).sum::<usize>();
+            (target + call.args.iter_mut().map(meter).sum::<usize>(), joins)
         }
+    };
+    if joins {
+        charge(expression, 0);
     }
+    size + 1
+}
+
+fn meter_copy(value: &mut IdedExpr) -> usize {
+    let size = meter(value);
+    if !matches!(value.expr, Expr::Literal(_)) {
+        charge(value, 0);
+    }
+    size
 }
 
 /// Replaces an expression by a charge for it, and for `per_item` nodes an item.
 fn charge(expression: &mut IdedExpr, per_item: usize) {
-    if per_item == 0 && is_accounted_for(expression) {
-        return;
-    }
     let charged = std::mem::take(expression);
     let id = charged.id;
     let per_item = CelInt::from(i64::try_from(per_item).unwrap_or(i64::MAX));
@@ -108,39 +80,6 @@ fn charge(expression: &mut IdedExpr, per_item: usize) {
         id,
         expr: Expr::Call(call),
     };
-}
-
-/// Whether a value is small, or what it is made of has been charged for.
-fn is_accounted_for(expression: &IdedExpr) -> bool {
-    match &expression.expr {
-        Expr::Literal(_) | Expr::List(_) | Expr::Map(_) | Expr::Comprehension(_) => true,
-        Expr::Call(call) => {
-            let may_be_large = [operators::CONDITIONAL, operators::INDEX, "string", "bytes", "dyn"];
-            !may_be_large.contains(&call.func_name.as_str())
-        }
-        Expr::Select(select) => select.test,
-        Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => false,
-    }
-}
-
-/// Number of nodes.
-fn size(expression: &IdedExpr) -> usize {
-    let of_all = |expressions: &[IdedExpr]| expressions.iter().map(size).sum::<usize>();
-    1 + match &expression.expr {
-        Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => 0,
-        Expr::Select(select) => size(&select.operand),
-        Expr::List(list) => of_all(&list.elements),
-        Expr::Map(map) => map
-            .entries
-            .iter()
-            .map(|entry| match &entry.expr {
-                EntryExpr::MapEntry(entry) => size(&entry.key) + size(&entry.value),
-                EntryExpr::StructField(_) => 0,
-            })
-            .sum(),
-        Expr::Comprehension(inner) => size(&inner.iter_range) + size(&inner.loop_cond) + size(&inner.loop_step),
-        Expr::Call(call) => call.target.as_ref().map_or(0, |target| size(target)) + of_all(&call.args),
-    }
 }
 
 /// [`CHARGE`]: adds to what is spent, and refuses to go on beyond what one evaluation may cost.
