@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
-use nodeward_runtime::config::{given, value};
 use serde::Deserialize;
 
 /// The configuration file of drain-keeper.
@@ -15,47 +14,40 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// The block that managed-upgrade-operator has under the same name.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub node_drain: NodeDrain,
     /// How long budgets are respected on top of `expectedNodeDrainTime`. Default 60 minutes.
-    #[serde(rename = "pdbForceDrainTimeout", default, deserialize_with = "given")]
+    #[serde(rename = "pdbForceDrainTimeout")]
     pub pdb_force_drain_timeout: Option<ConfigDuration>,
     /// How long a covered pod that was deleted gets on top of its grace. Default 5 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub force_after: Option<ConfigDuration>,
     /// How long a budget that does not recover is left alone between two overrides. Default 10 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub override_spacing: Option<ConfigDuration>,
     /// An uncordon shorter than this continues the drain. Default 2 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub flap_tolerance: Option<ConfigDuration>,
     /// What says that an upgrade is on. Default `openshift`.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub upgrade_signal: UpgradeSignal,
     /// What marks a cordoned node as being drained, on top of what the signal brings.
-    #[serde(default, deserialize_with = "given")]
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub node_selector: Selector,
     /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
-    #[serde(default, deserialize_with = "given")]
     pub protected_finalizers: Option<Vec<String>>,
     /// What is done with pods that no controller would make again. Default `delete` with the `openshift` signals, else
     /// `keep`.
-    #[serde(default, deserialize_with = "given")]
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub force_on_unreachable: bool,
     /// Limits of forced pods.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub limits: LimitsConfig,
     /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub pools: Vec<PoolConfig>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
-    #[serde(default, deserialize_with = "given")]
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
 }
 
@@ -64,16 +56,13 @@ pub struct Config {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeDrain {
     /// Grace for a node to drain by itself. Default 45 minutes.
-    #[serde(rename = "timeOut", default, deserialize_with = "given")]
+    #[serde(rename = "timeOut")]
     pub time_out: Option<ConfigDuration>,
     /// How long a drain takes at best. Default 8 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub expected_node_drain_time: Option<ConfigDuration>,
     /// Explain only. Default false.
-    #[serde(default, deserialize_with = "given")]
     pub disable_drain_strategies: Option<bool>,
     /// Namespaces whose pods are never touched, as regular expressions, anchored only where they say so.
-    #[serde(default, deserialize_with = "given")]
     pub ignored_namespace_patterns: Option<Vec<String>>,
 }
 
@@ -92,10 +81,8 @@ pub enum UnmanagedPods {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Forced pods on their way out at once, a node. Default 5.
-    #[serde(default, deserialize_with = "given")]
     pub forced_per_node: Option<NonZeroU32>,
     /// Forced pods a minute, in the cluster. Default 30.
-    #[serde(default, deserialize_with = "given")]
     pub forced_per_minute: Option<NonZeroU32>,
 }
 
@@ -104,10 +91,8 @@ pub struct LimitsConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PoolConfig {
     /// The pool's nodes.
-    #[serde(deserialize_with = "value")]
     pub selector: Selector,
     /// What differs from the top level's `nodeDrain`.
-    #[serde(deserialize_with = "value")]
     pub node_drain: NodeDrain,
 }
 

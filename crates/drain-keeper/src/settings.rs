@@ -60,7 +60,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::parse`], and when there is no `nodeDrain`.
     pub fn with_managed_upgrade_config(&self, text: &str) -> Result<Policy, ConfigError> {
-        let theirs: ManagedUpgradeConfig = config::from_yaml(text)?;
+        let theirs: ManagedUpgradeConfig = config::from_foreign_yaml(text)?;
         let node_drain = theirs
             .node_drain
             .ok_or_else(|| ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap"))?;

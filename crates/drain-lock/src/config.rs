@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
-use nodeward_runtime::config::{given, value};
 use serde::Deserialize;
 
 /// The configuration file of drain-lock.
@@ -16,39 +15,36 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// How long each part of a drain may take, where the NodeDrain does not say.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub deadlines: DeadlinesConfig,
     /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
     /// `ReleaseAndRequeue`.
-    #[serde(default, deserialize_with = "given")]
     pub fallback: Option<FallbackConfig>,
     /// How long a node is away when it reboots: pods that stay have to tolerate that. Default 15 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub expected_outage: Option<ConfigDuration>,
     /// How long a replacement may be without a node before its pod counts as one that finds no other. Default 30 seconds.
-    #[serde(default, deserialize_with = "given")]
     pub unschedulable_after: Option<ConfigDuration>,
     /// How pods are evicted.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub eviction: EvictionConfig,
     /// What the owners of applications may hold.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub holds: HoldsConfig,
     /// Drains by programs that know nothing of drain-lock.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub auto: AutoConfig,
     /// Nodes that these drains are taken from. Default: all.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub node_selector: Selector,
     /// The lease by which medik8s' operators keep out of each other's way on a node.
-    #[serde(rename = "medik8sLease", default, deserialize_with = "value")]
+    #[serde(rename = "medik8sLease", default)]
     pub medik8s_lease: Medik8sLeaseConfig,
     /// The FleetLock endpoint.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub fleet_lock: FleetLockConfig,
     /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
     /// not answer. Default false.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub reserve_through_budget_status: bool,
 }
 
@@ -70,13 +66,10 @@ pub enum FallbackConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeadlinesConfig {
     /// From the drain's turn in the queue to its grant. Default 1 hour.
-    #[serde(default, deserialize_with = "given")]
     pub queue: Option<ConfigDuration>,
     /// From the grant to the node being drained. Default 30 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub drain: Option<ConfigDuration>,
     /// On top of `drain`, counted from the grant, to the last unit's return. Default 30 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub recover: Option<ConfigDuration>,
 }
 
@@ -85,7 +78,6 @@ pub struct DeadlinesConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvictionConfig {
     /// Pods of one node on their way out at once. Default 50.
-    #[serde(default, deserialize_with = "given")]
     pub max_parallel: Option<NonZeroU32>,
 }
 
@@ -94,7 +86,6 @@ pub struct EvictionConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HoldsConfig {
     /// How long an owner's hold lasts at most. Default 24 hours.
-    #[serde(default, deserialize_with = "given")]
     pub max_duration: Option<ConfigDuration>,
 }
 
@@ -103,13 +94,11 @@ pub struct HoldsConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AutoConfig {
     /// Whether an eviction from a node that is being drained asks for a NodeDrain. Default true.
-    #[serde(default, deserialize_with = "given")]
     pub enabled: Option<bool>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused. Default false.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub refuse_opt_out: bool,
     /// How long after its last eviction another program's drain ends, while none of its pods is down. Default 10 minutes.
-    #[serde(default, deserialize_with = "given")]
     pub quiet_period: Option<ConfigDuration>,
 }
 
@@ -118,10 +107,8 @@ pub struct AutoConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Medik8sLeaseConfig {
     /// Whether the lease is taken and respected. Default true.
-    #[serde(default, deserialize_with = "given")]
     pub enabled: Option<bool>,
     /// Its namespace. Default `medik8s-leases`.
-    #[serde(default, deserialize_with = "given")]
     pub namespace: Option<String>,
 }
 
@@ -130,18 +117,15 @@ pub struct Medik8sLeaseConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FleetLockConfig {
     /// Whether it is served. Default false.
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default)]
     pub enabled: bool,
     /// Where. Default `0.0.0.0:9444`.
-    #[serde(default, deserialize_with = "given")]
     pub bind: Option<SocketAddr>,
     /// A directory with `tls.crt` and `tls.key`. Default: plain HTTP.
-    #[serde(default, deserialize_with = "given")]
     pub tls: Option<PathBuf>,
     /// A file with the certificates that clients have to be signed by. Needs `tls`.
-    #[serde(rename = "clientCA", default, deserialize_with = "given")]
+    #[serde(rename = "clientCA")]
     pub client_ca: Option<PathBuf>,
     /// A file with the token that clients have to send.
-    #[serde(default, deserialize_with = "given")]
     pub bearer_token_file: Option<PathBuf>,
 }

@@ -4,14 +4,12 @@ mod announce;
 mod config_map;
 mod document;
 mod error;
-mod field;
 mod file;
 mod handle;
 
 pub(crate) use announce::announce;
 pub use config_map::{ConfigMapSource, ConfigMapText};
-pub use document::from_yaml;
+pub use document::{from_foreign_yaml, from_yaml};
 pub use error::ConfigError;
-pub use field::{given, value};
 pub use file::{ConfigFile, read};
 pub use handle::{ConfigHandle, Loaded, Parse, Rejections};

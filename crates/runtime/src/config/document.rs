@@ -6,11 +6,51 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_path_to_error::Path;
+use serde_yaml::Value;
 
 use super::ConfigError;
 
-/// Parses a document. Nothing at all, or nothing but comments, is an empty mapping: every field has its default.
+/// Parses a document of our own. Nothing at all, or nothing but comments, is an empty mapping: every field has its default.
+/// An explicit `null`, which is easily written by leaving a line unfinished, is an error; only an absent field is its
+/// default.
 pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
+    // Text that is no YAML at all gets a better error below.
+    let document = serde_yaml::from_str::<Value>(text).unwrap_or_default();
+    if let Some(path) = path_of_null(&document).filter(|path| !path.is_empty()) {
+        let problem = "has no value: give it one, or leave the field out for the default";
+        return Err(ConfigError::at(path, problem).located_in(text));
+    }
+    from_foreign_yaml(text)
+}
+
+/// Where the document's first null is; empty for the document itself.
+fn path_of_null(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(String::new()),
+        Value::Mapping(fields) => fields.iter().find_map(|(key, value)| {
+            let (key, inner) = (key.as_str()?, path_of_null(value)?);
+            let separator = if inner.is_empty() || inner.starts_with('[') {
+                ""
+            } else {
+                "."
+            };
+            Some(format!("{key}{separator}{inner}"))
+        }),
+        Value::Sequence(items) => items.iter().enumerate().find_map(|(index, value)| {
+            let inner = path_of_null(value)?;
+            let separator = if inner.is_empty() || inner.starts_with('[') {
+                ""
+            } else {
+                "."
+            };
+            Some(format!("[{index}]{separator}{inner}"))
+        }),
+        _ => None,
+    }
+}
+
+/// As [`from_yaml`], for a document that another program reads too, and may write nulls into.
+pub fn from_foreign_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     let text = if is_blank(text) { "{}" } else { text };
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_yaml::Deserializer::from_str(text);
@@ -147,7 +187,7 @@ mod tests {
     use rstest::rstest;
     use serde::Deserialize;
 
-    use super::{from_yaml, locate};
+    use super::{from_foreign_yaml, from_yaml, locate};
     use crate::config::ConfigError;
 
     #[derive(Debug, Default, Deserialize, PartialEq)]
@@ -210,6 +250,36 @@ mod tests {
         if !message.contains("document") {
             assert_eq!(error.line(), Some(line), "{error}");
         }
+    }
+
+    #[rstest]
+    #[case::list("pools:\n", 1, "pools")]
+    #[case::tilde("nodeDrain:\n  timeOut: ~\n", 2, "nodeDrain.timeOut")]
+    #[case::in_a_list("pools:\n- timeOut: 1\n- timeOut: null\n", 3, "pools[1].timeOut")]
+    #[case::element("pools: [{}, null]\n", 1, "pools[1]")]
+    #[case::map("labels:\n  a:\n", 2, "labels.a")]
+    fn explicit_null_is_an_error(#[case] text: &str, #[case] line: usize, #[case] path: &str) {
+        let error = from_yaml::<Settings>(text).unwrap_err();
+        assert_eq!((error.path(), error.line()), (Some(path), Some(line)), "{error}");
+        assert!(
+            error.message().contains("leave the field out for the default"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn foreign_document_may_have_nulls() {
+        #[derive(Debug, Deserialize)]
+        struct Foreign {
+            pools: Option<Vec<NodeDrain>>,
+        }
+        assert!(
+            from_foreign_yaml::<Foreign>("pools:\nother: ~\n")
+                .unwrap()
+                .pools
+                .is_none()
+        );
+        assert!(from_yaml::<Foreign>("pools:\n").is_err());
     }
 
     #[test]
