@@ -1,9 +1,8 @@
 //! Kubernetes Events: sent by a task of their own, so that telling never holds up doing.
 
-mod echo;
+mod deduplicator;
 mod note;
 mod queue;
-mod series;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 

@@ -11,9 +11,8 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::echo::Echoes;
+use super::deduplicator::{EventDeduplicator, SeriesNotes};
 use super::note::shortened;
-use super::series::Notes;
 use super::{EventSpec, Severity};
 use crate::api_error::with_sources;
 use crate::component::Component;
@@ -38,8 +37,8 @@ pub struct EventQueue {
     client: Client,
     reporter: Reporter,
     recorder: Recorder,
-    notes: Notes,
-    echoes: Echoes,
+    notes: SeriesNotes,
+    deduplicator: EventDeduplicator,
     counters: Counters,
 }
 
@@ -64,8 +63,8 @@ impl EventSink {
                 client,
                 reporter,
                 recorder,
-                notes: Notes::default(),
-                echoes: Echoes::default(),
+                notes: SeriesNotes::default(),
+                deduplicator: EventDeduplicator::default(),
                 counters,
             },
         )
@@ -85,7 +84,7 @@ impl EventSink {
         tracing::info!(reason = event.reason, object, "{}", event.note);
         let Some(queue) = &self.queue else { return };
         if queue.try_send(event).is_err() {
-            self.counters.count(Fate::Dropped);
+            self.counters.count(Delivery::Dropped);
         }
     }
 }
@@ -94,15 +93,15 @@ impl EventQueue {
     /// Sends until every sink is gone and the queue is empty.
     pub async fn run(mut self) {
         while let Some(event) = self.incoming.recv().await {
-            let fate = self.send(event).await;
-            self.counters.count(fate);
+            let delivery = self.send(event).await;
+            self.counters.count(delivery);
         }
     }
 
-    async fn send(&mut self, mut event: EventSpec) -> Fate {
+    async fn send(&mut self, mut event: EventSpec) -> Delivery {
         event.note = shortened(event.note);
-        if self.echoes.is_echo(&event, Timestamp::now()) {
-            return Fate::Repeated;
+        if self.deduplicator.is_repeated(&event, Timestamp::now()) {
+            return Delivery::Repeated;
         }
         if self.notes.would_hide(&event) {
             self.recorder = Recorder::new(self.client.clone(), self.reporter.clone());
@@ -120,43 +119,33 @@ impl EventQueue {
             secondary: event.related,
         };
         match timeout(ANSWER, self.recorder.publish(&event, &regarding)).await {
-            Ok(Ok(())) => Fate::Sent,
+            Ok(Ok(())) => Delivery::Sent,
             Ok(Err(error)) => {
                 tracing::debug!(reason, "an Event could not be sent: {}", with_sources(&error));
-                Fate::Failed
+                Delivery::Failed
             }
-            Err(_) => Fate::Failed,
+            Err(_) => Delivery::Failed,
         }
     }
 }
 
 /// What became of an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+enum Delivery {
     Sent,
     Repeated,
     Dropped,
     Failed,
 }
 
-impl Fate {
-    fn as_label(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Repeated => "repeated",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FateLabel {
+struct DeliveryLabel {
     outcome: &'static str,
 }
 
 #[derive(Clone, Default)]
-struct Counters(Family<FateLabel, Counter>);
+struct Counters(Family<DeliveryLabel, Counter>);
 
 impl Counters {
     fn registered(metrics: &Metrics) -> Self {
@@ -166,10 +155,10 @@ impl Counters {
         counters
     }
 
-    fn count(&self, fate: Fate) {
+    fn count(&self, delivery: Delivery) {
         self.0
-            .get_or_create(&FateLabel {
-                outcome: fate.as_label(),
+            .get_or_create(&DeliveryLabel {
+                outcome: delivery.into(),
             })
             .inc();
     }
