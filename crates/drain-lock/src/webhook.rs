@@ -259,6 +259,7 @@ async fn answer(
         Ok(review) => review,
         Err(bad) => return webhook.refuse_bad(&bad),
     };
+    webhook.metrics.ignored_fields(review.unknown_fields);
     webhook.await_cordon(&review).await;
     let verdict = webhook.judge(&review);
     let warning = verdict.dishonours_opt_out.then_some(OPT_OUT_WARNING);

@@ -116,7 +116,8 @@ pub enum Decision {
 }
 
 /// Why an eviction is admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Admission {
     /// Nothing is to happen.
     DryRun,
@@ -125,6 +126,7 @@ pub enum Admission {
     /// The watches know no such pod.
     UnknownPod,
     /// The API's copy of a static pod.
+    #[strum(serialize = "mirror-pod")]
     Mirror,
     /// Pending, finished or terminating.
     SkipsBudgets,
@@ -144,35 +146,11 @@ pub enum Admission {
 
 impl Admission {
     /// Every one.
-    pub const ALL: [Self; 11] = [
-        Self::DryRun,
-        Self::Unsynced,
-        Self::UnknownPod,
-        Self::Mirror,
-        Self::SkipsBudgets,
-        Self::Unready,
-        Self::NoBudget,
-        Self::SeveralBudgets,
-        Self::UnderClaim,
-        Self::FreeUnit,
-        Self::Unplanned,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its label in metrics and in the API server's audit log.
     pub fn as_label(self) -> &'static str {
-        match self {
-            Self::DryRun => "dry-run",
-            Self::Unsynced => "unsynced",
-            Self::UnknownPod => "unknown-pod",
-            Self::Mirror => "mirror-pod",
-            Self::SkipsBudgets => "skips-budgets",
-            Self::Unready => "unready",
-            Self::NoBudget => "no-budget",
-            Self::SeveralBudgets => "several-budgets",
-            Self::UnderClaim => "under-claim",
-            Self::FreeUnit => "free-unit",
-            Self::Unplanned => "unplanned",
-        }
+        self.into()
     }
 
     /// Whether it was admitted for want of knowledge, not by a rule.

@@ -34,6 +34,7 @@ struct OutcomeLabel {
 pub struct WebhookMetrics {
     reviews: Family<ReviewLabels, Counter>,
     bad: Family<ProblemLabel, Counter>,
+    unknown_fields: Counter,
     seconds: Histogram,
     filings: Family<OutcomeLabel, Counter>,
     opt_outs: Counter,
@@ -54,6 +55,11 @@ impl WebhookMetrics {
                 "bad_reviews",
                 "Requests to the webhook that were not the review of an eviction",
                 this.bad.clone(),
+            );
+            registry.register(
+                "review_unknown_fields",
+                "Fields of reviews that this version does not know and ignored",
+                this.unknown_fields.clone(),
             );
             registry.register(
                 "eviction_review_seconds",
@@ -84,6 +90,7 @@ impl WebhookMetrics {
         Self {
             reviews: Family::default(),
             bad: Family::default(),
+            unknown_fields: Counter::default(),
             seconds: Histogram::new(SECONDS),
             filings: Family::default(),
             opt_outs: Counter::default(),
@@ -123,6 +130,11 @@ impl WebhookMetrics {
     /// Counts what was not a review.
     pub fn bad(&self, problem: &'static str) {
         self.bad.get_or_create(&ProblemLabel { problem }).inc();
+    }
+
+    /// Counts fields that were ignored.
+    pub fn ignored_fields(&self, count: usize) {
+        self.unknown_fields.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// Counts a filing.

@@ -1,14 +1,12 @@
-//! The AdmissionReview of an eviction, read strictly: whatever is not one gets a clear 4xx and changes nothing.
-//!
-//! The shape is `admission.k8s.io/v1`: the fields of the review and of its request are fixed, so one that is not known is
-//! an error. What lies inside the Eviction itself comes from the API server's own types, and is not judged here.
+//! The AdmissionReview of an eviction. Whatever is not one gets a clear 4xx and changes nothing; fields that
+//! `admission.k8s.io/v1` does not have are ignored and counted, so that a later Kubernetes does not switch the webhook off.
 
 use axum::http::StatusCode;
+use k8s_openapi::api::policy::v1::Eviction;
+use kube::core::admission::{AdmissionRequest, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation};
 use nodeward_api::annotation;
 use nodeward_core::id::{PodKey, PodUid};
 use nodeward_core::text::cut;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Refused};
@@ -41,10 +39,13 @@ pub struct EvictionReview {
     pub dry_run: bool,
     /// The grant that the eviction says it rests on (annotation `nodeward.dev/ticket`).
     pub ticket: Option<String>,
+    /// Fields that no AdmissionReview of `admission.k8s.io/v1` has. They are ignored.
+    pub unknown_fields: usize,
 }
 
 /// Why a body is not the review of an eviction.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BadReview {
     /// Not JSON, or nested too deeply.
     #[error("the body is not JSON: {0}")]
@@ -74,113 +75,29 @@ impl BadReview {
 
     /// Its label in metrics.
     pub fn as_label(&self) -> &'static str {
-        match self {
-            Self::NotJson(_) => "not-json",
-            Self::NotAReview(_) => "not-a-review",
-            Self::NoRequest => "no-request",
-            Self::BadField(_) => "bad-field",
-            Self::NotAnEviction(_) => "not-an-eviction",
-        }
+        self.into()
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Review {
-    api_version: String,
-    kind: String,
-    #[serde(default)]
-    request: Option<Request>,
-    #[serde(default, rename = "response")]
-    _response: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Request {
-    #[serde(default)]
-    uid: String,
-    kind: Kind,
-    resource: Resource,
-    #[serde(default)]
-    sub_resource: String,
-    #[serde(default, rename = "requestKind")]
-    _request_kind: Option<IgnoredAny>,
-    #[serde(default, rename = "requestResource")]
-    _request_resource: Option<IgnoredAny>,
-    #[serde(default, rename = "requestSubResource")]
-    _request_sub_resource: Option<IgnoredAny>,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    operation: String,
-    user_info: UserInfo,
-    #[serde(default)]
-    object: Option<Eviction>,
-    #[serde(default, rename = "oldObject")]
-    _old_object: Option<IgnoredAny>,
-    #[serde(default)]
-    dry_run: Option<bool>,
-    #[serde(default, rename = "options")]
-    _options: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(default)]
-    group: String,
-    #[serde(default)]
-    kind: String,
-}
-
-#[derive(Deserialize)]
-struct Resource {
-    #[serde(default)]
-    group: String,
-    #[serde(default)]
-    resource: String,
-}
-
-#[derive(Deserialize)]
-struct UserInfo {
-    #[serde(default)]
-    username: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Eviction {
-    #[serde(default)]
-    metadata: Metadata,
-    #[serde(default)]
-    delete_options: Option<DeleteOptions>,
-}
-
-#[derive(Deserialize, Default)]
-struct Metadata {
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    namespace: Option<String>,
-    #[serde(default)]
-    annotations: Option<std::collections::BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeleteOptions {
-    #[serde(default)]
-    dry_run: Option<Vec<String>>,
-    #[serde(default)]
-    preconditions: Option<Preconditions>,
-}
-
-#[derive(Deserialize)]
-struct Preconditions {
-    #[serde(default)]
-    uid: Option<String>,
-}
+/// The fields of `admission.k8s.io/v1` AdmissionReview and AdmissionRequest.
+const REVIEW_FIELDS: [&str; 4] = ["apiVersion", "kind", "request", "response"];
+const REQUEST_FIELDS: [&str; 15] = [
+    "uid",
+    "kind",
+    "resource",
+    "subResource",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+    "name",
+    "namespace",
+    "operation",
+    "userInfo",
+    "object",
+    "oldObject",
+    "dryRun",
+    "options",
+];
 
 impl EvictionReview {
     /// Reads the body of a request.
@@ -190,71 +107,77 @@ impl EvictionReview {
     pub fn parse(body: &[u8]) -> Result<Self, BadReview> {
         // Through a value: its reader has a limit for nesting wherever it occurs, also in what is not looked at.
         let value: Value = serde_json::from_slice(body).map_err(|error| BadReview::NotJson(quoted(&error)))?;
-        let review: Review = serde_json::from_value(value).map_err(|error| BadReview::NotAReview(quoted(&error)))?;
-        if (review.api_version.as_str(), review.kind.as_str()) != ("admission.k8s.io/v1", "AdmissionReview") {
-            let found = format!("it is {} {}", review.api_version, review.kind);
+        let unknown_fields =
+            unknown_fields(&value, &REVIEW_FIELDS) + unknown_fields(&value["request"], &REQUEST_FIELDS);
+        let review: AdmissionReview<Eviction> =
+            serde_json::from_value(value).map_err(|error| BadReview::NotAReview(quoted(&error)))?;
+        if (review.types.api_version.as_str(), review.types.kind.as_str()) != (META_API_VERSION_V1, META_KIND) {
+            let found = format!("it is {} {}", review.types.api_version, review.types.kind);
             return Err(BadReview::NotAReview(quoted(&found)));
         }
-        review.request.ok_or(BadReview::NoRequest)?.check()
-    }
-}
-
-impl Request {
-    fn check(self) -> Result<EvictionReview, BadReview> {
-        let uid = text("request.uid", self.uid, MAX_TEXT)?;
-        let is_eviction = self.operation == "CREATE"
-            && self.resource.group.is_empty()
-            && (self.resource.resource.as_str(), self.sub_resource.as_str()) == ("pods", "eviction")
-            && (self.kind.group.as_str(), self.kind.kind.as_str()) == ("policy", "Eviction");
-        if !is_eviction {
-            let found = format!(
-                "{} of {}/{} ({})",
-                self.operation, self.resource.resource, self.sub_resource, self.kind.kind
-            );
-            return Err(BadReview::NotAnEviction(quoted(&found)));
-        }
-        let object = self.object.ok_or(BadReview::BadField("request.object"))?;
-        let metadata = object.metadata;
-        let given = |request: String, object: Option<String>| {
-            if request.is_empty() {
-                object.unwrap_or_default()
-            } else {
-                request
-            }
-        };
-        let namespace = text("request.namespace", given(self.namespace, metadata.namespace), MAX_NAME)?;
-        let name = text("request.name", given(self.name, metadata.name), MAX_NAME)?;
-        let options = object.delete_options;
-        let dry_run = self.dry_run.unwrap_or(false)
-            || options
-                .as_ref()
-                .and_then(|options| options.dry_run.as_ref())
-                .is_some_and(|stages| !stages.is_empty());
-        let pod_uid = options
-            .and_then(|options| options.preconditions)
-            .and_then(|preconditions| preconditions.uid)
-            .map(|uid| text("request.object.deleteOptions.preconditions.uid", uid, MAX_TEXT))
-            .transpose()?
-            .map(PodUid::from);
-        let ticket = metadata
-            .annotations
-            .and_then(|mut annotations| annotations.remove(annotation::TICKET));
-        Ok(EvictionReview {
-            uid,
-            user: text("request.userInfo.username", self.user_info.username, MAX_TEXT)?,
-            pod: PodKey::new(namespace, name),
-            pod_uid,
-            dry_run,
-            ticket,
+        let review = check(review.request.ok_or(BadReview::NoRequest)?)?;
+        Ok(Self {
+            unknown_fields,
+            ..review
         })
     }
 }
 
-fn text(field: &'static str, given: String, most: usize) -> Result<String, BadReview> {
-    if given.is_empty() || given.len() > most {
-        return Err(BadReview::BadField(field));
+fn unknown_fields(value: &Value, known: &[&str]) -> usize {
+    let is_unknown = |field: &&String| !known.contains(&field.as_str());
+    value
+        .as_object()
+        .map_or(0, |fields| fields.keys().filter(is_unknown).count())
+}
+
+fn check(request: AdmissionRequest<Eviction>) -> Result<EvictionReview, BadReview> {
+    let uid = text("request.uid", Some(request.uid), MAX_TEXT)?;
+    let (resource, sub_resource) = (request.resource, request.sub_resource.unwrap_or_default());
+    let is_eviction = request.operation == Operation::Create
+        && resource.group.is_empty()
+        && (resource.resource.as_str(), sub_resource.as_str()) == ("pods", "eviction")
+        && (request.kind.group.as_str(), request.kind.kind.as_str()) == ("policy", "Eviction");
+    if !is_eviction {
+        let found = format!(
+            "{:?} of {}/{sub_resource} ({})",
+            request.operation, resource.resource, request.kind.kind
+        );
+        return Err(BadReview::NotAnEviction(quoted(&found)));
     }
-    Ok(given)
+    let Eviction {
+        metadata,
+        delete_options,
+    } = request.object.ok_or(BadReview::BadField("request.object"))?;
+    let options = delete_options.unwrap_or_default();
+    let given = |value: Option<String>| value.filter(|value| !value.is_empty());
+    let namespace = given(request.namespace).or(metadata.namespace);
+    let name = given(Some(request.name)).or(metadata.name);
+    let pod_uid = options
+        .preconditions
+        .and_then(|preconditions| preconditions.uid)
+        .map(|uid| text("request.object.deleteOptions.preconditions.uid", Some(uid), MAX_TEXT))
+        .transpose()?
+        .map(PodUid::from);
+    Ok(EvictionReview {
+        uid,
+        user: text("request.userInfo.username", request.user_info.username, MAX_TEXT)?,
+        pod: PodKey::new(
+            text("request.namespace", namespace, MAX_NAME)?,
+            text("request.name", name, MAX_NAME)?,
+        ),
+        pod_uid,
+        dry_run: request.dry_run || options.dry_run.is_some_and(|stages| !stages.is_empty()),
+        ticket: metadata
+            .annotations
+            .and_then(|mut annotations| annotations.remove(annotation::TICKET)),
+        unknown_fields: 0,
+    })
+}
+
+fn text(field: &'static str, given: Option<String>, most: usize) -> Result<String, BadReview> {
+    given
+        .filter(|given| !given.is_empty() && given.len() <= most)
+        .ok_or(BadReview::BadField(field))
 }
 
 fn quoted(words: &dyn std::fmt::Display) -> String {
@@ -343,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_sends_is_read() {
+    fn review_of_the_api_server_is_read() {
         assert_eq!(
             parse(&sent()),
             Ok(EvictionReview {
@@ -353,15 +276,28 @@ mod tests {
                 pod_uid: None,
                 dry_run: false,
                 ticket: None,
+                unknown_fields: 0,
             })
         );
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_counted() {
+        let mut review = with("/surprise", json!(1));
+        review["request"]["surprise"] = json!({ "a": 1 });
+        review["request"]["another"] = json!(null);
+        let expected = EvictionReview {
+            unknown_fields: 3,
+            ..parse(&sent()).unwrap()
+        };
+        assert_eq!(parse(&review), Ok(expected));
     }
 
     #[rstest]
     #[case::nothing(json!({}), false)]
     #[case::of_the_request(json!({ "dryRun": true }), true)]
     #[case::of_the_delete(json!({ "object": { "deleteOptions": { "dryRun": ["All"] } } }), true)]
-    #[case::of_neither(json!({ "dryRun": null, "object": { "deleteOptions": { "dryRun": [] } } }), false)]
+    #[case::of_neither(json!({ "dryRun": false, "object": { "deleteOptions": { "dryRun": [] } } }), false)]
     fn a_dry_run_is_seen_wherever_it_is_said(#[case] fields: Value, #[case] dry_run: bool) {
         let mut review = sent();
         for (field, value) in fields.as_object().unwrap() {
@@ -399,8 +335,6 @@ mod tests {
     #[case::no_request(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview" }), "no-request")]
     #[case::null_request(with("/request", Value::Null), "no-request")]
     #[case::empty_request(with("/request", json!({})), "not-a-review")]
-    #[case::unknown_field(with("/surprise", json!(1)), "not-a-review")]
-    #[case::unknown_field_of_the_request(with("/request/surprise", json!({})), "not-a-review")]
     #[case::text_for_an_object(with("/request/object", json!("web-0")), "not-a-review")]
     #[case::number_for_a_name(with("/request/name", json!(7)), "not-a-review")]
     #[case::no_uid(with("/request/uid", json!("")), "bad-field")]

@@ -18,6 +18,7 @@ fn review() -> EvictionReview {
         pod_uid: None,
         dry_run: false,
         ticket: None,
+        unknown_fields: 0,
     }
 }
 
