@@ -8,7 +8,6 @@ mod feed;
 mod index;
 mod key;
 mod outage;
-mod pause;
 mod selection;
 mod store;
 #[cfg(test)]

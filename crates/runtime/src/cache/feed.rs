@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::StreamExt;
 use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
 use kube::core::Request;
@@ -18,7 +19,6 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::Selection;
-use super::pause::Pause;
 use super::selection::WATCH_SECONDS;
 
 /// One step of the watch, with whole objects.
@@ -56,6 +56,20 @@ const SILENCE_AFTER_BOOKMARKS: Duration = Duration::from_secs(150);
 
 /// A watch that lasted for so long was a healthy one; its successor is opened at once.
 const HEALTHY_LIFE: Duration = Duration::from_secs(5);
+
+/// Short enough that an operator is not blind for long after the API server has come back.
+const LONGEST_DELAY: Duration = Duration::from_secs(15);
+
+/// From 100 ms up to [`LONGEST_DELAY`]. Jitter, up to as much again as the delay, keeps the watches of one process, and the
+/// processes of one cluster, from coming back in the same instant.
+fn backoff() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(LONGEST_DELAY / 2)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
 
 /// Marks the bookmark that ends a streamed list (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -97,7 +111,7 @@ where
 {
     let mut listing = Listing::Streamed;
     let mut position = Position::Start;
-    let mut pause = Pause::default();
+    let mut backoff = backoff();
     loop {
         let began = Instant::now();
         let ending = match (&position, listing) {
@@ -115,9 +129,9 @@ where
             Err(Ending::Failed(error)) => sink.failed(&error),
         }
         if began.elapsed() >= HEALTHY_LIFE {
-            pause.reset();
+            backoff = self::backoff();
         } else {
-            tokio::time::sleep(pause.next()).await;
+            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_DELAY)).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -23,8 +24,13 @@ use crate::tls::{PairError, Served, Tls};
 /// A certificate is looked at once a day at least, whatever its dates say: clocks are set.
 const LOOK_ANYWAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// After a failure, growing to [`MOST_DELAY`].
-const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// After a failure: from 1 s up to a minute.
+fn backoff() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_max_delay(MOST_DELAY)
+        .without_max_times()
+        .build()
+}
 
 const MOST_DELAY: Duration = Duration::from_mins(1);
 
@@ -114,23 +120,18 @@ impl OwnCertificate {
     /// Until `stop` is cancelled.
     pub(super) async fn keep(mut self, stop: CancellationToken) {
         let (mut secret, mut registration) = (self.secret_watch.changes(), self.registration_watch.changes());
-        let mut delay = FIRST_DELAY;
+        let mut backoff = backoff();
         loop {
             let wait = match self.look().await {
-                Ok(Looked::Again) => {
-                    // One that is told 409 again and again is not to spin.
-                    delay = (delay * 2).min(MOST_DELAY);
-                    Timestamp::now() + SignedDuration::from_millis(fastrand::i64(10..100))
-                }
+                Ok(Looked::Again) => Timestamp::now() + SignedDuration::from_millis(fastrand::i64(10..100)),
                 Ok(Looked::WaitUntil(until)) => {
-                    delay = FIRST_DELAY;
+                    backoff = self::backoff();
                     until.min(Timestamp::now() + LOOK_ANYWAY)
                 }
                 Err(error) => {
+                    let delay = backoff.next().unwrap_or(MOST_DELAY);
                     tracing::warn!("webhook certificate: {error}; tried again in {delay:?}");
-                    let wait = Timestamp::now() + SignedDuration::try_from(delay).unwrap_or(LOOK_ANYWAY);
-                    delay = (delay * 2).min(MOST_DELAY);
-                    wait
+                    Timestamp::now() + SignedDuration::try_from(delay).unwrap_or(LOOK_ANYWAY)
                 }
             };
             tokio::select! {
