@@ -5,11 +5,12 @@
 //! `Acquired` for, a lease that another one has taken meanwhile; expiry is judged by comparing the holder's clock with
 //! ours; a lease without some field is an error for ever; releasing checks the holder in a request of its own. Hence:
 //!
-//! - A free lease is *claimed* by a patch with its resourceVersion ([`term::claim`]); the library only creates (which is
-//!   atomic), renews and releases.
+//! - A free lease is *claimed* by a patch with its resourceVersion; the library only creates (which is atomic), renews and
+//!   releases.
 //! - A lease is free only when it is absent, has no holder, is malformed, or has not moved for its whole duration on *our*
 //!   monotonic clock ([`observation`]): a wrong wall clock neither steals a lease nor leaves it orphaned.
-//! - After every `Acquired` the returned lease must name us, and a term that is new to us is read once more before we lead.
+//! - After every `Acquired` the returned lease must name us and show the transitions that we expect, and a term that is new
+//!   to us is read once more before we lead.
 //! - We lead until a local monotonic deadline, counted from *before* the request, that is shorter than the lease
 //!   ([`deadline`]); a paused process finds it passed when it wakes. [`Leadership::is_leading_now`] asks it.
 //! - On shutdown the lease is released, but only while the deadline has not passed, so that another's is never released.
@@ -20,7 +21,6 @@
 mod deadline;
 mod election;
 mod observation;
-mod term;
 
 use std::sync::Arc;
 use std::time::Instant;

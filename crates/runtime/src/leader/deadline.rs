@@ -11,7 +11,7 @@ pub(super) struct Deadline(Mutex<Until>);
 #[derive(Clone, Copy, Debug)]
 enum Until {
     Passed,
-    Moment { monotonic: Instant, wall: SystemTime },
+    At { monotonic: Instant, wall: SystemTime },
     Never,
 }
 
@@ -25,8 +25,8 @@ impl Deadline {
     }
 
     /// Moves the deadline to `term` after `from`, a moment at which nothing had been asked of the server yet.
-    pub(super) fn extend(&self, from: Moment, term: Duration) {
-        self.set(Until::Moment {
+    pub(super) fn extend(&self, from: ClockReading, term: Duration) {
+        self.set(Until::At {
             monotonic: from.monotonic + term,
             wall: from.wall + term,
         });
@@ -37,21 +37,21 @@ impl Deadline {
     }
 
     pub(super) fn is_ahead(&self) -> bool {
-        self.is_ahead_of(Moment::now())
+        self.is_ahead_of(ClockReading::now())
     }
 
     pub(super) fn at(&self) -> Option<Instant> {
         match self.get() {
-            Until::Moment { monotonic, .. } => Some(monotonic),
+            Until::At { monotonic, .. } => Some(monotonic),
             Until::Passed | Until::Never => None,
         }
     }
 
-    fn is_ahead_of(&self, now: Moment) -> bool {
+    fn is_ahead_of(&self, now: ClockReading) -> bool {
         match self.get() {
             Until::Passed => false,
             Until::Never => true,
-            Until::Moment { monotonic, wall } => now.monotonic < monotonic && now.wall < wall,
+            Until::At { monotonic, wall } => now.monotonic < monotonic && now.wall < wall,
         }
     }
 
@@ -66,12 +66,12 @@ impl Deadline {
 
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct ClockReading {
     pub(super) monotonic: Instant,
     wall: SystemTime,
 }
 
-impl Moment {
+impl ClockReading {
     pub(super) fn now() -> Self {
         Self {
             monotonic: Instant::now(),
@@ -84,14 +84,14 @@ impl Moment {
 mod tests {
     use std::time::Duration;
 
-    use super::{Deadline, Moment};
+    use super::{ClockReading, Deadline};
 
     const TERM: Duration = Duration::from_secs(10);
 
     #[test]
     fn it_counts_from_before_the_request_not_from_the_answer() {
         let deadline = Deadline::passed();
-        let asked = Moment::now();
+        let asked = ClockReading::now();
         deadline.extend(asked, TERM);
         assert_eq!(deadline.at(), Some(asked.monotonic + TERM));
         assert!(deadline.is_ahead());
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn it_has_passed_at_its_own_moment() {
         let deadline = Deadline::passed();
-        let asked = Moment::now();
+        let asked = ClockReading::now();
         deadline.extend(asked, TERM);
-        assert!(!deadline.is_ahead_of(Moment {
+        assert!(!deadline.is_ahead_of(ClockReading {
             monotonic: asked.monotonic + TERM,
             ..asked
         }));
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn a_suspended_machine_finds_it_passed_although_its_monotonic_clock_stood_still() {
         let deadline = Deadline::passed();
-        let asked = Moment::now();
+        let asked = ClockReading::now();
         deadline.extend(asked, TERM);
-        assert!(!deadline.is_ahead_of(Moment {
+        assert!(!deadline.is_ahead_of(ClockReading {
             wall: asked.wall + TERM,
             ..asked
         }));

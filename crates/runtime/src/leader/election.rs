@@ -9,45 +9,48 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use prometheus_client::metrics::gauge::Gauge;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::deadline::{Deadline, Moment};
+use super::deadline::{ClockReading, Deadline};
 use super::observation::Observation;
-use super::term::{Claim, Term};
 use super::{LeaderState, Leadership};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::wake::Wake;
 
-/// The times of an election. Each must be well below the one before it.
+/// The times of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct ElectionTimes {
     /// How long others leave a lease alone that is not renewed. Whole seconds.
-    pub lease: Duration,
+    pub lease_duration: Duration,
     /// How long the leader goes on without a successful renewal: shorter than the lease, so that it has stopped, with
     /// its last write answered, before another one starts.
-    pub lead: Duration,
+    pub renew_deadline: Duration,
     /// Between two renewals.
-    pub renew: Duration,
-    /// Between two looks of a standby.
-    pub look: Duration,
+    pub renew_interval: Duration,
+    /// Between two attempts of a standby.
+    pub retry_period: Duration,
     /// The longest wait for one answer.
-    pub answer: Duration,
+    pub request_timeout: Duration,
 }
 
 impl Default for ElectionTimes {
     fn default() -> Self {
         Self {
-            lease: Duration::from_secs(15),
-            lead: Duration::from_secs(10),
-            renew: Duration::from_secs(5),
-            look: Duration::from_secs(2),
-            answer: Duration::from_secs(4),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            renew_interval: Duration::from_secs(5),
+            retry_period: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(4),
         }
     }
 }
+
+/// `leaseTransitions` of a lease that the library creates.
+const FIRST_TERM: i32 = 0;
 
 /// A candidate.
 pub struct Election {
@@ -57,13 +60,12 @@ pub struct Election {
     identity: String,
     times: ElectionTimes,
     observation: Observation,
-    /// The term in which we lead.
-    term: Option<Term>,
-    /// The term that we began last, with a precondition. Known before the answer, so that a lost answer costs no time.
-    begun: Option<Term>,
+    /// The `leaseTransitions` of the term that this very process began last. Set before the request, so that a lost answer
+    /// costs no time.
+    term: Option<i32>,
     /// A lease that names us at the first look is that of an earlier process of ours, which is gone.
     has_looked: bool,
-    has_setback: bool,
+    has_failed: bool,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
     wake: Wake,
@@ -72,7 +74,7 @@ pub struct Election {
 
 /// Why an attempt to lead did not succeed.
 #[derive(Debug, thiserror::Error)]
-enum Setback {
+enum ElectionError {
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
     #[error("{}", with_sources(.0))]
@@ -95,7 +97,7 @@ impl Election {
         let params = LeaseLockParams {
             lease_name: name.clone(),
             holder_id: identity.clone(),
-            lease_ttl: times.lease,
+            lease_ttl: times.lease_duration,
         };
         let leading = Gauge::default();
         metrics.own(|registry| registry.register("leading", "1 while this process leads", leading.clone()));
@@ -107,9 +109,8 @@ impl Election {
             times,
             observation: Observation::default(),
             term: None,
-            begun: None,
             has_looked: false,
-            has_setback: false,
+            has_failed: false,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
             wake,
@@ -145,36 +146,37 @@ impl Election {
         let outcome = match deadline {
             Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(Setback::NoAnswer(self.times.lead)),
+                Err(_) => Err(ElectionError::NoAnswer(self.times.renew_deadline)),
             },
             None => attempt.await,
         };
         self.tell(outcome.err());
-        if self.term.is_some() && !self.deadline.is_ahead() {
+        if self.is_leader() && !self.deadline.is_ahead() {
             self.follow("the lease could not be renewed in time");
         }
-        let interval = if self.term.is_some() {
-            self.times.renew
+        let interval = if self.is_leader() {
+            self.times.renew_interval
         } else {
-            self.times.look
+            self.times.retry_period
         };
         let next = began + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
         // Never sleep through the deadline: at that moment we must be seen to follow.
         let next = self.deadline.at().map_or(next, |at| next.min(Instant::from_std(at)));
-        next.max(Instant::now() + self.times.look.mul_f64(0.1))
+        next.max(Instant::now() + self.times.retry_period.mul_f64(0.1))
     }
 
-    async fn attempt(&mut self) -> Result<(), Setback> {
-        let asked = Moment::now();
+    async fn attempt(&mut self) -> Result<(), ElectionError> {
+        let asked = ClockReading::now();
         let found = self.answered(self.api.get_opt(&self.name)).await?;
         let is_first_look = !std::mem::replace(&mut self.has_looked, true);
         let Some(lease) = found else {
             // Creating is atomic: of several candidates one is told that it exists already.
-            return self.keep(None).await;
+            return self.renew(FIRST_TERM).await;
         };
-        let held = Term::of(&lease, &self.identity);
-        if let Some(term) = held.clone().filter(|term| self.is_ours(term)) {
-            return self.keep(Some(term)).await;
+        let held = held_term(&lease, &self.identity);
+        // Another process may go by the same name.
+        if let Some(term) = held.filter(|term| self.term == Some(*term)) {
+            return self.renew(term).await;
         }
         self.follow("another holds the lease");
         let is_left_behind = held.is_some() && is_first_look;
@@ -182,94 +184,103 @@ impl Election {
             return Ok(());
         }
         match self.claim(&lease).await? {
-            Some(term) => self.keep(Some(term)).await,
+            Some(term) => self.renew(term).await,
             None => Ok(()),
         }
     }
 
-    /// Whether this very process began the term: another one may go by the same name.
-    fn is_ours(&self, term: &Term) -> bool {
-        [&self.term, &self.begun].into_iter().flatten().any(|ours| ours == term)
-    }
-
     /// Begins a term on a free lease; `None` if another candidate was faster.
-    async fn claim(&mut self, free: &Lease) -> Result<Option<Term>, Setback> {
-        let claim = Claim::new(free, &self.identity, self.times.lease.as_secs(), Timestamp::now());
-        self.begun = Some(claim.term.clone());
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&claim.patch));
+    ///
+    /// The patch carries the resourceVersion of the lease that was found free, so of several candidates the server accepts
+    /// one; and it sets every field, which mends a malformed lease.
+    async fn claim(&mut self, free: &Lease) -> Result<Option<i32>, ElectionError> {
+        let transitions = free.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        let term = transitions.unwrap_or_default().saturating_add(1);
+        self.term = Some(term);
+        let now = format!("{:.6}", Timestamp::now());
+        let patch = json!({
+            "metadata": { "resourceVersion": free.metadata.resource_version },
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": self.times.lease_duration.as_secs(),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": term,
+            }
+        });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match self.answered(self.api.patch(&self.name, &params, &patch)).await {
-            Ok(_) => Ok(Some(claim.term)),
-            Err(Setback::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(None),
-            Err(setback) => Err(setback),
+            Ok(_) => Ok(Some(term)),
+            Err(ElectionError::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// Creates or renews through the library, and believes it only as far as the lease itself bears it out: it must show
-    /// the term that we expect, or, where there was no lease, the first term of all. Any other term the library took from
-    /// somebody without a precondition; it is left to stand still like a stranger's.
-    async fn keep(&mut self, expected: Option<Term>) -> Result<(), Setback> {
-        let asked = Moment::now();
+    /// the expected term. Any other the library took from somebody without a precondition; it is left to stand still like
+    /// a stranger's.
+    async fn renew(&mut self, expected: i32) -> Result<(), ElectionError> {
+        let asked = ClockReading::now();
         let lease = match self.answered(self.lease.try_acquire_or_renew()).await {
             Ok(LeaseLockResult::Acquired(lease)) => lease,
             Ok(LeaseLockResult::NotAcquired(_)) => {
                 self.follow("another holds the lease");
                 return Ok(());
             }
-            Err(Setback::Library(kube_leader_election::Error::CreateLease(kube::Error::Api(status))))
+            Err(ElectionError::Library(kube_leader_election::Error::CreateLease(kube::Error::Api(status))))
                 if status.code == 409 =>
             {
                 self.follow("another has created the lease");
                 return Ok(());
             }
-            Err(setback) => return Err(setback),
+            Err(error) => return Err(error),
         };
-        let Some(term) = Term::of(&lease, &self.identity) else {
-            self.follow("the lease that was renewed names another holder");
-            return Ok(());
-        };
-        let is_expected = expected.map_or_else(|| term.is_first(), |expected| expected == term);
-        if !is_expected {
-            self.follow("the lease was taken without a precondition");
+        if held_term(&lease, &self.identity) != Some(expected) {
+            self.follow("the lease was taken without a precondition, or names another holder");
+            self.term = None;
             return Ok(());
         }
-        if self.term.as_ref() == Some(&term) {
-            self.deadline.extend(asked, self.times.lead);
+        if self.is_leader() && self.term == Some(expected) {
+            self.deadline.extend(asked, self.times.renew_deadline);
             return Ok(());
         }
         self.follow("a new term begins");
-        self.begun = Some(term.clone());
+        self.term = Some(expected);
         let again = self.answered(self.api.get_opt(&self.name)).await?;
-        if again.and_then(|lease| Term::of(&lease, &self.identity)).as_ref() == Some(&term) {
-            self.lead(term, asked);
+        if again.and_then(|lease| held_term(&lease, &self.identity)) == Some(expected) {
+            self.lead(asked);
         }
         Ok(())
     }
 
-    /// A setback is told once, and so is its end: an API server that is away for an hour is one line, not a thousand.
-    fn tell(&mut self, setback: Option<Setback>) {
+    /// An error is told once, and so is its end: an API server that is away for an hour is one line, not a thousand.
+    fn tell(&mut self, error: Option<ElectionError>) {
         let lease = self.name.as_str();
-        let had_setback = std::mem::replace(&mut self.has_setback, setback.is_some());
-        match setback {
-            Some(setback) if had_setback => {
-                tracing::debug!(lease, "the lease still cannot be looked at or renewed: {setback}");
+        let had_failed = std::mem::replace(&mut self.has_failed, error.is_some());
+        match error {
+            Some(error) if had_failed => {
+                tracing::debug!(lease, "the lease still cannot be looked at or renewed: {error}");
             }
-            Some(setback) => {
+            Some(error) => {
                 tracing::warn!(
                     lease,
-                    "the lease could not be looked at or renewed, tried again: {setback}"
+                    "the lease could not be looked at or renewed, tried again: {error}"
                 );
             }
-            None if had_setback => tracing::info!(lease, "the lease can be looked at again"),
+            None if had_failed => tracing::info!(lease, "the lease can be looked at again"),
             None => {}
         }
     }
 
-    fn lead(&mut self, term: Term, asked: Moment) {
-        self.deadline.extend(asked, self.times.lead);
+    fn is_leader(&self) -> bool {
+        matches!(*self.state.borrow(), LeaderState::Leading { .. })
+    }
+
+    fn lead(&mut self, asked: ClockReading) {
+        self.deadline.extend(asked, self.times.renew_deadline);
         if !self.deadline.is_ahead() {
             return;
         }
-        self.term = Some(term);
         self.leading.set(1);
         self.state.send_replace(LeaderState::Leading {
             since: Timestamp::now(),
@@ -280,7 +291,7 @@ impl Election {
 
     fn follow(&mut self, why: &str) {
         self.deadline.expire();
-        if self.term.take().is_none() {
+        if !self.is_leader() {
             return;
         }
         self.leading.set(0);
@@ -292,25 +303,32 @@ impl Election {
     /// Gives the lease back, so that a successor need not wait for it to run out. The library checks the holder in a
     /// request of its own and then overwrites, so this is done only while no other can have taken it.
     async fn release(mut self) {
-        let ours = self.term.is_some() && self.deadline.is_ahead();
+        let ours = self.is_leader() && self.deadline.is_ahead();
         self.follow("shutting down");
         if !ours {
             return;
         }
         match self.answered(self.lease.step_down()).await {
             Ok(()) => tracing::info!(lease = self.name, "the lease is released"),
-            Err(setback) => tracing::warn!(lease = self.name, "the lease could not be released: {setback}"),
+            Err(error) => tracing::warn!(lease = self.name, "the lease could not be released: {error}"),
         }
     }
 
-    async fn answered<T, E>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, Setback>
+    async fn answered<T, E>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, ElectionError>
     where
-        Setback: From<E>,
+        ElectionError: From<E>,
     {
-        Ok(timeout(self.times.answer, request)
+        Ok(timeout(self.times.request_timeout, request)
             .await
-            .map_err(|_| Setback::NoAnswer(self.times.answer))??)
+            .map_err(|_| ElectionError::NoAnswer(self.times.request_timeout))??)
     }
+}
+
+/// The term in which `identity` holds the lease, by its `leaseTransitions`: renewals do not move them. `None`: another
+/// holds it.
+fn held_term(lease: &Lease, identity: &str) -> Option<i32> {
+    let spec = lease.spec.as_ref()?;
+    (spec.holder_identity.as_deref() == Some(identity)).then(|| spec.lease_transitions.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -19,11 +19,11 @@ const PATIENCE: Duration = secs(40);
 
 /// In the proportions of the defaults, for tests that wait for each of them.
 pub const TIMES: ElectionTimes = ElectionTimes {
-    lease: secs(3),
-    lead: secs(2),
-    renew: Duration::from_millis(800),
-    look: Duration::from_millis(300),
-    answer: Duration::from_millis(700),
+    lease_duration: secs(3),
+    renew_deadline: secs(2),
+    renew_interval: Duration::from_millis(800),
+    retry_period: Duration::from_millis(300),
+    request_timeout: Duration::from_millis(700),
 };
 
 pub struct Candidate {
@@ -163,7 +163,7 @@ async fn of_many_candidates_at_once_one_leads_and_another_follows_it_without_wai
             })
             .await?;
             assert!(
-                asked.elapsed() < TIMES.lease,
+                asked.elapsed() < TIMES.lease_duration,
                 "a released lease need not run out: {:?}",
                 asked.elapsed()
             );
@@ -196,7 +196,7 @@ async fn a_leader_that_cannot_renew_has_stopped_before_another_starts(#[case] fa
     follows(&first.leadership).await?;
     leads(&second.leadership).await?;
     proxy.heal();
-    wait::throughout("the second to lead", TIMES.renew * 2, || async {
+    wait::throughout("the second to lead", TIMES.renew_interval * 2, || async {
         ensure!(second.leadership.is_leading_now(), "the second lost the lease");
         ensure!(!first.leadership.is_leading_now(), "the first leads again");
         Ok(())
@@ -277,7 +277,7 @@ async fn a_leader_that_was_paused_does_not_act_when_it_wakes_nor_take_the_lease_
         leads(&second.leadership).await?;
         assert!(!paused.leadership.is_leading_now(), "its deadline needs nobody to run");
         drop(resume);
-        wait::throughout("the second to lead", TIMES.renew * 2, || async {
+        wait::throughout("the second to lead", TIMES.renew_interval * 2, || async {
             ensure!(!paused.leadership.is_leading_now(), "the paused one leads");
             ensure!(second.leadership.is_leading_now(), "the second lost the lease");
             Ok(())
@@ -300,7 +300,7 @@ async fn the_lease_of_one_that_died_is_taken_when_it_has_stood_still_for_its_dur
     first.die();
     leads(&second.leadership).await?;
     assert!(
-        dies.elapsed() + TIMES.renew >= TIMES.lease,
+        dies.elapsed() + TIMES.renew_interval >= TIMES.lease_duration,
         "too early: {:?}",
         dies.elapsed()
     );

@@ -24,11 +24,11 @@ const US: &str = "us";
 const LONG_AGO: &str = "2001-01-01T00:00:00.000000Z";
 
 const TIMES: ElectionTimes = ElectionTimes {
-    lease: Duration::from_secs(15),
-    lead: Duration::from_secs(10),
-    renew: Duration::from_secs(5),
-    look: Duration::from_secs(2),
-    answer: Duration::from_secs(4),
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    renew_interval: Duration::from_secs(5),
+    retry_period: Duration::from_secs(2),
+    request_timeout: Duration::from_secs(4),
 };
 
 /// What happens around a request, counted from 1.
@@ -336,7 +336,7 @@ async fn a_lease_that_was_deleted_is_created_again() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_ends_the_lead_at_its_deadline() {
     let times = ElectionTimes {
-        lead: Duration::from_millis(50),
+        renew_deadline: Duration::from_millis(50),
         ..TIMES
     };
     let server = Server::default();
@@ -382,4 +382,39 @@ async fn a_lease_that_ran_out_is_not_given_back_for_it_may_be_anothers() {
     stop.cancel();
     election.run(stop).await;
     assert_eq!(server.requests(), asked);
+}
+
+#[tokio::test]
+async fn renewal_continues_a_term_and_a_claim_begins_one() {
+    let server = Server::holding(&json!({"leaseTransitions": 3}));
+    let (mut election, leadership) = leading(&server).await;
+    for _ in 0..2 {
+        election.attempt_or_step_down().await;
+        assert!(leadership.is_leading_now());
+        assert_eq!(
+            server.0.lock().unwrap().lease.as_ref().unwrap()["spec"]["leaseTransitions"],
+            4
+        );
+    }
+    // Taken, and taken back by a process of our name.
+    server.meanwhile(1, Meanwhile::Written(held_by(US, 6)));
+    election.attempt_or_step_down().await;
+    assert!(!leadership.is_leading_now());
+}
+
+#[tokio::test]
+async fn claim_mends_a_malformed_lease() {
+    let server = Server::holding(&Value::Null);
+    leading(&server).await;
+    let lease: Lease = serde_json::from_value(server.0.lock().unwrap().lease.clone().unwrap()).unwrap();
+    let spec = lease.spec.unwrap();
+    assert_eq!(
+        (
+            spec.holder_identity.as_deref(),
+            spec.lease_transitions,
+            spec.lease_duration_seconds
+        ),
+        (Some(US), Some(1), Some(15))
+    );
+    assert!(spec.acquire_time.is_some() && spec.renew_time.is_some());
 }
