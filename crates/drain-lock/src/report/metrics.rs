@@ -144,7 +144,7 @@ impl LockMetrics {
         }
         for phase in Phase::ALL {
             let label = PhaseLabel { phase: phase.as_str() };
-            let count = by_phase.get(&phase).copied().unwrap_or_default();
+            let count = by_phase.get(phase).copied().unwrap_or_default();
             self.drains.get_or_create(&label).set(count);
         }
         for reason in LockReason::ALL {
