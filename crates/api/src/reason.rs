@@ -1,5 +1,5 @@
-//! Why something is as it is. One enum variant gives the Event reason, the condition reason, the metric label and the
-//! command line's text, so that an operator who reads one finds the others by searching for the same word.
+//! Reasons. One enum variant is the Event reason, the condition reason, the metric label and the command line's text, so
+//! that a person who reads one finds the others by searching for the same word.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ reasons! {
         /// It cannot be told whether anybody has its budget.
         HoldsUnknown => "is covered by a budget that may be held",
         /// Another pod of its budget was forced and is not replaced yet.
-        BudgetInUse => "waits until the budget's last override is made good",
+        BudgetInUse => "waits for the replacement of another pod of its budget that was forced",
         /// It terminates and its grace has not passed.
         Terminating => "terminates within its grace period",
         /// It terminates beyond its grace, and finalizers keep it.
@@ -76,7 +76,7 @@ reasons! {
         /// Its namespace is being deleted; the namespace controller removes it.
         NamespaceTerminating => "is in a namespace that is being deleted",
         /// The configured limits of forced pods are reached.
-        LimitReached => "waits for the limits of forced pods",
+        LimitReached => "waits because the limits of forced pods are reached",
         /// The last attempt failed; it is tried again after a delay.
         Retrying => "is tried again after an error",
     }
@@ -120,7 +120,7 @@ reasons! {
         /// Its budget refused, and it was deleted with its own grace.
         BudgetOverridden => "was deleted over its budget's refusal",
         /// Its finalizers were removed.
-        FinalizersRemoved => "lost its finalizers",
+        FinalizersRemoved => "had its finalizers removed",
         /// It was deleted without grace.
         DeletedWithoutGrace => "was deleted without grace",
     }
@@ -169,15 +169,15 @@ reasons! {
         /// The disruption controller has yet to see the newest change.
         StatusBehind => "waits for a budget whose status is behind",
         /// The grant that an eviction of ours names is over.
-        StaleTicket => "rests on a grant that is no longer in force",
+        StaleTicket => "relies on a grant that is no longer in force",
         /// Somebody else's eviction names a grant of ours.
-        ForgedTicket => "carries a ticket that is drain-lock's alone to use",
+        ForgedTicket => "carries a ticket that only drain-lock may use",
         /// The claim was granted, and its budgets are being read once more.
-        AwaitsConfirmation => "waits until its budgets have been read once more",
+        AwaitsConfirmation => "waits for a second read of its budgets",
         /// It asked to be waited for.
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its pods are on their way out.
-        AwaitingPods => "waits for pods on their way out",
+        AwaitingPods => "waits for pods that are leaving",
         /// Its units return when its pods are ready again.
         AwaitingReady => "waits for pods to be ready again",
         /// Another program has the node's medik8s lease.
@@ -189,33 +189,33 @@ reasons! {
         /// Several budgets select it.
         SeveralPDBs => "is selected by several budgets, which the eviction API refuses",
         /// The node's pods need more of a budget than it can ever give.
-        NeedExceedsBudget => "needs more units of a budget than that can ever give",
+        NeedExceedsBudget => "needs more units of a budget than it can ever allow",
         /// It stays, and its tolerations end before the node is back.
-        TolerationTooShort => "stays, but tolerates the outage of its node for too short a time",
+        TolerationTooShort => "stays, but its tolerations end before its node is back",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
         /// Another drainer evicts it though it asked to stay.
-        OptOutNotHonoured => "asked to stay, and another drainer evicts it",
+        OptOutNotHonoured => "asked to stay, but another drainer evicts it",
         /// The node does not exist, or not any more.
         NodeGone => "does not exist",
         /// The node of that name has another UID.
-        NodeReplaced => "is another one than the drain was asked for",
+        NodeReplaced => "is not the node that the drain was requested for",
         /// The NodeDrain cannot be followed as it is written.
-        InvalidDrain => "has a NodeDrain that cannot be followed",
+        InvalidDrain => "has an invalid NodeDrain",
 
         // What became of a drain.
         /// All of its units were granted.
         Granted => "was granted all units that it needs",
         /// A unit was gone when its budgets were read once more.
-        GrantLost => "lost its grant before it used it",
+        GrantLost => "lost its grant before using it",
         /// A deadline passed: it gave back what it could, and queues again.
-        Requeued => "gave back its units and queues again",
+        Requeued => "released its units and queues again",
         /// A deadline passed: what the fallback says was done.
-        Fallback => "went on without its units, as its fallback says",
+        Fallback => "went on without its units, as its fallback demands",
         /// A deadline passed.
         DeadlinePassed => "has passed a deadline",
         /// Its drainer vanished while pods are down.
-        Suspect => "has pods down, and nobody who drains it",
+        Suspect => "has pods down and no active drainer",
         /// An administrator freed what it held.
         AdminRelease => "was released by an administrator",
         /// Another program took the node's medik8s lease.
@@ -229,18 +229,18 @@ reasons! {
         /// It was taken back before it was done.
         Cancelled => "was cancelled",
         /// It was given up.
-        GivenUp => "was given up",
+        GivenUp => "was abandoned",
 
         // What became of a pod.
         /// It was evicted.
         PodEvicted => "was evicted for the drain",
         /// It was deleted around its budget.
-        PodDeleted => "was deleted around its budget, as the fallback says",
+        PodDeleted => "was deleted despite its budget, as the fallback demands",
         /// The last attempt to evict it failed; it is tried again after a delay.
         EvictionFailed => "could not be evicted and is tried again",
 
         /// A reason of a later version.
-        Other => "is as it is for a reason that this version does not know",
+        Other => "has a reason that this version does not know",
     }
 }
 
