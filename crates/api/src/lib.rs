@@ -2,6 +2,8 @@
 //!
 //! Everything here is part of Nodeward's contract with its users: a change is a change of API.
 
+// The documentation of kinds is the description of their schema.
+#![warn(missing_docs)]
 #![allow(
     clippy::duplicated_attributes,
     reason = "two columns of a table may be of one type, and are each declared in full"

@@ -1,10 +1,6 @@
 //! The plugin as kubectl runs it, on a real control plane with the chart's roles, drain-lock and drain-keeper.
 
-#![allow(
-    missing_docs,
-    clippy::expect_used,
-    reason = "tests say what they check in their names"
-)]
+#![allow(clippy::expect_used, reason = "a test may fail")]
 
 mod drains;
 mod pages;
