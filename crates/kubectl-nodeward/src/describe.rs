@@ -38,7 +38,7 @@ pub fn phase_meaning(drain: &Drain) -> &'static str {
         Some(Phase::Queued) => "waits for its claim; pods that need no units may leave already",
         Some(Phase::Granted) => "its claim is granted and is being confirmed",
         Some(Phase::Draining) => "its claim is granted and its pods are leaving",
-        Some(Phase::Drained) => "no pod has to leave any more; the node may go down",
+        Some(Phase::Drained) => "no pod has to leave any more: the node may go down",
         Some(Phase::Recovering) => "its turn is over; its units return as its pods become ready",
         Some(Phase::Released) => "over; it holds nothing any more",
         Some(Phase::Suspect) => {

@@ -146,7 +146,7 @@ impl From<&kube::Error> for Failure {
 }
 
 /// The error and its causes, each once, without the client's layers that only pass a cause on.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut cause = Some(error);
     while let Some(error) = cause {

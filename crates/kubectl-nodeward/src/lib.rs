@@ -13,4 +13,4 @@ mod text;
 pub use args::CommandLine;
 pub use commands::completion::{complete, words_to_complete};
 pub use commands::{Exit, run};
-pub use text::printable;
+pub use failure::chain;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kubectl_nodeward::{CommandLine, Exit, complete, printable, run, words_to_complete};
+use kubectl_nodeward::{CommandLine, Exit, chain, complete, run, words_to_complete};
 
 fn main() -> ExitCode {
     let words = words_to_complete(std::env::args_os());
@@ -34,7 +34,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
     if !is_closed {
-        eprintln!("error: {}", printable(&format!("{error:#}")));
+        eprintln!("error: {}", chain(error.as_ref()));
     }
     ExitCode::FAILURE
 }

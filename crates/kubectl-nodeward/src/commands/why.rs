@@ -277,8 +277,11 @@ impl Why {
             .iter()
             .map(|blocked| (Style::Warning, describe::obstacle(blocked)));
         page.fields("blocked by", blocked);
-        // A message that only repeats the obstacles adds nothing.
-        let repeats = |message: &&String| obstacles.iter().any(|one| message.contains(one.reason.explanation()));
+        // A message that only repeats the phase or the obstacles adds nothing.
+        let repeats = |message: &&String| {
+            let mut obstacles = obstacles.iter();
+            *message == meaning || obstacles.any(|one| message.contains(one.reason.explanation()))
+        };
         if let Some(message) = drain.message.as_ref().filter(|message| !repeats(message)) {
             page.field("message", Style::Plain, message);
         }
@@ -333,10 +336,9 @@ impl Why {
         let node = &drain.node;
         match drain.phase {
             _ if drain.ending => (),
-            Some(Phase::Drained) => next.push(
-                "do the work, then uncordon the node: kubectl nodeward release also uncordons it if drain-lock cordoned it"
-                    .to_owned(),
-            ),
+            Some(Phase::Drained) => next.push(format!(
+                "do the work, then uncordon the node; kubectl nodeward release {node} uncordons it, too, if drain-lock cordoned it"
+            )),
             Some(Phase::Suspect) => next.push(format!(
                 "if its pods will not come back: kubectl nodeward release {node} --force --reason TEXT"
             )),

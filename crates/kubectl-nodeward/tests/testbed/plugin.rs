@@ -76,6 +76,7 @@ async fn a_cluster_that_does_not_answer_is_named() -> Result<()> {
     let (code, error) = plugin(&["status", "--kubeconfig", "/nonexistent/config"])?;
     assert_eq!(code, Some(1), "{error}");
     says(&error, &["error: the kubeconfig cannot be used", "/nonexistent/config"])?;
+    ensure!(error.matches("No such file").count() == 1, "{error}");
     let (code, error) = plugin(&["status"])?;
     assert_eq!(code, Some(1), "{error}");
     says(
