@@ -42,7 +42,8 @@ impl Metrics {
         register(registry.sub_registry_with_prefix(&self.prefix))
     }
 
-    /// Registers metrics under the names of a system that the component stands in for: no prefix is added.
+    /// Registers metrics under the names of a system that the component stands in for: no prefix is added. A counter of
+    /// theirs whose name does not end in `_total` is registered as a gauge that only rises.
     pub fn foreign<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         register(&mut registry)

@@ -227,6 +227,22 @@ mod tests {
         assert!(text.contains("events_total{outcome=\"repeated\"} 1"), "{text}");
     }
 
+    /// kube's recorder alone would patch the first Event, and keep its note.
+    #[tokio::test]
+    async fn changed_note_is_sent_as_a_new_event() {
+        let (client, asked) = server();
+        let metrics = Metrics::new(COMPONENT);
+        let (sink, queue) = EventSink::new(client, COMPONENT, "one", &metrics);
+        sink.emit(event("blocked by web-0"));
+        sink.emit(event("blocked by web-1"));
+        drop(sink);
+        queue.run().await;
+        assert_eq!(
+            *asked.lock().unwrap(),
+            ["POST /apis/events.k8s.io/v1/namespaces/default/events"; 2]
+        );
+    }
+
     #[tokio::test]
     async fn a_full_queue_drops_and_counts_and_never_blocks() {
         let (client, _) = server();
