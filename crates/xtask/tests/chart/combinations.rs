@@ -5,11 +5,9 @@ use std::io::Write as _;
 use std::sync::LazyLock;
 
 use anyhow::{Result, ensure};
-use nodeward_testkit::ControlPlane;
-use nodeward_testkit::names::unique;
 use serde_json::{Value, json};
 
-use crate::{ensure_foreign_namespaces, rendered};
+use crate::{rendered, shared};
 
 /// Every combination of the switches that decide which objects of drain-keeper there are.
 fn of_drain_keeper() -> Vec<Value> {
@@ -101,7 +99,7 @@ fn set(values: &mut Value, path: &str, to: Value) {
 }
 
 #[test]
-fn no_rule_has_a_wildcard_and_a_dry_run_may_write_nothing_but_its_lease() {
+fn rules_are_explicit_and_dry_runs_read_only() {
     for (values, objects) in RENDERED.iter() {
         let component = if values["drainLock"].is_null() {
             "drain-keeper"
@@ -137,11 +135,9 @@ fn no_rule_has_a_wildcard_and_a_dry_run_may_write_nothing_but_its_lease() {
 }
 
 #[tokio::test]
-async fn the_api_server_takes_what_every_combination_of_switches_renders() -> Result<()> {
-    let plane = ControlPlane::shared().await;
-    let namespace = unique("combinations");
+async fn api_server_accepts_every_combination() -> Result<()> {
+    let (plane, namespace) = shared("combinations").await?;
     plane.namespace(&namespace).await?;
-    ensure_foreign_namespaces(plane).await?;
     // One request an object, so each object is tried once however many combinations render it.
     let mut objects = BTreeMap::new();
     let rendered = tokio::task::spawn_blocking(|| &*RENDERED).await?;

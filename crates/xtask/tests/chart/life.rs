@@ -5,22 +5,22 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::discovery::ApiResource;
-use nodeward_testkit::ControlPlane;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
+use crate::shared;
+
 const COMPONENTS: [&str; 2] = ["drain-keeper", "drain-lock"];
 
 /// The images' registry cannot be reached by a test, and kwok does not need it: the objects are real, the pods' containers
 /// are played. The namespace enforces the restricted Pod Security Standard.
 #[tokio::test]
-async fn it_installs_upgrades_and_uninstalls_under_the_restricted_pod_security_standard() -> Result<()> {
-    let plane = ControlPlane::shared().await;
+async fn chart_lives_under_the_restricted_standard() -> Result<()> {
+    let (plane, namespace) = shared("restricted").await?;
     let client = plane.client().await?;
-    let namespace = unique("restricted");
     plane.namespace(&namespace).await?;
     let enforce = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
     let namespaces: Api<Namespace> = Api::all(client.clone());

@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use nodeward_testkit::names::unique;
 use nodeward_testkit::{ControlPlane, toolchain};
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -23,14 +24,17 @@ const FOREIGN_NAMESPACE: &str = "openshift-managed-upgrade-operator";
 /// The namespace of medik8s' node leases in these tests.
 const LEASES_NAMESPACE: &str = "medik8s-leases";
 
-/// Namespaces of others, which the chart grants rights in. Made once, for the tests of this binary share the cluster.
-async fn ensure_foreign_namespaces(plane: &ControlPlane) -> Result<()> {
+/// The cluster that the tests of this binary share, with the namespaces of others, which the chart grants rights in, and a
+/// name for a namespace of a test's own.
+async fn shared(prefix: &str) -> Result<(&'static ControlPlane, String)> {
     static MADE: OnceCell<()> = OnceCell::const_new();
+    let plane = ControlPlane::shared().await;
     let make = async || {
         plane.namespace(FOREIGN_NAMESPACE).await?;
         plane.namespace(LEASES_NAMESPACE).await
     };
-    MADE.get_or_try_init(make).await.map(drop)
+    MADE.get_or_try_init(make).await?;
+    Ok((plane, unique(prefix)))
 }
 
 /// What the chart renders with these values.

@@ -16,13 +16,11 @@ use nodeward_testkit::workload::PodTemplate;
 use nodeward_testkit::{ControlPlane, bulk, ports};
 use serde_json::{Value, json};
 
-use crate::ensure_foreign_namespaces;
+use crate::shared;
 
 #[tokio::test]
-async fn drain_keeper_leads_under_the_installed_account_and_exports_what_is_documented() -> Result<()> {
-    let plane = ControlPlane::shared().await;
-    ensure_foreign_namespaces(plane).await?;
-    let namespace = unique("outside");
+async fn drain_keeper_runs_under_the_installed_account() -> Result<()> {
+    let (plane, namespace) = shared("outside").await?;
     let release = Release::new(&unique("nw"), &namespace).values(json!({ "drainKeeper": {
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
@@ -38,12 +36,9 @@ async fn drain_keeper_leads_under_the_installed_account_and_exports_what_is_docu
 
 /// The kinds are this release's: no other one of this binary installs them.
 #[tokio::test]
-async fn drain_lock_answers_under_the_installed_account_before_and_after_an_upgrade_and_exports_what_is_documented()
--> Result<()> {
-    let plane = ControlPlane::shared().await;
+async fn drain_lock_answers_across_a_chart_upgrade() -> Result<()> {
+    let (plane, namespace) = shared("outside").await?;
     let client = plane.client().await?;
-    ensure_foreign_namespaces(plane).await?;
-    let namespace = unique("outside");
     let port = ports::free()?;
     let values = |config: Value| {
         json!({

@@ -42,7 +42,7 @@ use crate::{CHART, helm, rendered, values_file};
     },
 }))]
 #[case::nothing_on(json!({ "drainKeeper": { "enabled": false } }))]
-fn helm_has_nothing_to_complain_of(#[case] values: Value) {
+fn helm_lints_without_complaint(#[case] values: Value) {
     let file = values_file(&values);
     let said = helm(&["lint", "--strict", CHART, "--values", file.path().to_str().unwrap()]);
     said.unwrap();
@@ -87,7 +87,7 @@ fn helm_has_nothing_to_complain_of(#[case] values: Value) {
     locked(json!({ "fleetLock": { "enabled": true, "clientCASecret": { "name": "ca" } } })),
     "tlsSecretName"
 )]
-fn values_that_cannot_be_meant_are_refused_by_name(#[case] values: Value, #[case] named: &str) {
+fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &str) {
     let file = values_file(&values);
     let refusal = helm(&["template", "nodeward", CHART, "--values", file.path().to_str().unwrap()]).unwrap_err();
     let refusal = format!("{refusal:#}");
@@ -114,7 +114,7 @@ fn configuration(objects: &[Value], component: &str) -> String {
 }
 
 #[test]
-fn the_configuration_that_is_rendered_is_one_that_drain_keeper_reads() {
+fn drain_keeper_reads_the_rendered_configuration() {
     let values = json!({ "drainKeeper": {
         "readManagedUpgradeConfigMap": { "enabled": true, "name": "theirs" },
         "config": { "nodeDrain": { "timeOut": 20 }, "limits": { "forcedPerMinute": 3_000_000 } },
@@ -126,7 +126,7 @@ fn the_configuration_that_is_rendered_is_one_that_drain_keeper_reads() {
 }
 
 #[test]
-fn the_configuration_that_is_rendered_is_one_that_drain_lock_reads() {
+fn drain_lock_reads_the_rendered_configuration() {
     let policy = |values: Value| {
         let objects = rendered(&locked(values));
         LockSettings::parse(&configuration(&objects, "drain-lock"))
@@ -164,7 +164,7 @@ fn the_configuration_that_is_rendered_is_one_that_drain_lock_reads() {
 
 /// Each file that the configuration names is mounted, each server's port is open, and the operator knows each of its flags.
 #[test]
-fn what_the_configuration_names_is_mounted() {
+fn files_of_the_configuration_are_mounted() {
     let objects = rendered(&locked(json!({
         "webhook": { "certificate": { "from": "secret", "secretName": "hook" } },
         "fleetLock": {

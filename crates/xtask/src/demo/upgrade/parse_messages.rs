@@ -18,14 +18,15 @@ impl Blocker {
 }
 
 /// How many pods there are, in words, and each of them.
-pub fn condition(message: &str) -> (&str, Vec<Blocker>) {
-    let (head, rest) = message.split_once(": ").unwrap_or((message, ""));
+pub fn condition(message: &str) -> (String, Vec<Blocker>) {
+    const HEAD: &str = " from ending";
+    let (head, rest) = message.split_once(&format!("{HEAD}: ")).unwrap_or((message, ""));
     let blockers = rest.split(" | ").filter(|text| !text.is_empty()).map(|text| {
         let (now, next) = text.split_once("; next: ").unwrap_or((text, ""));
         let (now, next) = (now.to_owned(), next.to_owned());
         Blocker { now, next }
     });
-    (head, blockers.collect())
+    (format!("{head}{HEAD}"), blockers.collect())
 }
 
 #[cfg(test)]
@@ -46,6 +47,14 @@ mod tests {
             "finance/ledger-1 is covered by a budget without room (PDB finance/ledger)"
         );
         assert_eq!(blockers[1].next, "nothing by itself: somebody has to look");
+    }
+
+    #[test]
+    fn failed_drains_have_a_longer_head() {
+        let failed = "The drain has failed: everything that may be done has been. ";
+        let (head, blockers) = condition(&format!("{failed}{MESSAGE}"));
+        assert_eq!(head, format!("{failed}2 pods keep the drain from ending"));
+        assert_eq!(blockers.len(), 2);
     }
 
     #[test]
