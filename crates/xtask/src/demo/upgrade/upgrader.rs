@@ -27,6 +27,7 @@ const REMINDS: Duration = Duration::from_secs(8);
 pub struct Upgrader<'a> {
     place: &'a Place,
     client: Client,
+    mco: SimulatedMco,
     narrator: Arc<Narrator>,
 }
 
@@ -50,6 +51,7 @@ impl<'a> Upgrader<'a> {
         Self {
             place,
             client: place.client(),
+            mco: SimulatedMco::of(place),
             narrator,
         }
     }
@@ -61,7 +63,7 @@ impl<'a> Upgrader<'a> {
             self.narrator.heading(node, index + 1, nodes.len());
             self.narrator.progress(index, nodes.len(), &format!("draining {node}"));
             let began = Instant::now();
-            SimulatedMco::of(self.place).drain_begins(&self.client, node).await?;
+            self.mco.drain_begins(&self.client, node).await?;
             fleet::cordon(&self.client, node).await?;
             self.narrator
                 .say(Voice::Upgrader, node, "cordons the node and evicts its pods");
@@ -86,19 +88,17 @@ impl<'a> Upgrader<'a> {
                 .tell(Voice::Upgrader, node, [Line::plain(text).look(Style::new().green())]);
             self.end_drain(node).await?;
             upgrade.upgraded += 1;
-            SimulatedMco::of(self.place)
-                .upgraded(&self.client, upgrade.upgraded)
-                .await?;
+            self.mco.upgraded(&self.client, upgrade.upgraded).await?;
         }
         self.narrator.progress(nodes.len(), nodes.len(), "all upgraded");
         Ok(upgrade)
     }
 
     async fn end_drain(&self, node: &str) -> Result<()> {
-        SimulatedMco::of(self.place).drained(&self.client, node).await?;
+        self.mco.drained(&self.client, node).await?;
         fleet::reboot(&self.client, node).await?;
         fleet::uncordon(&self.client, node).await?;
-        SimulatedMco::of(self.place).back(&self.client, node).await
+        self.mco.back(&self.client, node).await
     }
 
     /// Evicts until nothing is left, or patience ends: then the pods that are left.

@@ -131,36 +131,9 @@ impl Endpoint {
 
 /// A review as the API server sends it for an eviction by somebody who drains nothing.
 pub fn review(number: usize, namespace: &str, pod: &str) -> Vec<u8> {
-    let gvk = |kind: &str, version: &str| json!({ "group": "policy", "version": version, "kind": kind });
-    let resource = json!({ "group": "", "version": "v1", "resource": "pods" });
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": format!("00000000-0000-4000-8000-{number:012}"),
-            "kind": gvk("Eviction", "v1"),
-            "resource": resource,
-            "subResource": "eviction",
-            "requestKind": gvk("Eviction", "v1"),
-            "requestResource": resource,
-            "requestSubResource": "eviction",
-            "name": pod,
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {
-                "username": "system:serviceaccount:kube-system:descheduler",
-                "uid": "00000000-0000-4000-8000-000000000002",
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
-            },
-            "object": {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": { "name": pod, "namespace": namespace, "creationTimestamp": null },
-            },
-            "oldObject": null,
-            "dryRun": false,
-            "options": { "apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions" },
-        },
-    });
-    review.to_string().into_bytes()
+    let text = include_str!("../../../../objects/eviction-review.json")
+        .replace("{number}", &format!("{number:012}"))
+        .replace("{namespace}", namespace)
+        .replace("{pod}", pod);
+    text.into_bytes()
 }
