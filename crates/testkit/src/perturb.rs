@@ -17,8 +17,9 @@ mod scenario;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use kube::Client;
@@ -32,21 +33,29 @@ use crate::process::Process;
 use crate::proxy::{ApiRequest, Proxy};
 use crate::{names, wait};
 
+/// How long an operator may take to start, or to start again.
+const STARTED_WITHIN: Duration = Duration::from_mins(1);
+
 /// An operator under test: whatever runs as a process.
 pub trait Subject: Send + Sync + 'static {
     /// Its process.
     fn process(&self) -> &Process;
-}
 
-impl Subject for Process {
-    fn process(&self) -> &Process {
-        self
-    }
+    /// Whether the process that runs now has seen the cluster. A process that starts while an event takes place may see
+    /// its cause and read its consequence, whatever the point is: its faults would show at points that do not find them.
+    /// It may be killed and started again while this is asked.
+    fn has_started(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl Subject for Operator {
     fn process(&self) -> &Process {
         Self::process(self)
+    }
+
+    async fn has_started(&self) -> Result<()> {
+        let (status, text) = self.get("/readyz").await?;
+        ensure!(status == 200, "/readyz: {status} {text}");
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::sync::watch;
 
 use super::scenario::Step;
-use super::{Perturbed, Point, Site, Subject, guarded};
+use super::{Perturbed, Point, STARTED_WITHIN, Site, Subject, guarded};
 use crate::proxy::{Gate, Stage, Verdict, Write};
 use crate::wait;
 
@@ -77,6 +77,7 @@ impl<W: Send + Sync + 'static, S: Subject> Perturbed<W, S> {
 
     async fn steps(&self, point: Point, site: &Site, world: &Arc<W>, subject: &S) -> Result<()> {
         let scenario = &self.scenario;
+        started(subject).await?;
         let mut event = 0;
         for step in &scenario.steps {
             match step {
@@ -118,6 +119,7 @@ impl<W: Send + Sync + 'static, S: Subject> Perturbed<W, S> {
         if stale {
             if matches!(point, Point::StaleView { restart: true, .. }) {
                 subject.process().restart()?;
+                started(subject).await?;
             }
             // Nothing to wait for: what it must not do has no sign.
             tokio::time::sleep(self.scenario.stale_for).await;
@@ -128,6 +130,10 @@ impl<W: Send + Sync + 'static, S: Subject> Perturbed<W, S> {
         }
         Ok(())
     }
+}
+
+async fn started(subject: &impl Subject) -> Result<()> {
+    wait::until("the operator to start", STARTED_WITHIN, || subject.has_started()).await
 }
 
 /// Counts the writes, and kills the operator at the point, once.

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::control_plane::client_from;
-use nodeward_testkit::perturb::{Perturbed, Point, Report, Scenario, Site};
+use nodeward_testkit::perturb::{Perturbed, Point, Report, Scenario, Site, Subject};
 use nodeward_testkit::process::Process;
 use nodeward_testkit::wait::secs;
 use rstest::rstest;
@@ -17,6 +17,10 @@ use serde_json::{Value, json};
 
 const MODE: &str = "SAMPLE_OPERATOR_MODE";
 const NAMESPACE: &str = "SAMPLE_OPERATOR_NAMESPACE";
+
+/// Lines of the sample operator's log.
+const STARTED: &str = "sample operator: started";
+const RECONCILED: &str = "sample operator: reconciled";
 
 /// What the sample operator does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +113,7 @@ async fn sample_operator() -> Result<()> {
         fault,
         seen_off: fault == Fault::NeedsToSeeEveryChange,
     };
+    println!("{STARTED}");
     let only = watcher::Config::default().fields("metadata.name=wanted");
     let mut wanted = watcher(maps, only).default_backoff().applied_objects().boxed();
     loop {
@@ -121,11 +126,28 @@ async fn sample_operator() -> Result<()> {
             println!("again: {error:#}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        println!("{RECONCILED}");
+    }
+}
+
+/// The sample operator's process.
+struct SampleProcess(Process);
+
+impl Subject for SampleProcess {
+    fn process(&self) -> &Process {
+        &self.0
+    }
+
+    async fn has_started(&self) -> Result<()> {
+        let log = std::fs::read_to_string(self.0.log())?;
+        let (_, last_run) = log.rsplit_once(STARTED).context("it has not started")?;
+        ensure!(last_run.contains(RECONCILED), "it has not reconciled");
+        Ok(())
     }
 }
 
 /// The test binary again, as the sample operator.
-fn launch(site: &Site, fault: Fault) -> Result<Process> {
+fn launch(site: &Site, fault: Fault) -> Result<SampleProcess> {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "site",
         "contexts": [{"name": "site", "context": {"cluster": "site", "user": "nobody"}}],
@@ -143,7 +165,7 @@ fn launch(site: &Site, fault: Fault) -> Result<Process> {
         .env(NAMESPACE, &site.name)
         .env(MODE, format!("{fault:?}"));
     operator.start()?;
-    Ok(operator)
+    Ok(SampleProcess(operator))
 }
 
 fn maps(client: &Client, site: &Site) -> Api<ConfigMap> {
