@@ -1,7 +1,7 @@
-//! The operators' own binaries, in the one profile that tests, demo and benchmarks share.
+//! The operators' own binaries.
 //!
-//! It is the release profile: what is measured and tried is what ships. The dependencies are compiled once more than
-//! a development build would need; a test that starts an optimised operator wins most of that back.
+//! Tests run those of the dev profile, which cargo builds along with the tests. Demo, benchmarks and images run those of
+//! the release profile: what is shown and measured is what ships.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,46 +11,56 @@ use anyhow::{Context, Result, ensure};
 
 use crate::progress::Progress;
 
-/// The packages with a binary that tests run, each of its own name.
-pub const OPERATORS: &[&str] = &["drain-keeper", "drain-lock", "kubectl-nodeward"];
-/// Set to say that the binaries are built already, as `cargo xtask test` does for the tests that it starts.
-pub const BUILT: &str = "NODEWARD_BINARIES_BUILT";
+/// The directory of binaries that are built already: `cargo xtask test` sets it for the tests that it starts.
+pub const DIR: &str = "NODEWARD_BINARIES";
+
+#[derive(Clone, Copy)]
+enum Profile {
+    Dev,
+    Release,
+}
 
 /// The cargo that runs us, else the one on the PATH.
 pub fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
 }
 
-/// Where an operator's binary is, built first unless [`BUILT`] is set.
+/// Where an operator's binary is: in [`DIR`] if that is set, else built first, for a test in the dev profile.
 ///
 /// # Errors
-/// When it does not compile.
+/// When it does not compile, or [`DIR`] does not have it.
 pub fn operator(name: &str) -> Result<PathBuf> {
-    if std::env::var_os(BUILT).is_none() {
-        ensure_built(&[name])?;
-    }
-    built(name)
-}
-
-/// Where the binary of an operator that is built is.
-///
-/// # Errors
-/// When it is not.
-pub fn built(name: &str) -> Result<PathBuf> {
-    let binary = target_dir()?.join("release").join(name);
+    let binary = match std::env::var_os(DIR) {
+        Some(dir) => PathBuf::from(dir).join(name),
+        None if is_test() => build(Profile::Dev, &[name])?.join(name),
+        None => build(Profile::Release, &[name])?.join(name),
+    };
     ensure!(binary.is_file(), "{} does not exist", binary.display());
     Ok(binary)
 }
 
-/// Builds the release binaries of `packages`, with progress on standard error.
+/// Builds the release binaries of `packages`, with progress on standard error; gives their directory.
 ///
 /// # Errors
 /// When they do not compile: cargo's messages have been shown then.
-pub fn ensure_built(packages: &[&str]) -> Result<()> {
-    let progress = Progress::begin(format!("building {}", packages.join(", ")));
+pub fn build_release(packages: &[&str]) -> Result<PathBuf> {
+    build(Profile::Release, packages)
+}
+
+/// Cargo puts the binaries of tests into `deps`.
+fn is_test() -> bool {
+    std::env::current_exe().is_ok_and(|exe| exe.parent().is_some_and(|dir| dir.ends_with("deps")))
+}
+
+fn build(profile: Profile, packages: &[&str]) -> Result<PathBuf> {
+    let (flags, dir): (&[&str], _) = match profile {
+        Profile::Dev => (&["build", "--bins"], "debug"),
+        Profile::Release => (&["build", "--release", "--bins"], "release"),
+    };
+    let progress = Progress::begin(format!("building {} ({dir})", packages.join(", ")));
     let mut command = Command::new(cargo());
     command
-        .args(["build", "--release", "--bins"])
+        .args(flags)
         .args(packages.iter().flat_map(|package| ["-p", package]));
     let mut child = command
         .current_dir(workspace())
@@ -73,7 +83,7 @@ pub fn ensure_built(packages: &[&str]) -> Result<()> {
     let status = child.wait()?;
     ensure!(status.success(), "cargo build failed ({status}):\n{}", said.join("\n"));
     progress.done("built");
-    Ok(())
+    Ok(target_dir()?.join(dir))
 }
 
 fn workspace() -> PathBuf {

@@ -33,7 +33,7 @@ pub struct OperatorSpec {
 }
 
 impl OperatorSpec {
-    /// The release binary of the package `component`, as the ServiceAccount `NAMESPACE/SERVICE_ACCOUNT`, leases in
+    /// The binary of the package `component` ([`binaries::operator`]), as the ServiceAccount `NAMESPACE/SERVICE_ACCOUNT`, leases in
     /// `namespace`.
     pub fn new(component: &str, namespace: &str, service_account: &str) -> Self {
         Self {

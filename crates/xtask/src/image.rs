@@ -51,29 +51,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if components.is_empty() {
         components = COMPONENTS.to_vec();
     }
-    if std::env::var_os(binaries::BUILT).is_none() {
-        binaries::ensure_built(&components)?;
-    }
+    let binaries = binaries::build_release(&components)?;
     for component in components {
-        build(component, args.max_mib).with_context(|| format!("image {component}"))?;
+        build(component, &binaries.join(component), args.max_mib).with_context(|| format!("image {component}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds and tries one.
-fn build(component: &str, max_mib: u64) -> Result<()> {
-    let binary = binaries::built(component)?;
+fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("nodeward-image-").tempdir()?;
     let buildah = Buildah {
         store: scratch.path().join("store"),
         run: scratch.path().join("run"),
     };
-    let libraries = linked_libraries(&binary)?;
+    let libraries = linked_libraries(binary)?;
     base_of(&buildah, &libraries, &scratch.path().join("rootfs"))?;
 
     let context = scratch.path().join("context");
     std::fs::create_dir(&context)?;
-    std::fs::copy(&binary, context.join(component))?;
+    std::fs::copy(binary, context.join(component))?;
     let image = format!("localhost/{component}");
     buildah.stdout(&[
         "build",
@@ -95,7 +92,7 @@ fn build(component: &str, max_mib: u64) -> Result<()> {
 
     let archive = scratch.path().join("image.tar");
     buildah.stdout(&["push", "--quiet", &image, &format!("oci-archive:{}", archive.display())])?;
-    let binary_size = size(&binary)?;
+    let binary_size = size(binary)?;
     let unpacked = libraries.iter().map(|library| size(library)).sum::<Result<u64>>()? + binary_size;
     println!(
         "image {component}: {version}, user {USER}, {} MiB unpacked (binary {} MiB), {} MiB to pull, limit {max_mib} MiB",

@@ -7,6 +7,7 @@ mod crds;
 mod demo;
 mod image;
 mod install;
+mod lines;
 mod maintenance;
 mod test;
 mod watch;
@@ -40,7 +41,9 @@ enum Command {
     Demo(demo::Args),
     /// Build the container image of a component, and run it
     Image(image::Args),
-    /// Run every test; further arguments go to `cargo test --workspace`
+    /// Count the lines of code by crate
+    Lines,
+    /// Run every test
     Test(test::Args),
 }
 
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Crds(args) => crds::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::Lines => lines::run(),
         Command::Test(args) => test::run(&args),
     };
     outcome.unwrap_or_else(|error| {

@@ -1,41 +1,343 @@
-//! `cargo xtask test`: everything that the tests need, and then all of them.
+//! `cargo xtask test`: everything that the tests need, then all of them, and one summary.
+//!
+//! Each test binary is run by itself: one that fails stops no other. The harness tells of its tests as JSON, which stable
+//! Rust hides behind a flag; it is only read here, and `RUSTC_BOOTSTRAP` concerns no compilation.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nodeward_testkit::{binaries, toolchain};
+use serde_json::Value;
+
+/// Test binaries that run side by side where their tests wait for a control plane.
+const AT_ONCE: usize = 2;
+
+/// Tests that each of those runs at once.
+const THREADS: &str = "4";
+
+/// How many of the slowest tests the summary names.
+const SLOWEST: usize = 10;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Passed on, as in `cargo xtask test -p drain-keeper -- --nocapture`
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Only the tests of this package; may be repeated
+    #[arg(short, long, value_name = "NAME")]
+    package: Vec<String>,
+
+    /// Only tests whose path contains this; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// The same as --only, as `cargo test` takes it
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Only the packages' unit tests
+    #[arg(long)]
+    lib: bool,
+
+    /// Only this integration test target, as in `--test testbed`; may be repeated
+    #[arg(long, value_name = "TARGET")]
+    test: Vec<String>,
+
+    /// Run everything so many times
+    #[arg(long, default_value_t = 1, value_name = "TIMES")]
+    repeat: u32,
+
+    /// Passed on to each test binary, as in `-- --nocapture`
+    #[arg(last = true)]
     rest: Vec<OsString>,
 }
 
+/// # Errors
+/// When something does not compile. Tests that fail are in the summary, and in the exit code.
 pub fn run(args: &Args) -> Result<ExitCode> {
     toolchain::ensure_built()?;
-    binaries::ensure_built(binaries::OPERATORS)?;
-    let mut cargo = Command::new(binaries::cargo());
-    cargo.arg("test");
-    // `--package` narrows; everything else keeps the whole workspace.
-    let narrowed = args
-        .rest
-        .iter()
-        .take_while(|arg| *arg != "--")
-        .any(|arg| arg == "-p" || arg == "--package");
-    if !narrowed {
-        cargo.arg("--workspace");
+    let is_narrowed = !args.package.is_empty() || args.lib || !args.test.is_empty();
+    if is_narrowed {
+        // Tests of one package start operators of others.
+        let status = cargo(&["build", "--workspace", "--bins"]).status()?;
+        ensure!(status.success(), "cargo build failed: {status}");
     }
-    // The binaries are there: what a test starts must be what was just built.
-    let status = cargo
-        .args(&args.rest)
-        .env(binaries::BUILT, "1")
-        .status()
-        .context("run cargo test")?;
-    Ok(if status.success() {
+    let binaries = build_tests(args)?;
+    let began = Instant::now();
+    let summary = Mutex::new(Summary::default());
+    for _ in 0..args.repeat {
+        let (waiting, computing) = binaries.iter().partition(|binary| binary.needs_control_plane());
+        run_all(computing, 1, args, &summary);
+        run_all(waiting, AT_ONCE, args, &summary);
+    }
+    if args.only.is_empty() && args.names.is_empty() && !args.lib && args.test.is_empty() {
+        let mut doc = cargo(&["test", "--doc"]);
+        let status = doc.args(selection(&args.package)).status()?;
+        if !status.success() {
+            lock(&summary)
+                .broken
+                .push(format!("doc tests ({status})\n    cargo test --doc --workspace"));
+        }
+    }
+    let summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.print(began.elapsed().as_secs());
+    Ok(if summary.is_green() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn cargo(args: &[&str]) -> Command {
+    let mut cargo = Command::new(binaries::cargo());
+    cargo.args(args);
+    cargo
+}
+
+fn selection(packages: &[String]) -> Vec<&str> {
+    if packages.is_empty() {
+        return vec!["--workspace"];
+    }
+    packages
+        .iter()
+        .flat_map(|package| ["--package", package.as_str()])
+        .collect()
+}
+
+/// An executable with tests.
+struct Binary {
+    package: String,
+    /// Of an integration test; `None` for unit tests.
+    target: Option<String>,
+    executable: PathBuf,
+    /// Its package's directory, in which cargo would run it.
+    dir: PathBuf,
+}
+
+/// Compiles the tests; cargo's own progress goes to standard error.
+fn build_tests(args: &Args) -> Result<Vec<Binary>> {
+    let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    build.args(selection(&args.package));
+    if args.lib {
+        build.arg("--lib");
+    }
+    build.args(args.test.iter().flat_map(|target| ["--test", target]));
+    let mut child = build
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("run cargo test --no-run")?;
+    let mut binaries = Vec::new();
+    for line in child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+    {
+        binaries.extend(Binary::of_artifact(&serde_json::from_str(&line?)?));
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "the tests do not compile: {status}");
+    Ok(binaries)
+}
+
+impl Binary {
+    /// Of a message of cargo's, if that tells of a test's executable.
+    fn of_artifact(message: &Value) -> Option<Self> {
+        if message["profile"]["test"] != true {
+            return None;
+        }
+        let target = &message["target"];
+        let is_integration = target["kind"][0] == "test";
+        // `path+file:///…/crates/api#nodeward-api@0.1.0`, or without the name where the directory has it.
+        let (path, version) = message["package_id"].as_str()?.split_once('#')?;
+        let named = version.split_once('@').map(|(name, _)| name);
+        Some(Self {
+            package: named.or_else(|| path.rsplit('/').next())?.to_owned(),
+            target: is_integration.then(|| target["name"].as_str().unwrap_or_default().to_owned()),
+            executable: message["executable"].as_str()?.into(),
+            dir: PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned(),
+        })
+    }
+
+    fn needs_control_plane(&self) -> bool {
+        self.target.is_some() && self.package != "nodeward-core"
+    }
+
+    fn name(&self) -> String {
+        match &self.target {
+            None => self.package.clone(),
+            Some(target) => format!("{}/{target}", self.package),
+        }
+    }
+
+    fn command(&self, args: &Args) -> Command {
+        let mut command = Command::new(&self.executable);
+        command
+            .args(["-Z", "unstable-options", "--format=json", "--report-time"])
+            .args(args.only.iter().chain(&args.names))
+            .args(&args.rest)
+            .current_dir(&self.dir)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_MANIFEST_DIR", &self.dir)
+            .stdout(Stdio::piped());
+        // Next to `deps`, where the tests are.
+        if let Some(dir) = self.executable.ancestors().nth(2) {
+            command.env(binaries::DIR, dir);
+        }
+        let is_given = args
+            .rest
+            .iter()
+            .any(|arg| arg.to_string_lossy().starts_with("--test-threads"));
+        if self.needs_control_plane() && !is_given {
+            command.args(["--test-threads", THREADS]);
+        }
+        command
+    }
+
+    /// Runs it, prints what it tells as it comes, and keeps it for the summary.
+    fn run(&self, args: &Args, summary: &Mutex<Summary>) -> Result<()> {
+        let mut child = self
+            .command(args)
+            .spawn()
+            .with_context(|| format!("run {}", self.name()))?;
+        let mut is_complete = false;
+        for line in child
+            .stdout
+            .take()
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(BufRead::lines)
+        {
+            let line = line?;
+            match serde_json::from_str::<Value>(&line) {
+                Ok(event) if event["type"] == "suite" => {
+                    is_complete |= event["event"] != "started";
+                    self.tell_suite(&event);
+                }
+                Ok(event) if event["type"] == "test" => self.tell_test(&event, &mut lock(summary)),
+                _ => println!("{line}"),
+            }
+        }
+        let status = child.wait()?;
+        ensure!(is_complete, "ended before its tests: {status}");
+        Ok(())
+    }
+
+    fn tell_suite(&self, event: &Value) {
+        let count = |field: &str| event[field].as_u64().unwrap_or_default();
+        match event["event"].as_str() {
+            Some("started") if count("test_count") > 0 => {
+                println!("\nrunning {} tests of {}", count("test_count"), self.name());
+            }
+            Some("started") => {}
+            _ if count("passed") + count("failed") + count("ignored") == 0 => {}
+            outcome => println!(
+                "\n{}\ntest result: {}. {} passed; {} failed; {} ignored; {} measured; {} filtered out; finished in {:.2}s\n",
+                self.name(),
+                if outcome == Some("ok") { "ok" } else { "FAILED" },
+                count("passed"),
+                count("failed"),
+                count("ignored"),
+                count("measured"),
+                count("filtered_out"),
+                event["exec_time"].as_f64().unwrap_or_default(),
+            ),
+        }
+    }
+
+    fn tell_test(&self, event: &Value, summary: &mut Summary) {
+        let name = event["name"].as_str().unwrap_or_default();
+        let path = format!("{} {name}", self.name());
+        let seconds = event["exec_time"].as_f64().unwrap_or_default();
+        match event["event"].as_str() {
+            Some("ok") => {
+                summary.passed += 1;
+                println!("test {path} ... ok ({seconds:.1} s)");
+            }
+            Some("failed") => {
+                println!(
+                    "test {path} ... FAILED ({seconds:.1} s)\n{}",
+                    event["stdout"].as_str().unwrap_or_default()
+                );
+                let again = format!("cargo xtask test -p {} --only {name}", self.package);
+                let failure = summary.failed.entry(path.clone()).or_insert((again, 0));
+                failure.1 += 1;
+            }
+            Some("ignored") => summary.ignored += 1,
+            Some("timeout") => println!("test {path} still runs after 60 s"),
+            _ => return,
+        }
+        summary.times.push((seconds, path));
+    }
+}
+
+/// Runs all of them, so many side by side.
+fn run_all(binaries: Vec<&Binary>, at_once: usize, args: &Args, summary: &Mutex<Summary>) {
+    let queue = Mutex::new(VecDeque::from(binaries));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let Some(binary) = lock(&queue).pop_front() else { return };
+                    if let Err(error) = binary.run(args, summary) {
+                        let again = format!("cargo xtask test -p {}", binary.package);
+                        lock(summary)
+                            .broken
+                            .push(format!("{}: {error:#}\n    {again}", binary.name()));
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of all tests.
+#[derive(Default)]
+struct Summary {
+    passed: usize,
+    ignored: usize,
+    /// By path: the command that repeats the test, and how often it failed.
+    failed: BTreeMap<String, (String, u32)>,
+    /// What ended before its tests did.
+    broken: Vec<String>,
+    times: Vec<(f64, String)>,
+}
+
+impl Summary {
+    fn is_green(&self) -> bool {
+        self.failed.is_empty() && self.broken.is_empty()
+    }
+
+    fn print(&self, seconds: u64) {
+        let mut slowest: Vec<_> = self.times.iter().collect();
+        slowest.sort_by(|a, b| b.0.total_cmp(&a.0));
+        println!("\nslowest:");
+        for (seconds, path) in slowest.iter().take(SLOWEST) {
+            println!("{seconds:>8.1} s  {path}");
+        }
+        if !self.is_green() {
+            println!("\nfailed:");
+        }
+        for (path, (again, times)) in &self.failed {
+            println!("  {path} ({times} times)\n    {again}");
+        }
+        for broken in &self.broken {
+            println!("  {broken}");
+        }
+        let failed = self.failed.values().map(|(_, times)| *times as usize).sum::<usize>() + self.broken.len();
+        let (passed, ignored) = (self.passed, self.ignored);
+        println!(
+            "\n{passed} passed, {failed} failed, {ignored} ignored in {} min {} s",
+            seconds / 60,
+            seconds % 60
+        );
+    }
 }
