@@ -19,20 +19,9 @@ pub async fn create<K>(client: &Client, objects: impl IntoIterator<Item = K>) ->
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    create_over(client, objects, CONNECTIONS).await
-}
-
-/// [`create`] with a given number of requests under way at once.
-///
-/// # Errors
-/// The first refusal; objects created before it stay.
-pub async fn create_over<K>(client: &Client, objects: impl IntoIterator<Item = K>, connections: usize) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
-{
     stream::iter(objects)
         .map(|object| create_one(client.clone(), object))
-        .buffer_unordered(connections)
+        .buffer_unordered(CONNECTIONS)
         .try_collect()
         .await
 }

@@ -1,7 +1,6 @@
 //! The testbed tried on itself. One binary, so that all of it shares one control plane.
 
 mod audit;
-mod budgets;
 mod cleanup;
 mod foreign_kinds;
 mod kubectl;

@@ -1,7 +1,7 @@
 //! Nodes behave as a kubelet and the real node-lifecycle controller make them.
 
-use anyhow::{Context, Result, ensure};
-use jiff::{SignedDuration, Timestamp};
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use nodeward_testkit::fleet::{self, NodeSpec};
@@ -27,21 +27,6 @@ async fn ready_status_becomes(nodes: &Api<Node>, name: &str, wanted: &str) -> Re
         Ok(())
     })
     .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_is_given_its_taint_and_time_by_the_node_lifecycle_controller() -> Result<()> {
-    let (client, nodes, name) = ready_node().await?;
-    let before = Timestamp::now();
-    fleet::cordon(&client, &name).await?;
-    let added = fleet::cordon_taint(&nodes.get(&name).await?)
-        .and_then(|taint| taint.time_added.clone())
-        .context("timeAdded")?;
-    ensure!(
-        added.0.duration_since(before).abs() < SignedDuration::from_secs(30),
-        "{added:?}"
-    );
-    fleet::uncordon(&client, &name).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,75 +65,6 @@ async fn tainted_not_ready(nodes: &Api<Node>, name: &str, wanted: bool) -> Resul
         },
     )
     .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_without_a_time_stays_without_one() -> Result<()> {
-    let (client, nodes, name) = ready_node().await?;
-    fleet::cordon_without_time(&client, &name).await?;
-    wait::throughout("no timeAdded", secs(2), || async {
-        let node = nodes.get(&name).await?;
-        ensure!(
-            fleet::cordon_taint(&node).context("the taint")?.time_added.is_none(),
-            "{:?}",
-            fleet::taints(&node)
-        );
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_may_be_born_cordoned_since_the_past() -> Result<()> {
-    let client = ControlPlane::shared().await.client().await?;
-    let (name, since) = (names::unique("node"), "2024-02-29T12:00:00Z".parse::<Timestamp>()?);
-    fleet::create(&client, [NodeSpec::worker(&name).cordoned_since(since)]).await?;
-    let node = Api::<Node>::all(client).get(&name).await?;
-    ensure!(
-        fleet::cordon_taint(&node)
-            .and_then(|taint| taint.time_added.clone())
-            .is_some_and(|time| time.0 == since),
-        "{:?}",
-        fleet::taints(&node)
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reboot_changes_the_boot_id_and_nothing_puts_it_back() -> Result<()> {
-    let (client, nodes, name) = ready_node().await?;
-    let boot_id = |node: Node| {
-        node.status
-            .and_then(|status| status.node_info)
-            .map(|info| info.boot_id)
-            .unwrap_or_default()
-    };
-    let before = boot_id(nodes.get(&name).await?);
-    let after = fleet::reboot(&client, &name).await?;
-    ensure!(before != after && !before.is_empty(), "{before} {after}");
-    wait::throughout("the new bootID", secs(1), || async {
-        ensure!(boot_id(nodes.get(&name).await?) == after);
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_made_not_ready_stays_so_until_it_is_made_ready() -> Result<()> {
-    let (client, nodes, name) = ready_node().await?;
-    fleet::set_ready(&client, &name, false).await?;
-    wait::throughout("Ready=False", secs(4), || async {
-        let node = nodes.get(&name).await?;
-        ensure!(
-            fleet::ready_status(&node) == Some("False"),
-            "{:?}",
-            fleet::ready_status(&node)
-        );
-        Ok(())
-    })
-    .await?;
-    fleet::set_ready(&client, &name, true).await?;
-    ready_status_becomes(&nodes, &name, "True").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

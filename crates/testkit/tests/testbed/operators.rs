@@ -11,7 +11,7 @@ use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::OperatorSpec;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, names};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A chart as small as can be, so that these tests say nothing about ours.
 fn chart() -> Result<tempfile::TempDir> {
@@ -90,42 +90,5 @@ async fn an_operator_is_the_service_account_that_the_chart_installed() -> Result
         .start(plane)
         .await;
     ensure!(gone.is_err(), "a token of a ServiceAccount that was uninstalled");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_ends_is_reported_at_once_with_what_it_said() -> Result<()> {
-    let plane = ControlPlane::shared().await;
-    let dir = tempfile::tempdir()?;
-    let binary = script(dir.path(), "echo config.yaml:3: no such field >&2; exit 2")?;
-    let operator = OperatorSpec::new("small", "default", "default")
-        .binary(binary)
-        .start(plane)
-        .await?;
-    let error = operator.ready(secs(60)).await.expect_err("it has ended");
-    let text = format!("{error:#}");
-    ensure!(
-        text.contains("exit status: 2") && text.contains("config.yaml:3: no such field"),
-        "{text}"
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn values_that_break_a_template_are_reported_in_helms_words() -> Result<()> {
-    let plane = ControlPlane::shared().await;
-    let chart = chart()?;
-    std::fs::write(
-        chart.path().join("values.schema.json"),
-        json!({"properties": {"account": {"type": "string"}}}).to_string(),
-    )?;
-    let wrong: Value = json!({"account": 7});
-    let error = Release::new("small", "default")
-        .chart(chart.path())
-        .values(wrong)
-        .template(plane)
-        .await
-        .expect_err("a number is no name");
-    ensure!(format!("{error:#}").contains("account"), "{error:#}");
     Ok(())
 }
