@@ -20,9 +20,17 @@ enum Profile {
     Release,
 }
 
-/// The cargo that runs us, else the one on the PATH.
-pub fn cargo() -> PathBuf {
-    std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
+/// The cargo that runs us, else the one on the PATH, without what `cargo run` has added to the environment: build
+/// scripts that look at it (ring's) would run again, and all that rests on them be compiled again.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&key);
+        }
+    }
+    cargo
 }
 
 /// Where an operator's binary is: in [`DIR`] if that is set, else built first, for a test in the dev profile.
@@ -58,7 +66,7 @@ fn build(profile: Profile, packages: &[&str]) -> Result<PathBuf> {
         Profile::Release => (&["build", "--release", "--bins"], "release"),
     };
     let progress = Progress::begin(format!("building {} ({dir})", packages.join(", ")));
-    let mut command = Command::new(cargo());
+    let mut command = cargo();
     command
         .args(flags)
         .args(packages.iter().flat_map(|package| ["-p", package]));
@@ -92,7 +100,7 @@ fn workspace() -> PathBuf {
 
 /// As cargo has it, configuration and `CARGO_TARGET_DIR` included.
 fn target_dir() -> Result<PathBuf> {
-    let output = Command::new(cargo())
+    let output = cargo()
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
         .current_dir(workspace())
         .output()

@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn cargo(args: &[&str]) -> Command {
-    let mut cargo = Command::new(binaries::cargo());
+    let mut cargo = binaries::cargo();
     cargo.args(args);
     cargo
 }
