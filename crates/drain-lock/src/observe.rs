@@ -11,8 +11,6 @@ mod project;
 mod table;
 
 #[cfg(test)]
-mod placement_tests;
-#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! The world against objects of every kind, and its indexes against what a walk over all pods would say.
 
+mod placement;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
