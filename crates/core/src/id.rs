@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodeward_api::budget_ref::BudgetRef;
 use serde::{Deserialize, Serialize};
 
@@ -77,10 +78,10 @@ text_id! {
     ResourceVersion
 }
 
-/// Namespace and name of a namespaced object.
+/// Namespace and name of an object; cluster-scoped objects have an empty namespace and sort first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamespacedName {
-    /// Namespace.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
@@ -94,6 +95,17 @@ impl NamespacedName {
             name: name.into(),
         }
     }
+
+    /// The name of a cluster-scoped object.
+    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
+        Self::new(Arc::default(), name)
+    }
+
+    /// The name in an object's own metadata; `None` for an object without one, which the API server never sends.
+    pub fn of(meta: &ObjectMeta) -> Option<Self> {
+        let name = meta.name.as_deref().filter(|name| !name.is_empty())?;
+        Some(Self::new(meta.namespace.as_deref().unwrap_or_default(), name))
+    }
 }
 
 /// The budget of that name, be it the same object or one made again.
@@ -105,7 +117,10 @@ impl From<&BudgetRef> for NamespacedName {
 
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
     }
 }
 
@@ -120,3 +135,28 @@ pub type PodKey = NamespacedName;
 
 /// Namespace and name of a PodDisruptionBudget.
 pub type BudgetKey = NamespacedName;
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::namespaced(Some("shop"), Some("web"), Some("shop/web"))]
+    #[case::cluster_scoped(None, Some("n1"), Some("n1"))]
+    #[case::nameless(Some("shop"), None, None)]
+    #[case::empty_name(None, Some(""), None)]
+    fn an_object_is_named_by_its_metadata(
+        #[case] namespace: Option<&str>,
+        #[case] name: Option<&str>,
+        #[case] text: Option<&str>,
+    ) {
+        let meta = ObjectMeta {
+            namespace: namespace.map(str::to_owned),
+            name: name.map(str::to_owned),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(NamespacedName::of(&meta).map(|name| name.to_string()).as_deref(), text);
+    }
+}

@@ -6,7 +6,6 @@
 
 mod feed;
 mod index;
-mod key;
 mod outage;
 mod selection;
 mod store;
@@ -22,7 +21,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 pub use index::Index;
-pub use key::ObjectKey;
+pub use nodeward_core::id::NamespacedName;
 pub use selection::Selection;
 pub use store::{Change, Content, Store};
 pub use watches::Watches;
@@ -199,7 +198,7 @@ impl<V> Cache<V> {
     }
 
     /// One object.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+    pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
         self.shared.read().get(key)
     }
 

@@ -36,7 +36,7 @@ pub mod webhook;
 pub use api_error::ApiError;
 pub use args::{LogFormat, OperatorArgs, WebhookArgs};
 pub use backoff::{BackoffPolicy, Backoffs};
-pub use cache::{Cache, CacheState, Feed, Index, ObjectKey, Selection, WatchHealth, Watches};
+pub use cache::{Cache, CacheState, Feed, Index, NamespacedName, Selection, WatchHealth, Watches};
 pub use client::Clients;
 pub use component::Component;
 pub use config::{ConfigError, ConfigHandle, ConfigMapSource, ConfigMapText};

@@ -86,7 +86,9 @@ impl HoldWatches {
             Known::Absent => NodeDrains::default(),
             Known::Objects(objects) => {
                 let drain = |drain: &Result<_, String>| drain.as_ref().map(Arc::clone).map_err(String::clone);
-                let all = objects.iter().map(|(key, view)| (key.name().into(), drain(view)));
+                let all = objects
+                    .iter()
+                    .map(|(key, view)| (Arc::clone(&key.name).into(), drain(view)));
                 NodeDrains::Known(all.collect())
             }
             Known::Unknown(why) => NodeDrains::Unknown(why),

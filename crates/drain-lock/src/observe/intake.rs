@@ -8,7 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
-use nodeward_core::id::{BudgetKey, NamespacedName, NodeName};
+use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_runtime::Index;
 use nodeward_scheduling::{NodeProjector, PodProjector};
 
@@ -112,10 +112,7 @@ impl Shelf<Pod> for PodProjector {
     }
 
     fn remove(board: &mut Board, meta: &ObjectMeta) -> bool {
-        match (&meta.namespace, &meta.name) {
-            (Some(namespace), Some(name)) => board.pods.remove(namespace, name),
-            _ => false,
-        }
+        NamespacedName::of(meta).is_some_and(|pod| board.pods.remove(&pod.namespace, &pod.name))
     }
 
     fn sweep(board: &RwLock<Board>) -> bool {
@@ -180,10 +177,7 @@ impl Shelf<PodDisruptionBudget> for Budgets {
     }
 
     fn remove(board: &mut Board, meta: &ObjectMeta) -> bool {
-        match (&meta.namespace, &meta.name) {
-            (Some(namespace), Some(name)) => board.remove_budget(&BudgetKey::new(namespace.as_str(), name.as_str())),
-            _ => false,
-        }
+        NamespacedName::of(meta).is_some_and(|budget| board.remove_budget(&budget))
     }
 
     fn sweep(board: &RwLock<Board>) -> bool {

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use kube::Resource;
 
-use super::{Change, ObjectKey, Shared};
+use super::{Change, NamespacedName, Shared};
 
 /// Takes in what a watch tells, and keeps of it what its owner needs, in a shape of the owner's own.
 ///
@@ -62,7 +62,7 @@ where
     }
 
     fn deleted(&mut self, object: K) -> bool {
-        ObjectKey::of(object.meta()).is_some_and(|key| self.apply(Change::Deleted(key)))
+        NamespacedName::of(object.meta()).is_some_and(|key| self.apply(Change::Deleted(key)))
     }
 
     fn objects(&self) -> usize {
@@ -71,12 +71,12 @@ where
 }
 
 impl<V: PartialEq, P> StoreIndex<V, P> {
-    fn put<K>(&self, object: K, change: impl Fn(ObjectKey, Option<V>) -> Change<V>) -> bool
+    fn put<K>(&self, object: K, change: impl Fn(NamespacedName, Option<V>) -> Change<V>) -> bool
     where
         K: Resource,
         P: Fn(K) -> Option<V>,
     {
-        ObjectKey::of(object.meta()).is_some_and(|key| self.apply(change(key, (self.project)(object))))
+        NamespacedName::of(object.meta()).is_some_and(|key| self.apply(change(key, (self.project)(object))))
     }
 
     fn apply(&self, change: Change<V>) -> bool {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ObjectKey;
+use super::NamespacedName;
 
 /// The objects of a cache, shared with whoever took a snapshot.
-pub type Content<V> = Arc<BTreeMap<ObjectKey, Arc<V>>>;
+pub type Content<V> = Arc<BTreeMap<NamespacedName, Arc<V>>>;
 
 /// One step of a watch, already projected. A value of `None` is an object that the projection leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,20 +14,20 @@ pub enum Change<V> {
     /// A complete list begins; one that was under way is void.
     ListBegan,
     /// An object of that list.
-    Listed(ObjectKey, Option<V>),
+    Listed(NamespacedName, Option<V>),
     /// The list is complete: what it did not name no longer exists.
     ListEnded,
     /// An object was added or modified.
-    Applied(ObjectKey, Option<V>),
+    Applied(NamespacedName, Option<V>),
     /// An object was deleted.
-    Deleted(ObjectKey),
+    Deleted(NamespacedName),
 }
 
 /// The content of a cache, and the list that will replace it when complete.
 #[derive(Debug)]
 pub struct Store<V> {
     content: Content<V>,
-    list: Option<BTreeMap<ObjectKey, Arc<V>>>,
+    list: Option<BTreeMap<NamespacedName, Arc<V>>>,
     synced: bool,
 }
 
@@ -48,7 +48,7 @@ impl<V> Store<V> {
     }
 
     /// One visible object.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+    pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
         self.content.get(key).cloned()
     }
 
@@ -93,7 +93,7 @@ impl<V: PartialEq> Store<V> {
     }
 
     /// Keeps the allocation of a value that did not change, so that a relist neither doubles nor fragments memory.
-    fn known_or_new(&self, key: &ObjectKey, value: V) -> Arc<V> {
+    fn known_or_new(&self, key: &NamespacedName, value: V) -> Arc<V> {
         match self.content.get(key) {
             Some(known) if **known == value => Arc::clone(known),
             _ => Arc::new(value),
@@ -110,7 +110,7 @@ impl<V: PartialEq> Store<V> {
         changed
     }
 
-    fn put(&mut self, key: ObjectKey, value: V) -> bool {
+    fn put(&mut self, key: NamespacedName, value: V) -> bool {
         if self.content.get(&key).is_some_and(|known| **known == value) {
             return false;
         }
@@ -118,7 +118,7 @@ impl<V: PartialEq> Store<V> {
         true
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> bool {
+    fn remove(&mut self, key: &NamespacedName) -> bool {
         self.content.contains_key(key) && Arc::make_mut(&mut self.content).remove(key).is_some()
     }
 }
@@ -130,10 +130,10 @@ mod tests {
     use rstest::rstest;
 
     use super::{Change, Store};
-    use crate::cache::ObjectKey;
+    use crate::cache::NamespacedName;
 
-    fn key(name: &str) -> ObjectKey {
-        ObjectKey::cluster(name)
+    fn key(name: &str) -> NamespacedName {
+        NamespacedName::cluster(name)
     }
 
     fn listed(name: &str, value: i32) -> Change<i32> {

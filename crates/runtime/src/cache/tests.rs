@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, CacheState, Feed, Index, ObjectKey, Selection, Watches};
+use super::{Cache, CacheState, Feed, Index, NamespacedName, Selection, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -180,7 +180,7 @@ fn visible(cache: &Cache<String>) -> String {
     cache
         .snapshot()
         .iter()
-        .map(|(key, value)| format!("{}={value}", key.name()))
+        .map(|(key, value)| format!("{}={value}", key.name))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -316,7 +316,7 @@ async fn the_old_content_stays_visible_until_the_relist_is_complete() {
     timeout(Duration::from_mins(1), asked_again).await.unwrap();
     assert_eq!(visible(&cache), "a=1");
     assert!(cache.is_synced());
-    assert_eq!(cache.get(&ObjectKey::namespaced("ns", "b")), None);
+    assert_eq!(cache.get(&NamespacedName::new("ns", "b")), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
-use crate::cache::{Cache, CacheState, ObjectKey, Selection, Watches};
+use crate::cache::{Cache, CacheState, NamespacedName, Selection, Watches};
 
 /// One key of one ConfigMap, watched. Clones share the watch; dropping the last one closes it.
 #[derive(Clone, Debug)]
 pub struct ConfigMapSource {
     cache: Cache<Value>,
-    key: ObjectKey,
+    key: NamespacedName,
 }
 
 /// What the ConfigMap holds under the key.
@@ -44,7 +44,7 @@ impl ConfigMapSource {
         });
         Self {
             cache,
-            key: ObjectKey::namespaced(namespace, name),
+            key: NamespacedName::new(namespace, name),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
-use crate::cache::{Cache, CacheState, Content, ObjectKey, Selection, WatchHealth, Watches};
+use crate::cache::{Cache, CacheState, Content, NamespacedName, Selection, WatchHealth, Watches};
 use crate::supervise::SharedTask;
 
 /// How far a [`DynamicCache`] can be trusted.
@@ -140,7 +140,7 @@ impl<V> DynamicCache<V> {
     }
 
     /// One object.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+    pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
         match &*self.shared.read() {
             Slot::Open(cache, _) => cache.get(key),
             Slot::Unknown | Slot::Absent => None,

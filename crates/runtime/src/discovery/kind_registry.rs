@@ -83,8 +83,8 @@ impl KindRegistry {
         let definitions = self.definitions.snapshot();
         definitions
             .iter()
-            .filter(|(key, _)| key.name().split_once('.').is_some_and(|(_, of)| of == group))
-            .map(|(key, definition)| (key.name().to_owned(), (**definition).clone()))
+            .filter(|(key, _)| key.name.split_once('.').is_some_and(|(_, of)| of == group))
+            .map(|(key, definition)| (key.name.to_string(), (**definition).clone()))
             .collect()
     }
 

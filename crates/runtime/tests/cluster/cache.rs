@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use nodeward_runtime::{Cache, CacheState, ObjectKey, Selection, Watches};
+use nodeward_runtime::{Cache, CacheState, NamespacedName, Selection, Watches};
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, names};
@@ -29,7 +29,7 @@ pub fn seen(cache: &Cache<String>) -> BTreeMap<String, String> {
     cache
         .snapshot()
         .iter()
-        .map(|(key, value)| (key.name().to_owned(), value.to_string()))
+        .map(|(key, value)| (key.name.to_string(), value.to_string()))
         .collect()
 }
 
@@ -233,7 +233,7 @@ async fn a_missing_right_is_a_state_and_ends_when_it_is_granted() -> Result<()> 
     // The root certificate is in every namespace; it has no value of ours.
     assert_eq!(
         cache
-            .get(&ObjectKey::namespaced(namespace.as_str(), "a"))
+            .get(&NamespacedName::new(namespace.as_str(), "a"))
             .as_deref()
             .map(String::as_str),
         Some("1")

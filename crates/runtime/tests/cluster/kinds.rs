@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use nodeward_core::signal::WatchedResource;
-use nodeward_runtime::{DynamicCache, KindRegistry, KindState, ObjectKey, Watches};
+use nodeward_runtime::{DynamicCache, KindRegistry, KindState, NamespacedName, Watches};
 use nodeward_testkit::proxy::{Proxy, Record, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, bulk, names};
@@ -95,7 +95,7 @@ async fn reaches(cache: &DynamicCache<String>, expected: &KindState) -> Result<(
 
 async fn shows(cache: &DynamicCache<String>, name: &str, expected: &str) -> Result<()> {
     wait::until("the object", PATIENCE, || async {
-        let found = cache.get(&ObjectKey::cluster(name));
+        let found = cache.get(&NamespacedName::cluster(name));
         ensure!(
             found.as_deref().map(String::as_str) == Some(expected),
             "{found:?} {cache:?}"
