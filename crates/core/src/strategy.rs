@@ -9,9 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::later;
-use crate::predicate::{
-    COVERED_BY_BUDGET, FINISHED, HAS_REMOVABLE_FINALIZERS, KEPT_BY_FINALIZERS, Requirement, Subject, TERMINATING,
-};
+use crate::pod::PodView;
 
 /// The waits that strategies are timed by, for one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,78 +108,71 @@ pub enum Remedy {
     DeleteNow,
 }
 
-/// A strategy: a name, a wait, predicates, a remedy.
-#[derive(Debug, Clone, Copy)]
+/// A strategy: a name, a wait, a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strategy {
     /// Name.
     pub name: StrategyName,
     /// Counted from the drain's start, or from the pod's creation where that is later.
     pub wait: Wait,
-    /// What must be true of the pod.
-    pub requires: &'static [Requirement],
     /// What is done.
     pub remedy: Remedy,
 }
 
-use Requirement::{Is, IsNot};
+/// The finalizers of a pod.
+enum Finalizers {
+    Absent,
+    Removable,
+    ProtectedOnly,
+}
 
-/// All strategies, in the order in which they are tried. The first whose requirements are met is the pod's.
-pub const STRATEGIES: [Strategy; 6] = [
-    Strategy {
-        name: StrategyName::Delete,
-        wait: Wait::TimeOut,
-        requires: &[IsNot(COVERED_BY_BUDGET), IsNot(TERMINATING), IsNot(FINISHED)],
-        remedy: Remedy::Evict,
-    },
-    Strategy {
-        name: StrategyName::Finalizer,
-        wait: Wait::TimeOut,
-        requires: &[IsNot(COVERED_BY_BUDGET), Is(TERMINATING), Is(HAS_REMOVABLE_FINALIZERS)],
-        remedy: Remedy::RemoveFinalizers,
-    },
-    Strategy {
-        name: StrategyName::StuckTerminating,
-        wait: Wait::TimeOut,
-        requires: &[IsNot(COVERED_BY_BUDGET), Is(TERMINATING), IsNot(KEPT_BY_FINALIZERS)],
-        remedy: Remedy::DeleteNow,
-    },
-    Strategy {
-        name: StrategyName::PdbDelete,
-        wait: Wait::BudgetForce,
-        requires: &[Is(COVERED_BY_BUDGET), IsNot(TERMINATING), IsNot(FINISHED)],
-        remedy: Remedy::EvictOrDelete,
-    },
-    Strategy {
-        name: StrategyName::PdbFinalizer,
-        wait: Wait::BudgetForce,
-        requires: &[Is(COVERED_BY_BUDGET), Is(TERMINATING), Is(HAS_REMOVABLE_FINALIZERS)],
-        remedy: Remedy::RemoveFinalizers,
-    },
-    Strategy {
-        name: StrategyName::PdbStuckTerminating,
-        wait: Wait::BudgetForce,
-        requires: &[Is(COVERED_BY_BUDGET), Is(TERMINATING), IsNot(KEPT_BY_FINALIZERS)],
-        remedy: Remedy::DeleteNow,
-    },
-];
+impl Finalizers {
+    fn of(pod: &PodView, protected: &[String]) -> Self {
+        if pod.finalizers.is_empty() {
+            Self::Absent
+        } else if removable_finalizers(pod, protected).is_empty() {
+            Self::ProtectedOnly
+        } else {
+            Self::Removable
+        }
+    }
+}
+
+/// The finalizers of the pod that may be removed.
+pub fn removable_finalizers(pod: &PodView, protected: &[String]) -> Vec<String> {
+    let finalizers = pod.finalizers.iter();
+    finalizers
+        .filter(|finalizer| !protected.contains(finalizer))
+        .cloned()
+        .collect()
+}
 
 impl Strategy {
-    /// The strategy for this pod as it stands, if there is one: a pod that only protected finalizers keep has none.
-    pub fn for_subject(subject: &Subject<'_>) -> Option<&'static Self> {
-        STRATEGIES.iter().find(|strategy| {
-            strategy
-                .requires
-                .iter()
-                .all(|requirement| requirement.is_met_by(subject))
-        })
+    /// The strategy for this pod as it stands, if there is one. `covered` says whether a budget selects it, as far as anyone
+    /// knows: one in the cache, or one that the server refused by. `protected` are the finalizers that are never removed.
+    pub fn for_pod(pod: &PodView, covered: bool, protected: &[String]) -> Option<Self> {
+        let is_terminating = pod.deletion.is_some();
+        let (name, remedy) = match (covered, is_terminating, Finalizers::of(pod, protected)) {
+            // A finished pod keeps no drain waiting before somebody deletes it.
+            (_, false, _) if pod.is_finished() => return None,
+            (false, false, _) => (StrategyName::Delete, Remedy::Evict),
+            (false, true, Finalizers::Removable) => (StrategyName::Finalizer, Remedy::RemoveFinalizers),
+            (false, true, Finalizers::Absent) => (StrategyName::StuckTerminating, Remedy::DeleteNow),
+            (true, false, _) => (StrategyName::PdbDelete, Remedy::EvictOrDelete),
+            (true, true, Finalizers::Removable) => (StrategyName::PdbFinalizer, Remedy::RemoveFinalizers),
+            (true, true, Finalizers::Absent) => (StrategyName::PdbStuckTerminating, Remedy::DeleteNow),
+            // Neither are its finalizers removed, nor is it deleted past them.
+            (_, true, Finalizers::ProtectedOnly) => return None,
+        };
+        let wait = if covered { Wait::BudgetForce } else { Wait::TimeOut };
+        Some(Self { name, wait, remedy })
     }
 
     /// When it falls due for the pod, whose drain began at `drain_start`.
     ///
     /// A terminating pod is left alone until its own grace has passed; a covered one that is to lose its grace
     /// altogether also gets `force_after` from the moment its delete was asked for.
-    pub fn due(&self, subject: &Subject<'_>, drain_start: Timestamp, waits: &Waits) -> Timestamp {
-        let pod = subject.pod;
+    pub fn due(&self, pod: &PodView, drain_start: Timestamp, waits: &Waits) -> Timestamp {
         let timed = later(drain_start.max(pod.created), waits.until(self.wait));
         let Some(deletion) = &pod.deletion else {
             return timed;
@@ -200,7 +191,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::pod::PodView;
 
     /// The drain's start; every other moment below is in minutes after it.
     const START: i64 = 1_767_225_600;
@@ -280,12 +270,19 @@ mod tests {
         vec!["foregroundDeletion".to_owned()]
     }
 
-    fn of(pod: &PodView, covered_by_budget: bool) -> Option<&'static Strategy> {
-        Strategy::for_subject(&Subject {
-            pod,
-            covered_by_budget,
-            protected_finalizers: &protected(),
-        })
+    fn of(pod: &PodView, covered: bool) -> Option<Strategy> {
+        Strategy::for_pod(pod, covered, &protected())
+    }
+
+    #[rstest]
+    #[case::none(&[], &[])]
+    #[case::ordinary(&["a.io/x"], &["a.io/x"])]
+    #[case::protected_only(&["foregroundDeletion"], &[])]
+    #[case::mixed(&["foregroundDeletion", "b.io/y", "a.io/x"], &["b.io/y", "a.io/x"])]
+    #[case::longer_name(&["foregroundDeletion.io"], &["foregroundDeletion.io"])]
+    fn only_unprotected_finalizers_are_removable(#[case] finalizers: &[&str], #[case] removable: &[&str]) {
+        let pod = pod(json!({ "finalizers": finalizers }), "Running");
+        assert_eq!(removable_finalizers(&pod, &protected()), removable);
     }
 
     use StrategyName::{Delete, Finalizer, PdbDelete, PdbFinalizer, PdbStuckTerminating, StuckTerminating};
@@ -363,64 +360,32 @@ mod tests {
     #[case::uncovered_deleted_at_the_deadline(terminating(46, 1, &[]), false, 46)]
     #[case::covered_finalizers_deleted_at_the_deadline(terminating(69, 1, &["a.io/x"]), true, 69)]
     fn a_strategy_falls_due(#[case] pod: PodView, #[case] covered: bool, #[case] minutes: i64) {
-        let subject = Subject {
-            pod: &pod,
-            covered_by_budget: covered,
-            protected_finalizers: &protected(),
-        };
-        let strategy = Strategy::for_subject(&subject).unwrap();
-        assert_eq!(strategy.due(&subject, minute(0), &WAITS), minute(minutes));
+        let strategy = of(&pod, covered).unwrap();
+        assert_eq!(strategy.due(&pod, minute(0), &WAITS), minute(minutes));
     }
 
     /// `PDBForceDrainTimeout: 0` is legal, and means `expectedNodeDrainTime` alone.
     #[test]
     fn a_budget_wait_of_zero_leaves_the_expected_drain_time() {
         let pod = running();
-        let subject = Subject {
-            pod: &pod,
-            covered_by_budget: true,
-            protected_finalizers: &[],
-        };
+        let strategy = of(&pod, true).unwrap();
         let waits = Waits {
             budget_force: SignedDuration::ZERO,
             ..WAITS
         };
-        let strategy = Strategy::for_subject(&subject).unwrap();
-        assert_eq!(strategy.due(&subject, minute(0), &waits), minute(8));
+        assert_eq!(strategy.due(&pod, minute(0), &waits), minute(8));
     }
 
     #[test]
     fn waits_beyond_the_calendar_never_fall_due() {
         let pod = running();
-        let subject = Subject {
-            pod: &pod,
-            covered_by_budget: true,
-            protected_finalizers: &[],
-        };
+        let strategy = of(&pod, true).unwrap();
         let waits = Waits {
             expected_drain: SignedDuration::MAX,
             budget_force: SignedDuration::MAX,
             ..WAITS
         };
-        let strategy = Strategy::for_subject(&subject).unwrap();
-        assert_eq!(strategy.due(&subject, minute(0), &waits), Timestamp::MAX);
-    }
-
-    #[test]
-    fn strategies_are_in_the_order_of_their_escalation() {
-        let names: Vec<_> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
-        assert_eq!(
-            names,
-            [
-                Delete,
-                Finalizer,
-                StuckTerminating,
-                PdbDelete,
-                PdbFinalizer,
-                PdbStuckTerminating
-            ]
-        );
-        assert!(names.is_sorted());
+        assert_eq!(strategy.due(&pod, minute(0), &waits), Timestamp::MAX);
     }
 
     #[rstest]
@@ -447,11 +412,8 @@ mod tests {
                 metadata["deletionGracePeriodSeconds"] = (grace * 60).into();
             }
             let pod = pod(metadata, phase);
-            let subject = Subject { pod: &pod, covered_by_budget: covered, protected_finalizers: &protected() };
-            let fitting = STRATEGIES.iter().filter(|s| s.requires.iter().all(|r| r.is_met_by(&subject))).count();
-            proptest::prop_assert!(fitting <= 1, "{} strategies fit", fitting);
-            if let Some(strategy) = Strategy::for_subject(&subject) {
-                let due = strategy.due(&subject, minute(0), &WAITS);
+            if let Some(strategy) = of(&pod, covered) {
+                let due = strategy.due(&pod, minute(0), &WAITS);
                 let wait = if covered { 68 } else { 45 };
                 proptest::prop_assert!(due >= minute(created.max(0) + wait));
                 proptest::prop_assert!(pod.deletion.as_ref().is_none_or(|deletion| deletion.is_beyond_grace(due)));

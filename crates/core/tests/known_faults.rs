@@ -10,7 +10,6 @@ use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::predicate::Subject;
 use nodeward_core::signal::{KindState, SignalInputs, Truth, UpgradeSignal, WatchedResource};
 use nodeward_core::strategy::{Strategy, StrategyName, Waits};
 use rstest::rstest;
@@ -43,16 +42,11 @@ fn budget(namespace: &str, selector: Value) -> Budgets {
 
 /// The pod's strategy, and how many minutes after the drain's start it falls due.
 fn decided(pod: &PodView, budgets: &Budgets) -> Option<(StrategyName, i64)> {
-    let subject = Subject {
-        pod,
-        covered_by_budget: !budgets.matching(pod).is_empty(),
-        protected_finalizers: &[],
-    };
-    let strategy = Strategy::for_subject(&subject)?;
+    let strategy = Strategy::for_pod(pod, !budgets.matching(pod).is_empty(), &[])?;
     let start = Timestamp::UNIX_EPOCH;
     Some((
         strategy.name,
-        strategy.due(&subject, start, &WAITS).duration_since(start).as_mins(),
+        strategy.due(pod, start, &WAITS).duration_since(start).as_mins(),
     ))
 }
 

@@ -15,6 +15,7 @@ use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::UpgradeSignal;
+use nodeward_runtime::control::Observed;
 use nodeward_runtime::{
     Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, Selection, SignalWatches, WatchHealth,
     Watches,
@@ -120,16 +121,16 @@ impl Observer {
         }
     }
 
-    /// This moment; `None` until what every decision rests on is complete: absent from a cache that has not synced is
-    /// not absent.
-    pub fn snapshot(&self, memory: &Memory) -> Option<Snapshot> {
-        let is_complete = is_believed(&self.nodes) && is_believed(&self.budgets);
-        if !is_complete || self.waits_until().is_some() {
-            return None;
+    /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
+    pub fn snapshot(&self, memory: &Memory) -> Observed<Snapshot> {
+        let again = self.waits_until();
+        if !is_believed(&self.nodes) || !is_believed(&self.budgets) || again.is_some() {
+            let why = "nodes, budgets or what the upgrade signal reads are incomplete or stale".to_owned();
+            return Observed::Wait { why, again };
         }
         let budgets = self.budgets.snapshot();
         let drains = self.holds.drains();
-        Some(Snapshot {
+        Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
             pods: self
                 .pods
@@ -148,7 +149,7 @@ impl Observer {
     }
 
     /// Until when the first list of a kind that need not be installed is waited for, if one is still to come.
-    pub fn waits_until(&self) -> Option<Timestamp> {
+    fn waits_until(&self) -> Option<Timestamp> {
         let holds = self.holds.waits_until().and_then(|until| {
             let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
             Some(later(Timestamp::now(), left))

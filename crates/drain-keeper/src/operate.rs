@@ -1,145 +1,156 @@
-//! The loop: observe, plan, execute, report, and sleep until something changes or falls due.
+//! drain-keeper as an operator: which step does what. The loop around it is [`nodeward_runtime::control`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use nodeward_runtime::{LeaderState, OperatorContext, sleep_until};
-use tokio::time::Instant;
+use jiff::{SignedDuration, Timestamp};
+use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
+use nodeward_runtime::{
+    ActionResult, BackoffPolicy, Clients, Component, ConfigError, Operator, OperatorContext, control,
+};
 
-use crate::execute::{Completion, Executor};
+use crate::execute::{Done, Key, Pass, Reads, Task};
 use crate::observe::Observer;
-use crate::plan::plan;
+use crate::plan::{Action, Plan, plan};
+use crate::policy::Policy;
 use crate::policy_in_force::PolicyInForce;
 use crate::remember::Remember;
 use crate::report::Reporter;
 use crate::settings::Settings;
-
-/// A pass that takes longer than this means that the process is stuck.
-const PASS_LIMIT: Duration = Duration::from_mins(1);
-
-/// From one pass to the next at least, unless something falls due: a drain of many nodes changes hundreds of pods a second,
-/// and one pass sees them all.
-const PASS_SPACING: Duration = Duration::from_millis(50);
-
-/// Runs until shutdown.
-///
-/// # Errors
-/// None of its own: what goes wrong with one object is reported and tried again.
-pub async fn operate(context: OperatorContext<Settings>) -> anyhow::Result<()> {
-    let progress = context.liveness.watch("main loop", PASS_LIMIT);
-    let (shutdown, wake) = (context.shutdown.clone(), context.wake.clone());
-    let mut keeper = Keeper::new(context);
-    loop {
-        let began = Instant::now();
-        let next = {
-            let _pass = progress.begin_pass();
-            keeper.pass(Timestamp::now())
-        };
-        let changed = async {
-            tokio::select! {
-                () = wake.woken() => {}
-                () = keeper.executor.wait() => {}
-                () = keeper.reporter.wait() => {}
-            }
-            tokio::time::sleep_until(began + PASS_SPACING).await;
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = changed => {}
-            () = sleep_until(next) => {}
-        }
-    }
-    keeper.finish().await;
-    Ok(())
-}
+use crate::snapshot::Snapshot;
 
 /// Everything that lives as long as the process.
-struct Keeper {
-    context: OperatorContext<Settings>,
+pub struct DrainKeeper {
+    clients: Clients,
+    reads: Reads,
+    policy: PolicyInForce,
     observer: Observer,
     remember: Remember,
-    executor: Executor,
     reporter: Reporter,
-    policy: PolicyInForce,
-    led: bool,
 }
 
-impl Keeper {
-    fn new(context: OperatorContext<Settings>) -> Self {
-        let policy = PolicyInForce::new(&context);
-        Self {
-            observer: Observer::open(&context),
-            remember: policy.remember_nothing(&context),
-            executor: Executor::new(
-                context.clients.clone(),
-                context.leadership.clone(),
-                context.args.dry_run,
-            ),
-            reporter: Reporter::new(&context),
-            policy,
-            led: false,
-            context,
-        }
+impl Operator for DrainKeeper {
+    type Args = ();
+    type Settings = Settings;
+    type Policy = Policy;
+    type Snapshot = Snapshot;
+    type Verdicts = Plan;
+    type Action = Task;
+
+    const COMPONENT: Component = Component::new("drain-keeper", env!("CARGO_PKG_VERSION"));
+    const ABOUT: &'static str = env!("CARGO_PKG_DESCRIPTION");
+    const OPTIONS: ControlOptions = ControlOptions {
+        pass_spacing: Duration::from_millis(50),
+        backoff: BackoffPolicy {
+            first: SignedDuration::from_secs(1),
+            limit: SignedDuration::from_secs(60),
+        },
+        // The plan knows which pods have changed since it was said.
+        dry_run_silence: SignedDuration::ZERO,
+        standbys_observe: true,
+    };
+
+    fn parse(text: &str) -> Result<Settings, ConfigError> {
+        Settings::parse(text)
     }
 
-    /// One pass. Returns when the next is due at the latest.
-    fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
-        self.take_completed(now);
-        let policy = self.policy.current(&self.context, &mut self.observer)?;
-        self.executor.go_by(&policy);
+    async fn open(context: &OperatorContext<Settings>, (): ()) -> anyhow::Result<Self> {
+        let rate = context.config.current().policy.forced_per_minute;
+        Ok(Self {
+            clients: context.clients.clone(),
+            reads: Reads::default(),
+            policy: PolicyInForce::new(context.config.clone()),
+            observer: Observer::open(context),
+            remember: Remember::nothing(rate, context.args.dry_run, Timestamp::now()),
+            reporter: Reporter::new(context),
+        })
+    }
+
+    fn effective_policy(&mut self) -> Option<Arc<Policy>> {
+        self.policy.current(&mut self.observer)
+    }
+
+    fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         self.observer.follow_signal(&policy.signal);
-        if !matches!(self.context.leadership.state(), LeaderState::Leading { .. }) {
-            self.stand_down();
-            return None;
+        let mut observed = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now));
+        if let Observed::Ready(snapshot) = &mut observed {
+            self.remember.compare(snapshot, now);
         }
-        self.led = true;
-        let Some(mut snapshot) = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now)) else {
-            return self.observer.waits_until();
-        };
-        self.remember.compare(&mut snapshot);
-        let snapshot = Arc::new(snapshot);
-        let mut plan = plan(&snapshot, &policy, now);
+        observed
+    }
+
+    fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
+        let mut plan = plan(snapshot, policy, now);
         self.observer.follow_pods_of(&plan.watch_pods);
         self.remember.planned(&plan);
-        for started in self
-            .executor
-            .start(std::mem::take(&mut plan.actions), &snapshot, &policy)
-        {
-            self.remember.started(&started, now);
-        }
-        let next_report = self.reporter.report(&snapshot, &plan, now);
-        [plan.requeue_at, next_report].into_iter().flatten().min()
-    }
-
-    fn take_completed(&mut self, now: Timestamp) {
-        for completion in self.executor.completed() {
-            self.settle(&completion, now);
+        let actions = std::mem::take(&mut plan.actions)
+            .into_iter()
+            .map(|action| match action {
+                Action::WriteClock(action) => Task::Clock(action),
+                Action::Act(action) => Task::Pod(action),
+            });
+        control::Plan {
+            actions: actions.collect(),
+            requeue_at: plan.requeue_at,
+            verdicts: plan,
         }
     }
 
-    fn settle(&mut self, completion: &Completion, now: Timestamp) {
-        if let Completion::Pod(done) = completion {
-            let is_first_attempt = self.remember.failures(&done.action.pod.uid) == 0;
-            self.reporter.acted(done, is_first_attempt);
-        }
-        self.remember.completed(completion, now);
-    }
-
-    /// Only the leader acts and speaks. What was remembered is too old by the time this process leads again.
-    fn stand_down(&mut self) {
-        if std::mem::take(&mut self.led) {
-            self.observer.follow_pods_of(&std::collections::BTreeSet::new());
-            self.remember = self.policy.remember_nothing(&self.context);
-            self.reporter.stand_down();
+    fn report(&mut self, snapshot: &Snapshot, plan: Plan, now: Timestamp) -> Report<Task> {
+        let report = self.reporter.report(snapshot, &plan, now);
+        Report {
+            actions: report.actions.into_iter().map(Task::Condition).collect(),
+            requeue_at: report.requeue_at,
         }
     }
 
-    /// Lets what is under way come to its end.
-    async fn finish(mut self) {
-        for completion in self.executor.finish().await {
-            self.settle(&completion, Timestamp::now());
+    fn action_context(&self, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> Pass {
+        Pass {
+            clients: self.clients.clone(),
+            reads: self.reads.clone(),
+            snapshot: Arc::clone(snapshot),
+            policy: Arc::clone(policy),
         }
-        self.reporter.finish().await;
+    }
+
+    fn started(&mut self, task: &Task, now: Timestamp) {
+        match task {
+            Task::Clock(_) => {}
+            Task::Pod(action) => self.remember.started(&action.pod, now),
+            Task::Condition(write) => self.reporter.condition_started(&write.uid),
+        }
+    }
+
+    fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
+        match (&completed.key, &completed.outcome) {
+            (Key::Condition(node), outcome) => {
+                let is_done =
+                    |result: &ActionResult| matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone);
+                let succeeded = matches!(outcome, Some(Done::Condition(result)) if is_done(result));
+                self.reporter.condition_completed(node, succeeded, now);
+            }
+            (_, Some(Done::Clock(action, result))) => self.remember.clock_completed(action, result, now),
+            (_, Some(Done::Pod(action, result))) => {
+                let started = (completed.failures_before == 0).then_some(completed.started_at);
+                self.reporter.forced(action, result, started);
+                let failures = completed.retry_at.map_or(0, |_| completed.failures_before + 1);
+                self.remember
+                    .pod_completed(action, result, completed.retry_at.unwrap_or(now), failures, now);
+            }
+            // How much of it was done the watches will tell.
+            (_, Some(Done::Condition(_)) | None) => {}
+        }
+    }
+
+    /// Gates that a standby has seen closed stay known: a failover forgets no parked node.
+    fn follow(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) {
+        self.remember.followed(plan(snapshot, policy, now).seen);
+    }
+
+    fn on_leadership_lost(&mut self) {
+        self.observer.follow_pods_of(&BTreeSet::new());
+        self.remember.on_leadership_lost(Timestamp::now());
+        self.reporter.on_leadership_lost();
     }
 }

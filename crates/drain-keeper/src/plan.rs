@@ -1,11 +1,9 @@
 //! The decision: from one [`Snapshot`], a [`Policy`] and the time to what is done, said and waited for. Pure.
 
+pub mod budget_turn;
 mod failed_drain;
 mod limits;
-pub mod override_rule;
-mod pod;
-mod turn;
-pub mod unreachable;
+pub mod may_force;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,22 +12,23 @@ use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_api::{annotation, condition};
+use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_timeout};
-use nodeward_core::strategy::{Remedy, StrategyName};
+use nodeward_core::strategy::Strategy;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
 use crate::clock::{self, ClockWrite, Reading, Seen, Sight};
 use crate::gate::{self, Gates};
 use crate::policy::Policy;
-use crate::snapshot::{NodePods, Snapshot};
+use crate::snapshot::{Attempt, NodePods, Outcome, Snapshot};
 
+use self::budget_turn::Turns;
 use self::limits::Limits;
-use self::pod::{Candidate, DrainOfNode, Standing};
-use self::turn::Turns;
+use self::may_force::{Decision, Evidence, may_force};
 
 /// What follows from a [`Snapshot`].
 #[derive(Debug, Clone, Default)]
@@ -81,14 +80,21 @@ pub struct PodAction {
     /// The pod.
     pub pod: Arc<PodView>,
     /// The strategy that is carried out.
-    pub strategy: StrategyName,
-    /// What it does.
-    pub remedy: Remedy,
+    pub strategy: Strategy,
     /// When it fell due.
     pub due: Timestamp,
     /// Whether it was held back by a limit, a hold or a budget's turn after it fell due, so that it comes later than
     /// its deadline by intent.
     pub was_held_back: bool,
+}
+
+/// A pod whose strategy is due.
+struct Candidate {
+    pod: Arc<PodView>,
+    budgets: Vec<Arc<BudgetView>>,
+    reason: BlockerReason,
+    strategy: Strategy,
+    due: Timestamp,
 }
 
 /// Something in the cluster that could not be read as it is meant.
@@ -282,15 +288,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Writes the clock, unless a write of it has not come back through the watch yet.
     fn write_clock(&mut self, node: &Arc<NodeView>, write: ClockWrite) {
-        match self.snapshot.memory.clock_writes.get(&node.uid) {
-            Some(pending) if self.now < pending.until => self.wake.note(pending.until),
-            _ => self.plan.actions.push(Action::WriteClock(ClockAction {
-                node: Arc::clone(node),
-                write,
-            })),
-        }
+        self.plan.actions.push(Action::WriteClock(ClockAction {
+            node: Arc::clone(node),
+            write,
+        }));
     }
 
     fn recorded_clock(&mut self, node: &NodeView) -> Option<DrainClock> {
@@ -333,12 +335,35 @@ impl<'a> Planner<'a> {
             let NodeStanding::Draining { clock, pods, blockers } = standing else {
                 continue;
             };
-            let drain = DrainOfNode::new(node, clock, self.snapshot, self.policy, self.now);
             for pod in *pods {
-                match drain.standing(pod) {
-                    Standing::NoBlocker => {}
-                    Standing::Blocker(blocker) => blockers.push(blocker),
-                    Standing::Candidate(candidate) => candidates.push((index, candidate)),
+                let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
+                let evidence = Evidence {
+                    node,
+                    clock,
+                    budgets: &budgets,
+                    holds: &self.snapshot.holds,
+                    signals: &self.snapshot.signals,
+                    memory: &self.snapshot.memory,
+                    policy: self.policy,
+                };
+                match may_force(pod, &evidence, self.now) {
+                    Decision::NoBlocker => {}
+                    Decision::Blocked { reason, next, detail } => {
+                        blockers.push(blocker(pod, &budgets, reason, next, detail));
+                    }
+                    Decision::Due { reason, strategy, due } => {
+                        let candidate = Candidate {
+                            pod: Arc::clone(pod),
+                            budgets,
+                            reason,
+                            strategy,
+                            due,
+                        };
+                        match self.snapshot.memory.attempt(pod, self.now) {
+                            Some(attempt) => blockers.push(candidate.attempted(attempt)),
+                            None => candidates.push((index, candidate)),
+                        }
+                    }
                 }
             }
         }
@@ -373,7 +398,7 @@ impl<'a> Planner<'a> {
                         .take(&candidate)
                         .map_err(|wait| (BlockerReason::BudgetInUse, wait))
                 });
-            let (strategy, due) = (candidate.strategy, candidate.due);
+            let (strategy, due) = (candidate.strategy.name, candidate.due);
             match allowed {
                 Ok(()) => {
                     limits.take(node);
@@ -384,8 +409,7 @@ impl<'a> Planner<'a> {
                         clock: clock.clone(),
                         was_held_back: self.snapshot.memory.held_back.contains(&candidate.pod.uid),
                         pod: candidate.pod,
-                        strategy,
-                        remedy: candidate.remedy,
+                        strategy: candidate.strategy,
                         due,
                     })));
                 }
@@ -475,6 +499,43 @@ impl<'a> Planner<'a> {
         }
         self.plan.requeue_at = self.wake.at();
         self.plan
+    }
+}
+
+impl Candidate {
+    fn blocker(&self, reason: BlockerReason, next: Next, detail: String) -> Blocker {
+        blocker(&self.pod, &self.budgets, reason, next, detail)
+    }
+
+    /// The verdict while the last attempt at it still counts.
+    fn attempted(&self, attempt: &Attempt) -> Blocker {
+        let (strategy, due) = (self.strategy.name, self.due);
+        let held_back = Next::HeldBack {
+            strategy,
+            due,
+            until: Some(attempt.retry_at),
+        };
+        match &attempt.outcome {
+            Outcome::Sent | Outcome::NotSent => self.blocker(self.reason, Next::Now { strategy, due }, String::new()),
+            Outcome::RefusedByBudget => self.blocker(self.reason, held_back, String::new()),
+            Outcome::NamespaceTerminating => {
+                self.blocker(BlockerReason::NamespaceTerminating, held_back, String::new())
+            }
+            Outcome::Failed(error) => self.blocker(BlockerReason::Retrying, held_back, error.clone()),
+        }
+    }
+}
+
+fn blocker(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, next: Next, detail: String) -> Blocker {
+    Blocker {
+        pod: pod.key.clone(),
+        uid: pod.uid.clone(),
+        reason,
+        budgets: budgets.iter().map(|budget| budget.key.clone()).collect(),
+        finalizers: pod.deletion.as_ref().map_or_else(Vec::new, |_| pod.finalizers.clone()),
+        grace_ends: pod.deletion.as_ref().map(|deletion| deletion.deadline),
+        detail,
+        next,
     }
 }
 

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use nodeward_runtime::{ConfigError, ConfigMapText, OperatorContext};
+use nodeward_runtime::{ConfigError, ConfigHandle, ConfigMapText};
 
 use crate::observe::Observer;
 use crate::policy::Policy;
-use crate::remember::Remember;
 use crate::settings::Settings;
 
 /// The policy in force, and what it is made from.
 pub struct PolicyInForce {
+    config: ConfigHandle<Settings>,
     policy: Arc<Policy>,
     /// What was looked at last, and what came of it.
     made_from: Sources,
@@ -39,8 +38,8 @@ enum Theirs {
 
 impl PolicyInForce {
     /// The file's, until something else is read.
-    pub fn new(context: &OperatorContext<Settings>) -> Self {
-        let settings = context.config.current();
+    pub fn new(config: ConfigHandle<Settings>) -> Self {
+        let settings = config.current();
         let policy = Arc::new(settings.policy.clone());
         say_requirements(&policy);
         let made_from = Sources {
@@ -48,21 +47,17 @@ impl PolicyInForce {
             theirs: Theirs::NotAsked,
         };
         Self {
+            config,
             policy,
             made_from,
             outcome: Ok(()),
         }
     }
 
-    /// A memory of nothing, under this policy.
-    pub fn remember_nothing(&self, context: &OperatorContext<Settings>) -> Remember {
-        Remember::nothing(self.policy.forced_per_minute, context.args.dry_run, Timestamp::now())
-    }
-
     /// The policy now; `None` while the ConfigMap that may change it is still being read for the first time. What is
     /// broken or cannot be read is told, and what was last good stays in force.
-    pub fn current(&mut self, context: &OperatorContext<Settings>, observer: &mut Observer) -> Option<Arc<Policy>> {
-        let settings = context.config.current();
+    pub fn current(&mut self, observer: &mut Observer) -> Option<Arc<Policy>> {
+        let settings = self.config.current();
         observer.follow_config_map(settings.policy.managed_upgrade_config_map.as_ref());
         let theirs = Theirs::from(observer.managed_upgrade_config());
         let is_first_read = matches!(self.made_from.theirs, Theirs::NotAsked | Theirs::Unread);
@@ -74,7 +69,7 @@ impl PolicyInForce {
             self.made_from = Sources { settings, theirs };
             self.outcome = self.make();
         }
-        context.config.reject_merged(self.outcome.as_ref().err().cloned());
+        self.config.reject_merged(self.outcome.as_ref().err().cloned());
         Some(Arc::clone(&self.policy))
     }
 

@@ -4,13 +4,16 @@ pub mod condition;
 pub mod events;
 mod gates;
 pub mod metrics;
-mod write_condition;
 
 use jiff::Timestamp;
+use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_core::id::NodeUid;
 use nodeward_runtime::OperatorContext;
+use nodeward_runtime::control::Report;
 
-use crate::execute::PodCompletion;
-use crate::plan::Plan;
+use crate::execute::PodResult;
+use crate::execute::write_condition::ConditionWrite;
+use crate::plan::{Plan, PodAction};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -18,14 +21,12 @@ use self::condition::Conditions;
 use self::events::Announcer;
 use self::gates::GateLog;
 use self::metrics::DrainMetrics;
-use self::write_condition::ConditionWriter;
 
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: DrainMetrics,
     gates: GateLog,
     conditions: Conditions,
-    writer: ConditionWriter,
     announcer: Announcer,
 }
 
@@ -36,45 +37,52 @@ impl Reporter {
             metrics: DrainMetrics::register(&context.metrics),
             gates: GateLog::default(),
             conditions: Conditions::default(),
-            writer: ConditionWriter::new(context),
             announcer: Announcer::new(context.events.clone()),
         }
     }
 
-    /// Says what the plan says. Returns when to say more at the latest.
-    pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Option<Timestamp> {
+    /// Says what the plan says. Returns the conditions to write.
+    pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Report<ConditionWrite> {
         self.metrics.show(plan, now);
         self.gates.tell(plan);
-        let written = self.writer.completed();
-        self.conditions.written(written, now);
-        let (changes, next) = self.conditions.changes(snapshot, plan, now);
-        for change in changes {
+        let (changes, requeue_at) = self.conditions.changes(snapshot, plan, now);
+        let writes = changes.into_iter().map(|change| {
             self.announcer.announce(&change);
-            self.writer.start(change);
-        }
+            let text = change
+                .condition
+                .as_ref()
+                .map_or("removed", |condition| condition.message.as_str());
+            tracing::info!(node = %change.node, condition = text, "{DRAIN_BLOCKED}");
+            ConditionWrite {
+                node: change.node,
+                uid: change.uid,
+                condition: change.condition,
+            }
+        });
+        let actions = writes.collect();
         self.announcer.oddities(&plan.oddities);
-        next
+        Report { actions, requeue_at }
     }
 
-    /// Says what was done to a pod, and what was not.
-    pub fn acted(&mut self, done: &PodCompletion, is_first_attempt: bool) {
-        self.metrics.acted(done, is_first_attempt);
-        self.announcer.acted(done);
+    /// A condition is being written.
+    pub fn condition_started(&mut self, node: &NodeUid) {
+        self.conditions.started(node);
+    }
+
+    /// A condition was written, or not.
+    pub fn condition_completed(&mut self, node: &NodeUid, succeeded: bool, now: Timestamp) {
+        self.conditions.written(node, succeeded, now);
+    }
+
+    /// Says what was done to a pod, and what was not. `started` tells when the first attempt at it began.
+    pub fn forced(&mut self, action: &PodAction, result: &PodResult, started: Option<Timestamp>) {
+        self.metrics.forced(action, result, started);
+        self.announcer.forced(action, result);
     }
 
     /// Only the leader speaks: takes back what this process has exported.
-    pub fn stand_down(&mut self) {
+    pub fn on_leadership_lost(&mut self) {
         self.metrics.clear();
         self.conditions = Conditions::default();
-    }
-
-    /// Returns when a write has come to its end; never while none is under way.
-    pub async fn wait(&mut self) {
-        self.writer.wait().await;
-    }
-
-    /// Waits for writes under way.
-    pub async fn finish(&mut self) {
-        self.writer.finish().await;
     }
 }

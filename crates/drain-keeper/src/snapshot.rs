@@ -12,7 +12,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::SignalInputs;
 
-use crate::clock::{ClockWrite, Seen};
+use crate::clock::Seen;
 
 /// One moment of the cluster, as far as drains are concerned.
 #[derive(Debug, Clone, Default)]
@@ -62,8 +62,6 @@ pub enum NodePods {
 pub struct Memory {
     /// By node, what was seen of its drain.
     pub seen: BTreeMap<NodeUid, Seen>,
-    /// Clock writes that were asked for and have not come back through the watch yet.
-    pub clock_writes: BTreeMap<NodeUid, PendingWrite>,
     /// By pod, how the last attempt at it went.
     pub attempts: BTreeMap<PodUid, Attempt>,
     /// By budget, what this process overrode last, in case the record on the budget is lost.
@@ -74,15 +72,6 @@ pub struct Memory {
     pub acts_left: u32,
     /// When it allows one more.
     pub next_act_at: Option<Timestamp>,
-}
-
-/// A clock write that has not come back through the watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingWrite {
-    /// What was asked for.
-    pub write: ClockWrite,
-    /// Until when to wait for it.
-    pub until: Timestamp,
 }
 
 /// An override of a budget.

@@ -24,7 +24,7 @@ const REQUEST_READ_TIMEOUT: Duration = Duration::from_secs(35);
 /// Requests under way at once. Each has a connection of its own, which costs memory here and a handshake there; more of them
 /// would not make anything faster. They are served in the order in which they were asked for: of many actions that are due
 /// at once each gets its first request before any gets its second.
-const REQUESTS_AT_ONCE: usize = 24;
+pub(crate) const REQUESTS_AT_ONCE: usize = 24;
 
 /// What a connection may read ahead. Watches have one each; hyper's own bound of some 400 KiB is for bulk transfers.
 const READ_AHEAD: usize = 32 * 1024;

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use clap::{CommandFactory as _, FromArgMatches as _};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,8 @@ use crate::cache::Watches;
 use crate::client::Clients;
 use crate::component::Component;
 use crate::config::{self, ConfigError, ConfigFile, ConfigHandle, Parse};
+use crate::control::{self, Operator};
+use crate::crds;
 use crate::events::{EventQueue, EventSink, pod_reference};
 use crate::leader::{Election, ElectionTimes, Leadership};
 use crate::liveness::Liveness;
@@ -73,10 +77,53 @@ pub struct OperatorContext<T> {
     pub config: ConfigHandle<T>,
 }
 
-/// Runs an operator until it is told to stop. `parse` gets the text of `--config`, or `""` without one.
+/// The command line of every operator.
+#[derive(clap::Parser)]
+struct Cli<A: clap::Args> {
+    #[command(flatten)]
+    operator: OperatorArgs,
+    #[command(flatten)]
+    own: A,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Prints the CustomResourceDefinitions that this component serves, as YAML.
+    Crds,
+}
+
+/// The `main` of an operator: runs it until it is told to stop, or prints its CustomResourceDefinitions.
 ///
 /// Exit codes: 0 when stopped by a signal and everything was finished, 2 for bad arguments or a bad configuration,
 /// 1 otherwise.
+pub fn main<O: Operator>() -> ExitCode {
+    let command = Cli::<O::Args>::command()
+        .name(O::COMPONENT.name())
+        .version(O::COMPONENT.version())
+        .about(O::ABOUT);
+    let cli = Cli::<O::Args>::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    match cli.command {
+        Some(Command::Crds) => print_crds(O::COMPONENT, &O::crds()),
+        None => run(O::COMPONENT, cli.operator, O::parse, |context| {
+            control::run::<O>(context, cli.own)
+        }),
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "what was asked for is the output")]
+fn print_crds(component: Component, definitions: &[CustomResourceDefinition]) -> ExitCode {
+    match crds::yaml(definitions) {
+        Ok(yaml) => {
+            print!("{yaml}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => bad_input(component, &error),
+    }
+}
+
+/// As [`main`], for a loop of its own. `parse` gets the text of `--config`, or `""` without one.
 pub fn run<T, F>(
     component: Component,
     args: OperatorArgs,

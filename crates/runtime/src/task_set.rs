@@ -7,9 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 
 /// Tasks under way, at most one for a key. Dropping the set cuts them off.
@@ -19,7 +17,6 @@ pub struct TaskSet<K, T> {
     keys: HashMap<Id, K>,
     under_way: BTreeSet<K>,
     ended: Vec<Ended<K, T>>,
-    turns: Option<Arc<Semaphore>>,
 }
 
 /// A task that has come to its end.
@@ -38,7 +35,6 @@ impl<K, T> Default for TaskSet<K, T> {
             keys: HashMap::new(),
             under_way: BTreeSet::new(),
             ended: Vec::new(),
-            turns: None,
         }
     }
 }
@@ -48,17 +44,9 @@ where
     K: Ord + Clone + Debug,
     T: Send + 'static,
 {
-    /// Nothing under way, and no bound on how much may be.
+    /// Nothing under way.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Nothing under way; of what is started, at most this many run at once, and the others wait for their turn.
-    pub fn at_once(limit: usize) -> Self {
-        Self {
-            turns: Some(Arc::new(Semaphore::new(limit))),
-            ..Self::default()
-        }
     }
 
     /// Starts `work`, unless a task of this key is under way; returns whether it did.
@@ -66,15 +54,7 @@ where
         if !self.under_way.insert(key.clone()) {
             return false;
         }
-        let turns = self.turns.clone();
-        let task = self.running.spawn(async move {
-            // The semaphore is never closed, so this does not fail.
-            let _turn = match &turns {
-                Some(turns) => turns.acquire().await.ok(),
-                None => None,
-            };
-            work.await
-        });
+        let task = self.running.spawn(work);
         self.keys.insert(task.id(), key);
         true
     }
@@ -142,11 +122,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use futures::FutureExt;
-    use tokio::sync::{Barrier, oneshot};
+    use tokio::sync::oneshot;
 
     use super::{Ended, TaskSet};
 
@@ -186,25 +163,6 @@ mod tests {
         tasks.wait().await;
         assert_eq!(tasks.take_ended(), [ended("bad", None)]);
         assert_eq!((tasks.is_under_way(&"bad"), tasks.is_under_way(&"good")), (false, true));
-    }
-
-    #[tokio::test]
-    async fn no_more_run_at_once_than_may() {
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let pairs = Arc::new(Barrier::new(2));
-        let mut tasks = TaskSet::at_once(2);
-        for key in 0..6 {
-            let (running, most, pairs) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&pairs));
-            tasks.start(key, async move {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                pairs.wait().await;
-                running.fetch_sub(1, Ordering::SeqCst);
-            });
-        }
-        assert_eq!(tasks.len(), 6);
-        assert_eq!(tasks.finish().await.len(), 6);
-        assert_eq!(most.load(Ordering::SeqCst), 2);
-        assert!(tasks.is_empty());
     }
 
     #[tokio::test]

@@ -335,7 +335,7 @@ async fn a_dry_run_beside_the_real_one_writes_nothing_but_a_lease_of_its_own() -
     place.until_held_by("minimal-operator-dry-run", "dry").await?;
     wait::until("the dry run to decide", PATIENCE, || async {
         ensure!(
-            dry.process.log_tail(20).contains("would report hello 0"),
+            dry.process.log_tail(20).contains("did not report hello 0: dry run"),
             "{}",
             dry.process.log_tail(20)
         );

@@ -1,69 +1,66 @@
-//! Recheck: what overrides a budget, removes finalizers or takes a pod's grace re-reads what it rests on, by quorum, just
-//! before. One GET of the Node and one LIST of the namespace's budgets serve all actions of a pass, for as long as they are
-//! fresh; where drain-lock's kinds are installed, and a budget selects the pod, so do one GET of the ledger and one LIST of
-//! the namespace's holds.
+//! Recheck: what overrides a budget, removes finalizers or takes a pod's grace reads what it rests on by quorum, just before,
+//! and asks [`may_force`] again. One GET of the Node and one LIST of the namespace's budgets serve all actions of a moment;
+//! where drain-lock's kinds are installed, and a budget selects the pod, so do one GET of the ledger and one LIST of the
+//! namespace's holds. What the API server does not serve is not asked for.
 
-mod holds;
-
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, Client};
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::drain_ledger::DrainLedgerSpec;
+use nodeward_api::drain_ledger::{self, Claim, DrainLedgerSpec};
 use nodeward_api::reason::GateReason;
+use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::drain::NodeDrainView;
-use nodeward_core::hold::{Hold, Holds};
+use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::hold::{self, Hold, Holds};
+use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::node::NodeView;
-use nodeward_core::strategy::StrategyName;
-use nodeward_runtime::ApiError;
-use tokio::sync::OnceCell;
+use nodeward_runtime::{ApiError, QuorumReads};
 
 use crate::gate;
-use crate::plan::{PodAction, unreachable};
+use crate::observe::holds::claims_holds;
+use crate::plan::PodAction;
+use crate::plan::may_force::{Decision, Evidence, may_force};
 
-use super::{Outcome, Pass};
-
-/// How long a read serves the actions of its pass.
-const FRESH: Duration = Duration::from_secs(2);
+use super::{Pass, PodResult};
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
-pub(super) enum Doubt {
+pub(super) enum Objection {
     /// What it rested on has changed.
     Changed(String),
     /// It could not be read.
     Unread(ApiError),
 }
 
-impl From<Doubt> for Outcome {
-    fn from(doubt: Doubt) -> Self {
-        match doubt {
-            Doubt::Changed(what) => Self::Outdated(what),
-            Doubt::Unread(refusal) => Self::Failed(refusal),
+impl From<Objection> for PodResult {
+    fn from(objection: Objection) -> Self {
+        match objection {
+            Objection::Changed(what) => Self::Outdated(what),
+            Objection::Unread(error) => Self::Failed(error),
         }
     }
 }
 
-type Reads<K, V> = Arc<Mutex<HashMap<K, Arc<OnceCell<Result<V, ApiError>>>>>>;
+impl From<ApiError> for Objection {
+    fn from(error: ApiError) -> Self {
+        Self::Unread(error)
+    }
+}
 
-/// The reads of one pass.
-#[derive(Clone)]
-pub(super) struct Recheck {
-    client: Client,
-    began: Instant,
-    nodes: Reads<(String, u64), Option<Arc<NodeView>>>,
-    budgets: Reads<(String, u64), Arc<Budgets>>,
-    ledger: Reads<(String, u64), Option<Arc<DrainLedgerSpec>>>,
-    owners: Reads<(String, u64), Vec<Hold>>,
-    drains: Reads<(String, u64), Option<Arc<NodeDrainView>>>,
+/// The reads, by name of the object or of the namespace.
+#[derive(Clone, Default)]
+pub struct Reads {
+    nodes: QuorumReads<String, Option<Arc<NodeView>>>,
+    budgets: QuorumReads<String, Arc<Budgets>>,
+    ledger: QuorumReads<(), Option<Arc<DrainLedgerSpec>>>,
+    owners: QuorumReads<String, Vec<Hold>>,
+    drains: QuorumReads<NodeName, Option<Arc<NodeDrainView>>>,
 }
 
 /// What an action rests on, as it was read anew.
@@ -74,125 +71,186 @@ pub(super) struct Grounds {
     pub(super) holds: Holds,
 }
 
-impl Recheck {
-    /// Nothing read yet.
-    pub(super) fn new(client: Client) -> Self {
-        Self {
-            client,
-            began: Instant::now(),
-            nodes: Reads::default(),
-            budgets: Reads::default(),
-            ledger: Reads::default(),
-            owners: Reads::default(),
-            drains: Reads::default(),
+/// The node still drains, and the pod may still be forced by the strategy that was planned.
+pub(super) async fn still_allows(action: &PodAction, pass: &Pass) -> Result<Grounds, Objection> {
+    // Each is boxed while it lasts: see `super::force_pod::force`.
+    let node = Box::pin(node_still_drains(action, pass)).await?;
+    let budgets = Box::pin(budgets_of(action, pass)).await?;
+    let holds = Box::pin(holds_on(&budgets, &action.node_uid, pass)).await?;
+    let evidence = Evidence {
+        node: &node,
+        clock: &action.clock,
+        budgets: &budgets,
+        holds: &holds,
+        signals: &pass.snapshot.signals,
+        memory: &pass.snapshot.memory,
+        policy: &pass.policy,
+    };
+    match may_force(&action.pod, &evidence, Timestamp::now()) {
+        Decision::Due { strategy, .. } if strategy == action.strategy => Ok(Grounds { budgets, holds }),
+        Decision::Due { strategy, .. } => Err(Objection::Changed(format!(
+            "strategy {} fits the pod now",
+            strategy.name
+        ))),
+        Decision::NoBlocker => Err(Objection::Changed("no drain waits for the pod any more".to_owned())),
+        Decision::Blocked { reason, detail, .. } => {
+            let budgets: Vec<String> = budgets.iter().map(|budget| budget.key.to_string()).collect();
+            let what = format!(
+                "the pod {}; {detail} (budgets: {})",
+                reason.explanation(),
+                budgets.join(", ")
+            );
+            Err(Objection::Changed(what))
         }
-    }
-
-    /// The node still drains, and the pod's budgets and whoever holds them still let it be forced.
-    pub(super) async fn still_allows(&self, action: &PodAction, pass: &Pass) -> Result<Grounds, Doubt> {
-        // Each is boxed while it lasts: see `super::act`.
-        Box::pin(self.node_still_drains(action, pass)).await?;
-        let budgets = Box::pin(self.budgets_of(action)).await?;
-        let holds = Box::pin(self.holds_on(&budgets, &action.node_uid, pass)).await?;
-        let now = Timestamp::now();
-        for budget in &budgets {
-            if let Some(reason) = budget.forbids_force() {
-                return Err(Doubt::Changed(format!(
-                    "the pod {} ({})",
-                    reason.explanation(),
-                    budget.key
-                )));
-            }
-            if let Some(hold) = holds.against(&budget.key, &action.node_uid, &action.pod.uid, now) {
-                return Err(Doubt::Changed(format!("budget {} is {hold}", budget.key)));
-            }
-        }
-        let is_for_uncovered = matches!(
-            action.strategy,
-            StrategyName::Finalizer | StrategyName::StuckTerminating
-        );
-        match budgets.first().filter(|_| is_for_uncovered) {
-            Some(budget) => Err(Doubt::Changed(format!("budget {} selects the pod now", budget.key))),
-            None => Ok(Grounds { budgets, holds }),
-        }
-    }
-
-    /// The node is the same, under the same cordon, timed by the same clock, with all gates open; and if it is not Ready,
-    /// the pod is not one that could run twice.
-    async fn node_still_drains(&self, action: &PodAction, pass: &Pass) -> Result<(), Doubt> {
-        let name = action.node.as_str().to_owned();
-        let node = read_once(&self.nodes, self.window(&name), async {
-            let nodes: Api<Node> = Api::all(self.client.clone());
-            nodes
-                .get_opt(&name)
-                .await
-                .map(|node| node.and_then(|node| NodeView::project(&node)).map(Arc::new))
-        })
-        .await
-        .map_err(Doubt::Unread)?;
-        let changed = |what: &str| Err(Doubt::Changed(format!("node {name}: {what}")));
-        let Some(node) = node.filter(|node| node.uid == action.node_uid) else {
-            return changed("is gone");
-        };
-        if !node.concerns_drains() {
-            return changed("is no longer cordoned");
-        }
-        let (drains, unread) = self.drains_for(&action.node, pass).await;
-        let gates = gate::look(&node, &pass.snapshot.signals, &drains, &pass.policy);
-        if !gates.are_open() {
-            return match unread {
-                Some(refusal) if gates.reason == GateReason::DrainUnknown => Err(Doubt::Unread(refusal)),
-                _ => changed(gates.reason.explanation()),
-            };
-        }
-        let clock = DrainClock::of(&node.annotations).and_then(Result::ok);
-        if clock.as_ref() != Some(&action.clock) {
-            return changed("its drain is timed by another clock now");
-        }
-        if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
-            return changed("is under another cordon now");
-        }
-        if unreachable::could_run_twice(&node, &action.pod, action.remedy, &pass.policy) {
-            return changed("is not Ready, and the pod must not run twice");
-        }
-        Ok(())
-    }
-
-    /// What a read is kept under: it serves for [`FRESH`] and no longer.
-    fn window(&self, name: &str) -> (String, u64) {
-        (name.to_owned(), self.began.elapsed().as_secs() / FRESH.as_secs())
-    }
-
-    /// The budgets that select the pod, as they stand now.
-    async fn budgets_of(&self, action: &PodAction) -> Result<Vec<Arc<BudgetView>>, Doubt> {
-        let namespace = action.pod.key.namespace.to_string();
-        let budgets = read_once(&self.budgets, self.window(&namespace), async {
-            let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
-            let list = budgets.list(&ListParams::default()).await?;
-            Ok(Arc::new(Budgets::new(
-                list.items.iter().filter_map(BudgetView::project).map(Arc::new),
-            )))
-        })
-        .await
-        .map_err(Doubt::Unread)?;
-        Ok(budgets.matching(&action.pod).into_iter().cloned().collect())
     }
 }
 
-/// Reads what has not been read in this pass.
-async fn read_once<K: Eq + Hash, V: Clone>(
-    reads: &Reads<K, V>,
-    key: K,
-    read: impl Future<Output = Result<V, kube::Error>>,
-) -> Result<V, ApiError> {
-    let cell = Arc::clone(
-        reads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(key)
-            .or_default(),
-    );
-    cell.get_or_init(async || read.await.map_err(|error| ApiError::from(&error)))
+/// The node is the same, under the same cordon, timed by the same clock, with all gates open.
+async fn node_still_drains(action: &PodAction, pass: &Pass) -> Result<Arc<NodeView>, Objection> {
+    let name = action.node.as_str();
+    let read = pass.reads.nodes.get(name.to_owned(), async {
+        let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
+        let node = nodes.get_opt(name).await?;
+        Ok(node.and_then(|node| NodeView::project(&node)).map(Arc::new))
+    });
+    let changed = |what: &str| Err(Objection::Changed(format!("node {name}: {what}")));
+    let Some(node) = read.await?.filter(|node| node.uid == action.node_uid) else {
+        return changed("is gone");
+    };
+    if !node.concerns_drains() {
+        return changed("is no longer cordoned");
+    }
+    let (drains, unread) = drains_for(&action.node, pass).await;
+    let gates = gate::look(&node, &pass.snapshot.signals, &drains, &pass.policy);
+    if !gates.are_open() {
+        return match unread {
+            Some(error) if gates.reason == GateReason::DrainUnknown => Err(Objection::Unread(error)),
+            _ => changed(gates.reason.explanation()),
+        };
+    }
+    let clock = DrainClock::of(&node.annotations).and_then(Result::ok);
+    if clock.as_ref() != Some(&action.clock) {
+        return changed("its drain is timed by another clock now");
+    }
+    if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
+        return changed("is under another cordon now");
+    }
+    Ok(node)
+}
+
+/// The budgets that select the pod, as they stand now.
+async fn budgets_of(action: &PodAction, pass: &Pass) -> Result<Vec<Arc<BudgetView>>, ApiError> {
+    let namespace = &*action.pod.key.namespace;
+    let read = pass.reads.budgets.get(namespace.to_owned(), async {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), namespace);
+        let list = budgets.list(&ListParams::default()).await?;
+        let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
+        Ok(Arc::new(Budgets::new(views)))
+    });
+    Ok(read.await?.matching(&action.pod).into_iter().cloned().collect())
+}
+
+/// What holds these budgets, which are all of one namespace, and select a pod of `node`.
+async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> Result<Holds, ApiError> {
+    let Some(first) = budgets.first() else {
+        return Ok(Holds::default());
+    };
+    let mut holds: Holds = budgets
+        .iter()
+        .filter_map(|budget| hold::of_annotation(budget))
+        .collect();
+    holds.extend(claims_on(budgets, node, pass).await?);
+    holds.extend(owners(&first.key.namespace, pass).await?);
+    Ok(holds)
+}
+
+/// The holds that claims have on these budgets. Another node's claim got here only if it is new, or beyond its limit as
+/// far as the watches tell: so its NodeDrain, which sets the limit, is read anew too.
+async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
+    if !pass.snapshot.lock_kinds.ledger {
+        return Ok(Vec::new());
+    }
+    let ledger = pass
+        .reads
+        .ledger
+        .get((), async {
+            let ledgers: Api<DrainLedger> = Api::all(pass.clients.requests.clone());
+            let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
+            Ok(ledger.map(|ledger| Arc::new(ledger.spec)))
+        })
+        .await?;
+    let Some(ledger) = ledger else {
+        return Ok(Vec::new());
+    };
+    let claims: Vec<&Claim> = ledger
+        .claims
+        .iter()
+        .filter(|claim| budgets.iter().any(|budget| has_units_of(claim, budget)))
+        .collect();
+    let mut drains = BTreeMap::new();
+    for claim in claims.iter().filter(|claim| claim.node_uid != node.as_str()) {
+        let name = NodeName::from(claim.node.as_str());
+        if let Some(drain) = node_drain(&name, pass).await? {
+            drains.insert(name, Ok(drain));
+        }
+    }
+    Ok(claims_holds(claims, &NodeDrains::Known(drains)))
+}
+
+/// The holds of owners in a namespace.
+async fn owners(namespace: &str, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
+    if !pass.snapshot.lock_kinds.holds {
+        return Ok(Vec::new());
+    }
+    let read = pass
+        .reads
+        .owners
+        .get(namespace.to_owned(), async {
+            let holds: Api<DisruptionHold> = Api::namespaced(pass.clients.requests.clone(), namespace);
+            let list = holds.list(&ListParams::default()).await?;
+            Ok(list.items.iter().filter_map(hold::of_owner).collect())
+        })
+        .await;
+    match read {
+        // The kind was taken away a moment ago, and every hold with it.
+        Err(ApiError::NotFound) => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+/// The NodeDrains as far as the node's gate needs them: read anew where a NodeDrain counts as a drain. What cannot be
+/// read is not known, which is the gate's to judge: another mark may be enough.
+async fn drains_for(node: &NodeName, pass: &Pass) -> (NodeDrains, Option<ApiError>) {
+    if !pass.policy.drain_marks.read_node_drains() {
+        return (NodeDrains::default(), None);
+    }
+    match node_drain(node, pass).await {
+        Ok(drain) => {
+            let known = drain.map(|drain| (node.clone(), Ok(drain)));
+            (NodeDrains::Known(known.into_iter().collect()), None)
+        }
+        Err(error) => (NodeDrains::Unknown(error.to_string()), Some(error)),
+    }
+}
+
+/// The node's NodeDrain.
+async fn node_drain(node: &NodeName, pass: &Pass) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
+    if !pass.snapshot.lock_kinds.drains {
+        return Ok(None);
+    }
+    pass.reads
+        .drains
+        .get(node.clone(), async {
+            let drains: Api<NodeDrain> = Api::all(pass.clients.requests.clone());
+            let drain = drains.get_opt(node.as_str()).await?;
+            Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))
+        })
         .await
-        .clone()
+}
+
+fn has_units_of(claim: &Claim, budget: &BudgetView) -> bool {
+    claim
+        .holds
+        .iter()
+        .any(|units| *units.pdb.namespace == *budget.key.namespace && *units.pdb.name == *budget.key.name)
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::annotation;
-use nodeward_runtime::ApiError;
+use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::{Value, json};
 
 use crate::clock::ClockWrite;
@@ -13,24 +13,28 @@ use crate::plan::ClockAction;
 use super::Pass;
 
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
-pub(super) async fn write(pass: &Pass, action: &ClockAction) -> Result<(), ApiError> {
-    if !pass.leadership.is_leading_now() {
-        return Err(ApiError::Conflict);
-    }
+pub(super) async fn write(pass: &Pass, permits: &Permits, action: &ClockAction) -> ActionResult {
+    let patch = match serde_json::from_value(operations(action)) {
+        Ok(operations) => Patch::Json::<Value>(operations),
+        Err(error) => {
+            let message = error.to_string();
+            return ActionResult::Failed(ApiError::Invalid { message });
+        }
+    };
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
-    let name = action.node.name.as_str();
-    let patch =
-        Patch::Json::<Value>(
-            serde_json::from_value(operations(action)).map_err(|error| ApiError::Invalid {
-                message: error.to_string(),
-            })?,
-        );
-    let patched = nodes.patch_metadata(name, &PatchParams::default(), &patch).await;
-    match patched.map_err(|error| ApiError::from(&error)) {
-        Ok(_) | Err(ApiError::NotFound) => Ok(()),
+    let patched = nodes
+        .patch_metadata(action.node.name.as_str(), &PatchParams::default(), &patch)
+        .await;
+    match patched.map_err(ApiError::from) {
+        Ok(_) => ActionResult::Acted(()),
+        Err(ApiError::NotFound) => ActionResult::AlreadyDone,
         // A failed `test` of a JSON patch is answered with 422.
-        Err(ApiError::Invalid { .. }) => Err(ApiError::Conflict),
-        Err(refusal) => Err(refusal),
+        Err(ApiError::Invalid { .. }) => ActionResult::Failed(ApiError::Conflict),
+        Err(error) => ActionResult::Failed(error),
     }
 }
 

@@ -13,7 +13,7 @@ use nodeward_core::pod::PodView;
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-use super::override_rule::NotYet;
+use super::budget_turn::NotYet;
 
 /// What the limits leave in this pass.
 pub struct Limits<'a> {

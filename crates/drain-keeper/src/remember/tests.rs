@@ -4,8 +4,6 @@ use serde_json::{Value, json};
 use super::*;
 use nodeward_core::id::BudgetKey;
 
-use crate::clock::Seen;
-use crate::execute::BudgetRefusal;
 use crate::plan::tests::world::{World, budget, clock, minute, node, pod, second, with};
 use crate::plan::{Action, ClockAction, PodAction};
 
@@ -25,17 +23,13 @@ fn act() -> PodAction {
 }
 
 fn started(remember: &mut Remember, action: &PodAction, now: Timestamp) {
-    let started = Started::Pod(action.pod.uid.clone(), action.pod.resource_version.clone());
-    remember.started(&started, now);
+    remember.started(&action.pod, now);
 }
 
-fn completed(remember: &mut Remember, action: PodAction, outcome: execute::Outcome, now: Timestamp) {
-    let done = PodCompletion {
-        action,
-        started: now,
-        outcome,
-    };
-    remember.completed(&Completion::Pod(done), now);
+/// The action has ended, and is tried again in a minute if it failed.
+fn completed(remember: &mut Remember, action: PodAction, result: PodResult, now: Timestamp) {
+    let has_failed = matches!(result, ActionResult::Failed(_) | ActionResult::Outdated(_));
+    remember.pod_completed(&action, &result, later(now, seconds(60)), u32::from(has_failed), now);
 }
 
 /// What is remembered of the last attempt at `p`.
@@ -43,23 +37,26 @@ fn attempt(remember: &Remember) -> Option<&Attempt> {
     remember.memory.attempts.get("p")
 }
 
-fn failed() -> execute::Outcome {
-    execute::Outcome::Failed(ApiError::Timeout)
+fn failed() -> PodResult {
+    ActionResult::Failed(ApiError::Timeout)
 }
 
-fn refused(retry_after: Option<SignedDuration>) -> execute::Outcome {
-    execute::Outcome::RefusedByBudget(BudgetRefusal {
-        retry_after,
-        wait: None,
-    })
+fn refused() -> PodResult {
+    ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
 }
+
+const GONE: PodResult = ActionResult::AlreadyDone;
+const EVICTED: PodResult = ActionResult::Acted(Forced::Evicted);
+const DRY_RUN: PodResult = ActionResult::Stopped(Stop::DryRun);
+const NOT_LEADING: PodResult = ActionResult::Stopped(Stop::NotLeading);
+const POLICY_CHANGED: PodResult = ActionResult::Stopped(Stop::PolicyChanged);
 
 #[rstest]
-#[case::evicted(execute::Outcome::Evicted, Outcome::Sent, seconds(10))]
-#[case::gone(execute::Outcome::Gone, Outcome::Sent, seconds(10))]
-#[case::dry_run(execute::Outcome::DryRun, Outcome::NotSent, SignedDuration::from_hours(1))]
+#[case::evicted(EVICTED, Outcome::Sent, seconds(10))]
+#[case::gone(GONE, Outcome::Sent, seconds(10))]
+#[case::dry_run(DRY_RUN, Outcome::NotSent, SignedDuration::from_hours(1))]
 fn what_was_done_is_not_done_again_before_the_watch_had_time_to_show_it(
-    #[case] outcome: execute::Outcome,
+    #[case] outcome: PodResult,
     #[case] remembered: Outcome,
     #[case] wait: SignedDuration,
 ) {
@@ -85,11 +82,11 @@ fn what_is_under_way_is_not_started_again() {
 #[test]
 fn a_refusal_by_a_budget_is_remembered_through_later_attempts() {
     let mut remember = nothing(false);
-    completed(&mut remember, act(), refused(None), minute(45));
+    completed(&mut remember, act(), refused(), minute(45));
     started(&mut remember, &act(), minute(46));
     completed(&mut remember, act(), failed(), minute(46));
     let attempt = attempt(&remember).unwrap();
-    assert!(attempt.was_refused_by_budget && attempt.failures == 2);
+    assert!(attempt.was_refused_by_budget && attempt.failures == 1);
     assert!(matches!(attempt.outcome, Outcome::Failed(_)));
 }
 
@@ -100,7 +97,7 @@ fn an_override_is_remembered_by_its_budget() {
     completed(
         &mut remember,
         act(),
-        execute::Outcome::BudgetOverridden(vec![budget.clone()]),
+        ActionResult::Acted(Forced::BudgetOverridden(vec![budget.clone()])),
         minute(68),
     );
     let remembered = remember
@@ -113,36 +110,19 @@ fn an_override_is_remembered_by_its_budget() {
 
 #[rstest]
 #[case::failed(failed(), Outcome::Failed("no answer in time".to_owned()))]
-#[case::refused(refused(None), Outcome::RefusedByBudget)]
-#[case::namespace(execute::Outcome::NamespaceTerminating, Outcome::NamespaceTerminating)]
-#[case::outdated(execute::Outcome::Outdated("changed".to_owned()), Outcome::NotSent)]
-fn what_did_not_happen_is_tried_again_after_a_growing_delay(
-    #[case] outcome: execute::Outcome,
-    #[case] remembered: Outcome,
-) {
+#[case::refused(refused(), Outcome::RefusedByBudget)]
+#[case::namespace(ActionResult::Failed(ApiError::NamespaceTerminating), Outcome::NamespaceTerminating)]
+#[case::outdated(ActionResult::Outdated("changed".to_owned()), Outcome::NotSent)]
+fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case] remembered: Outcome) {
     let mut remember = nothing(false);
-    for (failures, most) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60)] {
-        completed(&mut remember, act(), outcome.clone(), minute(45));
-        let attempt = attempt(&remember).unwrap();
-        let wait = attempt.retry_at.duration_since(minute(45));
-        assert!(
-            seconds(most) <= wait * 2 && wait <= seconds(most),
-            "{wait:?} after {failures}"
-        );
-        assert_eq!(
-            (&attempt.outcome, remember.failures(&"p".into())),
-            (&remembered, failures)
-        );
-    }
-    completed(&mut remember, act(), execute::Outcome::Evicted, minute(45));
-    assert_eq!(remember.failures(&"p".into()), 0, "a success forgets them");
-}
-
-#[test]
-fn the_server_is_not_asked_before_its_retry_after() {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), refused(Some(seconds(30))), minute(45));
-    assert_eq!(attempt(&remember).unwrap().retry_at, minute(45) + seconds(30));
+    completed(&mut remember, act(), outcome, minute(45));
+    let failed = attempt(&remember).unwrap();
+    assert_eq!(
+        (&failed.outcome, failed.retry_at, failed.failures),
+        (&remembered, minute(46), 1)
+    );
+    completed(&mut remember, act(), EVICTED, minute(46));
+    assert_eq!(attempt(&remember).unwrap().failures, 0, "a success forgets them");
 }
 
 /// The delay has passed, and the pod still counts as covered.
@@ -150,35 +130,36 @@ fn the_server_is_not_asked_before_its_retry_after() {
 fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
     let mut remember = nothing(false);
     let world = World::draining().pod(pod("p"));
-    completed(&mut remember, act(), refused(None), minute(45));
+    completed(&mut remember, act(), refused(), minute(45));
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot);
+    remember.compare(&mut snapshot, minute(50));
     let (snapshot_pod, memory) = (act().pod, snapshot.memory);
     assert!(memory.was_refused_by_budget(&snapshot_pod));
     assert_eq!(memory.attempt(&snapshot_pod, minute(50)), None);
 }
 
-#[test]
-fn one_that_does_not_lead_any_more_remembers_no_attempt() {
+#[rstest]
+fn an_attempt_that_was_stopped_is_not_remembered(#[values(NOT_LEADING, POLICY_CHANGED)] stopped: PodResult) {
     let mut remember = nothing(false);
     started(&mut remember, &act(), minute(45));
-    completed(&mut remember, act(), execute::Outcome::NotLeading, minute(45));
+    completed(&mut remember, act(), stopped, minute(45));
     assert_eq!(attempt(&remember), None);
 }
 
 #[rstest]
-#[case::acted(execute::Outcome::Evicted, 29)]
-#[case::overridden(execute::Outcome::BudgetOverridden(Vec::new()), 29)]
-#[case::finalizers(execute::Outcome::FinalizersRemoved(vec![]), 29)]
-#[case::deleted(execute::Outcome::DeletedNow, 29)]
+#[case::acted(EVICTED, 29)]
+#[case::overridden(ActionResult::Acted(Forced::BudgetOverridden(Vec::new())), 29)]
+#[case::finalizers(ActionResult::Acted(Forced::FinalizersRemoved(vec![])), 29)]
+#[case::deleted(ActionResult::Acted(Forced::DeletedNow), 29)]
 // Its answer was lost: it may have happened.
 #[case::unanswered(failed(), 29)]
-#[case::refused(refused(None), 30)]
-#[case::gone(execute::Outcome::Gone, 30)]
-#[case::outdated(execute::Outcome::Outdated(String::new()), 30)]
-#[case::dry_run(execute::Outcome::DryRun, 30)]
-#[case::not_leading(execute::Outcome::NotLeading, 30)]
-fn only_what_was_done_counts_for_the_minutes_limit(#[case] outcome: execute::Outcome, #[case] left: u32) {
+#[case::refused(refused(), 30)]
+#[case::gone(GONE, 30)]
+#[case::outdated(ActionResult::Outdated(String::new()), 30)]
+#[case::dry_run(DRY_RUN, 30)]
+#[case::not_leading(NOT_LEADING, 30)]
+#[case::policy_changed(POLICY_CHANGED, 30)]
+fn only_what_was_done_counts_for_the_minutes_limit(#[case] outcome: PodResult, #[case] left: u32) {
     let mut remember = nothing(false);
     started(&mut remember, &act(), second(0));
     assert_eq!(remember.at(RATE, second(0)).acts_left, 29, "while it is under way");
@@ -224,86 +205,77 @@ fn annotated(clock: impl Into<Value>) -> Value {
     json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": clock.into() } } })
 }
 
-/// The snapshot as the next plan gets it, and the write that is still waited for.
-fn compared(remember: &mut Remember, world: &World) -> (Snapshot, Option<PendingWrite>) {
+/// The clock that the next plan sees on the node.
+fn seen_clock(remember: &mut Remember, world: &World, now: Timestamp) -> Option<String> {
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot);
-    let pending = snapshot.memory.clock_writes.get("n1").cloned();
-    (snapshot, pending)
+    remember.compare(&mut snapshot, now);
+    snapshot.nodes[0].annotations.get(annotation::DRAIN_CLOCK).cloned()
+}
+
+fn unwritten() -> World {
+    World::empty().node(with(node("n1"), annotated(Value::Null)))
 }
 
 #[test]
-fn a_clock_write_is_waited_for_until_the_watch_shows_it() {
+fn a_written_clock_counts_before_the_watch_shows_it() {
     let mut remember = nothing(false);
-    let action = clock_write(&clock(0));
-    remember.started(&Started::Clock(action.clone()), second(60));
-    remember.completed(&Completion::Clock(action, Ok(())), second(61));
-    let before = World::empty().node(with(node("n1"), annotated(Value::Null)));
-    assert_eq!(compared(&mut remember, &before).1.unwrap().until, second(70));
-    assert_eq!(compared(&mut remember, &World::draining()).1, None);
+    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    assert_eq!(seen_clock(&mut remember, &unwritten(), second(61)), Some(clock(0)));
+    assert_eq!(
+        seen_clock(&mut remember, &unwritten(), second(70)),
+        None,
+        "the watch is right in the end"
+    );
 }
 
 #[test]
-fn a_removal_is_waited_for_until_the_watch_shows_it() {
+fn a_removed_clock_is_gone_before_the_watch_shows_it() {
     let mut remember = nothing(false);
+    let world = World::draining();
     let action = ClockAction {
+        node: Arc::clone(&world.snapshot().nodes[0]),
         write: ClockWrite::Remove,
-        ..clock_write(&clock(0))
     };
-    remember.started(&Started::Clock(action), second(60));
-    assert!(compared(&mut remember, &World::draining()).1.is_some());
-    let after = World::empty().node(with(node("n1"), annotated(Value::Null)));
-    assert_eq!(compared(&mut remember, &after).1, None);
+    remember.clock_completed(&action, &ActionResult::Acted(()), second(60));
+    assert_eq!(seen_clock(&mut remember, &world, second(61)), None);
 }
 
 #[test]
-fn a_clock_write_that_failed_is_tried_again_after_a_growing_delay() {
+fn a_clock_that_somebody_else_has_written_since_counts() {
     let mut remember = nothing(false);
-    let before = World::empty().node(with(node("n1"), annotated(Value::Null)));
-    for most in [1, 2, 4] {
-        let action = clock_write(&clock(0));
-        remember.started(&Started::Clock(action.clone()), second(60));
-        remember.completed(&Completion::Clock(action, Err(ApiError::Timeout)), second(60));
-        let wait = compared(&mut remember, &before)
-            .1
-            .unwrap()
-            .until
-            .duration_since(second(60));
-        assert!(seconds(most) <= wait * 2 && wait <= seconds(most), "{wait:?}");
-    }
+    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    let others = World::empty().node(with(node("n1"), annotated("another")));
+    assert_eq!(
+        seen_clock(&mut remember, &others, second(61)),
+        Some("another".to_owned())
+    );
+}
+
+#[test]
+fn a_clock_that_was_not_written_does_not_count() {
+    let mut remember = nothing(false);
+    let failed = ActionResult::Failed(ApiError::Conflict);
+    remember.clock_completed(&clock_write(&clock(0)), &failed, second(60));
+    assert_eq!(seen_clock(&mut remember, &unwritten(), second(60)), None);
 }
 
 /// A dry run writes nothing, and goes on as if it had.
 #[test]
 fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
     let mut remember = nothing(true);
-    let before = World::empty().node(with(node("n1"), annotated(Value::Null)));
     let action = clock_write(&clock(0));
-    remember.started(&Started::Clock(action.clone()), second(60));
-    remember.completed(&Completion::Clock(action.clone(), Ok(())), second(60));
-    for _ in 0..2 {
-        let (snapshot, pending) = compared(&mut remember, &before);
-        let annotations = &snapshot.nodes[0].annotations;
-        assert_eq!(annotations["nodeward.dev/drain-clock"], clock(0));
-        assert_eq!(pending.unwrap().until, second(60), "and waits for none");
+    let dry_run = ActionResult::Stopped(Stop::DryRun);
+    remember.clock_completed(&action, &dry_run, second(60));
+    for minutes in [1, 1000] {
+        assert_eq!(seen_clock(&mut remember, &unwritten(), minute(minutes)), Some(clock(0)));
     }
     // What a real one writes beside it is none of its business.
     let removal = ClockAction {
         write: ClockWrite::Remove,
         ..action
     };
-    remember.started(&Started::Clock(removal), second(70));
-    let (snapshot, _) = compared(&mut remember, &World::draining());
-    assert!(!snapshot.nodes[0].annotations.contains_key("nodeward.dev/drain-clock"));
-}
-
-#[test]
-fn a_real_run_sees_the_cluster_as_it_is() {
-    let mut remember = nothing(false);
-    let before = World::empty().node(with(node("n1"), annotated(Value::Null)));
-    remember.started(&Started::Clock(clock_write(&clock(0))), second(60));
-    let (snapshot, _) = compared(&mut remember, &before);
-    assert!(!snapshot.nodes[0].annotations.contains_key("nodeward.dev/drain-clock"));
+    remember.clock_completed(&removal, &dry_run, second(70));
+    assert_eq!(seen_clock(&mut remember, &World::draining(), second(70)), None);
 }
 
 /// Absent from a list that is not complete is not gone.
@@ -322,19 +294,19 @@ fn what_is_gone_is_forgotten(#[case] world: World, #[case] remembered: bool) {
     let mut plan = held_back;
     plan.held_back = ["p".into()].into();
     remember.planned(&plan);
-    remember.compare(&mut world.snapshot());
+    remember.compare(&mut world.snapshot(), minute(45));
     assert_eq!(attempt(&remember).is_some(), remembered);
     assert_eq!(remember.memory.held_back.contains("p"), remembered);
-    assert_eq!(remember.failures(&"p".into()) > 0, remembered);
 }
 
 #[test]
 fn a_node_that_is_gone_is_forgotten() {
     let mut remember = nothing(false);
     remember.memory.seen.insert("n1".into(), Seen::default());
-    remember.started(&Started::Clock(clock_write(&clock(0))), second(60));
-    remember.compare(&mut World::empty().snapshot());
-    assert!(remember.memory.seen.is_empty() && remember.memory.clock_writes.is_empty());
+    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    remember.compare(&mut World::empty().snapshot(), second(61));
+    assert!(remember.memory.seen.is_empty());
+    assert_eq!(seen_clock(&mut remember, &unwritten(), second(61)), None);
 }
 
 #[test]
@@ -346,9 +318,20 @@ fn what_a_plan_has_seen_and_held_back_is_remembered_for_the_next() {
         .budget(budget("web", 9));
     remember.planned(&world.at(68));
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot);
+    remember.compare(&mut snapshot, minute(50));
     assert_eq!(snapshot.memory.held_back, ["q".into()].into());
     assert_eq!(snapshot.memory.seen["n1"].cordoned_since, Some(minute(68)));
     remember.planned(&world.at(1));
     assert_eq!(remember.memory.held_back, ["q".into()].into(), "until it is gone");
+}
+
+/// A failover forgets no parked node.
+#[test]
+fn what_was_seen_of_nodes_outlives_the_leadership() {
+    let mut remember = nothing(false);
+    remember.followed([("n1".into(), Seen::default())].into());
+    completed(&mut remember, act(), EVICTED, minute(45));
+    remember.on_leadership_lost(minute(46));
+    assert_eq!(attempt(&remember), None);
+    assert!(remember.memory.seen.contains_key("n1"));
 }

@@ -11,6 +11,7 @@ use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{ConditionView, NodeView};
 use nodeward_core::verdict::{BlockedMessage, Blocker, Next, NodeVerdict};
 
+use crate::execute::write_condition::DrainBlocked;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
@@ -36,17 +37,6 @@ pub struct Change {
     pub news: Vec<Blocker>,
     /// The drain has failed, and had not when this was last written.
     pub has_failed: bool,
-}
-
-/// The condition, which is `True` when it is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainBlocked {
-    /// The reason of the blocker that matters most.
-    pub reason: BlockerReason,
-    /// Who blocks, and what happens next.
-    pub message: String,
-    /// When the drain was first blocked.
-    pub since: Timestamp,
 }
 
 /// Conditions of all nodes.
@@ -96,14 +86,19 @@ impl Conditions {
         (changes, wake.at())
     }
 
-    /// Writes that have come to their end: a failed one is tried again after a while.
-    pub fn written(&mut self, written: Vec<(NodeUid, bool)>, now: Timestamp) {
-        for (uid, succeeded) in written {
-            if let Some(told) = self.nodes.get_mut(&uid) {
-                told.writing = false;
-                if !succeeded {
-                    told.not_before = Some(later(now, SETTLE));
-                }
+    /// A write is under way.
+    pub fn started(&mut self, node: &NodeUid) {
+        if let Some(told) = self.nodes.get_mut(node) {
+            told.writing = true;
+        }
+    }
+
+    /// A write has ended: a failed one is tried again after a while.
+    pub fn written(&mut self, node: &NodeUid, succeeded: bool, now: Timestamp) {
+        if let Some(told) = self.nodes.get_mut(node) {
+            told.writing = false;
+            if !succeeded {
+                told.not_before = Some(later(now, SETTLE));
             }
         }
     }
@@ -180,7 +175,6 @@ impl Told {
         has_failed: bool,
         now: Timestamp,
     ) -> Change {
-        self.writing = true;
         self.asked = Some(
             condition
                 .as_ref()

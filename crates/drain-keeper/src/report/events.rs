@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
 use nodeward_core::verdict::Blocker;
-use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
-use crate::execute::{Outcome, PodCompletion};
+use crate::execute::{Forced, PodResult, outcome_label};
 use crate::plan::{Oddity, PodAction};
 
 use super::condition::Change;
@@ -64,35 +64,34 @@ impl Announcer {
     }
 
     /// What was done to a pod.
-    pub fn acted(&self, done: &PodCompletion) {
-        let PodCompletion { action, outcome, .. } = done;
-        let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy);
+    pub fn forced(&self, action: &PodAction, result: &PodResult) {
+        let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy.name);
         let with_loss = |text: &str| format!("{text}{}", data_is_gone(action));
-        let (reason, what) = match outcome {
-            Outcome::Evicted => (
+        let ActionResult::Acted(forced) = result else {
+            tracing::info!(%pod, %node, %strategy, outcome = outcome_label(result), detail = ?result, "not done");
+            return;
+        };
+        let (reason, what) = match forced {
+            Forced::Evicted => (
                 ActReason::Evicted,
                 with_loss("evicted, within its budgets, to let the node drain"),
             ),
-            Outcome::BudgetOverridden(_) => (
+            Forced::BudgetOverridden(_) => (
                 ActReason::BudgetOverridden,
                 with_loss("deleted with its own grace although its budget refused its eviction"),
             ),
-            Outcome::FinalizersRemoved(removed) => (
+            Forced::FinalizersRemoved(removed) => (
                 ActReason::FinalizersRemoved,
                 format!("removed finalizers {}", removed.join(", ")),
             ),
-            Outcome::DeletedNow => (
+            Forced::DeletedNow => (
                 ActReason::DeletedWithoutGrace,
                 with_loss("deleted without grace: it was stuck terminating"),
             ),
-            other => {
-                tracing::info!(%pod, %node, %strategy, outcome = other.as_label(), detail = ?other, "not done");
-                return;
-            }
         };
         tracing::info!(%pod, %node, %strategy, reason = reason.as_str(), due = %action.due, "{what}");
         let note = format!("{strategy}: {what} (node {node})");
-        let severity = if *outcome == Outcome::Evicted {
+        let severity = if *forced == Forced::Evicted {
             Severity::Normal
         } else {
             Severity::Warning

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::id::NodeName;
 use nodeward_core::verdict::NodeVerdict;
-use nodeward_runtime::Metrics;
+use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -15,8 +15,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::execute::{Outcome, PodCompletion};
-use crate::plan::Plan;
+use crate::execute::{Forced, PodResult, outcome_label};
+use crate::plan::{Plan, PodAction};
 
 /// Seconds that a drain takes, from a good one to one that nobody looked after.
 const DRAIN_SECONDS: [f64; 12] = [
@@ -191,19 +191,21 @@ impl DrainMetrics {
         self.under_way.extend(blocked);
     }
 
-    /// Counts an attempt at a pod.
-    pub fn acted(&self, done: &PodCompletion, is_first_attempt: bool) {
+    /// Counts an attempt at a pod. `started` tells when the first one began.
+    pub fn forced(&self, action: &PodAction, result: &PodResult, started: Option<Timestamp>) {
         let labels = ActionLabels {
-            strategy: done.action.strategy.as_str(),
-            outcome: done.outcome.as_label(),
+            strategy: action.strategy.name.as_str(),
+            outcome: outcome_label(result),
         };
         self.actions.get_or_create(&labels).inc();
-        if matches!(done.outcome, Outcome::BudgetOverridden(_)) {
+        if matches!(result, ActionResult::Acted(Forced::BudgetOverridden(_))) {
             self.overrides.inc();
         }
-        if is_first_attempt && !matches!(done.outcome, Outcome::NotLeading | Outcome::DryRun) {
-            let held_back = if done.action.was_held_back { "true" } else { "false" };
-            let late = done.started.duration_since(done.action.due).as_secs_f64();
+        if let Some(started) = started
+            && !matches!(result, ActionResult::Stopped(_))
+        {
+            let held_back = if action.was_held_back { "true" } else { "false" };
+            let late = started.duration_since(action.due).as_secs_f64();
             self.lateness.get_or_create(&LatenessLabel { held_back }).observe(late);
         }
     }

@@ -12,7 +12,6 @@ use super::world::{
     World, budget, cordon, machine_config_pool, minute, node, objects, pod, second, upgrade_config, with,
 };
 use crate::clock::{ClockWrite, Seen};
-use crate::snapshot::PendingWrite;
 
 const UPGRADE_CONFIG: (&str, &str) = ("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig");
 const MACHINE_CONFIG: &str = "machineconfiguration.openshift.io";
@@ -323,23 +322,6 @@ fn a_node_that_was_seen_parked_begins_when_its_gates_open() {
         (plan.clock_set().start, plan.clock_set().from),
         (minute(20), ClockSource::Gate)
     );
-}
-
-#[test]
-fn a_write_that_has_not_come_back_is_not_repeated_before_its_time() {
-    let mut world = fresh(json!({}));
-    let plan = world.at(1);
-    let write = ClockWrite::Set(plan.clock_set().clone());
-    world.memory.clock_writes.insert(
-        "n1".into(),
-        PendingWrite {
-            write,
-            until: minute(2),
-        },
-    );
-    let waiting = world.at(1);
-    assert_eq!((waiting.clock_writes().len(), waiting.requeue_at), (0, Some(minute(2))));
-    assert_eq!(world.at(2).clock_writes().len(), 1);
 }
 
 #[test]

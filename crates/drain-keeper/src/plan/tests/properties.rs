@@ -279,7 +279,7 @@ impl Cluster {
                 }
                 Action::Act(act) => {
                     let index = self.pods.iter().position(|pod| pod.name == *act.pod.key.name).unwrap();
-                    match act.remedy {
+                    match act.strategy.remedy {
                         Remedy::Evict => self.ask_to_go(index, now),
                         Remedy::EvictOrDelete => {
                             self.record_override(index, now);
@@ -379,11 +379,11 @@ proptest! {
             prop_assert!(pod.phase != "Succeeded" || pod.deleted.is_some(), "{pod:?}");
             let is_stateful = pod.owner == Some(("apps/v1", "StatefulSet"));
             let may_run = pod.phase != "Succeeded";
-            prop_assert!(act.remedy != Remedy::DeleteNow || !(cluster.unready_nodes && is_stateful && may_run), "{pod:?}");
+            prop_assert!(act.strategy.remedy != Remedy::DeleteNow || !(cluster.unready_nodes && is_stateful && may_run), "{pod:?}");
         }
         for budget in budgets.in_namespace("shop") {
             let of_it = |act: &&&crate::plan::PodAction| {
-                let asks = act.remedy == Remedy::EvictOrDelete && !act.pod.skips_budgets() && budget.selects(&act.pod);
+                let asks = act.strategy.remedy == Remedy::EvictOrDelete && !act.pod.skips_budgets() && budget.selects(&act.pod);
                 asks && (budget.room(&act.pod) != Room::UnreadyMayGo || budgets.matching(&act.pod).len() > 1)
             };
             let room = usize::try_from(budget.status.disruptions_allowed).unwrap();

@@ -68,7 +68,7 @@ fn each_strategy_acts_at_its_due_moment_and_not_one_second_before(
     let acts = at.acts();
     assert_eq!(acts.len(), 1, "{:?}", at.verdicts);
     assert_eq!(
-        (acts[0].strategy, acts[0].remedy, acts[0].due),
+        (acts[0].strategy.name, acts[0].strategy.remedy, acts[0].due),
         (strategy, remedy, minute(due))
     );
     assert_eq!(

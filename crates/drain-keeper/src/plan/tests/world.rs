@@ -382,7 +382,7 @@ impl Plan {
     pub(crate) fn strategy(&self) -> Option<StrategyName> {
         let acts = self.acts();
         assert!(acts.len() <= 1, "{acts:?}");
-        acts.first().map(|act| act.strategy)
+        acts.first().map(|act| act.strategy.name)
     }
 
     /// Clock writes, in order.

@@ -16,7 +16,11 @@ fn blocked() -> World {
 }
 
 fn look(conditions: &mut Conditions, world: &World, now: Timestamp) -> (Vec<Change>, Option<Timestamp>) {
-    conditions.changes(&world.snapshot(), &world.plan(now), now)
+    let (changes, wake) = conditions.changes(&world.snapshot(), &world.plan(now), now);
+    for change in &changes {
+        conditions.started(&change.uid);
+    }
+    (changes, wake)
 }
 
 /// The one change that is to be written now.
@@ -34,7 +38,7 @@ fn quiet(conditions: &mut Conditions, world: &World, now: Timestamp) -> Option<T
 
 /// The change was written, and the watch shows it.
 fn written(conditions: &mut Conditions, world: World, change: &Change, now: Timestamp) -> World {
-    conditions.written(vec![(change.uid.clone(), true)], now);
+    conditions.written(&change.uid, true, now);
     let mut all = vec![json!({ "type": "Ready", "status": "True" })];
     all.extend(change.condition.as_ref().map(standing));
     world.node_with(json!({ "status": { "conditions": all } }))
@@ -113,7 +117,7 @@ fn a_write_is_not_repeated_at_once(#[case] succeeded: bool, #[case] again: i64) 
         None,
         "while it is under way"
     );
-    conditions.written(vec![(change.uid, succeeded)], at(66));
+    conditions.written(&change.uid, succeeded, at(66));
     assert_eq!(quiet(&mut conditions, &blocked(), at(66)), Some(at(again)));
     let again = self::change(&mut conditions, &blocked(), at(again));
     assert_eq!(
@@ -130,7 +134,7 @@ fn a_removal_is_not_repeated_at_once(#[case] succeeded: bool, #[case] again: i64
     let (mut conditions, world, _) = told(blocked());
     let free = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
     let change = change(&mut conditions, &free, at(100));
-    conditions.written(vec![(change.uid, succeeded)], at(101));
+    conditions.written(&change.uid, succeeded, at(101));
     assert_eq!(quiet(&mut conditions, &free, at(101)), Some(at(again)));
     assert_eq!(self::change(&mut conditions, &free, at(again)).condition, None);
 }
@@ -287,7 +291,7 @@ fn a_node_that_is_gone_is_forgotten() {
     quiet(&mut conditions, &blocked(), at(60));
     quiet(&mut conditions, &World::empty(), at(61));
     assert!(conditions.nodes.is_empty());
-    conditions.written(vec![("n1".into(), false)], at(62));
+    conditions.written(&"n1".into(), false, at(62));
 }
 
 /// A cluster may have a drain-keeper for each of several sets of nodes.

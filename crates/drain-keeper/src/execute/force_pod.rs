@@ -1,0 +1,210 @@
+//! Forces a pod: evicts it, so that the server decides; where that is not enough, overrides its budgets, removes its
+//! finalizers, or deletes it without grace, once all that this rests on was read anew.
+//!
+//! An override is recorded before the delete, by one patch of each budget's status with its resource version: it names the
+//! pod in `disruptedPods`, as the eviction handler does, and sets the annotation of the last override. Two leaders at once,
+//! or one that was restarted, therefore never override one budget for two pods: the second patch is a conflict. The
+//! disruption controller takes the pod out of `disruptedPods` once it has counted its going, so a controller that stands
+//! still is noticed too.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use nodeward_api::annotation;
+use nodeward_api::last_override::LastOverride;
+use nodeward_core::budget::BudgetView;
+use nodeward_core::deadline::to_the_second;
+use nodeward_core::id::BudgetKey;
+use nodeward_core::strategy::{Remedy, removable_finalizers};
+use nodeward_runtime::{ActionResult, ApiError, Permits};
+use serde_json::json;
+
+use crate::plan::PodAction;
+use crate::plan::budget_turn::{OverrideEvidence, may_override};
+
+use super::recheck::{Grounds, Objection, still_allows};
+use super::{Forced, Pass, PodResult};
+
+/// Carries out the action's remedy.
+pub(super) async fn force(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    if let Err(stop) = permits.check() {
+        return stop.into();
+    }
+    match action.strategy.remedy {
+        Remedy::Evict => evict(pass, permits, action).await,
+        Remedy::EvictOrDelete => match evict(pass, permits, action).await {
+            ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. }) => {
+                Box::pin(override_budgets(pass, permits, action, refusal)).await
+            }
+            other => other,
+        },
+        Remedy::RemoveFinalizers => Box::pin(remove_finalizers(pass, permits, action)).await,
+        Remedy::DeleteNow => Box::pin(delete_now(pass, permits, action)).await,
+    }
+}
+
+/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
+async fn evict(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    let params = EvictParams {
+        delete_options: Some(DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(action.pod.uid.as_str().to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        }),
+        post_options: PostParams::default(),
+    };
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    let Err(error) = pods(pass, action).evict(&action.pod.key.name, &params).await else {
+        return ActionResult::Acted(Forced::Evicted);
+    };
+    match ApiError::from(&error) {
+        // The API answers 500 to every eviction of a pod that several budgets select.
+        ApiError::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
+            ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
+        }
+        ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
+        error => error.into(),
+    }
+}
+
+/// Overrides all budgets that select the pod, and deletes it with its own grace.
+async fn override_budgets(pass: &Pass, permits: &Permits, action: &PodAction, refusal: ApiError) -> PodResult {
+    let Grounds { budgets, holds } = match Box::pin(still_allows(action, pass)).await {
+        Ok(grounds) => grounds,
+        Err(objection) => return objection.into(),
+    };
+    if budgets.is_empty() {
+        return Objection::Changed("no budget selects the pod any more".to_owned()).into();
+    }
+    let now = Timestamp::now();
+    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
+    // drain-lock refuses it for a claim, which is beyond its limit by now.
+    let may_pass = |budget: &BudgetView| {
+        budget.room(&action.pod).is_there() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
+    };
+    let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
+    if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
+        return ActionResult::Failed(refusal);
+    }
+    for budget in &budgets {
+        let evidence = OverrideEvidence::of(budget, &pass.snapshot);
+        if let Err(wait) = may_override(budget, &action.pod, &evidence, pass.policy.override_spacing, now) {
+            tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
+            return ActionResult::Failed(refusal);
+        }
+    }
+    for budget in &budgets {
+        if let Err(result) = record(pass, permits, action, budget, now).await {
+            return result;
+        }
+    }
+    let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
+    delete(pass, permits, action, None, Forced::BudgetOverridden(overridden)).await
+}
+
+async fn record(
+    pass: &Pass,
+    permits: &Permits,
+    action: &PodAction,
+    budget: &BudgetView,
+    now: Timestamp,
+) -> Result<(), PodResult> {
+    let record = LastOverride {
+        at: now,
+        pod: action.pod.key.name.to_string(),
+        uid: action.pod.uid.as_str().to_owned(),
+    };
+    let patch = json!({
+        "metadata": {
+            "uid": budget.uid,
+            "resourceVersion": budget.resource_version,
+            "annotations": { annotation::LAST_OVERRIDE: record.to_string() },
+        },
+        "status": { "disruptedPods": { &*action.pod.key.name: to_the_second(now) } },
+    });
+    let _permit = permits.next_write().await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), &budget.key.namespace);
+    let patched = budgets
+        .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    match patched.map_err(ApiError::from) {
+        Ok(_) => Ok(()),
+        Err(ApiError::Conflict | ApiError::NotFound) => {
+            Err(ActionResult::Outdated(format!("budget {} has changed", budget.key)))
+        }
+        Err(error) => Err(ActionResult::Failed(error)),
+    }
+}
+
+/// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
+/// conflict.
+async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    if let Err(objection) = Box::pin(still_allows(action, pass)).await {
+        return objection.into();
+    }
+    let removed = removable_finalizers(&action.pod, &pass.policy.protected_finalizers);
+    let kept: Vec<&String> = action
+        .pod
+        .finalizers
+        .iter()
+        .filter(|kept| !removed.contains(kept))
+        .collect();
+    let patch = json!({
+        "metadata": {
+            "uid": action.pod.uid,
+            "resourceVersion": action.pod.resource_version,
+            "finalizers": kept,
+        },
+    });
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    let patched = pods(pass, action)
+        .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    match patched {
+        Ok(_) => ActionResult::Acted(Forced::FinalizersRemoved(removed)),
+        Err(error) => error.into(),
+    }
+}
+
+/// Deletes without grace a pod that should long be gone.
+async fn delete_now(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    match Box::pin(still_allows(action, pass)).await {
+        Ok(_) => delete(pass, permits, action, Some(0), Forced::DeletedNow).await,
+        Err(objection) => objection.into(),
+    }
+}
+
+/// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
+/// budget, is judged anew.
+async fn delete(pass: &Pass, permits: &Permits, action: &PodAction, grace: Option<u32>, forced: Forced) -> PodResult {
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(action.pod.uid.as_str().to_owned()),
+            resource_version: Some(action.pod.resource_version.as_str().to_owned()),
+        }),
+        grace_period_seconds: grace,
+        ..DeleteParams::default()
+    };
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    match pods(pass, action).delete(&action.pod.key.name, &params).await {
+        Ok(_) => ActionResult::Acted(forced),
+        Err(error) => error.into(),
+    }
+}
+
+fn pods(pass: &Pass, action: &PodAction) -> Api<Pod> {
+    Api::namespaced(pass.clients.requests.clone(), &action.pod.key.namespace)
+}

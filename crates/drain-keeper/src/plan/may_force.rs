@@ -1,0 +1,234 @@
+//! Whether a pod may be forced off its node. [`may_force`] is the one decision, in one list of conditions.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::opt_out::{OptOut, OptOutSource};
+use nodeward_api::reason::BlockerReason;
+use nodeward_core::budget::BudgetView;
+use nodeward_core::deadline::{is_due, later};
+use nodeward_core::hold::{Hold, Holder, Holds};
+use nodeward_core::node::NodeView;
+use nodeward_core::pod::PodView;
+use nodeward_core::predicate::{belongs_to_node, must_not_run_twice};
+use nodeward_core::signal::SignalInputs;
+use nodeward_core::strategy::{Remedy, Strategy, removable_finalizers};
+use nodeward_core::verdict::Next;
+
+use crate::gate::cordon_taint;
+use crate::policy::{Policy, UnmanagedPods};
+use crate::snapshot::Memory;
+
+/// What the decision rests on besides the pod: from the caches, or as it was just read.
+#[derive(Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The pod's node.
+    pub node: &'a NodeView,
+    /// The clock of its drain.
+    pub clock: &'a DrainClock,
+    /// The budgets that select the pod.
+    pub budgets: &'a [Arc<BudgetView>],
+    /// What holds them.
+    pub holds: &'a Holds,
+    /// What the upgrade signal reads.
+    pub signals: &'a SignalInputs,
+    /// What this process remembers.
+    pub memory: &'a Memory,
+    /// The rules.
+    pub policy: &'a Policy,
+}
+
+/// Whether a pod may be forced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// No drain waits for it.
+    NoBlocker,
+    /// The drain waits for it, and it may not be forced now.
+    Blocked {
+        /// Why it is still there.
+        reason: BlockerReason,
+        /// What happens to it next.
+        next: Next,
+        /// More on it.
+        detail: String,
+    },
+    /// It may be forced now.
+    Due {
+        /// Why it is still there.
+        reason: BlockerReason,
+        /// The strategy that has fallen due.
+        strategy: Strategy,
+        /// When.
+        due: Timestamp,
+    },
+}
+
+/// Whether the pod may be forced now, by these conditions in this order:
+///
+/// a. a drain waits for it: it neither belongs to the node, nor has ended, nor asked to stay through the drain;
+/// b. it has not opted out with `wait-completed`, or with a word that nobody knows;
+/// c. its namespace is not ignored;
+/// d. it was not created after the drain's start with a toleration of the cordon;
+/// e. no budget that selects it forbids force;
+/// f. a controller will replace it, or it terminates already, or pods without a controller are deleted too;
+/// g. drain strategies are enabled for its node;
+/// h. a strategy fits it as it stands;
+/// i. nobody holds a budget that selects it;
+/// j. the strategy's wait has passed, and the pod's own grace;
+/// k. no second copy of it could run meanwhile.
+///
+/// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
+/// by itself (`execute/recheck.rs`), with what was read by quorum.
+pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
+    let Evidence { node, policy, .. } = *evidence;
+    let drain = policy.drain_for(node);
+    let nothing = |reason, detail: &str| Decision::Blocked {
+        reason,
+        next: Next::Nothing,
+        detail: detail.to_owned(),
+    };
+    // a
+    let has_ended = pod.is_finished() && pod.deletion.is_none();
+    if belongs_to_node(pod) || has_ended || pod.stays() {
+        return Decision::NoBlocker;
+    }
+    // b
+    match pod.opt_out {
+        // Nodeward's own mark is named by the reason.
+        Some((OptOut::WaitCompleted, OptOutSource::Label | OptOutSource::Annotation)) => {
+            return nothing(BlockerReason::OptedOut, "");
+        }
+        Some((OptOut::WaitCompleted, source)) => return nothing(BlockerReason::OptedOut, source.key()),
+        Some((OptOut::Unknown, _)) => return nothing(BlockerReason::UnknownOptOut, "use skip or wait-completed"),
+        Some((OptOut::Skip, _)) | None => {}
+    }
+    // c
+    if let Some(pattern) = drain.ignored_namespaces.first_match(&pod.key.namespace) {
+        return nothing(BlockerReason::NamespaceIgnored, &format!("pattern {pattern}"));
+    }
+    // d
+    if evidence.clock.start < pod.created && cordon_taint(node, policy).is_some_and(|taint| pod.tolerates(taint)) {
+        return nothing(BlockerReason::ToleratesCordon, "");
+    }
+    // e
+    if let Some(reason) = evidence
+        .budgets
+        .iter()
+        .filter_map(|budget| budget.forbids_force())
+        .min()
+    {
+        return nothing(reason, "");
+    }
+    // f
+    if pod.owner.is_none() && pod.deletion.is_none() && policy.unmanaged_pods == UnmanagedPods::Keep {
+        let detail = "delete it by hand, or set unmanagedPods: delete";
+        return nothing(BlockerReason::Unmanaged, detail);
+    }
+    let is_covered = !evidence.budgets.is_empty() || evidence.memory.was_refused_by_budget(pod);
+    let reason = natural_reason(pod, is_covered, evidence, now);
+    // g
+    if drain.disable_strategies {
+        return nothing(reason, "drain strategies are disabled");
+    }
+    // h
+    let Some(strategy) = Strategy::for_pod(pod, is_covered, &policy.protected_finalizers) else {
+        return nothing(reason, "");
+    };
+    let due = due(pod, strategy, evidence);
+    // i
+    if let Some(hold) = hold_against(pod, evidence, now) {
+        let reason = match hold.holder {
+            Holder::Node { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
+            Holder::Unknown(_) => BlockerReason::HoldsUnknown,
+        };
+        let next = Next::HeldBack {
+            strategy: strategy.name,
+            due,
+            until: hold.until.map(|until| until.max(due)),
+        };
+        let detail = hold.to_string();
+        return Decision::Blocked { reason, next, detail };
+    }
+    // j
+    if !is_due(due, now) {
+        let next = Next::At {
+            strategy: strategy.name,
+            due,
+        };
+        let detail = String::new();
+        return Decision::Blocked { reason, next, detail };
+    }
+    // k
+    if could_run_twice(node, pod, strategy.remedy, policy) {
+        let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
+        return nothing(BlockerReason::NodeUnreachable, detail);
+    }
+    Decision::Due { reason, strategy, due }
+}
+
+/// Why the pod is still there, whatever is done about it.
+fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now: Timestamp) -> BlockerReason {
+    match &pod.deletion {
+        Some(deletion) if !deletion.is_beyond_grace(now) => BlockerReason::Terminating,
+        Some(_) if pod.finalizers.is_empty() => BlockerReason::StuckTerminating,
+        Some(_) if removable_finalizers(pod, &evidence.policy.protected_finalizers).is_empty() => {
+            BlockerReason::ProtectedFinalizer
+        }
+        Some(_) => BlockerReason::FinalizerStuck,
+        None if pod.skips_budgets() => BlockerReason::AwaitingEviction,
+        None => match evidence.budgets {
+            [] if is_covered => BlockerReason::BudgetExhausted,
+            [] => BlockerReason::AwaitingEviction,
+            [budget] if budget.room(pod).is_there() => BlockerReason::AwaitingEviction,
+            [_] => BlockerReason::BudgetExhausted,
+            _ => BlockerReason::MisconfiguredPDB,
+        },
+    }
+}
+
+/// When the strategy falls due. The grace of a pod that we asked to go is not over before it has passed by our clock, too.
+fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp {
+    let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
+    let due = strategy.due(pod, evidence.clock.start, &waits);
+    match (evidence.memory.asked_at(pod), &pod.deletion) {
+        (Some(asked), Some(deletion)) => due.max(later(asked, deletion.grace)),
+        _ => due,
+    }
+}
+
+/// The hold that keeps the pod from being forced: the last to end of those on its budgets.
+fn hold_against<'a>(pod: &PodView, evidence: &Evidence<'a>, now: Timestamp) -> Option<&'a Hold> {
+    let Evidence { holds, budgets, .. } = *evidence;
+    budgets
+        .iter()
+        .filter_map(|budget| holds.against(&budget.key, &evidence.node.uid, &pod.uid, now))
+        .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
+}
+
+/// Whether the remedy would make the API server forget the pod while it may still run on a node that nobody can ask, and two
+/// copies could do harm.
+fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
+    let is_surely_off = node.is_out_of_service() || policy.force_on_unreachable;
+    !node.ready
+        && !is_surely_off
+        && must_not_run_twice(pod)
+        && !pod.is_finished()
+        && forgets_at_once(pod, remedy, policy)
+}
+
+/// Whether the API server forgets the pod with this remedy without waiting for the kubelet: a grace of 0 does that, even
+/// one that the pod asked for itself, and so does the end of the last finalizer after such a delete.
+fn forgets_at_once(pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
+    match remedy {
+        Remedy::DeleteNow => true,
+        Remedy::Evict | Remedy::EvictOrDelete => pod.own_grace.is_zero(),
+        Remedy::RemoveFinalizers => {
+            let stays = pod
+                .finalizers
+                .iter()
+                .any(|finalizer| policy.protected_finalizers.contains(finalizer));
+            !stays && pod.deletion.as_ref().is_some_and(|deletion| deletion.grace.is_zero())
+        }
+    }
+}

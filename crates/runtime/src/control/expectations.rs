@@ -1,0 +1,92 @@
+//! What was written and is not in the cache yet.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::later;
+use nodeward_core::id::ResourceVersion;
+
+/// How long a cache may take to show a write before it is believed again.
+pub const EXPECTATION_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+
+/// What this process wrote, by key, until the cache has left the version that it was written on.
+///
+/// `V` tells versions apart: the resource version where the write was conditional on it, or the value that the write
+/// replaced and was conditional on.
+#[derive(Debug, Clone)]
+pub struct Expectations<K, W, V = ResourceVersion>(BTreeMap<K, Expectation<W, V>>);
+
+#[derive(Debug, Clone)]
+struct Expectation<W, V> {
+    base: V,
+    written: W,
+    until: Timestamp,
+}
+
+impl<K, W, V> Default for Expectations<K, W, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
+    /// `written` has replaced what was there as `base`.
+    pub fn expect(&mut self, key: K, base: V, written: W, now: Timestamp) {
+        self.expect_until(key, base, written, later(now, EXPECTATION_TIMEOUT));
+    }
+
+    /// As [`Expectations::expect`], believed until this time. A dry run sets no end: nobody else writes what it would have.
+    pub fn expect_until(&mut self, key: K, base: V, written: W, until: Timestamp) {
+        self.0.insert(key, Expectation { base, written, until });
+    }
+
+    /// What was written, if the cache still shows the version before it; otherwise the cache is right.
+    pub fn effective(&mut self, key: &K, cached: &V, now: Timestamp) -> Option<&W> {
+        let pending = self.0.get(key)?;
+        if pending.base != *cached || pending.until <= now {
+            self.0.remove(key);
+        }
+        self.0.get(key).map(|pending| &pending.written)
+    }
+
+    /// Forgets objects that are gone.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        self.0.retain(|key, _| keep(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_write_counts_until_the_cache_leaves_its_base() {
+        let mut expectations = Expectations::<&str, &str, u32>::default();
+        expectations.expect("a", 1, "written", second(0));
+        assert_eq!(expectations.effective(&"a", &1, second(9)), Some(&"written"));
+        assert_eq!(expectations.effective(&"b", &1, second(9)), None);
+        assert_eq!(expectations.effective(&"a", &2, second(9)), None, "the cache is newer");
+        assert_eq!(expectations.effective(&"a", &1, second(9)), None, "for good");
+    }
+
+    #[test]
+    fn a_cache_that_never_shows_a_write_is_believed_again() {
+        let mut expectations = Expectations::<&str, &str, u32>::default();
+        expectations.expect("a", 1, "written", second(0));
+        expectations.expect_until("dry run", 1, "written", Timestamp::MAX);
+        assert_eq!(expectations.effective(&"a", &1, second(10)), None);
+        assert_eq!(expectations.effective(&"dry run", &1, second(10)), Some(&"written"));
+    }
+
+    #[test]
+    fn objects_that_are_gone_are_forgotten() {
+        let mut expectations = Expectations::<&str, &str, u32>::default();
+        expectations.expect("a", 1, "written", second(0));
+        expectations.retain(|_| false);
+        assert_eq!(expectations.effective(&"a", &1, second(0)), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! The gate that every write passes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client::REQUESTS_AT_ONCE;
+use crate::leader::Leadership;
+
+use super::Lane;
+
+/// Requests of [`Lane::Status`] at once.
+const STATUS_REQUESTS_AT_ONCE: usize = 4;
+
+/// What all actions of a process are permitted by.
+pub(super) struct Gate {
+    leadership: Leadership,
+    dry_run: bool,
+    /// Counts the policies that were in force; an action is stopped by one that came after its plan.
+    policy: AtomicU64,
+    api: Arc<Semaphore>,
+    status: Arc<Semaphore>,
+}
+
+/// Why a write is not permitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Only leaders write.
+    #[error("another replica leads")]
+    NotLeading,
+    /// The plan followed a policy that is no longer in force.
+    #[error("another configuration is in force now")]
+    PolicyChanged,
+    /// A dry run writes nothing.
+    #[error("dry run")]
+    DryRun,
+}
+
+/// Permits the writes of one action, one at a time.
+pub struct Permits {
+    gate: Arc<Gate>,
+    lane: Lane,
+    policy: u64,
+    /// The slot that the action was begun with: its first write needs no other.
+    first: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+/// Permits one write, and is held until its answer is there. An action drops it before it asks for the next one.
+#[must_use = "the permit is held while the request is under way"]
+#[derive(Debug)]
+pub struct Permit {
+    /// `None` where the process ends, and with it the semaphore.
+    _slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Gate {
+    pub(super) fn new(leadership: Leadership, dry_run: bool) -> Arc<Self> {
+        Arc::new(Self {
+            leadership,
+            dry_run,
+            policy: AtomicU64::new(0),
+            api: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
+            status: Arc::new(Semaphore::new(STATUS_REQUESTS_AT_ONCE)),
+        })
+    }
+
+    pub(super) fn policy_changed(&self) {
+        self.policy.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn policy(&self) -> u64 {
+        self.policy.load(Ordering::Acquire)
+    }
+
+    /// In the order in which they were asked for: of many actions each gets its first write before any gets its second.
+    pub(super) async fn slot(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
+        let slots = match lane {
+            Lane::Api => &self.api,
+            Lane::Status => &self.status,
+        };
+        Arc::clone(slots).acquire_owned().await.ok()
+    }
+}
+
+impl Permits {
+    pub(super) fn new(gate: Arc<Gate>, lane: Lane, policy: u64, first: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            gate,
+            lane,
+            policy,
+            first: Mutex::new(first),
+        }
+    }
+
+    /// Waits for a slot, and then asks whether this process still leads, by the policy of the plan.
+    ///
+    /// # Errors
+    /// When the write is not to be sent.
+    pub async fn next_write(&self) -> Result<Permit, Stop> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let slot = match first {
+            Some(slot) => Some(slot),
+            None => self.gate.slot(self.lane).await,
+        };
+        self.check()?;
+        Ok(Permit { _slot: slot })
+    }
+
+    /// Whether a write would be permitted now: asked before reads that only serve a write.
+    ///
+    /// # Errors
+    /// When it would not.
+    pub fn check(&self) -> Result<(), Stop> {
+        if self.gate.dry_run {
+            return Err(Stop::DryRun);
+        }
+        if !self.gate.leadership.is_leading_now() {
+            return Err(Stop::NotLeading);
+        }
+        if self.gate.policy() != self.policy {
+            return Err(Stop::PolicyChanged);
+        }
+        Ok(())
+    }
+}

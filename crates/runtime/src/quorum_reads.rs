@@ -1,0 +1,81 @@
+//! Reads that go to the API server rather than to a cache: what a forcing write rests on is read just before it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::api_error::ApiError;
+
+/// An answer older than this, counted from its question, is asked for anew.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// Reads of one kind of object, by key. Those who ask for the same at the same time share one request. Clones share it.
+pub struct QuorumReads<K, V>(Arc<Mutex<HashMap<K, Read<V>>>>);
+
+struct Read<V> {
+    asked_at: Instant,
+    answer: Arc<OnceCell<Result<V, ApiError>>>,
+}
+
+impl<K, V> Clone for QuorumReads<K, V> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K, V> Default for QuorumReads<K, V> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> QuorumReads<K, V> {
+    /// The answer to `read`, or that of somebody who asked for the same a moment ago.
+    ///
+    /// # Errors
+    /// With the answer's own.
+    pub async fn get(&self, key: K, read: impl Future<Output = Result<V, kube::Error>>) -> Result<V, ApiError> {
+        let answer = {
+            let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            reads.retain(|_, read| read.asked_at.elapsed() < FRESH_FOR);
+            let read = reads.entry(key).or_insert_with(|| Read {
+                asked_at: Instant::now(),
+                answer: Arc::default(),
+            });
+            Arc::clone(&read.answer)
+        };
+        answer
+            .get_or_init(async || read.await.map_err(ApiError::from))
+            .await
+            .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_shared_for_a_second() {
+        let (reads, asked) = (QuorumReads::default(), AtomicU32::new(0));
+        let get = |key: &'static str| {
+            reads.get(key, async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok(asked.fetch_add(1, Ordering::SeqCst))
+            })
+        };
+        let (first, same, other) = tokio::join!(get("a"), get("a"), get("b"));
+        assert_eq!((first.clone(), same), (first, Ok(0)));
+        assert_eq!(other, Ok(1));
+        tokio::time::advance(Duration::from_millis(899)).await;
+        assert_eq!(get("a").await, Ok(0));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(get("a").await, Ok(2), "its second counts from the question");
+    }
+}
