@@ -17,11 +17,12 @@ use std::sync::Arc;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
-use nodeward_runtime::{ApiError, Clients, Ended, Leadership, TaskSet};
+use nodeward_runtime::control::{self, Lane};
+use nodeward_runtime::{Action, ActionResult, ApiError, Clients, Permits, Stop};
 
 use crate::observe::World;
 use crate::plan::verdict::Announcement;
-use crate::plan::{Action, LedgerWrite};
+use crate::plan::{Action as Planned, LedgerWrite};
 use crate::snapshot::{PodFacts, Snapshot};
 
 pub use self::show::Show;
@@ -66,51 +67,25 @@ impl fmt::Display for Key {
 }
 
 /// How an action ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Done {
-    /// It was done.
-    Acted,
-    /// There was nothing to do any more.
-    Nothing,
-    /// What it rested on has changed: plan again.
-    Outdated(String),
-    /// The server did not do it.
-    Failed(ApiError),
-    /// Nothing was sent: only leaders act.
-    NotLeading,
-    /// Nothing was sent: dry-run.
-    DryRun,
-}
+pub type Done = ActionResult;
 
-impl From<kube::Error> for Done {
-    fn from(error: kube::Error) -> Self {
-        match ApiError::from(&error) {
-            ApiError::NotFound => Self::Nothing,
-            ApiError::Conflict => Self::Outdated("the object has changed".to_owned()),
-            error => Self::Failed(error),
-        }
-    }
-}
-
-impl Done {
-    /// Its label in metrics.
-    pub fn as_label(&self) -> &'static str {
-        match self {
-            Self::Acted => "done",
-            Self::Nothing => "already-so",
-            Self::Outdated(_) => "outdated",
-            Self::Failed(refusal) => match refusal {
-                ApiError::RefusedByBudget { .. } => "refused-by-budget",
-                ApiError::Throttled { .. } => "throttled",
-                ApiError::Unauthorized { .. } | ApiError::Forbidden { .. } => "forbidden",
-                ApiError::Invalid { .. } => "invalid",
-                ApiError::Server { .. } => "server-error",
-                ApiError::Timeout | ApiError::Transport { .. } => "no-answer",
-                ApiError::NamespaceTerminating | ApiError::NotFound | ApiError::Conflict => "outdated",
-            },
-            Self::NotLeading => "not-leading",
-            Self::DryRun => "dry-run",
-        }
+/// Its label in metrics.
+pub fn done_label(done: &Done) -> &'static str {
+    match done {
+        Done::Acted(()) => "done",
+        Done::AlreadyDone => "already-so",
+        Done::Outdated(_) | Done::Stopped(Stop::PolicyChanged) => "outdated",
+        Done::Failed(error) => match error {
+            ApiError::RefusedByBudget { .. } => "refused-by-budget",
+            ApiError::Throttled { .. } => "throttled",
+            ApiError::Unauthorized { .. } | ApiError::Forbidden { .. } => "forbidden",
+            ApiError::Invalid { .. } => "invalid",
+            ApiError::Server { .. } => "server-error",
+            ApiError::Timeout | ApiError::Transport { .. } => "no-answer",
+            ApiError::NamespaceTerminating | ApiError::NotFound | ApiError::Conflict => "outdated",
+        },
+        Done::Stopped(Stop::NotLeading) => "not-leading",
+        Done::Stopped(Stop::DryRun) => "dry-run",
     }
 }
 
@@ -157,31 +132,25 @@ impl From<Done> for Outcome {
     }
 }
 
-/// What every action shares.
+/// What the actions of one pass share.
 #[derive(Clone)]
+pub struct Shared {
+    /// For requests.
+    pub clients: Clients,
+    /// The watches.
+    pub world: Arc<World>,
+    /// The field manager of every write.
+    pub field_manager: &'static str,
+    /// What was planned from.
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// What one action works with.
 struct Means {
     clients: Clients,
-    leadership: Leadership,
     world: Arc<World>,
     field_manager: &'static str,
-}
-
-impl Means {
-    /// Asked right before each write: only leaders act.
-    fn may_write(&self) -> Result<(), Done> {
-        if self.leadership.is_leading_now() {
-            Ok(())
-        } else {
-            Err(Done::NotLeading)
-        }
-    }
-}
-
-/// Carries out actions.
-pub struct Executor {
-    means: Means,
-    dry_run: bool,
-    tasks: TaskSet<Key, Outcome>,
+    permits: Permits,
 }
 
 /// Something to start.
@@ -190,26 +159,29 @@ pub enum Work {
     /// Write the ledger.
     Ledger(LedgerWrite),
     /// An action of the plan.
-    Act(Action),
+    Act(Planned),
     /// Something that is only for people.
     Show(Show),
 }
 
-impl Work {
-    /// What it is about.
-    pub fn key(&self) -> Key {
+impl Action for Work {
+    type Key = Key;
+    type Context = Shared;
+    type Outcome = Outcome;
+
+    fn key(&self) -> Key {
         match self {
             Self::Ledger(_) => Key::Ledger,
             Self::Act(action) => match action {
-                Action::Adopt { drain, .. } | Action::Delete { drain, .. } | Action::Finish { drain } => {
+                Planned::Adopt { drain, .. } | Planned::Delete { drain, .. } | Planned::Finish { drain } => {
                     Key::Drain(drain.metadata.uid.clone().unwrap_or_default())
                 }
-                Action::Node(write) => Key::Node(write.node.uid.clone()),
-                Action::Conditions(write) => Key::Conditions(write.node.uid.clone()),
-                Action::Evict { eviction } => Key::Pod(eviction.pod.uid.clone()),
-                Action::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
-                Action::Lease(change) => Key::Lease(change.node.clone()),
-                Action::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
+                Planned::Node(write) => Key::Node(write.node.uid.clone()),
+                Planned::Conditions(write) => Key::Conditions(write.node.uid.clone()),
+                Planned::Evict { eviction } => Key::Pod(eviction.pod.uid.clone()),
+                Planned::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
+                Planned::Lease(change) => Key::Lease(change.node.clone()),
+                Planned::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
             },
             Self::Show(show) => {
                 let (kind, name) = show.about();
@@ -218,115 +190,96 @@ impl Work {
         }
     }
 
+    fn lane(&self) -> Lane {
+        match self {
+            Self::Ledger(_) | Self::Act(_) => Lane::Api,
+            Self::Show(_) => Lane::Status,
+        }
+    }
+
+    async fn run(self, shared: Shared, permits: Permits) -> Outcome {
+        let snapshot = shared.snapshot;
+        let means = Means {
+            clients: shared.clients,
+            world: shared.world,
+            field_manager: shared.field_manager,
+            permits,
+        };
+        match means.permits.check() {
+            Err(Stop::DryRun) => {
+                tracing::info!(action = %self.key(), "dry run: not done");
+                return Done::Stopped(Stop::DryRun).into();
+            }
+            // Evictions tell of each pod that it was not asked to go.
+            Err(stop) if self.pods().is_empty() => return Done::from(stop).into(),
+            Ok(()) | Err(_) => {}
+        }
+        match self {
+            Self::Ledger(write) => ledger::write(&means, write, &snapshot).await,
+            Self::Act(action) => act(&means, action, &snapshot).await,
+            Self::Show(show) => show::write(&means, show).await.into(),
+        }
+    }
+}
+
+impl control::Outcome for Outcome {
+    fn result(&self) -> ActionResult {
+        self.done.clone()
+    }
+}
+
+impl Work {
     /// The pods that it asks to go.
     pub fn pods(&self) -> Vec<PodUid> {
         match self {
-            Self::Act(Action::Evict { eviction }) => vec![eviction.pod.uid.clone()],
-            Self::Act(Action::EvictHeld { pods, .. }) => pods.iter().map(|eviction| eviction.pod.uid.clone()).collect(),
+            Self::Act(Planned::Evict { eviction }) => vec![eviction.pod.uid.clone()],
+            Self::Act(Planned::EvictHeld { pods, .. }) => {
+                pods.iter().map(|eviction| eviction.pod.uid.clone()).collect()
+            }
             _ => Vec::new(),
         }
     }
 }
 
-impl Executor {
-    /// Nothing under way.
-    pub fn new(
-        clients: Clients,
-        leadership: Leadership,
-        world: Arc<World>,
-        field_manager: &'static str,
-        dry_run: bool,
-    ) -> Self {
-        Self {
-            means: Means {
-                clients,
-                leadership,
-                world,
-                field_manager,
-            },
-            dry_run,
-            tasks: TaskSet::new(),
-        }
-    }
-
-    /// Starts what is not under way already; returns whether it did.
-    pub fn start(&mut self, work: Work, snapshot: &Arc<Snapshot>) -> bool {
-        let (means, snapshot) = (self.means.clone(), Arc::clone(snapshot));
-        let key = work.key();
-        if self.dry_run {
-            if self.tasks.is_under_way(&key) {
-                return false;
-            }
-            tracing::info!(action = %key, "dry run: not done");
-            return self.tasks.start(key, async move { Done::DryRun.into() });
-        }
-        self.tasks.start(key, async move {
-            if let Err(done) = means.may_write() {
-                return done.into();
-            }
-            match work {
-                Work::Ledger(write) => ledger::write(&means, write, &snapshot).await,
-                Work::Act(action) => act(&means, action, &snapshot).await,
-                Work::Show(show) => show::write(&means, show).await.into(),
-            }
-        })
-    }
-
-    /// Returns when something has come to its end; never while nothing is under way.
-    pub async fn wait(&mut self) {
-        self.tasks.wait().await;
-    }
-
-    /// What has come to its end since the last call.
-    pub fn ended(&mut self) -> Vec<Ended<Key, Outcome>> {
-        self.tasks.take_ended()
-    }
-
-    /// Waits for everything under way: a request has its own time limit, so this ends.
-    pub async fn finish(&mut self) -> Vec<Ended<Key, Outcome>> {
-        self.tasks.finish().await
-    }
-}
-
 /// Carries out an action that was planned from `snapshot`.
-async fn act(means: &Means, action: Action, snapshot: &Snapshot) -> Outcome {
+async fn act(means: &Means, action: Planned, snapshot: &Snapshot) -> Outcome {
     match action {
-        Action::Adopt { drain, node_uid } => drain::adopt(means, &drain, &node_uid).await.into(),
-        Action::Delete { drain, reason } => {
+        Planned::Adopt { drain, node_uid } => drain::adopt(means, &drain, &node_uid).await.into(),
+        Planned::Delete { drain, reason } => {
             let done = drain::delete(means, &drain, reason).await;
             told(done, &drain, reason)
         }
-        Action::Finish { drain } => {
+        Planned::Finish { drain } => {
             let done = drain::finish(means, &drain).await;
             told(done, &drain, LockReason::Released)
         }
-        Action::Node(write) => {
+        Planned::Node(write) => {
             let seen = snapshot.drains.get(&write.node.name);
             node::write(means, &write, seen.map(Arc::as_ref)).await.into()
         }
-        Action::Conditions(write) => node::write_conditions(means, &write).await.into(),
-        Action::Evict { eviction } => {
+        Planned::Conditions(write) => node::write_conditions(means, &write).await.into(),
+        Planned::Evict { eviction } => {
             let eviction = evict::evict(means, &eviction, None).await;
             Outcome {
                 evictions: vec![eviction],
-                ..Done::Acted.into()
+                ..Done::Acted(()).into()
             }
         }
-        Action::EvictHeld {
+        Planned::EvictHeld {
             node_uid,
             fence,
             ledger_uid,
             pods,
         } => evict::evict_held(means, &node_uid, fence, &ledger_uid, pods).await,
-        Action::Lease(change) => lease::write(means, &change).await,
-        Action::Reserve(reservation) => reserve::write(means, &reservation).await.into(),
+        Planned::Lease(change) => lease::write(means, &change).await,
+        Planned::Reserve(reservation) => reserve::write(means, &reservation).await.into(),
     }
 }
 
 /// What became of a drain, for people.
 fn told(done: Done, drain: &nodeward_api::NodeDrain, reason: LockReason) -> Outcome {
     let mut outcome = Outcome::from(done);
-    if outcome.done == Done::Acted {
+    if outcome.done == Done::Acted(()) {
         let node = NodeName::from(drain.spec.node_name.as_str());
         outcome.announcements.push(Announcement {
             node_uid: drain.spec.node_uid.as_deref().unwrap_or_default().into(),

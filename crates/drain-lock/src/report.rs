@@ -62,7 +62,7 @@ impl Reporter {
     }
 
     /// Only the leader speaks: takes back what this process has exported.
-    pub fn stand_down(&mut self) {
+    pub fn on_leadership_lost(&mut self) {
         self.metrics.clear();
     }
 }

@@ -348,7 +348,7 @@ impl<O: Operator> Control<O> {
             return Err(until);
         }
         if self.executor.is_under_way(&key) {
-            self.executor.replace_queued(action, context);
+            self.executor.replace_queued(action, context, now);
         } else {
             self.operator.started(&action, now);
             self.executor.start(action, context, now);

@@ -1,6 +1,6 @@
 //! The imperative shell that every Nodeward operator shares.
 //!
-//! An operator's `main` parses its arguments and calls [`run`]; everything around the operator's own loop
+//! An operator's `main` parses its arguments and calls [`main`]; everything around the operator's own loop
 //! (logging, clients, caches, leader election, Events, metrics, probes, config with hot reload, shutdown) lives here.
 //! What an operator decides is pure and lives elsewhere: nothing in this crate decides about nodes or budgets.
 
@@ -29,7 +29,6 @@ pub mod shutdown;
 pub mod signal_watch;
 pub mod sleep;
 pub mod supervise;
-pub mod task_set;
 pub mod telemetry;
 pub mod tls;
 pub mod wake;
@@ -49,12 +48,11 @@ pub use leader::{LeaderState, Leadership};
 pub use limiter::TokenBucket;
 pub use liveness::{Liveness, Progress};
 pub use metrics::Metrics;
-pub use operator::{OperatorContext, main, run};
+pub use operator::{OperatorContext, main};
 pub use quorum_reads::QuorumReads;
 pub use readiness::Readiness;
 pub use signal_watch::SignalWatches;
 pub use sleep::sleep_until;
 pub use supervise::Supervisor;
-pub use task_set::{Ended, TaskSet};
 pub use tokio_util::sync::CancellationToken;
 pub use wake::Wake;

@@ -106,9 +106,7 @@ pub fn main<O: Operator>() -> ExitCode {
     let cli = Cli::<O::Args>::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     match cli.command {
         Some(Command::Crds) => print_crds(O::COMPONENT, &O::crds()),
-        None => run(O::COMPONENT, cli.operator, O::parse, |context| {
-            control::run::<O>(context, cli.own)
-        }),
+        None => run::<O>(cli.operator, cli.own),
     }
 }
 
@@ -123,22 +121,13 @@ fn print_crds(component: Component, definitions: &[CustomResourceDefinition]) ->
     }
 }
 
-/// As [`main`], for a loop of its own. `parse` gets the text of `--config`, or `""` without one.
-pub fn run<T, F>(
-    component: Component,
-    args: OperatorArgs,
-    parse: Parse<T>,
-    operate: impl FnOnce(OperatorContext<T>) -> F + Send + 'static,
-) -> ExitCode
-where
-    T: Send + Sync + 'static,
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
+fn run<O: Operator>(args: OperatorArgs, own: O::Args) -> ExitCode {
+    let component = O::COMPONENT;
     if let Err(error) = telemetry::install(args.log_format, &args.log_level) {
         return bad_input(component, &error);
     }
     let (wake, metrics) = (Wake::new(), Metrics::new(component));
-    let config = match first_config(&args, parse, wake.clone(), &metrics) {
+    let config = match first_config(&args, O::parse, wake.clone(), &metrics) {
         Ok(config) => config,
         Err(error) => return bad_input(component, &error),
     };
@@ -148,7 +137,7 @@ where
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| {
-            let outcome = runtime.block_on(operate_until_told(component, args, config, wake, metrics, operate));
+            let outcome = runtime.block_on(operate_until_told::<O>(args, own, config, wake, metrics));
             runtime.shutdown_background();
             outcome
         });
@@ -181,18 +170,14 @@ fn first_config<T>(
     ConfigHandle::first(parse, text, &origin, wake, metrics)
 }
 
-async fn operate_until_told<T, F>(
-    component: Component,
+async fn operate_until_told<O: Operator>(
     args: OperatorArgs,
-    config: ConfigHandle<T>,
+    own: O::Args,
+    config: ConfigHandle<O::Settings>,
     wake: Wake,
     metrics: Metrics,
-    operate: impl FnOnce(OperatorContext<T>) -> F + Send,
-) -> anyhow::Result<()>
-where
-    T: Send + Sync + 'static,
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
+) -> anyhow::Result<()> {
+    let component = O::COMPONENT;
     let shutdown = CancellationToken::new();
     let signals = StopSignals::register()?;
     let supervisor = Supervisor::new(shutdown.clone());
@@ -247,7 +232,12 @@ where
         config,
         args,
     };
-    let outcome = finish(tokio::spawn(first_turn.of(operate(context))), &supervisor, &shutdown).await;
+    let outcome = finish(
+        tokio::spawn(first_turn.of(control::run::<O>(context, own))),
+        &supervisor,
+        &shutdown,
+    )
+    .await;
 
     shutdown.cancel();
     if timeout(RELEASE, supervisor.finished()).await.is_err() {

@@ -41,10 +41,11 @@ pub(super) async fn delete(means: &Means, drain: &NodeDrain, reason: LockReason)
         if let Some(doubt) = doubt(drain, reason, node.as_ref()) {
             return Done::Outdated(doubt.to_owned());
         }
-        if let Err(done) = means.may_write() {
-            return done;
-        }
     }
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: drain.metadata.uid.clone(),
@@ -53,7 +54,7 @@ pub(super) async fn delete(means: &Means, drain: &NodeDrain, reason: LockReason)
         ..DeleteParams::default()
     };
     match api(means).delete(&drain.spec.node_name, &params).await {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }
@@ -76,6 +77,10 @@ pub(super) async fn finish(means: &Means, drain: &NodeDrain) -> Done {
         "metadata": { "uid": drain.metadata.uid },
         "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
     });
+    let permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let params = PatchParams::default();
     if let Err(error) = api(means)
         .patch_status(&drain.spec.node_name, &params, &Patch::Merge(&released))
@@ -83,9 +88,7 @@ pub(super) async fn finish(means: &Means, drain: &NodeDrain) -> Done {
     {
         return error.into();
     }
-    if let Err(done) = means.may_write() {
-        return done;
-    }
+    drop(permit);
     let kept: Vec<&String> = drain
         .metadata
         .finalizers
@@ -109,6 +112,10 @@ fn as_seen(drain: &NodeDrain, metadata: &Value, spec: Option<&Value>) -> Value {
 }
 
 async fn changed(means: &Means, drain: &NodeDrain, patch: &Value) -> Done {
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let params = PatchParams {
         field_manager: Some(means.field_manager.to_owned()),
         ..PatchParams::default()
@@ -117,7 +124,7 @@ async fn changed(means: &Means, drain: &NodeDrain, patch: &Value) -> Done {
         .patch(&drain.spec.node_name, &params, &Patch::Merge(patch))
         .await
     {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }

@@ -36,9 +36,6 @@ pub(super) async fn evict_held(
         Ok(_) => return stopped(&pods, &Done::Outdated("the ledger is another one now".to_owned())),
         Err(error) => return stopped(&pods, &error.into()),
     };
-    if let Err(done) = means.may_write() {
-        return stopped(&pods, &done);
-    }
     let evictions = pods.iter().map(async |eviction| {
         if ledger.may_evict(node_uid.as_str(), fence, eviction.pod.uid.as_str()) {
             evict(means, eviction, Some(fence)).await
@@ -48,7 +45,7 @@ pub(super) async fn evict_held(
     });
     Outcome {
         evictions: join_all(evictions).await,
-        ..Done::Acted.into()
+        ..Done::Acted(()).into()
     }
 }
 
@@ -80,7 +77,7 @@ async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<Do
             Some(Done::Outdated("another pod has its name now".to_owned()))
         }
         Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => None,
-        Ok(_) => Some(Done::Nothing),
+        Ok(_) => Some(Done::AlreadyDone),
         Err(error) => Some(error.into()),
     }
 }
@@ -107,15 +104,20 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
             ..DeleteOptions::default()
         }),
     };
+    let permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return ended(eviction, stop.into()),
+    };
     let asked = pods
         .create_subresource::<_, Value>("eviction", &key.name, &PostParams::default(), &request)
         .await;
+    drop(permit);
     let Err(error) = asked else {
-        return ended(eviction, Done::Acted);
+        return ended(eviction, Done::Acted(()));
     };
     let refusal = match ApiError::from(&error) {
         // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
-        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, Done::Nothing),
+        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, Done::AlreadyDone),
         ApiError::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
         refusal => refusal,
     };
@@ -138,9 +140,10 @@ async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -
         Ok(Some(objection)) => return ended(eviction, Done::Outdated(objection)),
         Err(error) => return ended(eviction, error.into()),
     }
-    if let Err(done) = means.may_write() {
-        return ended(eviction, done);
-    }
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return ended(eviction, stop.into()),
+    };
     let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &eviction.pod.key.namespace);
     let params = DeleteParams {
         preconditions: Some(kube::api::Preconditions {
@@ -152,7 +155,7 @@ async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -
     match pods.delete(&eviction.pod.key.name, &params).await {
         Ok(_) => Eviction {
             deleted: true,
-            ..ended(eviction, Done::Acted)
+            ..ended(eviction, Done::Acted(()))
         },
         Err(error) => ended(eviction, error.into()),
     }

@@ -15,6 +15,10 @@ use super::{Done, Means, Outcome};
 pub(super) async fn write(means: &Means, change: &LeaseChange) -> Outcome {
     let leases: Api<Lease> = Api::namespaced(means.clients.requests.clone(), &change.namespace);
     let name = name_of(&change.node);
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return Done::from(stop).into(),
+    };
     match change.step {
         LeaseStep::Take => take(&leases, &name, change).await,
         LeaseStep::GiveBack => give_back(&leases, &name, change).await.into(),
@@ -45,13 +49,13 @@ async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome 
         }
     };
     match written {
-        Ok(_) => Done::Acted.into(),
+        Ok(_) => Done::Acted(()).into(),
         Err(error) => match ApiError::from(&error) {
             // Where nobody has made the namespace, nobody uses the leases. That nobody lets us in, the watch tells: an
             // API server that restarts forbids a write for a moment, and says nothing by that.
             ApiError::NotFound if change.seen.is_none() => Outcome {
                 leases_absent: true,
-                ..Done::Nothing.into()
+                ..Done::AlreadyDone.into()
             },
             _ => Done::from(error).into(),
         },
@@ -60,7 +64,7 @@ async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome 
 
 async fn give_back(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Done {
     let Some(seen) = &change.seen else {
-        return Done::Nothing;
+        return Done::AlreadyDone;
     };
     let params = DeleteParams {
         preconditions: Some(Preconditions {
@@ -70,7 +74,7 @@ async fn give_back(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Don
         ..DeleteParams::default()
     };
     match leases.delete(name, &params).await {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }

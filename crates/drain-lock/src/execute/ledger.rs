@@ -68,16 +68,12 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     for ask in &write.grants {
         entry.grant(&ask.node_uid, &ask.boot_id, &facts, now);
     }
-    if let Err(done) = means.may_write() {
-        return done.into();
-    }
-    let done = entry.put(means, write.base.as_deref()).await;
-    // A lost answer may be that of a write: what is on the record by then is told all the same.
-    let may_be_written = match &done {
-        Done::Acted => true,
-        Done::Failed(refusal) => refusal.is_ambiguous(),
-        _ => false,
+    let done = match means.permits.next_write().await {
+        Ok(_permit) => entry.put(means, write.base.as_deref()).await,
+        Err(stop) => stop.into(),
     };
+    // A lost answer may be that of a write: what is on the record by then is told all the same.
+    let may_be_written = done.may_have_acted();
     Outcome {
         announcements: if may_be_written {
             entry.announcements
@@ -146,12 +142,12 @@ impl Entry {
                 ..PostParams::default()
             };
             return match ledgers.create(&params, &ledger).await {
-                Ok(_) => Done::Acted,
+                Ok(_) => Done::Acted(()),
                 Err(error) => error.into(),
             };
         };
         if base.spec == self.next.0 {
-            return Done::Nothing;
+            return Done::AlreadyDone;
         }
         let patch = json!({
             "metadata": { "uid": base.uid, "resourceVersion": base.resource_version },
@@ -162,7 +158,7 @@ impl Entry {
             ..PatchParams::default()
         };
         match ledgers.patch(drain_ledger::NAME, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => Done::Acted,
+            Ok(_) => Done::Acted(()),
             // A ledger that is gone is made anew by the next plan.
             Err(error) => match ApiError::from(&error) {
                 ApiError::NotFound => Done::Outdated("the ledger is gone".to_owned()),

@@ -28,17 +28,18 @@ pub(super) async fn write(means: &Means, write: &NodeWrite, seen: Option<&NodeDr
     let nodes: Api<Node> = Api::all(means.clients.requests.clone());
     let node = match nodes.get_opt(write.node.name.as_str()).await {
         Ok(Some(node)) if node.metadata.uid.as_deref() == Some(write.node.uid.as_str()) => node,
-        Ok(_) => return Done::Nothing,
+        Ok(_) => return Done::AlreadyDone,
         Err(error) => return error.into(),
     };
     let patch = match patch(&node, write) {
         Ok(Some(patch)) => patch,
-        Ok(None) => return Done::Nothing,
+        Ok(None) => return Done::AlreadyDone,
         Err(doubt) => return Done::Outdated(doubt.to_owned()),
     };
-    if let Err(done) = means.may_write() {
-        return done;
-    }
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let params = PatchParams {
         field_manager: Some(means.field_manager.to_owned()),
         ..PatchParams::default()
@@ -47,7 +48,7 @@ pub(super) async fn write(means: &Means, write: &NodeWrite, seen: Option<&NodeDr
         .patch(write.node.name.as_str(), &params, &Patch::Merge(&patch))
         .await
     {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }
@@ -158,6 +159,10 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
             .collect(),
     };
     let patch = json!({ "metadata": { "uid": write.node.uid }, "status": { "conditions": conditions } });
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     match nodes
         .patch_status(
             write.node.name.as_str(),
@@ -166,7 +171,7 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
         )
         .await
     {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }

@@ -12,9 +12,10 @@ use super::{Done, Means};
 
 /// Writes it. Somebody else's write of the budget in between, the disruption controller's too, makes it outdated.
 pub(super) async fn write(means: &Means, reservation: &Reservation) -> Done {
-    if let Err(done) = means.may_write() {
-        return done;
-    }
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let budgets: Api<PodDisruptionBudget> =
         Api::namespaced(means.clients.requests.clone(), &reservation.budget.namespace);
     let params = PatchParams {
@@ -23,7 +24,7 @@ pub(super) async fn write(means: &Means, reservation: &Reservation) -> Done {
     };
     let patch = Patch::Merge(patch(reservation));
     match budgets.patch_status(&reservation.budget.name, &params, &patch).await {
-        Ok(_) => Done::Acted,
+        Ok(_) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }

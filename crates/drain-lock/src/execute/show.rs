@@ -54,6 +54,10 @@ impl Show {
 
 /// Writes one of them.
 pub(super) async fn write(means: &Means, show: Show) -> Done {
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let client = means.clients.requests.clone();
     let params = PatchParams::default();
     let written = match &show {
@@ -83,7 +87,7 @@ pub(super) async fn write(means: &Means, show: Show) -> Done {
         }
     };
     match written {
-        Ok(()) => Done::Acted,
+        Ok(()) => Done::Acted(()),
         Err(error) => error.into(),
     }
 }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::execute::{Done, Eviction, Key, Outcome};
+use crate::execute::{Done, Eviction, Key, Outcome, done_label};
 use crate::plan::Plan;
 
 /// Seconds that a drain waits or takes.
@@ -191,9 +191,9 @@ impl LockMetrics {
     /// Counts an attempt at a pod.
     pub fn evicted(&self, eviction: &Eviction) {
         let outcome = match (&eviction.done, eviction.deleted) {
-            (Done::Acted, true) => "deleted",
-            (Done::Acted, false) => "evicted",
-            (other, _) => other.as_label(),
+            (Done::Acted(()), true) => "deleted",
+            (Done::Acted(()), false) => "evicted",
+            (other, _) => done_label(other),
         };
         self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
     }
@@ -201,7 +201,7 @@ impl LockMetrics {
     /// Counts an action.
     pub fn acted(&self, key: &Key, outcome: &Outcome) {
         if *key == Key::Ledger {
-            let outcome = outcome.done.as_label();
+            let outcome = done_label(&outcome.done);
             self.ledger_writes.get_or_create(&OutcomeLabel { outcome }).inc();
         }
     }

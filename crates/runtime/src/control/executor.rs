@@ -1,21 +1,24 @@
 //! Runs actions beside the loop: each as a task of its own, at most one for a key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::leader::Leadership;
-use crate::task_set::{self, TaskSet};
 
 use super::permit::{Gate, Permits};
 use super::{Action, Lane};
 
-/// Actions under way.
+/// Actions under way. Dropping it cuts them off.
 pub(super) struct Executor<A: Action> {
     gate: Arc<Gate>,
-    tasks: TaskSet<A::Key, Option<A::Outcome>>,
+    tasks: JoinSet<Option<A::Outcome>>,
+    keys: HashMap<Id, A::Key>,
+    /// Keys whose outcome has not been taken.
     under_way: BTreeMap<A::Key, UnderWay<A>>,
+    ended: Vec<Ended<A>>,
 }
 
 struct UnderWay<A: Action> {
@@ -24,7 +27,15 @@ struct UnderWay<A: Action> {
     queued: Queued<A>,
 }
 
-type Queued<A> = Arc<Mutex<Option<(A, <A as Action>::Context, u64)>>>;
+type Queued<A> = Arc<Mutex<Option<Planned<A>>>>;
+
+struct Planned<A: Action> {
+    action: A,
+    context: A::Context,
+    /// The policy that it was planned with.
+    policy: u64,
+    at: Timestamp,
+}
 
 /// An action that has ended.
 pub(super) struct Ended<A: Action> {
@@ -37,8 +48,10 @@ impl<A: Action> Executor<A> {
     pub(super) fn new(leadership: Leadership, dry_run: bool) -> Self {
         Self {
             gate: Gate::new(leadership, dry_run),
-            tasks: TaskSet::new(),
+            tasks: JoinSet::new(),
+            keys: HashMap::new(),
             under_way: BTreeMap::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -51,53 +64,86 @@ impl<A: Action> Executor<A> {
         self.under_way.contains_key(key)
     }
 
-    /// Puts a newer plan's action in place of one that still waits for its slot.
-    pub(super) fn replace_queued(&self, action: A, context: &A::Context) {
+    /// Puts a newer plan's action in place of one that still waits for its slot. Of several in one plan the first counts.
+    pub(super) fn replace_queued(&self, action: A, context: &A::Context, now: Timestamp) {
         let Some(under_way) = self.under_way.get(&action.key()) else {
             return;
         };
         let mut queued = under_way.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        if queued.is_some() {
-            *queued = Some((action, context.clone(), self.gate.policy()));
+        if queued.as_ref().is_some_and(|queued| queued.at < now) {
+            *queued = Some(self.planned(action, context, now));
         }
     }
 
     /// Starts an action whose key is free.
     pub(super) fn start(&mut self, action: A, context: &A::Context, now: Timestamp) {
         let (key, lane, gate) = (action.key(), action.lane(), Arc::clone(&self.gate));
-        let queued: Queued<A> = Arc::new(Mutex::new(Some((action, context.clone(), gate.policy()))));
+        let queued: Queued<A> = Arc::new(Mutex::new(Some(self.planned(action, context, now))));
         let under_way = UnderWay {
             started_at: now,
             queued: Arc::clone(&queued),
         };
         self.under_way.insert(key.clone(), under_way);
-        self.tasks.start(key, run(gate, lane, queued));
+        let task = self.tasks.spawn(run(gate, lane, queued));
+        self.keys.insert(task.id(), key);
+    }
+
+    fn planned(&self, action: A, context: &A::Context, at: Timestamp) -> Planned<A> {
+        Planned {
+            action,
+            context: context.clone(),
+            policy: self.gate.policy(),
+            at,
+        }
     }
 
     /// Returns when an action has ended; never while none is under way. May be dropped and called again.
     pub(super) async fn wait(&mut self) {
-        self.tasks.wait().await;
+        match self.tasks.join_next_with_id().await {
+            Some(joined) => self.note(joined),
+            None => std::future::pending().await,
+        }
     }
 
-    /// Takes the actions that have ended.
+    /// Takes the actions that have ended. From then on their keys are free.
     pub(super) fn take_ended(&mut self) -> Vec<Ended<A>> {
-        let ended = self.tasks.take_ended();
-        ended.into_iter().filter_map(|task| self.take(task)).collect()
+        while let Some(joined) = self.tasks.try_join_next_with_id() {
+            self.note(joined);
+        }
+        for ended in &self.ended {
+            self.under_way.remove(&ended.key);
+        }
+        std::mem::take(&mut self.ended)
     }
 
     /// Waits for all actions.
     pub(super) async fn finish(&mut self) -> Vec<Ended<A>> {
-        let ended = self.tasks.finish().await;
-        ended.into_iter().filter_map(|task| self.take(task)).collect()
+        while let Some(joined) = self.tasks.join_next_with_id().await {
+            self.note(joined);
+        }
+        self.take_ended()
     }
 
-    fn take(&mut self, task: task_set::Ended<A::Key, Option<A::Outcome>>) -> Option<Ended<A>> {
-        let under_way = self.under_way.remove(&task.key)?;
-        Some(Ended {
-            key: task.key,
-            started_at: under_way.started_at,
-            outcome: task.outcome.flatten(),
-        })
+    fn note(&mut self, joined: Result<(Id, Option<A::Outcome>), JoinError>) {
+        let (id, outcome) = match joined {
+            Ok((id, outcome)) => (id, Ok(outcome)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let Some(key) = self.keys.remove(&id) else {
+            return;
+        };
+        let Some(started_at) = self.under_way.get(&key).map(|under_way| under_way.started_at) else {
+            return;
+        };
+        let outcome = outcome.unwrap_or_else(|error| {
+            tracing::error!(action = %key, %error, "an action ended without an outcome");
+            None
+        });
+        self.ended.push(Ended {
+            key,
+            started_at,
+            outcome,
+        });
     }
 }
 
@@ -105,7 +151,7 @@ impl<A: Action> Executor<A> {
 /// boxed when it begins.
 async fn run<A: Action>(gate: Arc<Gate>, lane: Lane, queued: Queued<A>) -> Option<A::Outcome> {
     let slot = gate.slot(lane).await;
-    let (action, context, policy) = queued.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    let permits = Permits::new(gate, lane, policy, slot);
-    Some(Box::pin(action.run(context, permits)).await)
+    let planned = queued.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let permits = Permits::new(gate, lane, planned.policy, slot);
+    Some(Box::pin(planned.action.run(planned.context, permits)).await)
 }

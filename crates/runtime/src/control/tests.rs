@@ -339,3 +339,19 @@ async fn stale_caches_are_looked_at_again_by_themselves() {
     control.settle().await;
     assert_eq!(control.arrived(), []);
 }
+
+#[tokio::test]
+async fn nothing_under_way_is_waited_for_in_vain() {
+    let mut control = control(toy());
+    assert!(control.executor.wait().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn the_end_waits_for_all_actions_and_loses_none_that_has_ended() {
+    let mut toy = toy();
+    toy.planned = vec![(1, 1), (2, 1)];
+    let mut control = control(toy);
+    control.pass(at(0));
+    control.executor.wait().await;
+    assert_eq!(control.executor.finish().await.len(), 2);
+}
