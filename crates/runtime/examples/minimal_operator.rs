@@ -144,7 +144,7 @@ impl Operator for Counter {
             };
         }
         let all = self.config_maps.snapshot();
-        let report = all.iter().find(|(key, _)| key.name() == "report");
+        let report = all.iter().find(|(key, _)| &*key.name == "report");
         let cached = report.and_then(|(_, content)| content.text.clone());
         Observed::Ready(Snapshot {
             counted: all.values().filter(|content| content.is_counted).count(),
