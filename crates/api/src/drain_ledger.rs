@@ -1,19 +1,29 @@
 //! `DrainLedger`: the queue of drains and everything that was granted to them, in one object, so that a grant of all units
 //! that a node needs is one write.
+//!
+//! The types are the stored form, made to be small: etcd takes at most 1.5 MiB. Budgets stand in a table that claims point
+//! into; a claim that waits names no pods; a held pod is one string. Lists are atomic, for the API server records the owner
+//! of every entry of a list that is not. Fields of later versions are kept.
+
+use std::fmt;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 
-use crate::budget_ref::BudgetRef;
 use crate::schema::{self, kind_schema};
 
 /// Name of the one DrainLedger.
 pub const NAME: &str = "cluster";
 
+/// The format that this version reads and writes.
+pub const FORMAT_VERSION: i32 = 1;
+
 /// The queue, and what was granted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "nodeward.dev",
     version = "v1alpha1",
@@ -45,16 +55,31 @@ pub const NAME: &str = "cluster";
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct DrainLedgerSpec {
+    /// The version of this format. A drain-lock that knows only earlier ones writes nothing.
+    #[schemars(range(min = 1))]
+    pub format_version: i32,
     /// The ticket that the next drain gets.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub next_ticket: i64,
+    /// The budgets that claims need or hold units of. Claims name them by their place in this list.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub budgets: Vec<StoredBudget>,
     /// The claims, in the order of their tickets; one a node.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeUID"]))]
-    pub claims: Vec<Claim>,
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub claims: Vec<StoredClaim>,
+}
+
+impl Default for DrainLedgerSpec {
+    fn default() -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            next_ticket: 0,
+            budgets: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
 }
 
 kind_schema! {
@@ -63,10 +88,30 @@ kind_schema! {
     "self.metadata.name == 'cluster'" => "there is one DrainLedger, and it is named cluster",
 }
 
-/// A drain's place in the queue, what it needs and what it holds.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+/// A budget that claims need or hold units of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Claim {
+pub struct StoredBudget {
+    /// Namespace of the PodDisruptionBudget.
+    pub namespace: String,
+    /// Name of the PodDisruptionBudget.
+    pub name: String,
+    /// UID of the PodDisruptionBudget.
+    pub uid: String,
+    /// How many of its pods were healthy at a grant in force; an evicted pod's unit is back when as many are again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub healthy_at_grant: i32,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: Map<String, Value>,
+}
+
+/// A drain's place in the queue, what it needs and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredClaim {
     /// Its place in the queue: the lowest is the oldest.
     #[schemars(range(min = 0))]
     pub ticket: i64,
@@ -75,16 +120,19 @@ pub struct Claim {
     /// UID of the node.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// Where it stands.
-    pub state: ClaimState,
+    /// Queued, Asking, Granted, Confirmed, Drained, DrainedAsking, DrainedGranted, Recovering, Suspect, DrainedSuspect. A
+    /// claim in any other state counts as holding, and is left alone.
+    pub state: String,
     /// Since when it stands there.
+    #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
     pub since: Timestamp,
     /// When its present turn in the queue began.
+    #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
     pub queued_at: Timestamp,
     /// How many times it was granted: with the ticket it tells a present grant from a past one.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     #[schemars(range(min = 0))]
     pub grant: i64,
     /// The node's boot at the grant, and from when it was drained at that moment; empty before the first grant.
@@ -93,67 +141,253 @@ pub struct Claim {
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign_cordon: bool,
-    /// The node may go down at any moment: the pods that stay on it count as down from now on.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub drained: bool,
-    /// It was granted by its drain's fallback, whether its budgets had the units or not.
+    /// Whether its present grant was made by its drain's fallback, whether its budgets had the units or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_fallback: bool,
-    /// The units that it waits for.
+    /// What it waits for, beyond what it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<Units>,
-    /// The units that it has.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub needs: Vec<StoredNeed>,
+    /// The pods that it holds units for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub holds: Vec<Units>,
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub holds: Vec<StoredHold>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: Map<String, Value>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &i64) -> bool {
-    *count == 0
-}
-
-/// Where a claim stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum ClaimState {
-    /// It waits for its units.
-    Waiting,
-    /// It has its units, and its budgets have to be read once more before they are used.
-    Granted,
-    /// It has its units, and they may be used.
-    Confirmed,
-    /// Its drainer vanished while pods are down.
-    Suspect,
-}
-
-/// Units of one budget: one for each pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+/// Units of one budget that a claim waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Units {
-    /// The budget.
-    pub pdb: BudgetRef,
-    /// How many of its pods were healthy at the grant; an evicted pod's unit is back when as many are again.
-    #[serde(default, skip_serializing_if = "none_healthy")]
+pub struct StoredNeed {
+    /// Place of the budget in the list of budgets.
+    #[schemars(with = "i32", range(min = 0))]
+    pub budget: u32,
+    /// How many.
     #[schemars(range(min = 0))]
-    pub healthy_at_grant: i32,
-    /// The pods.
+    pub units: i32,
+    /// How many of them the grant takes from what is free: those of healthy pods.
     #[serde(default)]
-    pub pods: Vec<HeldPod>,
+    #[schemars(range(min = 0))]
+    pub healthy: i32,
+    /// Name of a pod that must leave and that several budgets select, so that no eviction of it is accepted.
+    #[serde(rename = "severalPDBs", default, skip_serializing_if = "Option::is_none")]
+    pub several: Option<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn none_healthy(count: &i32) -> bool {
-    *count == 0
-}
-
-/// A pod that a unit is needed or held for. Its namespace is its budget's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HeldPod {
+/// A pod that a unit is held for. Stored as `BUDGET/NAME/UID`, with the place of its budget, whose namespace is the pod's,
+/// and `/retained` behind it for a pod that stays on the node through its reboot. What else is behind it is of later
+/// versions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct StoredHold {
+    /// Place of the budget in the list of budgets.
+    pub budget: u32,
     /// Name of the pod.
     pub name: String,
     /// UID of the pod.
     pub uid: String,
-    /// It stays on the node through its reboot.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// Whether it stays on the node through its reboot.
     pub retained: bool,
+    /// What a later version has put behind these.
+    pub unknown: String,
+}
+
+const RETAINED: &str = "retained";
+
+impl FromStr for StoredHold {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || format!("a held pod is written BUDGET/NAME/UID[/retained], not {text:?}");
+        let mut parts = text.splitn(4, '/');
+        let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or_else(invalid);
+        let budget = part()?.parse().map_err(|_| invalid())?;
+        let (name, uid) = (part()?.to_owned(), part()?.to_owned());
+        let marks = parts.next().unwrap_or_default();
+        let (retained, unknown) = match marks.strip_prefix(RETAINED) {
+            Some("") => (true, ""),
+            Some(rest) if rest.starts_with('/') => (true, &rest[1..]),
+            _ => (false, marks),
+        };
+        Ok(Self {
+            budget,
+            name,
+            uid,
+            retained,
+            unknown: unknown.to_owned(),
+        })
+    }
+}
+
+impl TryFrom<String> for StoredHold {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<StoredHold> for String {
+    fn from(hold: StoredHold) -> Self {
+        hold.to_string()
+    }
+}
+
+impl fmt::Display for StoredHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.budget, self.name, self.uid)?;
+        if self.retained {
+            write!(f, "/{RETAINED}")?;
+        }
+        if !self.unknown.is_empty() {
+            write!(f, "/{}", self.unknown)?;
+        }
+        Ok(())
+    }
+}
+
+/// The state of a claim. `Drained` and the states that begin with it say that the node may go down at any moment: its
+/// retained pods count as down from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ClaimState {
+    /// It has a place in the queue, holds nothing and asks for nothing yet.
+    Queued,
+    /// It waits for units. What it holds meanwhile are units of pods that are down.
+    Asking,
+    /// It has its units, and its budgets have to be read once more before they are used.
+    Granted,
+    /// It has its units, and they may be used.
+    Confirmed,
+    /// It has its units, and no pod has to leave the node any more: it may go down.
+    Drained,
+    /// The node may go down, and the drain needs more units than it holds.
+    DrainedAsking,
+    /// The node may go down, and a further grant has to be confirmed.
+    DrainedGranted,
+    /// The drain ended, or its turn did, while pods were down: the claim waits for nothing but those.
+    Recovering,
+    /// Its drainer vanished while pods are down.
+    Suspect,
+    /// Its drainer vanished after the node was told that it may go down.
+    DrainedSuspect,
+    /// A state of a later version: the claim counts as holding, and is never changed.
+    Unknown,
+}
+
+impl ClaimState {
+    /// Every state that is written.
+    const ALL: [Self; 10] = [
+        Self::Queued,
+        Self::Asking,
+        Self::Granted,
+        Self::Confirmed,
+        Self::Drained,
+        Self::DrainedAsking,
+        Self::DrainedGranted,
+        Self::Recovering,
+        Self::Suspect,
+        Self::DrainedSuspect,
+    ];
+
+    /// Its spelling in the ledger.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Asking => "Asking",
+            Self::Granted => "Granted",
+            Self::Confirmed => "Confirmed",
+            Self::Drained => "Drained",
+            Self::DrainedAsking => "DrainedAsking",
+            Self::DrainedGranted => "DrainedGranted",
+            Self::Recovering => "Recovering",
+            Self::Suspect => "Suspect",
+            Self::DrainedSuspect => "DrainedSuspect",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// Reads what the ledger says.
+    pub fn parse(text: &str) -> Self {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.unwrap_or(Self::Unknown)
+    }
+
+    /// Whether it waits for units.
+    pub const fn is_asking(self) -> bool {
+        matches!(self, Self::Asking | Self::DrainedAsking)
+    }
+
+    /// Whether it has all its units, confirmed or not.
+    pub const fn has_grant(self) -> bool {
+        matches!(
+            self,
+            Self::Granted | Self::Confirmed | Self::Drained | Self::DrainedGranted
+        )
+    }
+
+    /// Whether its units may be used.
+    pub const fn is_confirmed(self) -> bool {
+        matches!(self, Self::Confirmed | Self::Drained)
+    }
+
+    /// Whether its drainer vanished.
+    pub const fn is_suspect(self) -> bool {
+        matches!(self, Self::Suspect | Self::DrainedSuspect)
+    }
+
+    /// Whether the node may go down at any moment.
+    pub const fn may_go_down(self) -> bool {
+        matches!(
+            self,
+            Self::Drained | Self::DrainedAsking | Self::DrainedGranted | Self::DrainedSuspect
+        )
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+/// As Kubernetes keeps times.
+fn to_the_second<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_pods_keep_marks_of_later_versions() {
+        for text in [
+            "3/web-0/u0",
+            "0/web-0/u0/retained",
+            "3/web-0/u0/retained/b00t/4a5",
+            "3/web-0/u0/later",
+        ] {
+            let hold: StoredHold = text.parse().unwrap();
+            assert_eq!(hold.to_string(), text);
+            assert_eq!(hold.retained, text.contains("retained"));
+        }
+    }
+
+    #[test]
+    fn malformed_holds_are_rejected() {
+        for text in ["", "3", "3/web-0", "3/web-0/", "x/web-0/u0", "-1/web-0/u0", "3//u0"] {
+            assert!(text.parse::<StoredHold>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn states_are_read_as_written_and_others_are_unknown() {
+        for state in ClaimState::ALL {
+            assert_eq!(ClaimState::parse(state.as_str()), state);
+        }
+        assert_eq!(ClaimState::parse("Waiting"), ClaimState::Unknown);
+    }
 }

@@ -14,6 +14,7 @@
 //! - **An eviction belongs to a grant** ([`Ledger::may_evict`]): a drainer that was paused acts on nothing but the grant
 //!   that is in force.
 
+mod claim;
 mod facts;
 mod fence;
 mod give_back;
@@ -21,14 +22,17 @@ mod grant;
 mod needs;
 mod obstacle;
 mod queue;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod units;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState, DrainLedgerSpec};
-use serde::{Deserialize, Serialize};
+use nodeward_api::drain_ledger::FORMAT_VERSION;
 
+pub use nodeward_api::drain_ledger::ClaimState;
+
+pub use claim::{Claim, HeldPod, Need, Units, Unstored};
 pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
 pub use fence::Fence;
 pub use give_back::{Released, TimedOut};
@@ -36,26 +40,52 @@ pub use grant::Lost;
 pub use needs::NeedChange;
 pub use obstacle::Obstacle;
 
-use crate::id::BudgetKey;
+use stored::UnknownFields;
 
-/// The ledger, as it is stored.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Ledger(pub DrainLedgerSpec);
+/// The ledger. Its stored form is [`nodeward_api::drain_ledger`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    /// The version of the format that it was read in.
+    pub format_version: i32,
+    /// The ticket that the next drain gets.
+    pub next_ticket: i64,
+    /// The claims, in the order of their tickets; one a node.
+    pub claims: Vec<Claim>,
+    unknown: UnknownFields,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::of(0, Vec::new())
+    }
+}
 
 impl Ledger {
+    /// A ledger with these claims.
+    pub fn of(next_ticket: i64, claims: Vec<Claim>) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            next_ticket,
+            claims,
+            unknown: UnknownFields::new(),
+        }
+    }
+
     /// The claims, in the order of their tickets.
     pub fn claims(&self) -> &[Claim] {
-        &self.0.claims
+        &self.claims
     }
 
     /// The claim of a node.
     pub fn claim(&self, node_uid: &str) -> Option<&Claim> {
-        self.0.claims.iter().find(|claim| claim.node_uid == node_uid)
+        self.claims.iter().find(|claim| claim.node_uid == node_uid)
     }
 
+    /// The claim of a node, to be changed: never one in a state that this version does not know.
     fn claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
-        self.0.claims.iter_mut().find(|claim| claim.node_uid == node_uid)
+        self.claims
+            .iter_mut()
+            .find(|claim| claim.node_uid == node_uid && claim.state != ClaimState::Unknown)
     }
 
     /// Puts a node into the queue and answers with its ticket; for a node that is in it, nothing changes but who
@@ -64,33 +94,35 @@ impl Ledger {
     /// Grants are counted from the milliseconds of `now`, so that a ledger which was deleted and made again repeats no
     /// [`Fence`].
     pub fn enqueue(&mut self, node: &str, node_uid: &str, foreign_cordon: bool, now: Timestamp) -> i64 {
-        if let Some(claim) = self.claim_mut(node_uid) {
-            claim.foreign_cordon = foreign_cordon;
-            return claim.ticket;
+        if let Some(ticket) = self.claim(node_uid).map(|claim| claim.ticket) {
+            if let Some(claim) = self.claim_mut(node_uid) {
+                claim.foreign_cordon = foreign_cordon;
+            }
+            return ticket;
         }
         let ticket = self.next_ticket();
-        self.0.claims.push(Claim {
+        self.claims.push(Claim {
             ticket,
             node: node.to_owned(),
             node_uid: node_uid.to_owned(),
-            state: ClaimState::Waiting,
+            state: ClaimState::Queued,
             since: now,
             queued_at: now,
             grant: now.as_millisecond(),
             boot_id: String::new(),
             foreign_cordon,
-            drained: false,
             by_fallback: false,
             needs: Vec::new(),
             holds: Vec::new(),
+            unknown: serde_json::Map::new(),
         });
         ticket
     }
 
     fn next_ticket(&mut self) -> i64 {
-        let last = self.0.claims.iter().map(|claim| claim.ticket).max().unwrap_or_default();
-        let ticket = self.0.next_ticket.max(last + 1).max(1);
-        self.0.next_ticket = ticket + 1;
+        let last = self.claims.iter().map(|claim| claim.ticket).max().unwrap_or_default();
+        let ticket = self.next_ticket.max(last + 1).max(1);
+        self.next_ticket = ticket + 1;
         ticket
     }
 
@@ -106,8 +138,8 @@ impl Ledger {
     /// The same, less the pods of those claims alone of which `counts` holds.
     fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
         let is_held = |pod: &str| {
-            let mut claims = self.0.claims.iter().filter(|claim| counts(claim));
-            claims.any(|claim| Self::has_unit(claim, pod))
+            let mut claims = self.claims.iter().filter(|claim| counts(claim));
+            claims.any(|claim| claim.has_unit(pod))
         };
         let granted = budget.healthy.iter().filter(|pod| is_held(pod.as_str())).count();
         budget.unbroken() - units::count(granted)
@@ -115,18 +147,14 @@ impl Ledger {
 
     /// Whether any claim holds a unit for this pod.
     pub fn is_held(&self, pod_uid: &str) -> bool {
-        self.0
-            .claims
-            .iter()
-            .any(|claim| units::holds_pod(&claim.holds, pod_uid))
+        self.claims.iter().any(|claim| claim.has_unit(pod_uid))
     }
 
     /// Whether this grant is in force and has a unit for the pod: what an eviction of a held pod, and a reboot over a
     /// retained one, must ask.
     pub fn may_evict(&self, node_uid: &str, fence: Fence, pod_uid: &str) -> bool {
-        self.claim(node_uid).is_some_and(|claim| {
-            claim.state == ClaimState::Confirmed && Fence::of(claim) == fence && units::holds_pod(&claim.holds, pod_uid)
-        })
+        self.claim(node_uid)
+            .is_some_and(|claim| claim.state.is_confirmed() && Fence::of(claim) == fence && claim.has_unit(pod_uid))
     }
 
     /// Notes that the node may go down at any moment: to be written before anybody is told that it is drained. From then
@@ -134,57 +162,24 @@ impl Ledger {
     /// follows this boot: a node that crashed before has yet to be rebooted. Answers whether the grant is in force; if
     /// not, nobody may be told.
     pub fn drained(&mut self, node_uid: &str, fence: Fence, boot_id: &str) -> bool {
-        let claim = self
+        let Some(claim) = self
             .claim_mut(node_uid)
-            .filter(|claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence);
-        match claim {
-            Some(claim) => {
-                // Said again after the reboot, it is still about the boot before.
-                if !claim.drained && !boot_id.is_empty() {
-                    boot_id.clone_into(&mut claim.boot_id);
-                }
-                claim.drained = true;
-                true
-            }
-            None => false,
+            .filter(|claim| claim.state.is_confirmed() && Fence::of(claim) == fence)
+        else {
+            return false;
+        };
+        // Said again after the reboot, it is still about the boot before.
+        if claim.state == ClaimState::Confirmed && !boot_id.is_empty() {
+            boot_id.clone_into(&mut claim.boot_id);
         }
+        claim.state = ClaimState::Drained;
+        true
     }
 
     /// Whether the claim of the node is confirmed and has a unit for the pod: what an eviction by somebody else, from a
     /// node that drains, must ask.
     pub fn admits_requester(&self, node_uid: &str, pod_uid: &str) -> bool {
-        self.claim(node_uid)
-            .is_some_and(|claim| claim.state == ClaimState::Confirmed && units::holds_pod(&claim.holds, pod_uid))
-    }
-
-    /// Whether the claim waits for nothing but its own pods: its drain ended or was given up while pods were down.
-    pub fn comes_back(claim: &Claim) -> bool {
-        claim.state == ClaimState::Waiting && claim.needs.is_empty() && !claim.holds.is_empty()
-    }
-
-    /// Whether the claim holds a unit for this pod.
-    pub fn has_unit(claim: &Claim, pod_uid: &str) -> bool {
-        units::holds_pod(&claim.holds, pod_uid)
-    }
-
-    /// How many units the claim holds.
-    pub fn units_of(claim: &Claim) -> usize {
-        units::len(&claim.holds)
-    }
-
-    /// Whether the node runs in another boot than when the claim was granted; false while either is unknown.
-    pub fn has_rebooted(claim: &Claim, boot_id: &str) -> bool {
-        !claim.boot_id.is_empty() && !boot_id.is_empty() && claim.boot_id != boot_id
-    }
-
-    /// The budgets that the claim needs or holds units of; one that it needs and holds is told twice.
-    pub fn budgets_of(claim: &Claim) -> impl Iterator<Item = BudgetKey> {
-        let units = claim.needs.iter().chain(&claim.holds);
-        units.map(|units| BudgetKey::from(&units.pdb))
-    }
-
-    /// Whether the claim is in the queue with a need of its own.
-    fn asks(claim: &Claim) -> bool {
-        claim.state == ClaimState::Waiting && !claim.needs.is_empty()
+        let claim = self.claim(node_uid);
+        claim.is_some_and(|claim| claim.state.is_confirmed() && claim.has_unit(pod_uid))
     }
 }

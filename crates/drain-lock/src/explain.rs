@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger, Units};
 use serde::Serialize;
 
 use nodeward_scheduling::Placement;
@@ -156,9 +155,7 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
 /// What stands in the way of the need: of the claim that there is, or of one that would come last.
 fn obstacles(mut ledger: Ledger, node: &NodeFacts, needs: &[Units], facts: &Facts, now: Timestamp) -> Vec<BlockedBy> {
     let uid = node.uid.as_str();
-    let asks_already = ledger.claim(uid).is_some_and(|claim| {
-        claim.state != ClaimState::Waiting || !claim.needs.is_empty() || Ledger::comes_back(claim)
-    });
+    let asks_already = ledger.claim(uid).is_some_and(|claim| claim.state != ClaimState::Queued);
     if !asks_already {
         ledger.enqueue(node.name.as_str(), uid, node.is_cordoned(), now);
         // Nothing is held by a claim that has yet to ask, so none of its pods is down.
@@ -185,7 +182,7 @@ fn explained_claim(claim: &Claim) -> ExplainedClaim {
         ticket: claim.ticket,
         state: claim.state,
         since: claim.since,
-        drained: claim.drained,
+        drained: claim.state.may_go_down(),
         holds: explained_units(&claim.holds),
     }
 }

@@ -260,7 +260,7 @@ impl FleetLock {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let ledger = ledgers.get_opt(drain_ledger::NAME).await;
         let ledger = ledger.map_err(|error| unavailable(&ApiError::from(&error)))?;
-        let ledger = Ledger(ledger.map(|ledger| ledger.spec).unwrap_or_default());
+        let ledger = ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
         let present = nodes.get_opt(node.name.as_str()).await;
         let present = present.map_err(|error| unavailable(&ApiError::from(&error)))?;
         let present = present.and_then(|node| project_node(&node));

@@ -25,7 +25,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Facts, Ledger};
+use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
 use nodeward_runtime::{CacheState, Feed, Index, OperatorContext, Selection, Watches};
 use nodeward_scheduling::PodProjector;
 use serde::de::DeserializeOwned;
@@ -153,7 +153,7 @@ impl World {
 
     /// The budgets that claims in the ledger need or hold.
     pub fn facts_of_claims(&self, ledger: &Ledger, now: Timestamp) -> Facts {
-        let keys: BTreeSet<BudgetKey> = ledger.claims().iter().flat_map(Ledger::budgets_of).collect();
+        let keys: BTreeSet<BudgetKey> = ledger.claims().iter().flat_map(Claim::budgets).collect();
         self.facts(&keys, now)
     }
 

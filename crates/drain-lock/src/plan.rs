@@ -32,12 +32,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::NextWake;
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
-use nodeward_core::ledger::{Fence, Ledger};
+use nodeward_core::ledger::{ClaimState, Fence, Ledger};
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
@@ -79,7 +78,9 @@ pub struct Plan {
 pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> Plan {
     let (base, ledger) = match &snapshot.ledger {
         LedgerState::Absent => (None, Ledger::default()),
-        LedgerState::Present(facts) => (Some(Arc::clone(facts)), Ledger(facts.spec.clone())),
+        // Whatever was done by an older reading of it could be wrong.
+        LedgerState::Present(facts) if facts.ledger.is_of_later_version() => return Plan::default(),
+        LedgerState::Present(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
     let mut planner = Planner {
         snapshot,
@@ -319,6 +320,13 @@ impl Planner<'_> {
                 self.mark(node, Self::own_cordon(file), false, Some(Progress::Drained));
                 verdict.says("the node has booted anew; its units return as its pods do");
             }
+            Stage::LeftAlone => {
+                let text = "a later version of drain-lock holds its claim: this one leaves it alone";
+                verdict.says(text);
+                verdict
+                    .blocked_by
+                    .push(verdict::about_node(LockReason::NotPlanned, text.to_owned()));
+            }
             Stage::Suspect => {
                 self.give_lease_back(&file.case.name);
                 verdict.says(
@@ -364,7 +372,9 @@ impl Planner<'_> {
     /// The verdict on a drain that goes on, with its claim as this pass leaves it.
     fn conclude(&mut self, stage: Stage, node_uid: &str, limits: &TimeLimits, mut verdict: DrainVerdict) {
         let claim = self.write.next.claim(node_uid).cloned();
-        let is_waiting = claim.as_ref().is_some_and(|claim| claim.state == ClaimState::Waiting);
+        let is_waiting = claim
+            .as_ref()
+            .is_some_and(|claim| claim.state == ClaimState::Queued || claim.state.is_asking());
         // Where this pass queued the whole need again, the node is not to go down under the old one.
         let stage = match stage {
             Stage::Evicting | Stage::Finishing | Stage::Drained if is_waiting => Stage::Claiming,
@@ -415,6 +425,7 @@ impl Planner<'_> {
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
         without(&mut facts, &self.write.leaving);
+        self.write.next.count_needs(&self.snapshot.facts);
         let mut rehearsal = self.write.next.clone();
         let asks = std::mem::take(&mut self.write.grants);
         for ask in asks {

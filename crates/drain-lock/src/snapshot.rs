@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
@@ -96,7 +95,7 @@ impl LedgerState {
     pub fn ledger(&self) -> Ledger {
         match self {
             Self::Absent => Ledger::default(),
-            Self::Present(facts) => Ledger(facts.spec.clone()),
+            Self::Present(facts) => facts.ledger.clone(),
         }
     }
 }
@@ -111,7 +110,7 @@ pub struct LedgerFacts {
     /// Resource version: the precondition of every write.
     pub resource_version: ResourceVersion,
     /// Its content.
-    pub spec: DrainLedgerSpec,
+    pub ledger: Ledger,
 }
 
 /// One moment of the cluster, as far as the drains in it are concerned.

@@ -10,8 +10,9 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use nodeward_api::disruption_hold::DisruptionHold;
-use nodeward_api::drain_ledger::{self, DrainLedger, DrainLedgerSpec};
+use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
+use nodeward_core::ledger::Ledger;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
@@ -94,14 +95,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The ledger; empty where there is none yet.
-    pub async fn ledger(&mut self) -> Result<Option<DrainLedgerSpec>, Failure> {
+    pub async fn ledger(&mut self) -> Result<Option<Ledger>, Failure> {
         if !self.is_served::<DrainLedger>("claims") {
             return Ok(None);
         }
         let ledgers: Api<DrainLedger> = Api::all(self.cluster.client.clone());
         let ledger = self.cluster.ask(ledgers.get_opt(drain_ledger::NAME)).await;
         let ledger = self.readable("claims", ledger)?;
-        Ok(ledger.map(|ledger| ledger.map(|ledger| ledger.spec).unwrap_or_default()))
+        let read =
+            |ledger: Option<DrainLedger>| ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
+        Ok(ledger.map(read))
     }
 
     pub async fn holds(&mut self, namespace: Option<&str>) -> Result<Option<Vec<DisruptionHold>>, Failure> {

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::DisruptionHold;
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::Phase;
 
 use super::{Held, Hold, Holder};
@@ -11,6 +10,7 @@ use crate::budget::BudgetView;
 use crate::deadline::later;
 use crate::drain::NodeDrainView;
 use crate::id::BudgetKey;
+use crate::ledger::{Claim, ClaimState};
 
 /// How long a drain takes where neither it nor its status says so: the default of drain-lock's `deadlines.drain`.
 pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
@@ -51,9 +51,10 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
     }
     let deadlines = drain.map(|drain| drain.deadlines).unwrap_or_default();
     let recover = deadlines.recover.unwrap_or(RECOVERY_LASTS);
-    let lasts = match claim.state {
-        ClaimState::Granted | ClaimState::Confirmed => deadlines.drain.unwrap_or(DRAIN_LASTS).saturating_add(recover),
-        ClaimState::Waiting | ClaimState::Suspect => recover,
+    let lasts = if claim.state.has_grant() {
+        deadlines.drain.unwrap_or(DRAIN_LASTS).saturating_add(recover)
+    } else {
+        recover
     };
     let counted = later(claim.since, lasts);
     said.map_or(counted, |(_, deadline)| deadline.max(counted))
@@ -62,13 +63,14 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
 /// Whether a drain is in this phase while its claim stands so.
 fn is_of_state(phase: Phase, claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Granted => phase == Phase::Granted,
-        ClaimState::Confirmed if claim.drained => {
-            matches!(phase, Phase::Drained | Phase::Recovering)
-        }
+        ClaimState::Granted | ClaimState::DrainedGranted => phase == Phase::Granted,
+        ClaimState::Drained => matches!(phase, Phase::Drained | Phase::Recovering),
         ClaimState::Confirmed => matches!(phase, Phase::Draining | Phase::Recovering),
-        ClaimState::Waiting => phase == Phase::Recovering,
-        ClaimState::Suspect => phase == Phase::Suspect,
+        ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Recovering => {
+            phase == Phase::Recovering
+        }
+        ClaimState::Suspect | ClaimState::DrainedSuspect => phase == Phase::Suspect,
+        ClaimState::Unknown => false,
     }
 }
 
@@ -117,7 +119,7 @@ mod tests {
     fn claim(state: &str) -> Claim {
         serde_json::from_value(json!({
             "ticket": 1, "node": "n2", "nodeUID": "u2", "state": state, "since": minute(0), "queuedAt": minute(-10),
-            "needs": [{ "pdb": { "namespace": "shop", "name": "later", "uid": "b3" }, "pods": [{ "name": "l", "uid": "l" }] }],
+            "needs": [{ "pdb": { "namespace": "shop", "name": "later", "uid": "b3" }, "units": 1, "healthy": 1, "several": null }],
             "holds": [
                 { "pdb": { "namespace": "shop", "name": "web", "uid": "b1" }, "pods": [{ "name": "a", "uid": "a" }, { "name": "b", "uid": "b" }] },
                 { "pdb": { "namespace": "shop", "name": "none", "uid": "b2" }, "pods": [] },
@@ -139,7 +141,7 @@ mod tests {
 
     #[rstest]
     fn a_claim_holds_what_it_has_units_of_and_nothing_that_it_needs(
-        #[values("Granted", "Confirmed", "Suspect", "Waiting")] state: &str,
+        #[values("Granted", "Confirmed", "Suspect", "Recovering", "Asking")] state: &str,
     ) {
         let claim = claim(state);
         let holds: Vec<Hold> = of_claim(&claim, None).collect();
@@ -158,10 +160,10 @@ mod tests {
     #[rstest]
     #[case::nothing_said("Confirmed", None, 60)]
     #[case::nothing_said_of_a_suspect("Suspect", None, 30)]
-    #[case::nothing_said_of_what_comes_back("Waiting", None, 30)]
+    #[case::nothing_said_of_what_comes_back("Recovering", None, 30)]
     #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
     #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
-    #[case::its_status_coming_back("Waiting", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
+    #[case::its_status_coming_back("Recovering", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
     #[case::the_status_of_an_earlier_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(0) }))), 60)]
     #[case::a_status_behind_a_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(10) }))), 30)]
     #[case::a_status_behind_that_says_later("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
@@ -192,10 +194,7 @@ mod tests {
         #[case] deadline: i64,
         #[case] ends: i64,
     ) {
-        let claim = Claim {
-            drained: true,
-            ..claim("Confirmed")
-        };
+        let claim = claim("Drained");
         let drain = drain(json!({}), json!({ "phase": phase, "deadline": minute(deadline) }));
         let hold = of_claim(&claim, Some(&drain)).next().unwrap();
         assert_eq!(hold.until, Some(minute(ends)));

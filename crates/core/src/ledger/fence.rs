@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use nodeward_api::drain_ledger::Claim;
 use serde::{Deserialize, Serialize};
+
+use super::Claim;
 
 /// Which grant of which claim an eviction rests on. Tickets are never given twice, and a claim's grants are counted.
 ///

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod};
+use nodeward_api::drain_ledger::ClaimState;
 
 use super::needs::Turn;
-use super::{Ledger, units};
+use super::{Claim, HeldPod, Ledger, units};
 
 /// What became of a claim whose time ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +57,12 @@ impl Ledger {
         let Some(claim) = self.claim_mut(node_uid) else {
             return TimedOut::Unchanged;
         };
-        let holds_nothing = claim.holds.is_empty();
         match claim.state {
-            ClaimState::Suspect => TimedOut::Unchanged,
-            ClaimState::Waiting if holds_nothing => {
+            ClaimState::Queued | ClaimState::Asking if claim.holds.is_empty() => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
             }
-            _ if claim.drained => TimedOut::Unchanged,
-            ClaimState::Waiting if Self::comes_back(claim) => TimedOut::Unchanged,
-            ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed => {
+            ClaimState::Asking | ClaimState::Granted | ClaimState::Confirmed => {
                 let kept = claim.requeue(is_down, now);
                 let foreign = claim.foreign_cordon;
                 match kept {
@@ -76,12 +72,13 @@ impl Ledger {
                     _ if foreign => TimedOut::KeepsPlace { kept },
                     _ => {
                         claim.needs.clear();
-                        claim.drained = false;
+                        claim.state = ClaimState::Recovering;
                         let ticket = self.move_to_the_end(node_uid);
                         TimedOut::ComesBack { ticket, kept }
                     }
                 }
             }
+            _ => TimedOut::Unchanged,
         }
     }
 
@@ -92,17 +89,21 @@ impl Ledger {
     /// A retained pod counts as down until it is back.
     pub fn release(&mut self, node_uid: &str, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> Released {
         let Some(claim) = self.claim_mut(node_uid) else {
-            return Released::NoClaim;
+            return self
+                .claim(node_uid)
+                .map_or(Released::NoClaim, |claim| Released::ComesBack {
+                    kept: claim.held_units(),
+                });
         };
-        let kept = if Self::comes_back(claim) {
+        if claim.state == ClaimState::Recovering {
             units::retain(&mut claim.holds, |_, pod| is_down(pod));
-            units::len(&claim.holds)
         } else {
-            claim.requeue(is_down, now)
-        };
+            claim.requeue(is_down, now);
+        }
         claim.foreign_cordon = false;
-        claim.drained = false;
         claim.needs.clear();
+        claim.state = ClaimState::Recovering;
+        let kept = claim.held_units();
         if kept == 0 {
             self.remove(node_uid);
             return Released::Gone;
@@ -116,24 +117,20 @@ impl Ledger {
         let Some(claim) = self.claim_mut(node_uid) else {
             return 0;
         };
-        let held: BTreeSet<String> = claim
-            .holds
-            .iter()
-            .flat_map(|u| u.pods.iter().map(|pod| pod.uid.clone()))
-            .filter(|uid| back.contains(uid.as_str()))
-            .collect();
-        units::retain(&mut claim.needs, |_, pod| !held.contains(&pod.uid));
-        units::retain(&mut claim.holds, |_, pod| !held.contains(&pod.uid))
+        let returned = units::retain(&mut claim.holds, |_, pod| !back.contains(pod.uid.as_str()));
+        claim.settle();
+        returned
     }
 
     /// Notes that whoever drained has vanished while units are held. Answers whether the claim is suspect now; a claim
-    /// that holds nothing never is.
+    /// that holds nothing never is, nor one that waits for its own pods alone: nobody has to go on with it.
     pub fn suspect(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let Some(claim) = self.claim_mut(node_uid).filter(|claim| !claim.holds.is_empty()) else {
+        let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state != ClaimState::Recovering;
+        let Some(claim) = self.claim_mut(node_uid).filter(can_be) else {
             return false;
         };
-        if claim.state != ClaimState::Suspect {
-            claim.state = ClaimState::Suspect;
+        if !claim.state.is_suspect() {
+            claim.state = claim.keeping_drained(ClaimState::Suspect);
             claim.since = now;
         }
         true
@@ -142,37 +139,37 @@ impl Ledger {
     /// Notes that the drainer of a suspect claim is back. What it holds is granted again and must be confirmed anew; if
     /// it needs more than it holds, it waits for that. Answers whether the claim was suspect.
     pub fn resume(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let Some(claim) = self
-            .claim_mut(node_uid)
-            .filter(|claim| claim.state == ClaimState::Suspect)
-        else {
+        let Some(claim) = self.claim_mut(node_uid).filter(|claim| claim.state.is_suspect()) else {
             return false;
         };
         claim.by_fallback = false;
-        claim.state = if has_all_it_needs(claim) {
-            ClaimState::Granted
+        if claim.needs.is_empty() && !claim.holds.is_empty() {
+            claim.state = claim.keeping_drained(ClaimState::Granted);
         } else {
             claim.queued_at = now;
-            ClaimState::Waiting
-        };
+            claim.state = claim.keeping_drained(ClaimState::Asking);
+            claim.settle();
+        }
         claim.since = now;
         true
     }
 
     /// Removes a claim that holds nothing; answers whether the node has none now.
     pub fn remove(&mut self, node_uid: &str) -> bool {
-        if self.claim(node_uid).is_some_and(|claim| !claim.holds.is_empty()) {
+        let keeps = |claim: &Claim| !claim.holds.is_empty() || claim.state == ClaimState::Unknown;
+        if self.claim(node_uid).is_some_and(keeps) {
             return false;
         }
-        self.0.claims.retain(|claim| claim.node_uid != node_uid);
+        self.claims.retain(|claim| claim.node_uid != node_uid);
         true
     }
 
     /// Removes a claim with all that it holds: the audited override of an administrator, who says that nothing is down.
     /// Answers with what was removed, for the record.
     pub fn release_by_override(&mut self, node_uid: &str) -> Option<Claim> {
-        let at = self.0.claims.iter().position(|claim| claim.node_uid == node_uid)?;
-        Some(self.0.claims.remove(at))
+        let is_meant = |claim: &Claim| claim.node_uid == node_uid && claim.state != ClaimState::Unknown;
+        let at = self.claims.iter().position(is_meant)?;
+        Some(self.claims.remove(at))
     }
 
     /// Gives the claim a new ticket, the last one.
@@ -181,12 +178,7 @@ impl Ledger {
         if let Some(claim) = self.claim_mut(node_uid) {
             claim.ticket = ticket;
         }
-        self.0.claims.sort_by_key(|claim| claim.ticket);
+        self.claims.sort_by_key(|claim| claim.ticket);
         ticket
     }
-}
-
-/// Whether a claim that holds has nothing to ask for. One without a need waits for its own pods, and never has.
-fn has_all_it_needs(claim: &Claim) -> bool {
-    !claim.needs.is_empty() && units::missing(&claim.needs, &claim.holds).is_empty()
 }

@@ -1,12 +1,12 @@
 //! What a claim is granted, and what keeps it from being granted.
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod};
+use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
 use super::needs::Turn;
 use super::queue::Queue;
-use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
+use super::{BudgetFacts, Claim, Facts, HeldPod, Ledger, Need, Obstacle, OwnerUnits, Units, units};
 use crate::id::{BudgetKey, NodeName};
 
 /// Why a grant does not stand.
@@ -32,15 +32,20 @@ impl Ledger {
         };
         let own = |reason| vec![Obstacle::of_claim(reason, Some(claim.node.as_str().into()))];
         match claim.state {
-            ClaimState::Granted | ClaimState::Confirmed => Vec::new(),
-            ClaimState::Suspect => own(LockReason::Suspect),
-            ClaimState::Waiting if Self::comes_back(claim) => own(LockReason::AwaitingReady),
-            ClaimState::Waiting => Queue::new(self, facts).obstacles(claim),
+            ClaimState::Granted
+            | ClaimState::Confirmed
+            | ClaimState::Drained
+            | ClaimState::DrainedGranted
+            | ClaimState::Queued => Vec::new(),
+            ClaimState::Suspect | ClaimState::DrainedSuspect => own(LockReason::Suspect),
+            ClaimState::Recovering => own(LockReason::AwaitingReady),
+            ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts).obstacles(claim),
+            ClaimState::Unknown => own(LockReason::NotPlanned),
         }
     }
 
-    /// Grants all that the claim needs, or nothing. Answers with the number of the grant; for a claim that has one, with
-    /// that.
+    /// Grants all that the claim needs, or nothing. The pods have to be known ([`Ledger::set_needs`]): they are not stored.
+    /// Answers with the number of the grant; for a claim that has one, with that.
     pub fn try_grant(
         &mut self,
         node_uid: &str,
@@ -53,7 +58,7 @@ impl Ledger {
             return Err(obstacles);
         }
         self.take_all(node_uid, boot_id, facts, now)
-            .ok_or_else(|| self.obstacles(node_uid, facts))
+            .ok_or_else(|| vec![Obstacle::of_claim(LockReason::NotPlanned, None)])
     }
 
     /// Gives the claim all that it needs, whatever the budgets say: the fallback of a drain that its policy lets go on
@@ -62,32 +67,36 @@ impl Ledger {
     pub fn grant_by_fallback(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
         let grant = self.take_all(node_uid, boot_id, facts, now)?;
         let claim = self.claim_mut(node_uid)?;
-        claim.state = ClaimState::Confirmed;
+        claim.state = claim.keeping_drained(ClaimState::Confirmed);
         claim.by_fallback = true;
         Some(grant)
     }
 
     fn take_all(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
         let claim = self.claim(node_uid)?;
-        match claim.state {
-            ClaimState::Granted | ClaimState::Confirmed => return Some(claim.grant),
-            ClaimState::Suspect => return None,
-            ClaimState::Waiting => {}
+        if claim.state.has_grant() {
+            return Some(claim.grant);
         }
-        let mut missing = units::missing(&claim.needs, &claim.holds);
-        for need in &mut missing {
-            need.healthy_at_grant = facts
-                .get(&BudgetKey::from(&need.pdb))
-                .map_or(0, |budget| self.healthy_without_claims(budget));
+        let waits = claim.state == ClaimState::Queued || claim.state.is_asking();
+        if !waits || !claim.needs.iter().all(Need::is_planned) {
+            return None;
         }
+        let taken: Vec<Units> = claim
+            .needs
+            .iter()
+            .map(|need| Units {
+                pdb: need.pdb.clone(),
+                healthy_at_grant: facts
+                    .get(&BudgetKey::from(&need.pdb))
+                    .map_or(0, |budget| self.healthy_without_claims(budget)),
+                pods: need.pods.0.clone(),
+            })
+            .collect();
         let claim = self.claim_mut(node_uid)?;
-        let mut holds = std::mem::take(&mut claim.holds);
-        claim.drained &= !holds.is_empty();
-        for need in &missing {
-            units::add(&mut holds, need);
-        }
-        claim.holds = units::normal(holds);
-        claim.state = ClaimState::Granted;
+        let holds = std::mem::take(&mut claim.holds);
+        claim.holds = units::normal(holds.into_iter().chain(taken));
+        claim.needs.clear();
+        claim.state = claim.keeping_drained(ClaimState::Granted);
         claim.by_fallback = false;
         claim.since = now;
         claim.grant += 1;
@@ -118,16 +127,16 @@ impl Ledger {
     ) -> Result<(), Lost> {
         let claim = self.claim(node_uid).filter(|claim| claim.grant == grant);
         match claim.map(|claim| claim.state) {
-            Some(ClaimState::Confirmed) => return Ok(()),
-            Some(ClaimState::Granted) => {}
-            Some(ClaimState::Waiting | ClaimState::Suspect) | None => return Err(Lost::NotGranted),
+            Some(ClaimState::Confirmed | ClaimState::Drained) => return Ok(()),
+            Some(ClaimState::Granted | ClaimState::DrainedGranted) => {}
+            _ => return Err(Lost::NotGranted),
         }
         let obstacles = self.broken(node_uid, facts, is_down);
         let Some(claim) = self.claim_mut(node_uid) else {
             return Err(Lost::NotGranted);
         };
         if obstacles.is_empty() {
-            claim.state = ClaimState::Confirmed;
+            claim.state = claim.keeping_drained(ClaimState::Confirmed);
             claim.since = now;
             return Ok(());
         }

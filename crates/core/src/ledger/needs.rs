@@ -1,9 +1,12 @@
 //! What a claim asks for, and what becomes of a need that changes.
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::ClaimState;
 
-use super::{Ledger, units};
+use super::claim::Unstored;
+use super::{Claim, Facts, HeldPod, Ledger, Need, Units, units};
+use crate::id::BudgetKey;
 
 /// What a new need made of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,23 +50,18 @@ impl Ledger {
         let Some(claim) = self.claim_mut(node_uid) else {
             return NeedChange::NoClaim;
         };
-        if Self::comes_back(claim) {
-            return NeedChange::ComesBack;
-        }
-        let mut needs = units::normal(needs);
-        for need in &mut needs {
-            need.healthy_at_grant = 0;
-        }
+        let needs = units::normal(needs);
         match claim.state {
-            ClaimState::Waiting | ClaimState::Suspect => claim.plan(needs),
-            ClaimState::Granted | ClaimState::Confirmed if units::missing(&needs, &claim.holds).is_empty() => {
+            ClaimState::Recovering => NeedChange::ComesBack,
+            state if !state.has_grant() => claim.plan(&needs),
+            _ if units::missing(&needs, &claim.holds).is_empty() => {
                 units::retain_pods(&mut claim.holds, &needs);
-                claim.shrink(needs, is_down)
+                claim.shrink(&needs, is_down)
             }
-            ClaimState::Granted | ClaimState::Confirmed => {
-                let before = units::len(&claim.holds);
-                claim.needs = needs;
+            _ => {
+                let before = claim.held_units();
                 let kept = claim.requeue(is_down, now);
+                claim.plan(&needs);
                 NeedChange::Requeued {
                     returned: before - kept,
                     kept,
@@ -74,19 +72,58 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Whether the claim holds less than these needs ask for, as far as they are about pods of which `counts` holds: a unit
-    /// of that very budget is missing, or a pod is to stay that was to leave.
-    pub fn lacks(claim: &Claim, needs: &[Units], counts: impl Fn(&str) -> bool) -> bool {
-        let stays = |pod: &HeldPod| {
-            let held = claim.holds.iter().flat_map(|u| &u.pods);
-            pod.retained && held.into_iter().any(|held| held.uid == pod.uid && !held.retained)
-        };
-        units::missing(needs, &claim.holds)
-            .iter()
-            .any(|u| u.pods.iter().any(|pod| counts(&pod.uid)))
-            || needs
-                .iter()
-                .any(|u| u.pods.iter().any(|pod| counts(&pod.uid) && stays(pod)))
+    /// Counts what the ledger stores of the needs that this process has planned.
+    pub fn count_needs(&mut self, facts: &Facts) {
+        for claim in &mut self.claims {
+            let mut needs = std::mem::take(&mut claim.needs);
+            for need in needs.iter_mut().filter(|need| need.is_planned()) {
+                (need.units, need.healthy, need.several) = need.counted(claim, facts);
+            }
+            claim.needs = needs;
+        }
+    }
+}
+
+/// All of its pods count, until they are looked at ([`Ledger::count_needs`]).
+impl From<Units> for Need {
+    fn from(needed: Units) -> Self {
+        let units = units::count(needed.pods.len());
+        Self {
+            pdb: needed.pdb,
+            units,
+            healthy: units,
+            several: None,
+            pods: Unstored(needed.pods),
+        }
+    }
+}
+
+impl Need {
+    /// Whether its pods are known.
+    pub(super) fn is_planned(&self) -> bool {
+        !self.pods.0.is_empty()
+    }
+
+    /// How many units it needs, how many of them it takes from what is free, and a pod that several budgets select: of the
+    /// pods, where they are known, and else as it was counted last.
+    pub(super) fn counted(&self, claim: &Claim, facts: &Facts) -> (i32, i32, Option<String>) {
+        if !self.is_planned() {
+            return (self.units, self.healthy, self.several.clone());
+        }
+        let budget = facts.get(&BudgetKey::from(&self.pdb));
+        let count =
+            |counts: &dyn Fn(&HeldPod) -> bool| units::count(self.pods.0.iter().filter(|pod| counts(pod)).count());
+        // A budget that was made again may have had pods of this claim before.
+        let beyond = count(&|pod| !units::holds_pod_of(&claim.holds, &self.pdb, &pod.uid));
+        // An unready pod needs a unit that is its own already, for it is not counted as healthy; should it turn ready, it
+        // counts on both sides.
+        let healthy =
+            count(&|pod| budget.is_some_and(|budget| budget.is_healthy(&pod.uid)) && !claim.has_unit(&pod.uid));
+        // The eviction API refuses such a pod; one that stays is not evicted.
+        let is_refused =
+            |pod: &&HeldPod| !pod.retained && budget.is_some_and(|budget| budget.several.contains(pod.uid.as_str()));
+        let several = self.pods.0.iter().find(is_refused).map(|pod| pod.name.clone());
+        (beyond, healthy, several)
     }
 }
 
@@ -96,50 +133,76 @@ pub(super) trait Turn {
     fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool;
     /// Returns the units of running pods and queues the whole need under the same ticket; answers how many units stay.
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize;
-    /// Asks for this; what is held is part of the whole need.
-    fn plan(&mut self, needs: Vec<Units>) -> NeedChange;
+    /// Asks for units that were returned.
+    fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>);
+    /// Asks for what it does not hold of these needs.
+    fn plan(&mut self, needs: &[Units]) -> NeedChange;
     /// Returns the units of running pods that are no longer needed.
-    fn shrink(&mut self, needs: Vec<Units>, is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange;
+    fn shrink(&mut self, needs: &[Units], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange;
 }
 
 impl Turn for Claim {
     fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
-        !(is_down(pod) || self.drained && pod.retained)
+        !(is_down(pod) || self.state.may_go_down() && pod.retained)
     }
 
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
         let mut holds = std::mem::take(&mut self.holds);
+        for units in &holds {
+            let returned = units.pods.iter().filter(|pod| self.can_return(pod, is_down));
+            self.ask_again(&units.pdb, returned.cloned().collect());
+        }
         units::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
         self.holds = holds;
-        let needs = std::mem::take(&mut self.needs);
-        self.plan(needs);
-        self.state = ClaimState::Waiting;
+        self.state = self.keeping_drained(ClaimState::Asking);
         self.by_fallback = false;
         self.since = now;
         self.queued_at = now;
-        units::len(&self.holds)
+        self.settle();
+        self.held_units()
     }
 
-    fn plan(&mut self, needs: Vec<Units>) -> NeedChange {
-        let mut held = self.holds.clone();
-        for unit in &mut held {
-            unit.healthy_at_grant = 0;
+    fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>) {
+        if returned.is_empty() {
+            return;
         }
-        let whole = units::normal(needs.into_iter().chain(held));
-        if self.needs == whole {
-            return NeedChange::Unchanged;
+        let before = self.needs.iter().position(|need| need.pdb == *pdb);
+        let mut need = Need::from(Units {
+            pdb: pdb.clone(),
+            healthy_at_grant: 0,
+            pods: returned,
+        });
+        if let Some(before) = before.map(|at| self.needs.remove(at)) {
+            need.units += before.units;
+            need.healthy += before.healthy;
+            need.pods.0.extend(before.pods.0);
         }
-        self.needs = whole;
-        NeedChange::Planned
+        self.needs.push(need);
+        self.needs.sort_by(|a, b| a.pdb.cmp(&b.pdb));
     }
 
-    fn shrink(&mut self, needs: Vec<Units>, is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
+    fn plan(&mut self, needs: &[Units]) -> NeedChange {
+        let missing = units::missing(needs, &self.holds);
+        let beyond: Vec<Need> = missing.into_iter().map(Need::from).collect();
+        let is_same = self.needs == beyond;
+        self.needs = beyond;
+        if !self.state.is_suspect() {
+            self.state = self.keeping_drained(ClaimState::Asking);
+            self.settle();
+        }
+        if is_same {
+            NeedChange::Unchanged
+        } else {
+            NeedChange::Planned
+        }
+    }
+
+    fn shrink(&mut self, needs: &[Units], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
         let mut holds = std::mem::take(&mut self.holds);
         let returned = units::retain(&mut holds, |_, pod| {
-            units::holds_pod(&needs, &pod.uid) || !self.can_return(pod, is_down)
+            units::holds_pod(needs, &pod.uid) || !self.can_return(pod, is_down)
         });
         self.holds = holds;
-        self.plan(needs);
         if returned == 0 {
             NeedChange::Unchanged
         } else {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
+use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::{BudgetFacts, Facts, Ledger, Obstacle, OwnerUnits, units};
+use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerUnits, units};
 use crate::id::{BudgetKey, NodeName, PodKey};
 
 /// Units that claims ahead in the queue are to have, by budget, and the node of the first of them.
@@ -39,7 +39,7 @@ impl<'a, 'f> Queue<'a, 'f> {
             .ledger
             .claims()
             .iter()
-            .filter(|claim| Ledger::asks(claim))
+            .filter(|claim| claim.state.is_asking())
             .collect();
         let mut order = Vec::with_capacity(asking.len());
         let mut seen = BTreeSet::new();
@@ -56,17 +56,15 @@ impl<'a, 'f> Queue<'a, 'f> {
         let claims = self.ledger.claims();
         let mut returning: Returning = claims
             .iter()
-            .filter(|claim| match claim.state {
-                ClaimState::Granted | ClaimState::Confirmed => true,
-                ClaimState::Waiting => Ledger::comes_back(claim),
-                ClaimState::Suspect => false,
-            })
+            .filter(|claim| claim.state.has_grant() || claim.state == ClaimState::Recovering)
             .map(|claim| claim.ticket)
             .collect();
         loop {
             let more: Vec<i64> = claims
                 .iter()
-                .filter(|claim| Ledger::asks(claim) && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
+                .filter(|claim| {
+                    claim.state.is_asking() && !claim.holds.is_empty() && !returning.contains(&claim.ticket)
+                })
                 .filter(|claim| self.waits_for_units_at_most(claim, &Reserved::new(), &returning))
                 .map(|claim| claim.ticket)
                 .collect();
@@ -96,11 +94,12 @@ impl<'a, 'f> Queue<'a, 'f> {
                 continue;
             }
             let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
-            for need in units::missing(&claim.needs, &claim.holds) {
+            for need in &claim.needs {
                 let key = BudgetKey::from(&need.pdb);
-                let demand = self.facts.get(&key).map_or(0, |budget| demand(claim, &need, budget));
+                let (_, healthy, _) = need.counted(claim, self.facts);
+                let healthy = if self.facts.contains_key(&key) { healthy } else { 0 };
                 let entry = reserved.entry(key).or_insert((0, claim.node.as_str().into()));
-                entry.0 += demand;
+                entry.0 += healthy;
             }
             if waits {
                 return (reserved, Some(claim.ticket));
@@ -135,7 +134,8 @@ impl<'a, 'f> Queue<'a, 'f> {
 
     /// What the claim lacks, budget by budget, if `returns` tells whose units will come back.
     fn lacks(&self, claim: &Claim, reserved: &Reserved, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
-        units::missing(&claim.needs, &claim.holds)
+        claim
+            .needs
             .iter()
             .filter_map(|need| self.lack(claim, need, reserved, returns))
             .collect()
@@ -144,12 +144,13 @@ impl<'a, 'f> Queue<'a, 'f> {
     fn lack(
         &self,
         claim: &Claim,
-        need: &Units,
+        need: &Need,
         reserved: &Reserved,
         returns: &dyn Fn(&Claim) -> bool,
     ) -> Option<Obstacle> {
         let key = BudgetKey::from(&need.pdb);
-        let whole = units::whole_of(claim, &need.pdb);
+        let (units, demand, several) = need.counted(claim, self.facts);
+        let whole = units + units::held_of(claim, &need.pdb);
         let obstacle = |reason, needed, free| Obstacle {
             reason,
             pdb: Some(key.clone()),
@@ -161,12 +162,9 @@ impl<'a, 'f> Queue<'a, 'f> {
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
             return Some(obstacle(LockReason::NotPlanned, whole, 0));
         };
-        // The eviction API refuses such a pod; one that stays is not evicted.
-        let is_refused = |pod: &&HeldPod| !pod.retained && budget.several.contains(pod.uid.as_str());
-        let several = need.pods.iter().find(is_refused);
         if let Some(pod) = several {
             return Some(Obstacle {
-                pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.name.as_str())),
+                pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str())),
                 ..obstacle(LockReason::SeveralPDBs, 0, 0)
             });
         }
@@ -180,7 +178,6 @@ impl<'a, 'f> Queue<'a, 'f> {
             return Some(obstacle(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
         }
 
-        let demand = demand(claim, need, budget);
         let free = self.ledger.free(budget);
         let for_claims = budget.without_owner(free);
         let held_by = |other: &&Claim| other.node_uid != claim.node_uid && units::held_of(other, &need.pdb) > 0;
@@ -247,7 +244,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         self.ledger
             .claims()
             .iter()
-            .filter(|other| other.ticket != claim.ticket && Ledger::asks(other))
+            .filter(|other| other.ticket != claim.ticket && other.state.is_asking())
             .filter(wanted)
             .collect()
     }
@@ -258,7 +255,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         self.ledger
             .claims()
             .iter()
-            .filter(|claim| Ledger::asks(claim) && !claim.foreign_cordon && !claim.drained)
+            .filter(|claim| claim.state == ClaimState::Asking && !claim.foreign_cordon)
             .rfind(|claim| self.is_in_circle(claim))
     }
 }
@@ -275,14 +272,4 @@ fn serve<'a>(claim: &'a Claim, asking: &[&'a Claim], seen: &mut BTreeSet<i64>, o
         }
     }
     order.push(claim);
-}
-
-/// Units that the grant would take from what is free now: an unready pod needs a unit that is its own already, for it
-/// is not counted as healthy; should it turn ready, it counts on both sides.
-fn demand(claim: &Claim, need: &Units, budget: &BudgetFacts) -> i32 {
-    let taken = need
-        .pods
-        .iter()
-        .filter(|pod| budget.is_healthy(&pod.uid) && !units::holds_pod(&claim.holds, &pod.uid));
-    units::count(taken.count())
 }

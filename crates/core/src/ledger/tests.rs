@@ -4,16 +4,16 @@
 mod asking;
 mod giving_back;
 mod queueing;
+mod stored;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
 use nodeward_api::reason::LockReason;
 
-use super::{BudgetFacts, Facts, Fence, Ledger, OwnerUnits};
+use super::{BudgetFacts, Claim, ClaimState, Facts, Fence, HeldPod, Ledger, OwnerUnits, Units};
 use crate::id::{BudgetKey, PodUid};
 
 /// The moment at which everything happens that is not said to happen later.
@@ -71,7 +71,7 @@ fn units(pods: &[&str]) -> Vec<Units> {
             pods: vec![HeldPod {
                 name: (*pod).to_owned(),
                 uid: (*pod).to_owned(),
-                retained: false,
+                ..HeldPod::default()
             }],
         }
     };
@@ -123,8 +123,12 @@ fn held(ledger: &Ledger, node: &str) -> Vec<String> {
     names(&claim(ledger, node).holds)
 }
 
+/// UIDs of the pods for which a node needs units beyond those that it holds.
 fn needed(ledger: &Ledger, node: &str) -> Vec<String> {
-    names(&claim(ledger, node).needs)
+    let needs = claim(ledger, node).needs.iter();
+    needs
+        .flat_map(|need| need.pods.0.iter().map(|pod| pod.uid.clone()))
+        .collect()
 }
 
 fn names(units: &[Units]) -> Vec<String> {

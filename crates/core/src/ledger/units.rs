@@ -1,10 +1,8 @@
 //! Lists of units: which pods, by which budget.
 
-use std::collections::BTreeSet;
-
 use nodeward_api::budget_ref::BudgetRef;
-use nodeward_api::drain_ledger::{Claim, HeldPod, Units};
 
+use super::{Claim, HeldPod, Need, Units};
 use crate::id::BudgetKey;
 
 /// A number of things, as the API counts.
@@ -23,6 +21,12 @@ pub(super) fn is_of(budget: &BudgetRef, key: &BudgetKey) -> bool {
 
 pub(super) fn holds_pod(units: &[Units], pod_uid: &str) -> bool {
     units.iter().any(|u| u.pods.iter().any(|pod| pod.uid == pod_uid))
+}
+
+/// Whether the list has this pod by the budget of this name.
+pub(super) fn holds_pod_of(units: &[Units], budget: &BudgetRef, pod_uid: &str) -> bool {
+    let of_budget = units.iter().filter(|u| same_key(&u.pdb, budget));
+    of_budget.flat_map(|u| &u.pods).any(|pod| pod.uid == pod_uid)
 }
 
 /// Whether the list has this pod by this very budget.
@@ -110,17 +114,7 @@ pub(super) fn held_of(claim: &Claim, budget: &BudgetRef) -> i32 {
     count(held.map(|u| u.pods.len()).sum())
 }
 
-/// Pods of the budget of this name that the claim needs or holds.
-pub(super) fn whole_of(claim: &Claim, budget: &BudgetRef) -> i32 {
-    let units = claim.needs.iter().chain(&claim.holds);
-    let pods: BTreeSet<&str> = units
-        .filter(|u| same_key(&u.pdb, budget))
-        .flat_map(|u| u.pods.iter().map(|pod| pod.uid.as_str()))
-        .collect();
-    count(pods.len())
-}
-
 /// Whether one of the budgets of `needs` is among those of `holds`.
-pub(super) fn meet(needs: &[Units], holds: &[Units]) -> bool {
+pub(super) fn meet(needs: &[Need], holds: &[Units]) -> bool {
     needs.iter().any(|n| holds.iter().any(|h| same_key(&n.pdb, &h.pdb)))
 }

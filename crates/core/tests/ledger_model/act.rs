@@ -4,8 +4,7 @@
 //! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
 //! on what it read, not on the other's plans.
 
-use nodeward_api::drain_ledger::{Claim, ClaimState};
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, ClaimState, Ledger};
 use stateright::{Model, Property};
 
 use crate::decide::{decide, held, running};
@@ -204,7 +203,7 @@ fn forget_what_cannot_be(plan: &Plan, last: &State, state: &mut State) {
         }
     }
     for (number, node) in nodes.iter_mut().enumerate() {
-        let is_granted = |claim: &Claim| claim.state != ClaimState::Waiting;
+        let is_granted = |claim: &Claim| claim.state.has_grant() || claim.state.is_suspect();
         node.overdue &= ledger.claim(&node_uid(number)).is_some_and(is_granted);
     }
     if !plan.status_lags {
@@ -302,7 +301,7 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         }
         Action::Overdue { node } => {
             let claim = state.ledger.claim(&node_uid(node))?;
-            if !matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed) {
+            if !claim.state.has_grant() {
                 return None;
             }
             state.nodes[node].overdue = true;
@@ -311,14 +310,16 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             let node = plan.slots[slot].node?;
             let claim = state.ledger.claim(&node_uid(node))?;
             let is_about_to_end = state.paused.iter().flatten().any(|step| match step {
-                Step::Write { write, .. } => write.claim(&node_uid(node)).is_none_or(|claim| claim.drained),
+                Step::Write { write, .. } => write
+                    .claim(&node_uid(node))
+                    .is_none_or(|claim| claim.state.may_go_down()),
                 _ => false,
             });
             let comes = state.pods[slot] == Pod::Absent
                 && !is_about_to_end
                 && state.nodes[node].wanted
                 && !state.nodes[node].told
-                && !claim.drained
+                && !claim.state.may_go_down()
                 && !claim.holds.is_empty();
             if !comes {
                 return None;
@@ -334,7 +335,10 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         }
         Action::Return { node } => {
             let claim = state.ledger.claim(&node_uid(node));
-            let is_noticed = claim.is_none_or(|claim| claim.state == ClaimState::Suspect || claim.holds.is_empty());
+            // One that only waits for its own pods needs nobody to go on with it.
+            let is_noticed = claim.is_none_or(|claim| {
+                claim.state.is_suspect() || claim.state == ClaimState::Recovering || claim.holds.is_empty()
+            });
             if !state.nodes[node].vanished || !is_noticed {
                 return None;
             }

@@ -1,9 +1,8 @@
 //! What a leader decides for one node from what it reads: one write of the ledger, or, when that is as it should be, one
 //! step in the cluster.
 
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{Facts, Fence, Ledger, TimedOut};
+use nodeward_core::ledger::{Claim, ClaimState, Facts, Fence, HeldPod, Ledger, Need, TimedOut};
 
 use crate::rules::Rule;
 use crate::watch;
@@ -30,6 +29,7 @@ fn find(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<Step> {
         facts: state.facts(plan, stale),
     };
     turn.take(&mut ledger);
+    ledger.count_needs(&turn.facts);
     if ledger == *state.ledger {
         return step(plan, state, node);
     }
@@ -65,7 +65,9 @@ impl Turn<'_> {
             }
             return;
         }
-        let is_coming_back = ledger.claim(&uid).is_some_and(Ledger::comes_back);
+        let is_coming_back = ledger
+            .claim(&uid)
+            .is_some_and(|claim| claim.state == ClaimState::Recovering);
         if node.cordon == Cordon::None || is_coming_back {
             return;
         }
@@ -74,14 +76,15 @@ impl Turn<'_> {
             return;
         }
         // A node that may go down at any moment is planned for no more.
-        if !ledger.claim(&uid).is_some_and(|claim| claim.drained) {
+        if !ledger.claim(&uid).is_some_and(|claim| claim.state.may_go_down()) {
             self.plan(ledger);
         }
         match ledger.claim(&uid).map(|claim| claim.state) {
-            Some(ClaimState::Waiting) => self.ask(ledger),
-            Some(ClaimState::Granted) => self.make_sure(ledger),
-            Some(ClaimState::Confirmed) => self.note_drained(ledger),
-            Some(ClaimState::Suspect) | None => {}
+            Some(ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking) => self.ask(ledger),
+            Some(ClaimState::Granted | ClaimState::DrainedGranted) => self.make_sure(ledger),
+            Some(ClaimState::Confirmed | ClaimState::Drained) => self.note_drained(ledger),
+            Some(ClaimState::Recovering | ClaimState::Suspect | ClaimState::DrainedSuspect | ClaimState::Unknown)
+            | None => {}
         }
     }
 
@@ -105,10 +108,10 @@ impl Turn<'_> {
             return now > generation;
         }
         if !self.plan.keeps(Rule::BackOnlyAfterTheReboot) {
-            return claim.drained;
+            return claim.state.may_go_down();
         }
         let has_rebooted = claim.boot_id != node.boots.to_string();
-        let is_called_off = Ledger::comes_back(claim) && node.cordon == Cordon::None && !node.told;
+        let is_called_off = claim.state == ClaimState::Recovering && node.cordon == Cordon::None && !node.told;
         has_rebooted || is_called_off
     }
 
@@ -133,18 +136,18 @@ impl Turn<'_> {
         let claims = ledger.claims().iter().filter(|claim| claim.node_uid == uid).count();
         if !self.plan.keeps(Rule::OneClaimANode) && claims < 2 {
             let twin = ledger.claim(&uid).unwrap().clone();
-            ledger.0.claims.push(Claim {
-                ticket: ledger.0.next_ticket,
+            ledger.claims.push(Claim {
+                ticket: ledger.next_ticket,
                 ..twin
             });
-            ledger.0.next_ticket += 1;
+            ledger.next_ticket += 1;
         }
     }
 
     fn must_give_up(&self, ledger: &Ledger) -> bool {
         let uid = node_uid(self.node);
         let claim = ledger.claim(&uid).unwrap();
-        let is_overdue = claim.state != ClaimState::Waiting && self.state.nodes[self.node].overdue;
+        let is_overdue = claim.state.has_grant() && self.state.nodes[self.node].overdue;
         let gives_way = self.plan.keeps(Rule::GiveWayInACircle) && ledger.gives_way(&self.facts) == Some(&uid);
         is_overdue || gives_way
     }
@@ -154,11 +157,15 @@ impl Turn<'_> {
         let needs = self.state.needs(self.plan, self.node);
         let claim = ledger.claim(&uid).unwrap();
         let is_new = |pod: &HeldPod| held(claim).all(|other| other.uid != pod.uid);
-        let grows = claim.state != ClaimState::Waiting && needs.iter().flat_map(|u| &u.pods).any(is_new);
+        let grows = claim.state.has_grant() && needs.iter().flat_map(|u| &u.pods).any(is_new);
         if grows && !self.plan.keeps(Rule::NeverGrow) {
             let claim = claim_mut(ledger, &uid);
-            claim.needs.extend(needs);
-            claim.state = ClaimState::Waiting;
+            let missing = needs
+                .into_iter()
+                .filter(|u| u.pods.iter().all(|pod| !claim.has_unit(&pod.uid)));
+            let missing: Vec<Need> = missing.map(Need::from).collect();
+            claim.needs.extend(missing);
+            claim.state = ClaimState::Asking;
             return;
         }
         ledger.set_needs(&uid, needs, &|pod| self.is_down(pod), NOW);
@@ -174,7 +181,7 @@ impl Turn<'_> {
         }
         if !self.plan.keeps(Rule::Reserve) {
             let mut alone = ledger.clone();
-            for other in alone.0.claims.iter_mut().filter(|claim| claim.node_uid != uid) {
+            for other in alone.claims.iter_mut().filter(|claim| claim.node_uid != uid) {
                 other.needs.clear();
             }
             if alone.try_grant(&uid, &self.boot(), &self.facts, NOW).is_ok() {
@@ -203,18 +210,11 @@ impl Turn<'_> {
             return false;
         };
         let claim = ledger.claim(&node_uid(self.node)).unwrap();
-        let wants = |claim: &Claim| -> Vec<String> {
-            let missing = claim.needs.iter().filter(|need| {
-                need.pods
-                    .iter()
-                    .any(|pod| held(claim).all(|other| other.uid != pod.uid))
-            });
-            missing.map(|need| need.pdb.name.clone()).collect()
-        };
+        let wants = |claim: &Claim| -> Vec<String> { claim.needs.iter().map(|need| need.pdb.name.clone()).collect() };
         ledger
             .claims()
             .iter()
-            .filter(|other| other.ticket < claim.ticket && other.state == ClaimState::Waiting)
+            .filter(|other| other.ticket < claim.ticket && other.state.is_asking())
             .filter(|other| wants(other).iter().any(|name| wants(claim).contains(name)))
             .any(|other| {
                 let obstacles = ledger.obstacles(&other.node_uid, &self.facts);
@@ -225,22 +225,19 @@ impl Turn<'_> {
     fn take_one_by_one(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let whole = ledger.claim(&uid).unwrap().needs.clone();
-        for unit in &whole {
-            let claim = claim_mut(ledger, &uid);
-            claim.needs = claim.holds.clone();
-            claim.needs.push(unit.clone());
+        let mut missing = Vec::new();
+        for need in whole {
+            claim_mut(ledger, &uid).needs = vec![need.clone()];
             if ledger.try_grant(&uid, &self.boot(), &self.facts, NOW).is_ok() {
-                claim_mut(ledger, &uid).state = ClaimState::Waiting;
+                claim_mut(ledger, &uid).state = ClaimState::Asking;
+            } else {
+                missing.push(need);
             }
         }
         let claim = claim_mut(ledger, &uid);
-        let has_all = whole
-            .iter()
-            .flat_map(|u| &u.pods)
-            .all(|pod| held(claim).any(|other| other.uid == pod.uid));
-        claim.needs = whole;
+        claim.needs = missing;
         let has_some = !claim.holds.is_empty() && !self.plan.keeps(Rule::WholeGrants);
-        if has_all || has_some {
+        if claim.needs.is_empty() || has_some {
             claim.state = ClaimState::Granted;
         }
     }
@@ -252,7 +249,7 @@ impl Turn<'_> {
             .state
             .ledger
             .claim(&uid)
-            .is_some_and(|claim| claim.state == ClaimState::Granted);
+            .is_some_and(|claim| matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted));
         if is_written {
             let grant = ledger.claim(&uid).unwrap().grant;
             let facts = self.state.facts(self.plan, false);
@@ -284,14 +281,15 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     }
     let claim = claim?;
     let may_uncordon = node.cordon == Cordon::Ours || !plan.keeps(Rule::UncordonOnlyOurs);
-    let gave_up = claim.state == ClaimState::Waiting && !claim.holds.is_empty();
-    if may_uncordon && (Ledger::comes_back(claim) || (node.cordon == Cordon::Foreign && gave_up)) {
+    let is_recovering = claim.state == ClaimState::Recovering;
+    let gave_up = (claim.state.is_asking() || is_recovering) && !claim.holds.is_empty();
+    if may_uncordon && (is_recovering || (node.cordon == Cordon::Foreign && gave_up)) {
         return Some(Step::Uncordon {
             node: number,
             done: false,
         });
     }
-    if claim.state != ClaimState::Confirmed || node.cordon == Cordon::Foreign {
+    if !claim.state.is_confirmed() || node.cordon == Cordon::Foreign {
         return None;
     }
     if let Some(pod) = next_to_evict(state, claim) {
@@ -309,7 +307,7 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
             done: true,
         });
     }
-    let may_tell = claim.drained || !plan.keeps(Rule::NoteBeforeTheNodeIsTold);
+    let may_tell = claim.state.may_go_down() || !plan.keeps(Rule::NoteBeforeTheNodeIsTold);
     (may_tell && !node.told && !node.down).then_some(Step::Tell { node: number })
 }
 
@@ -325,7 +323,7 @@ pub fn held(claim: &Claim) -> impl Iterator<Item = &HeldPod> {
 }
 
 fn claim_mut<'a>(ledger: &'a mut Ledger, uid: &str) -> &'a mut Claim {
-    ledger.0.claims.iter_mut().find(|claim| claim.node_uid == uid).unwrap()
+    ledger.claims.iter_mut().find(|claim| claim.node_uid == uid).unwrap()
 }
 
 /// The UID of what runs in a slot now.

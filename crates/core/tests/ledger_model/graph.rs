@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use nodeward_api::drain_ledger::Claim;
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Obstacle;
+use nodeward_core::ledger::{Claim, Obstacle};
 use stateright::Model;
 
 use crate::world::{Cordon, Plan, Pod, State, parse_budget};

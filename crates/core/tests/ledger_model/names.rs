@@ -63,11 +63,7 @@ fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
         Pod::Absent => BTreeSet::new(),
         Pod::Up(generation) | Pod::Down(generation) => BTreeSet::from([generation]),
     });
-    for unit in ledger
-        .claims()
-        .iter()
-        .flat_map(|claim| claim.needs.iter().chain(&claim.holds))
-    {
+    for unit in ledger.claims().iter().flat_map(|claim| &claim.holds) {
         for pod in &unit.pods {
             let (slot, generation) = parse_pod(&pod.uid);
             known[slot].insert(generation);
@@ -83,13 +79,13 @@ fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
             .filter(|claim| !claim.boot_id.is_empty());
         u8::from(claim.is_some_and(|claim| claim.boot_id != boots[number].to_string()))
     });
-    ledger.0.next_ticket = i64::try_from(ledger.0.claims.len()).unwrap() + 1;
-    for (claim, ticket) in ledger.0.claims.iter_mut().zip(1..) {
+    ledger.next_ticket = i64::try_from(ledger.claims.len()).unwrap() + 1;
+    for (claim, ticket) in ledger.claims.iter_mut().zip(1..) {
         (claim.ticket, claim.grant) = (ticket, 0);
         if !claim.boot_id.is_empty() {
             "0".clone_into(&mut claim.boot_id);
         }
-        for unit in claim.needs.iter_mut().chain(&mut claim.holds) {
+        for unit in &mut claim.holds {
             unit.healthy_at_grant = 0;
             for pod in &mut unit.pods {
                 let (slot, generation) = parse_pod(&pod.uid);

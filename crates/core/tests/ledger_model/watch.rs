@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
-use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger, Need, Units};
 use stateright::Property;
 
 use crate::decide::held;
@@ -35,7 +34,7 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
     }
     if claims
         .iter()
-        .any(|claim| claim.state == ClaimState::Waiting && holds_a_running_pod(state, claim))
+        .any(|claim| waits(claim) && holds_a_running_pod(state, claim))
     {
         return Some("I3: a claim waits while it holds units of running pods");
     }
@@ -46,14 +45,15 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
 }
 
 fn has_grant(claim: &Claim) -> bool {
-    matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed)
+    claim.state.has_grant()
 }
 
 fn has_all(claim: &Claim) -> bool {
-    let needed = claim.needs.iter().flat_map(|units| &units.pods);
-    needed
-        .into_iter()
-        .all(|pod| held(claim).any(|other| other.uid == pod.uid))
+    claim.needs.is_empty()
+}
+
+fn waits(claim: &Claim) -> bool {
+    claim.state.is_asking() || matches!(claim.state, ClaimState::Queued | ClaimState::Recovering)
 }
 
 /// A pod that has not gone down since its unit was granted. One that stays may go down at any moment once its node was
@@ -111,13 +111,11 @@ pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'s
     if freed(before, write).iter().any(stays) {
         return Some("I6: the unit of a pod that stayed on a node which went down was freed");
     }
-    for claim in write
-        .claims()
-        .iter()
-        .filter(|claim| claim.state == ClaimState::Confirmed)
-    {
-        let was = before.claim(&claim.node_uid).map(|was| was.state);
-        if was != Some(ClaimState::Confirmed) && overruns(plan, state, write, claim) {
+    for claim in write.claims().iter().filter(|claim| claim.state.is_confirmed()) {
+        let was = before
+            .claim(&claim.node_uid)
+            .is_some_and(|was| was.state.is_confirmed());
+        if !was && overruns(plan, state, write, claim) {
             return Some("I1: more is granted than the budget has");
         }
     }
@@ -145,7 +143,7 @@ fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool 
 fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> bool {
     let Some(is) = write.claim(node_uid) else { return false };
     let was = before.claim(node_uid);
-    let asks = |claim: &&Claim| claim.state == ClaimState::Waiting && !claim.needs.is_empty();
+    let asks = |claim: &&Claim| claim.state.is_asking() && !claim.needs.is_empty();
     let any_holds_and_asks = before.claims().iter().filter(asks).any(|claim| !claim.holds.is_empty());
     let had_some = was.is_some_and(|was| has_grant(was) || !was.holds.is_empty());
     if had_some || !has_grant(is) || any_holds_and_asks {
@@ -153,18 +151,19 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
     }
     // A pod that is not healthy needs no unit that anybody else could have.
     let wants = |claim: &Claim| -> BTreeSet<usize> {
-        let counts = |units: &&Units| {
-            let healthy = &facts[&budget_key(parse_budget(&units.pdb.name))].healthy;
-            units.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
-        };
-        claim
-            .needs
-            .iter()
-            .filter(counts)
-            .map(|units| parse_budget(&units.pdb.name))
-            .collect()
+        let needs = claim.needs.iter().filter(|need: &&Need| need.healthy > 0);
+        needs.map(|need| parse_budget(&need.pdb.name)).collect()
     };
-    let taken = wants(is);
+    let counts = |units: &&Units| {
+        let healthy = &facts[&budget_key(parse_budget(&units.pdb.name))].healthy;
+        units.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
+    };
+    let taken: BTreeSet<usize> = is
+        .holds
+        .iter()
+        .filter(counts)
+        .map(|u| parse_budget(&u.pdb.name))
+        .collect();
     for older in before
         .claims()
         .iter()

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
-use nodeward_api::drain_ledger::{HeldPod, Units};
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Facts, Fence, Ledger, Misconfigured};
+use nodeward_core::ledger::{BudgetFacts, Facts, Fence, HeldPod, Ledger, Misconfigured, Units, Unstored};
 
 use crate::memo::{self, Memo};
 use crate::names::Names;
@@ -338,7 +337,11 @@ pub struct Text {
 }
 
 impl From<Ledger> for Text {
-    fn from(ledger: Ledger) -> Self {
+    fn from(mut ledger: Ledger) -> Self {
+        // The pods of a need are not stored.
+        for need in ledger.claims.iter_mut().flat_map(|claim| &mut claim.needs) {
+            need.pods = Unstored::default();
+        }
         Self {
             hash: memo::hash(&ledger),
             ledger: Arc::new(ledger),
@@ -358,10 +361,10 @@ impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for claim in self.claims() {
             write!(f, "[{} {} {:?}", claim.ticket, claim.node, claim.state)?;
-            for (what, units) in [("needs", &claim.needs), ("holds", &claim.holds)] {
-                let pods: Vec<&str> = units.iter().flat_map(|u| &u.pods).map(|pod| pod.uid.as_str()).collect();
-                write!(f, " {what} {pods:?}")?;
-            }
+            let needs: Vec<(&str, i32)> = claim.needs.iter().map(|u| (u.pdb.name.as_str(), u.units)).collect();
+            let pods = claim.holds.iter().flat_map(|u| &u.pods);
+            let holds: Vec<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+            write!(f, " needs {needs:?} holds {holds:?}")?;
             f.write_str("]")?;
         }
         Ok(())
@@ -516,6 +519,7 @@ impl State {
                     name: format!("pod-{slot}"),
                     uid: pod_uid(slot, generation),
                     retained: plan.slots[slot].retained,
+                    ..HeldPod::default()
                 }],
             }),
             Pod::Absent | Pod::Down(_) => None,

@@ -12,13 +12,14 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::drain_ledger::{self, Claim, DrainLedgerSpec};
+use nodeward_api::drain_ledger;
 use nodeward_api::reason::GateReason;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Hold, Holds};
 use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::node::NodeView;
 use nodeward_runtime::{ApiError, QuorumReads};
 
@@ -58,7 +59,7 @@ impl From<ApiError> for Objection {
 pub struct Reads {
     nodes: QuorumReads<String, Option<Arc<NodeView>>>,
     budgets: QuorumReads<String, Arc<Budgets>>,
-    ledger: QuorumReads<(), Option<Arc<DrainLedgerSpec>>>,
+    ledger: QuorumReads<(), Option<Arc<Ledger>>>,
     owners: QuorumReads<String, Vec<Hold>>,
     drains: QuorumReads<NodeName, Option<Arc<NodeDrainView>>>,
 }
@@ -176,14 +177,14 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> 
         .get((), async {
             let ledgers: Api<DrainLedger> = Api::all(pass.clients.requests.clone());
             let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
-            Ok(ledger.map(|ledger| Arc::new(ledger.spec)))
+            Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
         })
         .await?;
     let Some(ledger) = ledger else {
         return Ok(Vec::new());
     };
     let claims: Vec<&Claim> = ledger
-        .claims
+        .claims()
         .iter()
         .filter(|claim| budgets.iter().any(|budget| has_units_of(claim, budget)))
         .collect();

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
-use nodeward_api::drain_ledger::{self, Claim, DrainLedgerSpec};
+use nodeward_api::drain_ledger;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Held, Hold, Holds};
+use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::cache::Content;
 use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
@@ -23,7 +24,7 @@ use super::{LIST_PATIENCE, is_alive};
 /// The watches of what can hold a budget.
 pub(super) struct HoldWatches {
     drains: DynamicCache<Result<Arc<NodeDrainView>, String>>,
-    ledgers: DynamicCache<Result<DrainLedgerSpec, String>>,
+    ledgers: DynamicCache<Result<Ledger, String>>,
     owners: DynamicCache<Hold>,
     opened: Instant,
 }
@@ -52,7 +53,7 @@ impl HoldWatches {
                 "drainledgers",
                 kinds,
                 WatchedResource::of::<DrainLedger>().named(drain_ledger::NAME),
-                |object| Some(read::<DrainLedger>(object).map(|ledger| ledger.spec)),
+                |object| Some(read::<DrainLedger>(object).map(|ledger| Ledger::from(&ledger.spec))),
             ),
             owners: watches.dynamic(
                 "disruptionholds",
@@ -110,7 +111,7 @@ impl HoldWatches {
             Known::Objects(ledgers) => {
                 for ledger in ledgers.values() {
                     match &**ledger {
-                        Ok(ledger) => holds.extend(claims_holds(&ledger.claims, drains)),
+                        Ok(ledger) => holds.extend(claims_holds(ledger.claims(), drains)),
                         Err(why) => holds.add(Hold::unknown(why.clone())),
                     }
                 }

@@ -9,6 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain, annotation, crd, drain_ledger};
+use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, Options, bulk, fleet, workload};
@@ -58,7 +59,8 @@ async fn covered(place: &Place<'_>, node: &str, name: &str) -> Result<Pod> {
     Ok(pod)
 }
 
-/// A claim in the ledger by which `node` has the unit that `pods` of these budgets stand for.
+/// A claim in the ledger by which `node` has the unit that `pods` of these budgets stand for. Other tests have theirs in
+/// the same ledger.
 async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &str)]) -> Result<()> {
     let now = Timestamp::now();
     let holds: Vec<Value> = pods
@@ -70,19 +72,28 @@ async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &st
             })
         })
         .collect();
-    let claim = json!({
+    let claim: Claim = serde_json::from_value(json!({
         "ticket": 1, "node": node, "nodeUID": node_uid, "state": "Confirmed", "since": now, "queuedAt": now, "holds": holds,
-    });
-    let ledger = json!({
-        "apiVersion": "nodeward.dev/v1alpha1", "kind": "DrainLedger", "metadata": { "name": drain_ledger::NAME },
-        "spec": { "claims": [claim] },
-    });
-    // Each claim is applied by a manager of its own, so that tests do not take away each other's.
-    let params = PatchParams::apply(node_uid).force();
-    Api::<DrainLedger>::all(place.client.clone())
-        .patch(drain_ledger::NAME, &params, &Patch::Apply(ledger))
-        .await?;
-    Ok(())
+    }))?;
+    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    wait::until("the claim in the ledger", secs(20), || async {
+        let present = ledgers.get_opt(drain_ledger::NAME).await?;
+        let mut ledger = Ledger::from(&present.as_ref().map(|present| present.spec.clone()).unwrap_or_default());
+        ledger.claims.retain(|other| other.node_uid != node_uid);
+        ledger.claims.push(claim.clone());
+        let mut written = DrainLedger::new(drain_ledger::NAME, (&ledger).into());
+        match present {
+            Some(present) => {
+                written.metadata = present.metadata;
+                ledgers
+                    .replace(drain_ledger::NAME, &PostParams::default(), &written)
+                    .await?;
+            }
+            None => drop(ledgers.create(&PostParams::default(), &written).await?),
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn node_drain(place: &Place<'_>, node: &str, status: Value) -> Result<()> {

@@ -32,7 +32,7 @@ pub(super) async fn evict_held(
 ) -> Outcome {
     let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
     let ledger = match ledgers.get_opt(drain_ledger::NAME).await {
-        Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger(ledger.spec),
+        Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger::from(&ledger.spec),
         Ok(_) => return stopped(&pods, &Done::Outdated("the ledger is another one now".to_owned())),
         Err(error) => return stopped(&pods, &error.into()),
     };

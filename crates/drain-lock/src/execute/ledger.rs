@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use nodeward_api::drain_ledger::{self, DrainLedger, HeldPod};
+use nodeward_api::drain_ledger::{self, DrainLedger, DrainLedgerSpec};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeUid};
-use nodeward_core::ledger::{Facts, Ledger, Lost, Obstacle};
+use nodeward_core::ledger::{Claim, Facts, HeldPod, Ledger, Lost, Obstacle};
 use nodeward_runtime::ApiError;
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     let keys: BTreeSet<BudgetKey> = asked
         .iter()
         .filter_map(|uid| write.next.claim(uid))
-        .flat_map(Ledger::budgets_of)
+        .flat_map(Claim::budgets)
         .collect();
     let (facts, still_there, still_drained) = tokio::join!(
         fresh::facts(means, &snapshot.facts, &keys),
@@ -136,7 +136,7 @@ impl Entry {
     async fn put(&self, means: &Means, base: Option<&LedgerFacts>) -> Done {
         let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
         let Some(base) = base else {
-            let ledger = DrainLedger::new(drain_ledger::NAME, self.next.0.clone());
+            let ledger = DrainLedger::new(drain_ledger::NAME, DrainLedgerSpec::from(&self.next));
             let params = PostParams {
                 field_manager: Some(means.field_manager.to_owned()),
                 ..PostParams::default()
@@ -146,12 +146,12 @@ impl Entry {
                 Err(error) => error.into(),
             };
         };
-        if base.spec == self.next.0 {
+        if base.ledger == self.next {
             return Done::AlreadyDone;
         }
         let patch = json!({
             "metadata": { "uid": base.uid, "resourceVersion": base.resource_version },
-            "spec": self.next.0,
+            "spec": DrainLedgerSpec::from(&self.next),
         });
         let params = PatchParams {
             field_manager: Some(means.field_manager.to_owned()),

@@ -1,8 +1,7 @@
 //! What a machine that asks to reboot is told: pure.
 
 use nodeward_api::BudgetRef;
-use nodeward_api::drain_ledger::{Claim, ClaimState, HeldPod, Units};
-use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::ledger::{Claim, ClaimState, Facts, HeldPod, Ledger, Units};
 
 use super::protocol::{Kind, Problem};
 use crate::plan::need::Class;
@@ -47,10 +46,11 @@ impl Resident {
                     name: self.pod.key.name.to_string(),
                     uid: self.pod.uid.to_string(),
                     retained: true,
+                    ..HeldPod::default()
                 }],
             })
             .collect();
-        !Ledger::lacks(claim, &needs, |_| true)
+        !claim.lacks(&needs, |_| true)
     }
 }
 
@@ -97,39 +97,37 @@ impl Standing<'_> {
         };
         match claim.state {
             // Its pods have begun to come back, and their units to return: they are no longer there for another reboot.
-            ClaimState::Confirmed if claim.drained && Ledger::has_rebooted(claim, self.boot_id) => {
+            ClaimState::Drained if claim.has_rebooted(self.boot_id) => {
                 let rebooted =
                     format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first");
                 Err(Problem::new(Kind::Ending, &rebooted))
             }
-            ClaimState::Confirmed if claim.drained && self.cordoned => Ok(()),
-            ClaimState::Confirmed => {
+            ClaimState::Drained if self.cordoned => Ok(()),
+            ClaimState::Confirmed | ClaimState::Drained => {
                 let pods = format!("pods are leaving node {node}");
                 Err(Problem::new(Kind::Draining, &pods))
             }
-            ClaimState::Granted => {
+            ClaimState::Granted | ClaimState::DrainedGranted => {
                 let confirming = format!("the drain of node {node} has its units, which are being confirmed");
                 Err(Problem::new(Kind::Granted, &confirming))
             }
-            ClaimState::Suspect => {
+            ClaimState::Suspect | ClaimState::DrainedSuspect => {
                 let suspect = format!("the drain of node {node} was given up half-way; an administrator has to look");
                 Err(Problem::new(Kind::Suspect, &suspect))
             }
-            ClaimState::Waiting if Ledger::comes_back(claim) => {
+            ClaimState::Recovering => {
                 let ending = format!("an earlier drain of node {node} ends: its pods are on their way back");
                 Err(Problem::new(Kind::Ending, &ending))
             }
-            ClaimState::Waiting => Err(self.waits(claim)),
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Unknown => {
+                Err(self.waits(claim))
+            }
         }
     }
 
     fn waits(&self, claim: &Claim) -> Problem {
         let ticket = format!("the drain of node {} (ticket {})", self.node, claim.ticket);
-        let obstacles = if claim.needs.is_empty() {
-            Vec::new()
-        } else {
-            self.ledger.obstacles(self.node_uid, self.facts)
-        };
+        let obstacles = self.ledger.obstacles(self.node_uid, self.facts);
         match obstacles.first() {
             Some(obstacle) => Problem::new(Kind::Waiting, &format!("{ticket}: {obstacle}")),
             None => Problem::new(
@@ -143,9 +141,10 @@ impl Standing<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use nodeward_api::drain_ledger::DrainLedgerSpec;
     use rstest::rstest;
     use serde_json::{Value, json};
+
+    use nodeward_core::ledger::Need;
 
     use super::*;
     use crate::snapshot::PodFacts;
@@ -163,6 +162,7 @@ mod tests {
                 name: "web-0".to_owned(),
                 uid: "p0".to_owned(),
                 retained: true,
+                ..HeldPod::default()
             }],
         }]
     }
@@ -178,18 +178,15 @@ mod tests {
             grant: 40,
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
-            drained: false,
             by_fallback: false,
-            needs,
+            needs: needs.into_iter().map(Need::from).collect(),
             holds,
+            unknown: serde_json::Map::new(),
         }
     }
 
     fn drained() -> Claim {
-        Claim {
-            drained: true,
-            ..claim(ClaimState::Confirmed, units(), units())
-        }
+        claim(ClaimState::Drained, vec![], units())
     }
 
     fn told(claims: Vec<Claim>, cordoned: bool) -> Result<(), Problem> {
@@ -197,7 +194,7 @@ mod tests {
     }
 
     fn told_after(claims: Vec<Claim>, cordoned: bool, boot_id: &str) -> Result<(), Problem> {
-        let ledger = Ledger(DrainLedgerSpec { next_ticket: 9, claims });
+        let ledger = Ledger::of(9, claims);
         let standing = Standing {
             node: "n1",
             node_uid: "u1",
@@ -217,12 +214,12 @@ mod tests {
     #[rstest]
     #[case::no_claim(vec![], Kind::Queued)]
     #[case::another_nodes(vec![Claim { node_uid: "u2".to_owned(), ..drained() }], Kind::Queued)]
-    #[case::no_need_yet(vec![claim(ClaimState::Waiting, vec![], vec![])], Kind::Queued)]
-    #[case::waits(vec![claim(ClaimState::Waiting, units(), vec![])], Kind::Waiting)]
-    #[case::comes_back(vec![claim(ClaimState::Waiting, vec![], units())], Kind::Ending)]
-    #[case::unconfirmed(vec![Claim { drained: true, ..claim(ClaimState::Granted, units(), units()) }], Kind::Granted)]
-    #[case::pods_left(vec![claim(ClaimState::Confirmed, units(), units())], Kind::Draining)]
-    #[case::suspect(vec![Claim { drained: true, ..claim(ClaimState::Suspect, units(), units()) }], Kind::Suspect)]
+    #[case::no_need_yet(vec![claim(ClaimState::Queued, vec![], vec![])], Kind::Queued)]
+    #[case::waits(vec![claim(ClaimState::Asking, units(), vec![])], Kind::Waiting)]
+    #[case::comes_back(vec![claim(ClaimState::Recovering, vec![], units())], Kind::Ending)]
+    #[case::unconfirmed(vec![claim(ClaimState::DrainedGranted, vec![], units())], Kind::Granted)]
+    #[case::pods_left(vec![claim(ClaimState::Confirmed, vec![], units())], Kind::Draining)]
+    #[case::suspect(vec![claim(ClaimState::DrainedSuspect, vec![], units())], Kind::Suspect)]
     fn nothing_less_lets_it(#[case] claims: Vec<Claim>, #[case] kind: Kind) {
         let problem = told(claims, true).unwrap_err();
         assert_eq!(problem.kind, kind, "{}", problem.value);
@@ -274,10 +271,7 @@ mod tests {
         #[case] budgets: &[&str],
         #[case] told: Option<&str>,
     ) {
-        let ledger = Ledger(DrainLedgerSpec {
-            next_ticket: 9,
-            claims: vec![drained()],
-        });
+        let ledger = Ledger::of(9, vec![drained()]);
         let standing = Standing {
             node: "n1",
             node_uid: "u1",

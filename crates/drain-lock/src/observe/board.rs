@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::NodeDrain;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
+use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Misconfigured, OwnerUnits};
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
@@ -107,7 +107,7 @@ impl Board {
     pub(super) fn snapshot(&self, asked: &Asked, leases_are_used: bool, now: Timestamp) -> Snapshot {
         let ledger = self.ledger();
         let claims = match &ledger {
-            LedgerState::Present(ledger) => ledger.spec.claims.as_slice(),
+            LedgerState::Present(ledger) => ledger.ledger.claims(),
             LedgerState::Absent => &[],
         };
         let mut nodes: BTreeSet<NodeName> = asked.nodes.clone();
@@ -129,10 +129,10 @@ impl Board {
             .collect();
         let mut wanted: BTreeSet<BudgetKey> = asked.budgets.clone();
         wanted.extend(covering.values().flatten().cloned());
+        wanted.extend(claims.iter().flat_map(Claim::budgets));
         let mut held = BTreeMap::new();
-        for units in claims.iter().flat_map(|claim| claim.needs.iter().chain(&claim.holds)) {
+        for units in claims.iter().flat_map(|claim| &claim.holds) {
             let namespace: Arc<str> = units.pdb.namespace.as_str().into();
-            wanted.insert(BudgetKey::new(Arc::clone(&namespace), units.pdb.name.as_str()));
             for pod in units.pods.iter().filter_map(|pod| self.pods.get(&namespace, &pod.name)) {
                 held.insert(pod.key.clone(), Arc::clone(pod));
             }

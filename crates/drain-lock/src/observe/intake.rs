@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::{NamespacedName, NodeName};
+use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Index;
 use nodeward_scheduling::{NodeProjector, PodProjector};
 
@@ -293,7 +294,7 @@ plain_shelf!(
             name: name_in(meta),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            spec: ledger.spec.clone(),
+            ledger: Ledger::from(&ledger.spec),
         })
     },
     |ledger: &LedgerFacts| Arc::clone(&ledger.name),

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, Ledger};
 
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
@@ -70,13 +69,12 @@ impl Case {
         let (Some(node), Some(claim)) = (&self.node, &self.claim) else {
             return false;
         };
-        Ledger::has_rebooted(claim, &node.boot_id)
+        claim.has_rebooted(&node.boot_id)
     }
 
     /// Whether the claim has its units.
     pub fn is_granted(&self) -> bool {
-        let state = self.claim.as_ref().map(|claim| claim.state);
-        matches!(state, Some(ClaimState::Granted | ClaimState::Confirmed))
+        self.claim.as_ref().is_some_and(|claim| claim.state.has_grant())
     }
 
     /// The node's pods.

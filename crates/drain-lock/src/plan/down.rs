@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{HeldPod, Units};
 use nodeward_core::id::PodKey;
+use nodeward_core::ledger::{HeldPod, Units};
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use nodeward_api::annotation;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Ledger;
 
 use super::intent::Ending;
 use super::lease::{self, LeaseStand};
@@ -67,7 +66,7 @@ impl Planner<'_> {
         if let Some(claim) = &verdict.claim {
             let limits = TimeLimits::of(case.drain.as_deref(), self.policy.deadlines);
             verdict.deadline = Some(limits.recover_until(claim));
-            let pods = Ledger::units_of(claim);
+            let pods = claim.held_units();
             verdict.message = format!("{pods} pods are awaited back");
             verdict
                 .blocked_by
@@ -105,7 +104,7 @@ impl Planner<'_> {
         if let Some(uid) = &case.node_uid
             && let Some(claim) = self.write.next.release_by_override(uid)
         {
-            let units = Ledger::units_of(&claim);
+            let units = claim.held_units();
             let note = format!("{units} units were freed by hand: {said}");
             self.announce(&case.name, uid, LockReason::AdminRelease, true, note);
         }

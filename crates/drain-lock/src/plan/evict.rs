@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nodeward_api::drain_ledger::Claim;
 use nodeward_api::node_drain::Evictor;
-use nodeward_core::ledger::{Fence, Ledger};
+use nodeward_core::ledger::{Claim, Fence};
 
 use crate::snapshot::{NodeFacts, PodFacts};
 
@@ -36,7 +35,7 @@ impl Planner<'_> {
             .iter()
             .chain(&look.movable)
             .cloned()
-            .partition(|pod| Ledger::has_unit(&claim, pod.uid.as_str()));
+            .partition(|pod| claim.has_unit(pod.uid.as_str()));
         if !forced && self.asks_again(file, node, look, verdict) {
             return;
         }
@@ -75,7 +74,7 @@ impl Planner<'_> {
             .chain(&look.retained)
             .map(|pod| pod.uid.as_str())
             .collect();
-        let lacks = |claim: &Claim| Ledger::lacks(claim, &look.needs, |pod| here.contains(pod));
+        let lacks = |claim: &Claim| claim.lacks(&look.needs, |pod| here.contains(pod));
         if !self.write.next.claim(uid).is_some_and(lacks) {
             return false;
         }

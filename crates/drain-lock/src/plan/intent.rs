@@ -2,12 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::later;
 use nodeward_core::drain_request::releases_by_itself;
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, ClaimState};
 
 use super::case::Case;
 
@@ -122,27 +121,29 @@ fn was_uncordoned(case: &Case) -> bool {
     let Some(node) = case.node.as_deref() else {
         return false;
     };
-    if node.is_cordoned() || case.claim.as_ref().is_some_and(Ledger::comes_back) {
+    if node.is_cordoned()
+        || case
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.state == ClaimState::Recovering)
+    {
         return false;
     }
     if case.evictor() == Evictor::Requester {
         return true;
     }
     let was_ours = node.cordoned_by() == Some(case.drain_uid());
-    let was_used = case.claim.as_ref().is_some_and(|claim| {
-        claim.foreign_cordon
-            || matches!(
-                claim.state,
-                ClaimState::Granted | ClaimState::Confirmed | ClaimState::Suspect
-            )
-    });
+    let was_used = case
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.foreign_cordon || claim.state.has_grant() || claim.state.is_suspect());
     was_ours || was_used
 }
 
 /// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
 /// wants the drain who takes that back himself: he may be away for long, and so may his node.
 fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
-    let is_drained = claim.is_some_and(|claim| claim.drained);
+    let is_drained = claim.is_some_and(|claim| claim.state.may_go_down());
     if is_drained && is_wanted_by_another(drain) {
         return None;
     }

@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::BudgetRef;
-use nodeward_api::drain_ledger::{HeldPod, Units};
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::later;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::BudgetFacts;
+use nodeward_core::ledger::{BudgetFacts, HeldPod, Units};
 use nodeward_core::node::Taint;
 use nodeward_scheduling::{Placement, PlacementError};
 
@@ -217,6 +216,7 @@ fn units(pods: &[(Arc<PodFacts>, Class)], snapshot: &Snapshot) -> Vec<Units> {
                 name: pod.key.name.to_string(),
                 uid: pod.uid.to_string(),
                 retained,
+                ..HeldPod::default()
             });
         }
     }

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_api::drain_ledger::ClaimState;
 use nodeward_core::deadline::{NextWake, later};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
@@ -142,10 +141,9 @@ fn reservation(
 fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
     let mut retained: BTreeMap<BudgetKey, BTreeSet<String>> = BTreeMap::new();
     for claim in ledger.claims() {
-        match claim.state {
-            ClaimState::Confirmed | ClaimState::Suspect => {}
-            // Units that stay with a claim which waits are those of pods that are down, and count as gone anyway.
-            ClaimState::Waiting | ClaimState::Granted => continue,
+        // Units that stay with a claim which waits are those of pods that are down, and count as gone anyway.
+        if !claim.state.is_confirmed() && !claim.state.is_suspect() {
+            continue;
         }
         for units in &claim.holds {
             let key = BudgetKey::from(&units.pdb);

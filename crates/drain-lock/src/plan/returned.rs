@@ -5,9 +5,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use nodeward_api::drain_ledger::{Claim, HeldPod, Units};
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Ledger};
+use nodeward_core::ledger::{BudgetFacts, Claim, HeldPod, Units};
 
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts, Snapshot};
 
@@ -17,7 +16,7 @@ use crate::snapshot::{LedgerState, NodeFacts, PodFacts, Snapshot};
 /// A pod of the host's network may run, and be Ready, before its node is. It is back if all of that happened since the
 /// claim stands where it does: it was started, it became Ready, and its node was seen to return.
 pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
-    let has_rebooted = Ledger::has_rebooted(claim, &node.boot_id);
+    let has_rebooted = claim.has_rebooted(&node.boot_id);
     let Some(returned) = node
         .ready_since
         .filter(|_| node.ready && has_rebooted && pod.is_healthy())
@@ -52,7 +51,7 @@ pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool
     let LedgerState::Present(ledger) = &snapshot.ledger else {
         return false;
     };
-    let mut claims: Vec<_> = ledger.spec.claims.iter().collect();
+    let mut claims: Vec<_> = ledger.ledger.claims().iter().collect();
     claims.sort_by_key(|claim| claim.ticket);
     let holds = claims
         .iter()

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{is_due, later};
-use nodeward_core::ledger::{Ledger, TimedOut};
+use nodeward_core::ledger::{Claim, ClaimState, TimedOut};
 
 use crate::snapshot::NodeFacts;
 
@@ -29,13 +28,13 @@ impl Planner<'_> {
             return false;
         };
         let goes_on_without = match claim.state {
-            ClaimState::Waiting if Ledger::comes_back(&claim) => false,
-            ClaimState::Waiting => {
+            ClaimState::Recovering | ClaimState::Unknown => false,
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {
                 let until = limits.queue_until(&claim);
                 self.wake.note(until);
                 is_due(until, self.now) && self.fall_back(file, drain, node, "queue")
             }
-            ClaimState::Granted => {
+            ClaimState::Granted | ClaimState::DrainedGranted => {
                 let until = limits.drain_until(&claim);
                 self.wake.note(until);
                 if is_due(until, self.now) && drain.spec.fallback != Fallback::Wait {
@@ -44,8 +43,8 @@ impl Planner<'_> {
                 }
                 false
             }
-            ClaimState::Confirmed => self.granted(file, drain, node, limits, &claim),
-            ClaimState::Suspect => {
+            ClaimState::Confirmed | ClaimState::Drained => self.granted(file, drain, node, limits, &claim),
+            ClaimState::Suspect | ClaimState::DrainedSuspect => {
                 if last_sign_of_life(drain).is_some_and(|sign| claim.since < sign) {
                     self.write.next.resume(uid, self.now);
                 }
@@ -71,7 +70,8 @@ impl Planner<'_> {
         self.wake.note(back_by);
         let has_vanished = is_due(back_by, self.now) || quiet_from.is_some_and(|from| is_due(from, self.now));
         // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
-        let is_drained = claim.drained || (file.case.evictor() == Evictor::Requester && file.case.has_rebooted());
+        let is_drained = claim.state == ClaimState::Drained
+            || (file.case.evictor() == Evictor::Requester && file.case.has_rebooted());
         let has_pods_down = file.down.has_any();
         if has_vanished && has_pods_down && (is_drained || file.case.evictor() == Evictor::Requester) {
             self.write.next.suspect(node.uid.as_str(), self.now);
@@ -104,11 +104,7 @@ impl Planner<'_> {
                 false
             }
             Fallback::EvictAnyway | Fallback::Delete => {
-                let is_first = self
-                    .write
-                    .next
-                    .claim(uid)
-                    .is_some_and(|claim| claim.state == ClaimState::Waiting);
+                let is_first = self.write.next.claim(uid).is_some_and(|claim| !claim.state.has_grant());
                 if is_first && node.is_cordoned() {
                     let note = format!(
                         "its time ({which}) is over: it goes on as {:?} says",

@@ -1,9 +1,8 @@
 //! The life of a drain: where one stands.
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::{Evictor, Phase};
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, ClaimState};
 
 use super::case::Case;
 use super::time_limits::TimeLimits;
@@ -34,6 +33,8 @@ pub enum Stage {
     Rebooted,
     /// Its drainer vanished.
     Suspect,
+    /// A later version of drain-lock has put its claim into a state that this one does not know.
+    LeftAlone,
 }
 
 impl Stage {
@@ -42,21 +43,22 @@ impl Stage {
     pub(super) fn of(claim: &Claim, case: &Case, look: &Look, forced: bool) -> Self {
         let is_cordoned = case.node.as_deref().is_some_and(|node| node.is_cordoned());
         match claim.state {
-            ClaimState::Waiting if Ledger::comes_back(claim) => Self::ComingBack,
-            ClaimState::Waiting if !is_cordoned => Self::Uncordoned,
-            ClaimState::Waiting if forced || case.evictor() == Evictor::Requester => Self::Claiming,
-            ClaimState::Waiting if !look.completing.is_empty() => Self::Completing,
-            ClaimState::Waiting if !look.movable.is_empty() => Self::Leaving,
-            ClaimState::Waiting => Self::Claiming,
-            ClaimState::Granted => Self::Confirming,
+            ClaimState::Recovering => Self::ComingBack,
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match case.evictor() {
+                _ if !is_cordoned => Self::Uncordoned,
+                Evictor::Nodeward if !forced && !look.completing.is_empty() => Self::Completing,
+                Evictor::Nodeward if !forced && !look.movable.is_empty() => Self::Leaving,
+                Evictor::Nodeward | Evictor::Requester => Self::Claiming,
+            },
+            ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
             // A node of ours that boots anew before it was drained has crashed: what is left of its drain goes on.
-            ClaimState::Confirmed if case.has_rebooted() && (claim.drained || case.evictor() == Evictor::Requester) => {
-                Self::Rebooted
-            }
-            ClaimState::Confirmed if look.has_pods_to_leave() => Self::Evicting,
-            ClaimState::Confirmed if !claim.drained => Self::Finishing,
-            ClaimState::Confirmed => Self::Drained,
-            ClaimState::Suspect => Self::Suspect,
+            ClaimState::Confirmed if case.has_rebooted() && case.evictor() == Evictor::Requester => Self::Rebooted,
+            ClaimState::Drained if case.has_rebooted() => Self::Rebooted,
+            ClaimState::Confirmed | ClaimState::Drained if look.has_pods_to_leave() => Self::Evicting,
+            ClaimState::Confirmed => Self::Finishing,
+            ClaimState::Drained => Self::Drained,
+            ClaimState::Suspect | ClaimState::DrainedSuspect => Self::Suspect,
+            ClaimState::Unknown => Self::LeftAlone,
         }
     }
 
@@ -65,14 +67,16 @@ impl Stage {
         match self {
             Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => limits.queue_until(claim),
             Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
-            Self::Drained | Self::Rebooted | Self::ComingBack | Self::Suspect => limits.recover_until(claim),
+            Self::Drained | Self::Rebooted | Self::ComingBack | Self::Suspect | Self::LeftAlone => {
+                limits.recover_until(claim)
+            }
         }
     }
 
     /// The phase that people see.
     pub(super) fn phase(self) -> Phase {
         match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => Phase::Queued,
+            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming | Self::LeftAlone => Phase::Queued,
             Self::Confirming => Phase::Granted,
             Self::Evicting | Self::Finishing => Phase::Draining,
             Self::Drained => Phase::Drained,

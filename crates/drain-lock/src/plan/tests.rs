@@ -153,15 +153,19 @@ fn shown(plan: &Plan) -> Vec<String> {
 }
 
 fn shown_write(write: &LedgerWrite) -> Vec<String> {
-    let pods = |units: &[nodeward_api::drain_ledger::Units]| {
+    let pods = |units: &[nodeward_core::ledger::Units]| {
         let names = units.iter().flat_map(|units| &units.pods).map(|pod| pod.name.as_str());
         names.collect::<Vec<_>>().join("+")
     };
     let claims = write.next.claims().iter().map(|claim| {
-        let drained = if claim.drained { " drained" } else { "" };
-        let (needs, holds) = (pods(&claim.needs), pods(&claim.holds));
+        let needs = claim
+            .needs
+            .iter()
+            .flat_map(|need| &need.pods.0)
+            .map(|pod| pod.name.as_str());
+        let (needs, holds) = (needs.collect::<Vec<_>>().join("+"), pods(&claim.holds));
         format!(
-            "ledger: {}#{} {:?}{drained} needs [{needs}] holds [{holds}]",
+            "ledger: {}#{} {:?} needs [{needs}] holds [{holds}]",
             claim.node, claim.ticket, claim.state
         )
     });
@@ -226,7 +230,7 @@ fn shown_action(action: &Action) -> Option<String> {
 )]
 #[case::an_adopted_wish_is_queued_and_its_node_cordoned(
     cluster(node("n1", json!({})), Some(drain(json!({}))), &[], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [] holds []", "cordon n1", "n1 is Queued"]
+    &["ledger: n1#1 Queued needs [] holds []", "cordon n1", "n1 is Queued"]
 )]
 #[case::movable_pods_leave_first_and_nothing_is_claimed_for_them(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", json!({}))]),
@@ -240,11 +244,11 @@ fn shown_action(action: &Action) -> Option<String> {
 )]
 #[case::then_all_held_units_are_claimed_at_once(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
 )]
 #[case::a_grant_is_made_sure_of_before_anything_leaves(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Granted", &["a"])], &[held("a", json!({}))]),
-    &["ledger: n1#1 Granted needs [a] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation"]
+    &["ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation"]
 )]
 #[case::held_pods_leave_under_the_grant_that_is_in_the_ledger(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
@@ -256,7 +260,7 @@ fn shown_action(action: &Action) -> Option<String> {
 )]
 #[case::the_ledger_says_drained_before_anybody_is_told(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({}))]),
-    &["ledger: n1#1 Confirmed drained needs [a] holds [a]", "n1 is Draining"]
+    &["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
 )]
 #[case::drained(
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({}))]),
@@ -274,7 +278,7 @@ fn shown_action(action: &Action) -> Option<String> {
         ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:31:00Z" }] } }))],
     ),
-    &["ledger: n1#1 Confirmed drained needs [] holds []", "n1 is Recovering"]
+    &["ledger: n1#1 Drained needs [] holds []", "n1 is Recovering"]
 )]
 #[case::a_node_that_crashes_in_mid_drain_is_not_drained(
     cluster(
@@ -305,7 +309,7 @@ fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
     ));
     assert_eq!(
         shown(&before),
-        ["ledger: n1#1 Confirmed drained needs [a] holds [a]", "n1 is Draining"]
+        ["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
     );
     let claims = serde_json::to_value(before.ledger.unwrap().next.claims()).unwrap();
     let after = planned(&cluster(
@@ -321,7 +325,7 @@ fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
 #[rstest]
 #[case::under_a_foreign_cordon_no_cordon_is_taken_over(
     cluster(foreign(json!({})), Some(drain(json!({}))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
 )]
 #[case::another_evicts_and_we_do_not(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
@@ -329,43 +333,43 @@ fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
 )]
 #[case::another_evicts_its_movable_pods_while_it_asks(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({})), pod("d", bare())]),
-    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
 )]
 #[case::no_pod_leaves_without_a_unit_that_is_free(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForUnits", "n3 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits", "n3 is Recovering: AwaitingReady"]
 )]
 #[case::a_unit_that_is_about_to_be_returned_is_not_used_yet(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForUnits"]
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits"]
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
 #[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_unit(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
 #[case::nor_where_its_fallback_granted_the_others(
     cluster(
         ours(json!({})), Some(with_fallback("EvictAnyway")), &[merged(granted("Confirmed", &["(a)"]), json!({ "byFallback": true }))],
         &[retained("a", json!({})), retained("d", json!({}))],
     ),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
 #[case::nor_once_it_was_drained(
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 Waiting drained needs [a+d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
 )]
 #[case::a_unit_of_another_budget_is_none(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
         .budgets([budget("db", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a] holds []", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "n1 is Queued"]
 )]
 #[case::a_dry_run_touches_nothing(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "dryRun": true } }))), &[], &[held("a", json!({}))]),
@@ -401,14 +405,14 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
 )]
 #[case::deleted_while_a_pod_is_down(
     cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", leaving(json!({})))]),
-    &["ledger: n1#1 Waiting needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_retained_pod_of_a_drained_node_is_down_until_it_is_back(
     cluster(
         ours(json!({})), Some(drain(leaving(json!({})))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
         &[retained("a", json!({}))],
     ),
-    &["ledger: n1#1 Waiting needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_foreign_cordon_is_never_lifted(
     cluster(foreign(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
@@ -466,7 +470,7 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
 )]
 #[case::pods_of_a_node_that_is_gone_count_as_down_until_they_are_deleted(
     cluster(node("n9", json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Recovering needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_pod_that_stayed_and_outlived_its_node_is_not_down(
     cluster(
@@ -524,14 +528,14 @@ fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units(#[values(false,
     assert_eq!(
         lines,
         [
-            "ledger: n1#1 Suspect drained needs [a] holds [a]",
+            "ledger: n1#1 DrainedSuspect needs [] holds [a]",
             "n1 is Suspect: Suspect"
         ]
     );
 }
 
 #[rstest]
-#[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [a] holds [a]", "n1 is Suspect: Suspect"])]
+#[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect"])]
 #[case::a_machine_does(&["eviction:bob", "fleetlock:workers:n1"], &["n1 is Draining"])]
 fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
     let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
@@ -559,10 +563,10 @@ fn a_requeued_drain_with_pods_down_lifts_its_own_cordon_and_waits_for_them() {
 #[rstest]
 #[case::free(json!({ "holderIdentity": "" }), &["take lease", "n1 is Granted: AwaitsConfirmation"])]
 #[case::ours(json!({ "holderIdentity": lease::HOLDER, "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
-    "ledger: n1#1 Granted needs [a] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation",
+    "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation",
 ])]
 #[case::of_others_its_units_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
+    "ledger: n1#9 Asking needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
 ])]
 fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] expected: &[&str]) {
     let lease = json!({ "metadata": { "namespace": "medik8s-leases", "name": "node-n1", "resourceVersion": "3" }, "spec": spec });

@@ -1,10 +1,10 @@
 //! How long each part of a drain may take: what the NodeDrain says, else the configuration.
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::deadline::later;
 use nodeward_core::duration::ConfigDuration;
+use nodeward_core::ledger::Claim;
 
 use crate::policy::Deadlines;
 
@@ -56,9 +56,10 @@ impl TimeLimits {
     /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
     /// nothing but the ledger has to be read for it.
     pub fn recover_until(&self, claim: &Claim) -> Timestamp {
-        let parts = match claim.state {
-            ClaimState::Granted | ClaimState::Confirmed => self.limits.drain.saturating_add(self.limits.recover),
-            ClaimState::Waiting | ClaimState::Suspect => self.limits.recover,
+        let parts = if claim.state.has_grant() {
+            self.limits.drain.saturating_add(self.limits.recover)
+        } else {
+            self.limits.recover
         };
         later(claim.since, parts)
     }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::drain_ledger::{Claim, Units};
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, NodeDrain, Phase, PlannedPod, PodCounts};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{NodeName, NodeUid};
-use nodeward_core::ledger::Obstacle;
+use nodeward_core::ledger::{Claim, Obstacle, Units};
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 

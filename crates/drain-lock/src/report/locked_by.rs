@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodeward_api::drain_ledger::ClaimState;
 use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::ClaimState;
 
 use crate::execute::Show;
 use crate::snapshot::{LedgerState, Snapshot};
@@ -12,9 +12,13 @@ use crate::snapshot::{LedgerState, Snapshot};
 pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
     let mut holders: BTreeMap<BudgetKey, BTreeSet<&str>> = BTreeMap::new();
     if let LedgerState::Present(ledger) = &snapshot.ledger {
-        for claim in &ledger.spec.claims {
+        for claim in ledger.ledger.claims() {
             // What is granted and not confirmed may be gone in a moment.
-            for units in claim.holds.iter().filter(|_| claim.state != ClaimState::Granted) {
+            for units in claim
+                .holds
+                .iter()
+                .filter(|_| !matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted))
+            {
                 let key = BudgetKey::from(&units.pdb);
                 holders.entry(key).or_default().insert(&claim.node);
             }

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -132,7 +131,7 @@ impl LockMetrics {
                 *by_reason.entry(reason).or_default() += 1;
             }
             if let Some(claim) = &verdict.claim {
-                units += Ledger::units_of(claim);
+                units += claim.held_units();
                 if verdict.phase == Phase::Queued {
                     oldest = oldest.into_iter().chain([claim.queued_at]).min();
                 }

@@ -4,10 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nodeward_api::condition;
 use nodeward_api::disruption_hold::DisruptionHoldStatus;
-use nodeward_api::drain_ledger::{Claim, ClaimState, Units};
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, ClaimState, Units};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -47,7 +46,7 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<Show> {
 
 fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> NodeDrainStatus {
     let claim = verdict.claim.as_ref();
-    let is_granted = claim.is_some_and(|claim| matches!(claim.state, ClaimState::Granted | ClaimState::Confirmed));
+    let is_granted = claim.is_some_and(|claim| claim.state.has_grant());
     let holds: Vec<HeldBudget> = claim
         .map(|claim| claim.holds.iter().map(held).take(LISTED_AT_MOST).collect())
         .unwrap_or_default();
@@ -84,7 +83,15 @@ fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
     let goes_on = !verdict.drain.as_deref().is_some_and(is_ending);
     match verdict.phase {
         Phase::Drained => Some(before.drained_at.unwrap_or(now)),
-        Phase::Recovering if goes_on && verdict.claim.as_ref().is_some_and(Ledger::comes_back) => None,
+        Phase::Recovering
+            if goes_on
+                && verdict
+                    .claim
+                    .as_ref()
+                    .is_some_and(|claim| claim.state == ClaimState::Recovering) =>
+        {
+            None
+        }
         Phase::Recovering | Phase::Released => before.drained_at,
         Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
     }
@@ -111,10 +118,7 @@ fn held(units: &Units) -> HeldBudget {
 
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
     let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
-    let has_units = verdict
-        .claim
-        .as_ref()
-        .is_some_and(|claim| claim.state == ClaimState::Confirmed);
+    let has_units = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
     let is_drained = verdict.phase == Phase::Drained;
     let blocked = first(LockReason::waits_for_a_budget);
     let misconfigured = first(LockReason::is_misconfiguration);

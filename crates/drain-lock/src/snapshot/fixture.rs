@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_core::id::NodeName;
+use nodeward_core::ledger::{Claim, Ledger, Need, Units};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -106,6 +108,41 @@ pub fn budget(name: &str, patch: Value) -> Value {
     merged(base, patch)
 }
 
+/// Claims by what they need and hold, pods included. `Waiting` is the state that says that they wait for that, and `drained`
+/// makes it the state of a node that may go down.
+pub fn claims(claims: &Value) -> Vec<Claim> {
+    claims.as_array().unwrap().iter().map(claim).collect()
+}
+
+fn claim(described: &Value) -> Claim {
+    let units = |field: &str| -> Vec<Units> { serde_json::from_value(described[field].clone()).unwrap_or_default() };
+    let (needs, holds) = (units("needs"), units("holds"));
+    let needs_any = needs.iter().any(|units| !units.pods.is_empty());
+    let holds_any = holds.iter().any(|units| !units.pods.is_empty());
+    let drained = described["drained"].as_bool().unwrap_or_default();
+    let state = match (described["state"].as_str().unwrap(), drained) {
+        ("Waiting", _) if !needs_any && !holds_any => "Queued".to_owned(),
+        ("Waiting", _) if !needs_any => "Recovering".to_owned(),
+        ("Waiting", drained) => if drained && holds_any {
+            "DrainedAsking"
+        } else {
+            "Asking"
+        }
+        .to_owned(),
+        ("Confirmed", true) => "Drained".to_owned(),
+        (state, true) => format!("Drained{state}"),
+        (state, false) => state.to_owned(),
+    };
+    let mut claim: Claim = parse(merged(described.clone(), json!({ "state": state, "needs": null })));
+    if !claim.state.has_grant() {
+        let missing = needs
+            .into_iter()
+            .filter(|units| units.pods.iter().any(|pod| !claim.has_unit(&pod.uid)));
+        claim.needs = missing.map(Need::from).collect();
+    }
+    claim
+}
+
 /// A bound volume that is reached from these nodes.
 pub fn volume(name: &str, claim: &str, nodes: &[&str]) -> Value {
     json!({
@@ -142,7 +179,10 @@ impl Cluster {
         self
     }
 
+    /// The next ticket, and the claims as [`claims`] reads them.
     pub fn ledger(mut self, spec: Value) -> Self {
+        let ledger = Ledger::of(spec["nextTicket"].as_i64().unwrap_or_default(), claims(&spec["claims"]));
+        let spec = serde_json::to_value(DrainLedgerSpec::from(&ledger)).unwrap();
         self.0.ledger = Some(parse(
             json!({ "metadata": { "name": "cluster", "uid": "uid-ledger", "resourceVersion": "1" }, "spec": spec }),
         ));

@@ -4,11 +4,10 @@
 //! budget has a unit that no claim holds. Every other eviction goes while a unit is free after grants, reservations and
 //! owners' holds. Whatever the eviction API itself decides without counting units is admitted, so that its own answer shows.
 
-use nodeward_api::drain_ledger::{Claim, ClaimState};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Facts, Fence, Ledger, Obstacle};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle};
 
 /// Who asks for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,7 +323,7 @@ impl Judge<'_> {
         let claim = self.ledger.claim(place.uid.as_str());
         let is_ours = self.asked.caller == Caller::Ourselves;
         match claim {
-            Some(claim) if is_named(claim, &scene.uid) => self.held(claim, place, scene, is_ours, budget),
+            Some(claim) if is_held(claim, &scene.uid, budget) => self.held(claim, place, scene, is_ours, budget),
             // What drain-lock evicts beside its held pods it has found movable.
             _ if is_ours => self.movable(budget, Admission::FreeUnit),
             Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeUnit),
@@ -347,23 +346,23 @@ impl Judge<'_> {
         }
         let node = &place.name;
         match claim.state {
-            ClaimState::Confirmed | ClaimState::Granted | ClaimState::Waiting if is_ours => wait(
+            state if is_ours && !state.is_suspect() => wait(
                 LockReason::StaleTicket,
                 "the eviction of a held pod must name its grant",
             ),
-            ClaimState::Granted => wait(
+            ClaimState::Granted | ClaimState::DrainedGranted => wait(
                 LockReason::AwaitsConfirmation,
                 &format!("node {node} has its turn to drain, which is being confirmed"),
             ),
-            ClaimState::Suspect => wait(
+            ClaimState::Suspect | ClaimState::DrainedSuspect => wait(
                 LockReason::Suspect,
                 &format!("the drain of node {node} is suspect: nobody has gone on with it while pods of it are down"),
             ),
-            ClaimState::Waiting | ClaimState::Confirmed if Ledger::comes_back(claim) => wait(
+            ClaimState::Recovering => wait(
                 LockReason::AwaitingReady,
                 &format!("the drain of node {node} was given up, and its pods are on their way back"),
             ),
-            ClaimState::Waiting | ClaimState::Confirmed => self.queued(claim, budget),
+            _ => self.queued(claim, budget),
         }
     }
 
@@ -447,24 +446,24 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
     })
 }
 
-/// Whether the claim has, or needs, a unit for the pod.
-fn is_named(claim: &Claim, pod: &PodUid) -> bool {
-    let units = claim.holds.iter().chain(&claim.needs);
-    units.flat_map(|units| &units.pods).any(|held| held.uid == pod.as_str())
+/// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it.
+fn is_held(claim: &Claim, pod: &PodUid, budget: &BudgetFacts) -> bool {
+    claim.has_unit(pod.as_str()) || claim.needs_of(&budget.key)
 }
 
 fn words(state: ClaimState) -> &'static str {
     match state {
-        ClaimState::Waiting => "waiting",
-        ClaimState::Granted => "granted",
-        ClaimState::Confirmed => "confirmed",
-        ClaimState::Suspect => "suspect",
+        ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Recovering => "waiting",
+        ClaimState::Granted | ClaimState::DrainedGranted => "granted",
+        ClaimState::Confirmed | ClaimState::Drained => "confirmed",
+        ClaimState::Suspect | ClaimState::DrainedSuspect => "suspect",
+        ClaimState::Unknown => "in a state of a later version",
     }
 }
 
 /// Whether it is known what the claim needs: something, or nothing, which is granted at once.
 fn is_planned(claim: &Claim) -> bool {
-    claim.state != ClaimState::Waiting || !claim.needs.is_empty()
+    !matches!(claim.state, ClaimState::Queued | ClaimState::Recovering)
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl Lookout {
         match self.world.ledger() {
             LedgerState::Absent => false,
             LedgerState::Present(ledger) => {
-                let mut claims = ledger.spec.claims.iter();
+                let mut claims = ledger.ledger.claims().iter();
                 claims.any(|claim| claim.node_uid == node.as_str())
             }
         }

@@ -1,7 +1,6 @@
 //! Deadlines, and what the fallbacks make of them.
 
 use anyhow::{Context, Result, ensure};
-use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::fleet;
@@ -172,7 +171,7 @@ async fn units_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<(
     wait::throughout("the unit is held", secs(4), || async {
         let claim = place.claim("n1").await?;
         ensure!(
-            claim.is_some_and(|claim| claim.state == ClaimState::Suspect && !claim.holds.is_empty()),
+            claim.is_some_and(|claim| claim.state.is_suspect() && !claim.holds.is_empty()),
             "freed"
         );
         Ok(())

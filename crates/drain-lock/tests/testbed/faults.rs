@@ -140,10 +140,7 @@ async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothi
     workload::delete(&place.client, APPS, &other.name_any()).await?;
     wait::until("the grant to be returned", secs(60), || async {
         let claim = place.claim("n1").await?.context("no claim")?;
-        ensure!(
-            claim.state == ClaimState::Waiting && claim.holds.is_empty(),
-            "{claim:?}"
-        );
+        ensure!(claim.state == ClaimState::Asking && claim.holds.is_empty(), "{claim:?}");
         ensure!(claim.ticket == granted.ticket, "another ticket: {claim:?}");
         Ok(())
     })

@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use nodeward_api::drain_ledger::{Claim, DrainLedger};
+use nodeward_api::drain_ledger::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, NodeDrainSpec, NodeDrainStatus, Phase, Requester};
+use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
@@ -212,7 +213,7 @@ impl Place {
         let claims = self
             .ledger()
             .await?
-            .map(|ledger| ledger.spec.claims)
+            .map(|ledger| Ledger::from(&ledger.spec).claims)
             .unwrap_or_default();
         Ok(claims.into_iter().find(|claim| claim.node == node))
     }

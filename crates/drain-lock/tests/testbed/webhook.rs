@@ -5,7 +5,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
-use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::{annotation, label};
 use nodeward_testkit::kubectl::Kubectl;
@@ -56,10 +55,7 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
     })
     .await?;
     let claim = place.claim("n1").await?.context("no claim")?;
-    ensure!(
-        claim.state == ClaimState::Confirmed && claim.foreign_cordon,
-        "{claim:?}"
-    );
+    ensure!(claim.state.is_confirmed() && claim.foreign_cordon, "{claim:?}");
     place.phase("n1", Phase::Drained, secs(30)).await?;
     place.uncordon("n1").await?;
     place.released("n1", secs(60)).await?;

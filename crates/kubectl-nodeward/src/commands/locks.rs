@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_api::disruption_hold::HoldPhase;
-use nodeward_api::drain_ledger::ClaimState;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -95,8 +94,8 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
         table.section(Cell::new(Style::Strong, &budget.pdb), Cell::new(Style::Faint, about));
         for held in &budget.held {
             let state = match held.state {
-                ClaimState::Suspect => Cell::new(Style::Bad, "suspect"),
-                ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed => Cell::new(Style::Good, "held"),
+                state if state.is_suspect() => Cell::new(Style::Bad, "suspect"),
+                _ => Cell::new(Style::Good, "held"),
             };
             table.row([
                 state,

@@ -101,7 +101,7 @@ fn budgets() -> Vec<BudgetLocks> {
     let held = |node: &str, pods: &[&str], retained: &[&str]| Held {
         node: node.to_owned(),
         ticket: 3,
-        state: nodeward_api::drain_ledger::ClaimState::Confirmed,
+        state: nodeward_core::ledger::ClaimState::Confirmed,
         units: pods.len(),
         pods: pods.iter().map(|&pod| pod.to_owned()).collect(),
         retained: retained.iter().map(|&pod| pod.to_owned()).collect(),

@@ -9,11 +9,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::annotation::HOLD;
 use nodeward_api::disruption_hold::DisruptionHold;
-use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, NoRoom, Room};
+use nodeward_core::ledger::Ledger;
 use nodeward_core::pod::PodView;
 use serde::Serialize;
 
@@ -377,8 +377,8 @@ fn concerned_budgets(drain: Option<&Drain>, pods: Option<&PodsOnNode>) -> BTreeS
     budgets
 }
 
-fn claims_ahead(ledger: &DrainLedgerSpec, node: &str) -> Option<usize> {
-    ledger.claims.iter().position(|claim| claim.node == node)
+fn claims_ahead(ledger: &Ledger, node: &str) -> Option<usize> {
+    ledger.claims().iter().position(|claim| claim.node == node)
 }
 
 fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, now: Timestamp) {

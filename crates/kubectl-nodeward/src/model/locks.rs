@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::{DisruptionHold, HoldPhase};
-use nodeward_api::drain_ledger::{Claim, ClaimState, DrainLedgerSpec, HeldPod, Units};
+use nodeward_core::ledger::{Claim, ClaimState, HeldPod, Ledger, Units};
 use serde::Serialize;
 
 /// A budget, and who holds or waits for it.
@@ -91,7 +91,7 @@ pub struct OwnerHold {
 /// What [`of_budgets`] is made of; each part is absent where it could not be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sources<'a> {
-    pub ledger: Option<&'a DrainLedgerSpec>,
+    pub ledger: Option<&'a Ledger>,
     pub budgets: &'a [PodDisruptionBudget],
     pub holds: &'a [DisruptionHold],
     /// Only what is in this namespace.
@@ -105,7 +105,7 @@ impl Sources<'_> {
     }
 
     fn claims(&self) -> impl Iterator<Item = &Claim> {
-        self.ledger.iter().flat_map(|ledger| &ledger.claims)
+        self.ledger.iter().flat_map(|ledger| ledger.claims())
     }
 }
 
@@ -121,17 +121,9 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
                 .held
                 .push(Held::of(claim, units));
         }
-        // A granted claim keeps its needs.
-        let waits = claim.state == ClaimState::Waiting;
-        for needed in claim.needs.iter().filter(|_| waits) {
-            let held = claim.holds.iter().filter(|held| held.pdb == needed.pdb);
-            let held: BTreeSet<&str> = held.flat_map(|held| &held.pods).map(|pod| pod.uid.as_str()).collect();
-            let missing = needed.pods.iter().filter(|pod| !held.contains(pod.uid.as_str()));
-            let missing = missing.count();
-            if missing > 0 {
-                let waiting = Waiting::of(claim, missing);
-                entry(&mut budgets, &needed.pdb.to_string()).waiting.push(waiting);
-            }
+        for needed in &claim.needs {
+            let waiting = Waiting::of(claim, usize::try_from(needed.units).unwrap_or_default());
+            entry(&mut budgets, &needed.pdb.to_string()).waiting.push(waiting);
         }
     }
     for hold in owner_holds(sources, now) {
@@ -158,7 +150,7 @@ fn entry<'a>(budgets: &'a mut BTreeMap<String, BudgetLocks>, pdb: &str) -> &'a m
 pub fn unplanned(sources: &Sources<'_>) -> Vec<Waiting> {
     sources
         .claims()
-        .filter(|claim| claim.state == ClaimState::Waiting && claim.needs.is_empty() && claim.holds.is_empty())
+        .filter(|claim| claim.state == ClaimState::Queued)
         .map(|claim| Waiting::of(claim, 0))
         .collect()
 }

@@ -24,7 +24,7 @@ fn a_ticket_is_never_given_twice() {
     assert!(ledger.remove("b"));
     assert!(ledger.enqueue("b", "b", false, NOW) > last);
     // Not even if the counter was lost.
-    ledger.0.next_ticket = 0;
+    ledger.next_ticket = 0;
     let last = ledger.claims().last().unwrap().ticket;
     assert!(ledger.enqueue("c", "c", false, NOW) > last);
 }
@@ -171,7 +171,7 @@ fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
 #[test]
 fn a_node_that_may_go_down_at_any_moment_gives_way_to_nobody() {
     let (mut ledger, down) = circle([false, false]);
-    ledger.claim_mut("b").unwrap().drained = true;
+    ledger.claim_mut("b").unwrap().state = ClaimState::DrainedAsking;
     assert_eq!(ledger.gives_way(&down), Some("a"));
 }
 

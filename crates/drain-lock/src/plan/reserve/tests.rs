@@ -30,14 +30,14 @@ fn pod(ready: bool) -> Pod {
 fn snapshot(state: &str, retained: bool, disrupted: Value, ready: bool) -> Snapshot {
     let ledger: DrainLedger = serde_json::from_value(json!({
         "metadata": { "name": "cluster", "uid": "l", "resourceVersion": "1" },
-        "spec": { "nextTicket": 2, "claims": [{
-            "ticket": 1, "node": "n1", "nodeUID": "u1", "state": state, "since": "2026-01-01T00:00:00Z",
-            "queuedAt": "2026-01-01T00:00:00Z", "grant": 1,
-            "holds": [{
-                "pdb": { "namespace": "shop", "name": "web", "uid": "b" },
-                "pods": [{ "name": "web-0", "uid": "p0", "retained": retained }],
+        "spec": {
+            "nextTicket": 2, "budgets": [{ "namespace": "shop", "name": "web", "uid": "b" }],
+            "claims": [{
+                "ticket": 1, "node": "n1", "nodeUID": "u1", "state": state, "since": "2026-01-01T00:00:00Z",
+                "queuedAt": "2026-01-01T00:00:00Z", "grant": 1,
+                "holds": [format!("0/web-0/p0{}", if retained { "/retained" } else { "" })],
             }],
-        }] },
+        },
     }))
     .unwrap();
     let budget = serde_json::from_value(json!({
@@ -66,7 +66,7 @@ fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Op
     let LedgerState::Present(ledger) = &snapshot.ledger else {
         panic!("no ledger");
     };
-    let (ledger, mut wake) = (Ledger(ledger.spec.clone()), NextWake::after(noon()));
+    let (ledger, mut wake) = (ledger.ledger.clone(), NextWake::after(noon()));
     let mut due = reservations(snapshot, &ledger, reserved, OUTAGE, noon(), &mut wake);
     assert!(due.len() <= 1);
     (due.pop(), wake.at())
@@ -93,7 +93,7 @@ fn a_retained_pod_counts_as_gone_until_its_node_is_expected_back(#[case] ready: 
 #[rstest]
 #[case::it_is_evicted("Confirmed", false)]
 #[case::not_confirmed("Granted", true)]
-#[case::it_waits("Waiting", true)]
+#[case::it_waits("Recovering", true)]
 fn nothing_is_reserved_for(#[case] state: &str, #[case] retained: bool) {
     let snapshot = snapshot(state, retained, json!({}), true);
     assert_eq!(due(&mut Reserved::new(), &snapshot), (None, None));
@@ -124,13 +124,16 @@ fn what_was_reserved_is_taken_back_at_the_release() {
         due(&mut reserved, &snapshot("Confirmed", true, present.clone(), true)).0,
         None
     );
-    let (write, _) = due(&mut reserved, &snapshot("Waiting", true, present, true));
+    let (write, _) = due(&mut reserved, &snapshot("Recovering", true, present, true));
     let write = write.unwrap();
     assert_eq!(write.released, ["web-0".to_owned()].into());
     // What is allowed now is the disruption controller's to say.
     assert_eq!(write.disruptions_allowed, 1);
     assert_eq!(reserved.len(), 1);
-    assert_eq!(due(&mut reserved, &snapshot("Waiting", true, json!({}), true)).0, None);
+    assert_eq!(
+        due(&mut reserved, &snapshot("Recovering", true, json!({}), true)).0,
+        None
+    );
     assert_eq!(reserved.len(), 0);
 }
 
@@ -140,5 +143,5 @@ fn an_eviction_since_is_left_alone() {
     let ours = json!({ "web-0": "2026-01-01T12:13:00Z" });
     assert_eq!(due(&mut reserved, &snapshot("Confirmed", true, ours, true)).0, None);
     let evicted = json!({ "web-0": "2026-01-01T11:59:59Z" });
-    assert_eq!(due(&mut reserved, &snapshot("Waiting", true, evicted, true)).0, None);
+    assert_eq!(due(&mut reserved, &snapshot("Recovering", true, evicted, true)).0, None);
 }

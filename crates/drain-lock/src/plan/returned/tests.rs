@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::fixture::{Cluster, budget, merged, node, now, parse, pod};
+use crate::snapshot::fixture::{Cluster, budget, claims, merged, node, now, parse, pod};
 
 const BACK_AT: &str = "2026-01-01T11:30:00Z";
 
@@ -119,7 +119,7 @@ fn back(claims: &[Value], pods: Vec<Value>, budget_patch: Value) -> Vec<String> 
     let LedgerState::Present(ledger) = &snapshot.ledger else {
         panic!("the ledger is there");
     };
-    let holds = ledger.spec.claims.iter().flat_map(|claim| &claim.holds);
+    let holds = ledger.ledger.claims().iter().flat_map(|claim| &claim.holds);
     holds
         .flat_map(|units| units.pods.iter().map(move |pod| (units, pod)))
         .filter(|(units, held)| has_recovered(units, held, &snapshot))
@@ -228,14 +228,14 @@ fn a_claim_that_was_granted_while_another_held_is_not_served_by_the_others_pods(
     waits["needs"] = waits["holds"].take();
     waits["holds"] = json!([]);
     waits["needs"][0]["pods"] = json!([{ "name": "b", "uid": "uid-b" }]);
-    let mut ledger: Ledger = parse(json!({ "nextTicket": 9, "claims": [claim(1, 5, &["a"]), waits] }));
+    let mut ledger = Ledger::of(9, claims(&json!([claim(1, 5, &["a"]), waits])));
     ledger.try_grant("uid-n2", "boot-1", &facts, now()).unwrap();
     // The first claim's pod is back, and its unit with it.
     ledger.return_pods("uid-n1", &["uid-a"]);
     ledger.remove("uid-n1");
     let after = Cluster::new([], running(there))
         .budgets([budget("web", status)])
-        .ledger(serde_json::to_value(&ledger).unwrap());
+        .ledger(json!({ "nextTicket": 9, "claims": ledger.claims() }));
     let units = &ledger.claim("uid-n2").unwrap().holds[0];
     assert_eq!(has_recovered(units, &units.pods[0], &after.snapshot()), recovered);
 }

@@ -8,27 +8,27 @@ fn waits_since_yesterday() -> Value {
 
 /// What a fallback makes of time that has run out.
 #[rstest]
-#[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
+#[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
     "mark n1 queued",
     "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB, DeadlinePassed",
 ])]
 #[case::a_claim_that_holds_nothing_keeps_its_place("ReleaseAndRequeue", waits_since_yesterday(), &[
-    "ledger: n1#1 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#1 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::whatever_its_fallback_is("EvictAnyway", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::the_pods_go_without_their_units("EvictAnyway", waits_since_yesterday(), &[
-    "ledger: n1#1 Confirmed needs [a] holds [a]", "n1 is Queued: MisconfiguredPDB, DeadlinePassed",
+    "ledger: n1#1 Confirmed needs [] holds [a]", "n1 is Queued: MisconfiguredPDB, DeadlinePassed",
 ])]
 #[case::running_pods_return_their_units_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
 ])]
 #[case::evictions_go_on("EvictAnyway", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: MisconfiguredPDB, DeadlinePassed"])]
 #[case::refused_evictions_become_deletions("Delete", granted_yesterday(&["a"]), &[
@@ -49,7 +49,7 @@ fn time_that_runs_out_is_answered_as_the_drain_says(
     let lines = shown(&planned(&cluster.budgets([budget("web", never)])));
     let lines: Vec<_> = lines
         .iter()
-        .filter(|line| *line != "ledger: n1#1 Waiting needs [] holds []")
+        .filter(|line| *line != "ledger: n1#1 Queued needs [] holds []")
         .collect();
     assert_eq!(lines, expected);
 }

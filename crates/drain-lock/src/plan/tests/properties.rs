@@ -302,7 +302,7 @@ proptest! {
     fn a_held_pod_leaves_under_the_grant_that_is_written_and_any_other_takes_a_unit_that_is_free(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
-        let written = Ledger(facts.spec.clone());
+        let written = facts.ledger.clone();
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());
         let mut taken: BTreeMap<_, i32> = BTreeMap::new();
         for (eviction, grant) in evictions(&plan) {
@@ -343,7 +343,7 @@ proptest! {
         let kept: BTreeSet<&str> = write.next.claims().iter().flat_map(|claim| &claim.holds).flat_map(|units| &units.pods).map(|pod| pod.uid.as_str()).collect();
         for (index, pod) in given.1.iter().enumerate() {
             let (node, uid) = (&given.0[pod.node], format!("uid-p{index}"));
-            let is_held = facts.spec.claims.iter().flat_map(|claim| &claim.holds).flat_map(|units| &units.pods).any(|held| held.uid == uid);
+            let is_held = facts.ledger.claims().iter().flat_map(|claim| &claim.holds).flat_map(|units| &units.pods).any(|held| held.uid == uid);
             // It terminates, or it stays on a node that is down.
             let is_down = pod.leaving || (pod.kind == 2 && !node.ready);
             prop_assert!(!is_held || !is_down || kept.contains(uid.as_str()), "the unit of p{index} is given away while it is down");

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::snapshot::fixture::{at, now, parse};
+use crate::snapshot::fixture::{at, claims, now, parse};
 
 const BEFORE: &str = "2026-01-01T11:50:00Z";
 
@@ -33,10 +33,11 @@ fn claim(left: Left) -> Option<Claim> {
         Left::Asks => ("Waiting", units, json!([])),
         Left::ComesBack => ("Waiting", json!([]), units),
     };
-    Some(parse(json!({
+    let described = json!([{
         "ticket": 4, "node": "n1", "nodeUID": "uid-n1", "state": state, "since": BEFORE, "queuedAt": BEFORE, "grant": 5,
         "drained": left == Left::Drained, "needs": needs, "holds": holds,
-    })))
+    }]);
+    claims(&described).pop()
 }
 
 fn verdict(phase: Phase, claim: Option<Claim>, is_ending: bool) -> DrainVerdict {

@@ -1,8 +1,7 @@
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
-use nodeward_api::drain_ledger::{DrainLedgerSpec, HeldPod, Units};
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::OwnerUnits;
+use nodeward_core::ledger::{HeldPod, Need, OwnerUnits, Units};
 use rstest::rstest;
 
 use super::*;
@@ -25,6 +24,7 @@ fn units(pods: &[&str]) -> Units {
                 name: (*pod).to_owned(),
                 uid: (*pod).to_owned(),
                 retained: false,
+                ..HeldPod::default()
             })
             .collect(),
     }
@@ -46,10 +46,10 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         grant: 10 * ticket,
         boot_id: String::new(),
         foreign_cordon: true,
-        drained: false,
         by_fallback: false,
-        needs: some(needs),
+        needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),
+        unknown: serde_json::Map::new(),
     }
 }
 
@@ -129,10 +129,7 @@ impl Case {
             ticket: self.ticket.as_deref(),
             pod: &pod,
         };
-        let ledger = Ledger(DrainLedgerSpec {
-            next_ticket: 100,
-            claims: self.claims.clone(),
-        });
+        let ledger = Ledger::of(100, self.claims.clone());
         let facts: Facts = match &self.scene.covering {
             Covering::One(budget) => [(budget.key.clone(), budget.clone())].into(),
             Covering::Nothing | Covering::Several => Facts::new(),
@@ -198,8 +195,8 @@ fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #
     // Whatever the ledger says of the pod.
     for claims in [
         vec![],
-        vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])],
-        vec![claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])],
+        vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])],
+        vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"])],
     ] {
         let verdict = Case {
             claims,
@@ -224,14 +221,14 @@ fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>
 }
 
 #[rstest]
-#[case::not_planned(vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], LockReason::NotPlanned)]
+#[case::not_planned(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::NotPlanned)]
 #[case::no_claim_yet(vec![], LockReason::NotPlanned)]
-#[case::granted_soon(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])], LockReason::Queued)]
+#[case::granted_soon(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])], LockReason::Queued)]
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
-#[case::coming_back(vec![claim(1, NODE, ClaimState::Waiting, &[], &[POD])], LockReason::AwaitingReady)]
+#[case::coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &[POD])], LockReason::AwaitingReady)]
 #[case::behind_another(
-    vec![claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"]), claim(2, NODE, ClaimState::Waiting, &[POD], &[])],
+    vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
     LockReason::WaitsForUnits
 )]
 fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
@@ -240,7 +237,7 @@ fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim
 
 #[test]
 fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
-    let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     let verdict = case().with(confirmed.clone()).judge();
     assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
     assert!(!verdict.takes_free_unit(), "the claim's unit is not a free one");
@@ -251,7 +248,7 @@ fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
 
 #[test]
 fn the_claim_of_another_node_lets_nobody_through() {
-    let others = vec![claim(1, "n2", ClaimState::Confirmed, &[POD], &[POD])];
+    let others = vec![claim(1, "n2", ClaimState::Confirmed, &[], &[POD])];
     assert_eq!(told(&case().with(others.clone()).judge()), Err(LockReason::NotPlanned));
     let verdict = case().with(others).on_a_running_node().judge();
     assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
@@ -259,7 +256,7 @@ fn the_claim_of_another_node_lets_nobody_through() {
 
 #[test]
 fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one() {
-    let mut old = claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD]);
+    let mut old = claim(1, NODE, ClaimState::Confirmed, &[], &[POD]);
     old.node_uid = "n1-before".to_owned();
     assert_eq!(told(&case().with(vec![old]).judge()), Err(LockReason::NotPlanned));
 }
@@ -267,10 +264,10 @@ fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one
 #[rstest]
 #[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
-#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForUnits))]
 #[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
 // Reservations do not stand against a draining node: the older claim may be waiting for that very drain.
-#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], Ok(Admission::FreeUnit))]
+#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Ok(Admission::FreeUnit))]
 #[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 #[case::its_owner_holds_a_unit(BudgetFacts { owner_units: Some(OwnerUnits::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
@@ -278,16 +275,17 @@ fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
     #[case] others: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
     // Whether the claim is granted makes no difference to pods that it has no unit for.
-    #[values(ClaimState::Waiting, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
+    #[values(ClaimState::Asking, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
 ) {
     let mut claims = vec![claim(1, NODE, state, &[], &[])];
-    claims[0].needs = vec![Units {
+    let needed = Units {
         pdb: BudgetRef {
             name: "db".to_owned(),
             ..units(&[]).pdb
         },
         ..units(&["db-0"])
-    }];
+    };
+    claims[0].needs = vec![needed.into()];
     claims.extend(others);
     let verdict = case().with(claims).under(Covering::One(budget)).judge();
     assert_eq!(told(&verdict), expected);
@@ -297,8 +295,8 @@ fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
 #[rstest]
 #[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
-#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
-#[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], Err(LockReason::Reserved))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Err(LockReason::Reserved))]
 #[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 fn any_other_eviction_goes_while_a_unit_is_free_after_grants_and_reservations(
     #[case] budget: BudgetFacts,
@@ -335,7 +333,7 @@ fn without_a_plan_budgets_are_still_counted() {
         patience_is_over: true,
         ..place()
     };
-    let granted = vec![claim(2, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"])];
+    let granted = vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])];
     let verdict = case().with(granted).at(impatient).judge();
     assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
 }
@@ -351,7 +349,7 @@ fn an_eviction_files_whatever_becomes_of_it_unless_nothing_is_to_happen(#[case] 
 }
 
 #[rstest]
-#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], Err(LockReason::NotPlanned))]
+#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::NotPlanned))]
 #[case::nobody_drains_it(false, vec![], Ok(Admission::FreeUnit))]
 fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
     #[case] auto: bool,
@@ -367,7 +365,7 @@ fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
 #[case::of_an_earlier_grant("1/9", ClaimState::Confirmed, false)]
 #[case::of_another_ticket("2/10", ClaimState::Confirmed, false)]
 #[case::not_confirmed("1/10", ClaimState::Granted, false)]
-#[case::taken_back("1/10", ClaimState::Waiting, false)]
+#[case::taken_back("1/10", ClaimState::Asking, false)]
 #[case::suspect("1/10", ClaimState::Suspect, false)]
 #[case::malformed("ten", ClaimState::Confirmed, false)]
 #[case::empty("", ClaimState::Confirmed, false)]
@@ -393,7 +391,7 @@ fn our_own_eviction_of_a_held_pod_goes_under_a_grant_in_force_only(
 
 #[test]
 fn a_ticket_is_good_for_the_pods_of_its_grant_alone() {
-    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &["web-1"], &["web-1"])];
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &["web-1"])];
     let verdict = case().with(claims).ours(Some("1/10")).judge();
     assert_eq!(told(&verdict), Err(LockReason::StaleTicket));
 }
@@ -410,7 +408,7 @@ fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] sight: Sight<'stati
 
 #[test]
 fn our_own_eviction_of_a_held_pod_must_name_its_grant() {
-    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     assert_eq!(
         told(&case().with(claims).ours(None).judge()),
         Err(LockReason::StaleTicket)
@@ -425,14 +423,14 @@ fn our_own_eviction_of_a_movable_pod_goes_while_a_unit_is_free(
     #[case] expected: Result<Admission, LockReason>,
 ) {
     // Its drain may have no need yet: movable pods leave before the held ones are claimed for.
-    let claims = vec![claim(1, NODE, ClaimState::Waiting, &[], &[])];
+    let claims = vec![claim(1, NODE, ClaimState::Queued, &[], &[])];
     let verdict = case().with(claims).under(Covering::One(budget)).ours(None).judge();
     assert_eq!(told(&verdict), expected);
 }
 
 #[rstest]
 fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run: bool) {
-    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])];
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     let forged = Case {
         ticket: Some(Fence { ticket: 1, grant: 10 }.to_string()),
         dry_run,
@@ -450,7 +448,7 @@ fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run:
 }
 
 #[rstest]
-#[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])], scene(), Ok(Admission::UnderClaim))]
+#[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], scene(), Ok(Admission::UnderClaim))]
 #[case::under_no_budget(vec![], Scene { covering: Covering::Nothing, ..scene() }, Ok(Admission::NoBudget))]
 fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused(
     #[case] claims: Vec<Claim>,
@@ -475,8 +473,8 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
 }
 
 #[rstest]
-#[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])]))]
-#[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[POD], &[POD])]).ours(Some("1/10")))]
+#[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])]))]
+#[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])]).ours(Some("1/10")))]
 #[case::dry_run(Case { dry_run: true, ..case() })]
 #[case::not_drained(case().on_a_running_node())]
 #[case::finished(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }))]
@@ -491,8 +489,8 @@ fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Ca
 #[test]
 fn a_refusal_says_what_is_waited_for_who_has_it_and_since_when() {
     let claims = vec![
-        claim(1, "n2", ClaimState::Confirmed, &["web-1"], &["web-1"]),
-        claim(2, NODE, ClaimState::Waiting, &[POD], &[]),
+        claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
+        claim(2, NODE, ClaimState::Asking, &[POD], &[]),
     ];
     let Decision::Refuse(refused) = case().with(claims).judge().decision else {
         panic!("admitted");

@@ -1,3 +1,4 @@
+use nodeward_api::drain_ledger::DrainLedgerSpec;
 use serde_json::json;
 
 use super::*;
@@ -10,34 +11,32 @@ fn now() -> Timestamp {
     at("2026-01-01T10:30:00Z")
 }
 
-fn ledger() -> DrainLedgerSpec {
-    let units = |pdb: &str, pod: &str, retained: bool| {
-        json!({
-            "pdb": { "namespace": "shop", "name": pdb, "uid": "u" },
-            "pods": [{ "name": pod, "uid": pod, "retained": retained }],
-        })
-    };
-    serde_json::from_value(json!({
+fn ledger() -> Ledger {
+    let stored: DrainLedgerSpec = serde_json::from_value(json!({
         "nextTicket": 7,
+        "budgets": [
+            { "namespace": "shop", "name": "db", "uid": "u" },
+            { "namespace": "shop", "name": "web", "uid": "u" },
+        ],
         "claims": [
             {
                 "ticket": 3, "node": "node-1", "nodeUID": "1", "state": "Confirmed",
                 "since": "2026-01-01T10:20:00Z", "queuedAt": "2026-01-01T10:00:00Z",
-                "needs": [units("db", "db-0", true), units("web", "web-0", false)],
-                "holds": [units("db", "db-0", true), units("web", "web-0", false)],
+                "holds": ["0/db-0/db-0/retained", "1/web-0/web-0"],
             },
             {
-                "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Waiting",
+                "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Asking",
                 "since": "2026-01-01T10:21:00Z", "queuedAt": "2026-01-01T10:21:00Z",
-                "needs": [units("db", "db-1", false)],
+                "needs": [{ "budget": 0, "units": 1, "healthy": 1 }],
             },
             {
-                "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Waiting",
+                "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Queued",
                 "since": "2026-01-01T10:22:00Z", "queuedAt": "2026-01-01T10:22:00Z",
             },
         ],
     }))
-    .unwrap()
+    .unwrap();
+    Ledger::from(&stored)
 }
 
 fn budget(name: &str, hold: Option<&str>) -> PodDisruptionBudget {
@@ -58,25 +57,6 @@ fn hold(name: &str, status: &serde_json::Value) -> DisruptionHold {
         "status": status,
     }))
     .unwrap()
-}
-
-#[test]
-fn claim_waits_for_units_it_lacks() {
-    let mut ledger = ledger();
-    let needs = ledger.claims[1].needs[0].clone();
-    ledger.claims[1].holds.push(needs);
-    let sources = Sources {
-        ledger: Some(&ledger),
-        ..Sources::default()
-    };
-    let waits = |sources: &Sources<'_>| of_budgets(sources, &BTreeSet::new(), now())[0].waiting.len();
-    assert_eq!(waits(&sources), 0);
-    ledger.claims[1].holds.clear();
-    let sources = Sources {
-        ledger: Some(&ledger),
-        ..Sources::default()
-    };
-    assert_eq!(waits(&sources), 1);
 }
 
 #[test]

@@ -1,0 +1,245 @@
+//! A claim: a drain's place in the queue, what it needs and what it holds.
+
+use std::hash::{Hash, Hasher};
+
+use jiff::Timestamp;
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::{ClaimState, StoredClaim};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::units;
+use crate::id::BudgetKey;
+
+/// A drain's place in the queue, what it needs and what it holds.
+///
+/// `Queued` holds and needs nothing, `Recovering` holds and needs nothing more, and a claim with a grant needs nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Its place in the queue: the lowest is the oldest.
+    pub ticket: i64,
+    /// Name of the node.
+    pub node: String,
+    /// UID of the node.
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+    /// Its state.
+    pub state: ClaimState,
+    /// Since when it is in this state.
+    pub since: Timestamp,
+    /// When its present turn in the queue began.
+    pub queued_at: Timestamp,
+    /// How many times it was granted.
+    #[serde(default)]
+    pub grant: i64,
+    /// The node's boot at the grant, and from when it was drained at that moment; empty before the first grant.
+    #[serde(rename = "bootID", default)]
+    pub boot_id: String,
+    /// Whether somebody else cordoned the node.
+    #[serde(default)]
+    pub foreign_cordon: bool,
+    /// Whether its present grant was made by its drain's fallback, whether its budgets had the units or not.
+    #[serde(default)]
+    pub by_fallback: bool,
+    /// What it waits for, beyond what it holds; sorted by budget.
+    #[serde(default)]
+    pub needs: Vec<Need>,
+    /// What it holds; sorted by budget.
+    #[serde(default)]
+    pub holds: Vec<Units>,
+    /// Fields of later versions, as they were read.
+    #[serde(default)]
+    pub unknown: Map<String, Value>,
+}
+
+/// Units of one budget that a claim waits for. The ledger stores how many; whoever asks for the grant knows the pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Need {
+    /// The budget.
+    pub pdb: BudgetRef,
+    /// How many units, beyond those held of the budget of this name.
+    #[serde(default)]
+    pub units: i32,
+    /// How many of them the grant takes from what is free: those of healthy pods.
+    #[serde(default)]
+    pub healthy: i32,
+    /// Name of a pod that must leave and that several budgets select, so that no eviction of it is accepted.
+    #[serde(default)]
+    pub several: Option<String>,
+    /// The pods, where this process has planned the need.
+    #[serde(default)]
+    pub pods: Unstored<Vec<HeldPod>>,
+}
+
+/// A part of the ledger that is not stored: two ledgers that differ in nothing else are the same.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Unstored<T>(pub T);
+
+impl<T> PartialEq for Unstored<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Unstored<T> {}
+
+impl<T> Hash for Unstored<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// Units of one budget: one for each pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Units {
+    /// The budget.
+    pub pdb: BudgetRef,
+    /// How many of its pods were healthy at the grant; an evicted pod's unit is back when as many are again.
+    #[serde(default)]
+    pub healthy_at_grant: i32,
+    /// The pods.
+    #[serde(default)]
+    pub pods: Vec<HeldPod>,
+}
+
+/// A pod that a unit is needed or held for. Its namespace is its budget's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldPod {
+    /// Name of the pod.
+    pub name: String,
+    /// UID of the pod.
+    pub uid: String,
+    /// Whether it stays on the node through its reboot.
+    #[serde(default)]
+    pub retained: bool,
+    /// What a later version has noted of it.
+    #[serde(default)]
+    pub unknown: String,
+}
+
+impl Claim {
+    /// Whether it holds a unit for this pod.
+    pub fn has_unit(&self, pod_uid: &str) -> bool {
+        units::holds_pod(&self.holds, pod_uid)
+    }
+
+    /// How many units it holds.
+    pub fn held_units(&self) -> usize {
+        units::len(&self.holds)
+    }
+
+    /// The pods that it holds units for.
+    pub fn held_pods(&self) -> impl Iterator<Item = &HeldPod> {
+        self.holds.iter().flat_map(|units| &units.pods)
+    }
+
+    /// Whether it waits for units of the budget of this name.
+    pub fn needs_of(&self, budget: &BudgetKey) -> bool {
+        self.needs.iter().any(|need| units::is_of(&need.pdb, budget))
+    }
+
+    /// The budgets that it needs or holds units of; one that it needs and holds comes twice.
+    pub fn budgets(&self) -> impl Iterator<Item = BudgetKey> {
+        let needed = self.needs.iter().map(|need| &need.pdb);
+        let held = self.holds.iter().map(|units| &units.pdb);
+        needed.chain(held).map(BudgetKey::from)
+    }
+
+    /// Whether the node runs in another boot than when the claim was granted; false while either is unknown.
+    pub fn has_rebooted(&self, boot_id: &str) -> bool {
+        !self.boot_id.is_empty() && !boot_id.is_empty() && self.boot_id != boot_id
+    }
+
+    /// Whether it holds less than these needs ask for, as far as they are about pods of which `counts` holds: a unit of
+    /// that very budget is missing, or a pod is to stay that was to leave.
+    pub fn lacks(&self, needs: &[Units], counts: impl Fn(&str) -> bool) -> bool {
+        let is_to_leave = |pod: &HeldPod| self.held_pods().any(|held| held.uid == pod.uid && !held.retained);
+        let asked = needs.iter().flat_map(|units| &units.pods);
+        units::missing(needs, &self.holds)
+            .iter()
+            .any(|units| units.pods.iter().any(|pod| counts(&pod.uid)))
+            || asked
+                .into_iter()
+                .any(|pod| pod.retained && counts(&pod.uid) && is_to_leave(pod))
+    }
+
+    /// The state that says of the units what `state` says, and of the node what this claim's says.
+    pub(super) fn keeping_drained(&self, state: ClaimState) -> ClaimState {
+        match state {
+            ClaimState::Asking if self.state.may_go_down() => ClaimState::DrainedAsking,
+            ClaimState::Granted if self.state.may_go_down() => ClaimState::DrainedGranted,
+            ClaimState::Confirmed if self.state.may_go_down() => ClaimState::Drained,
+            ClaimState::Suspect if self.state.may_go_down() => ClaimState::DrainedSuspect,
+            state => state,
+        }
+    }
+
+    /// A claim that waits and holds nothing is drained no more, and asks only if it needs something.
+    pub(super) fn settle(&mut self) {
+        let waits = self.state.is_asking() || matches!(self.state, ClaimState::Queued | ClaimState::Recovering);
+        if waits && self.holds.is_empty() {
+            self.state = if self.needs.is_empty() {
+                ClaimState::Queued
+            } else {
+                ClaimState::Asking
+            };
+        }
+    }
+}
+
+impl Claim {
+    /// A claim as it is stored, with the budgets that its numbers mean.
+    pub(super) fn restore(stored: &StoredClaim, budget: impl Fn(u32) -> (BudgetRef, i32)) -> Self {
+        let mut holds: Vec<Units> = Vec::new();
+        for hold in &stored.holds {
+            let (pdb, healthy_at_grant) = budget(hold.budget);
+            let pod = HeldPod {
+                name: hold.name.clone(),
+                uid: hold.uid.clone(),
+                retained: hold.retained,
+                unknown: hold.unknown.clone(),
+            };
+            match holds.iter_mut().find(|units| units.pdb == pdb) {
+                Some(units) => units.pods.push(pod),
+                None => holds.push(Units {
+                    pdb,
+                    healthy_at_grant,
+                    pods: vec![pod],
+                }),
+            }
+        }
+        let needs = stored.needs.iter().map(|need| Need {
+            pdb: budget(need.budget).0,
+            units: need.units,
+            healthy: need.healthy,
+            several: need.several.clone(),
+            pods: Unstored::default(),
+        });
+        let state = ClaimState::parse(&stored.state);
+        let mut unknown = stored.unknown.clone();
+        if state == ClaimState::Unknown {
+            unknown.insert(STATE.to_owned(), Value::from(stored.state.as_str()));
+        }
+        Self {
+            ticket: stored.ticket,
+            node: stored.node.clone(),
+            node_uid: stored.node_uid.clone(),
+            state,
+            since: stored.since,
+            queued_at: stored.queued_at,
+            grant: stored.grant,
+            boot_id: stored.boot_id.clone(),
+            foreign_cordon: stored.foreign_cordon,
+            by_fallback: stored.by_fallback,
+            needs: needs.collect(),
+            holds: units::normal(holds),
+            unknown,
+        }
+    }
+}
+
+/// The key of [`Claim::unknown`] under which a state of a later version is kept.
+pub(super) const STATE: &str = "state";

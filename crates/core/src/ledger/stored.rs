@@ -1,0 +1,120 @@
+//! The ledger as it is stored, and as it is read.
+
+use std::collections::BTreeMap;
+
+use nodeward_api::budget_ref::BudgetRef;
+use nodeward_api::drain_ledger::{
+    ClaimState, DrainLedgerSpec, FORMAT_VERSION, StoredBudget, StoredClaim, StoredHold, StoredNeed,
+};
+use serde_json::{Map, Value};
+
+use super::Ledger;
+use super::claim::{Claim, STATE};
+
+/// Fields of later versions in the table of budgets.
+pub(super) type UnknownFields = BTreeMap<BudgetRef, Map<String, Value>>;
+
+impl Ledger {
+    /// Whether a later version has written it, in a format that this one does not know: it is left alone.
+    pub fn is_of_later_version(&self) -> bool {
+        self.format_version > FORMAT_VERSION
+    }
+}
+
+impl From<&DrainLedgerSpec> for Ledger {
+    fn from(stored: &DrainLedgerSpec) -> Self {
+        // A place outside the table is no budget that anybody knows; the pod is held all the same.
+        let budget = |place: u32| {
+            let row = usize::try_from(place).ok().and_then(|place| stored.budgets.get(place));
+            row.map_or_else(Default::default, |row| (budget_ref(row), row.healthy_at_grant))
+        };
+        let with_unknown = stored.budgets.iter().filter(|row| !row.unknown.is_empty());
+        Self {
+            format_version: stored.format_version,
+            next_ticket: stored.next_ticket,
+            claims: stored
+                .claims
+                .iter()
+                .map(|claim| Claim::restore(claim, budget))
+                .collect(),
+            unknown: with_unknown.map(|row| (budget_ref(row), row.unknown.clone())).collect(),
+        }
+    }
+}
+
+impl From<&Ledger> for DrainLedgerSpec {
+    fn from(ledger: &Ledger) -> Self {
+        let mut healthy: BTreeMap<&BudgetRef, i32> = BTreeMap::new();
+        for claim in &ledger.claims {
+            for need in &claim.needs {
+                healthy.entry(&need.pdb).or_default();
+            }
+            for units in &claim.holds {
+                let healthy = healthy.entry(&units.pdb).or_default();
+                *healthy = units.healthy_at_grant.max(*healthy);
+            }
+        }
+        let places: BTreeMap<&BudgetRef, u32> = healthy.keys().copied().zip(0..).collect();
+        let budgets = healthy.iter().map(|(pdb, healthy)| StoredBudget {
+            namespace: pdb.namespace.clone(),
+            name: pdb.name.clone(),
+            uid: pdb.uid.clone(),
+            healthy_at_grant: *healthy,
+            unknown: ledger.unknown.get(*pdb).cloned().unwrap_or_default(),
+        });
+        Self {
+            format_version: ledger.format_version,
+            next_ticket: ledger.next_ticket,
+            budgets: budgets.collect(),
+            claims: ledger.claims.iter().map(|claim| stored_claim(claim, &places)).collect(),
+        }
+    }
+}
+
+fn budget_ref(row: &StoredBudget) -> BudgetRef {
+    BudgetRef {
+        namespace: row.namespace.clone(),
+        name: row.name.clone(),
+        uid: row.uid.clone(),
+    }
+}
+
+fn stored_claim(claim: &Claim, places: &BTreeMap<&BudgetRef, u32>) -> StoredClaim {
+    let place = |pdb: &BudgetRef| places.get(pdb).copied().unwrap_or(u32::MAX);
+    let mut unknown = claim.unknown.clone();
+    let state = match (claim.state, unknown.remove(STATE)) {
+        (ClaimState::Unknown, Some(Value::String(state))) => state,
+        (state, _) => state.as_str().to_owned(),
+    };
+    let needs = claim.needs.iter().map(|need| StoredNeed {
+        budget: place(&need.pdb),
+        units: need.units,
+        healthy: need.healthy,
+        several: need.several.clone(),
+    });
+    let holds = claim.holds.iter().flat_map(|units| {
+        let budget = place(&units.pdb);
+        units.pods.iter().map(move |pod| StoredHold {
+            budget,
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            retained: pod.retained,
+            unknown: pod.unknown.clone(),
+        })
+    });
+    StoredClaim {
+        ticket: claim.ticket,
+        node: claim.node.clone(),
+        node_uid: claim.node_uid.clone(),
+        state,
+        since: claim.since,
+        queued_at: claim.queued_at,
+        grant: claim.grant,
+        boot_id: claim.boot_id.clone(),
+        foreign_cordon: claim.foreign_cordon,
+        by_fallback: claim.by_fallback,
+        needs: needs.collect(),
+        holds: holds.collect(),
+        unknown,
+    }
+}

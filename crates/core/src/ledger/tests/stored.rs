@@ -1,0 +1,194 @@
+//! What is stored, how large it is, and what of later versions survives.
+
+use nodeward_api::drain_ledger::{DrainLedgerSpec, FORMAT_VERSION};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What a reader sees of a ledger that was written.
+fn reread(ledger: &Ledger) -> Ledger {
+    let text = serde_json::to_string(&DrainLedgerSpec::from(ledger)).unwrap();
+    Ledger::from(&serde_json::from_str::<DrainLedgerSpec>(&text).unwrap())
+}
+
+fn stored(ledger: &Ledger) -> Value {
+    serde_json::to_value(DrainLedgerSpec::from(ledger)).unwrap()
+}
+
+#[test]
+fn what_is_stored_is_read_again() {
+    let all = facts([budget("web"), budget("db"), without(budget("api"), "api-1")]);
+    let mut ledger = queue(&[
+        ("a", &["web-0", "db-0"]),
+        ("b", &["db-1", "api-0", "api-1"]),
+        ("c", &[]),
+    ]);
+    grant(&mut ledger, "a", &all);
+    ledger.count_needs(&all);
+    let read = reread(&ledger);
+    assert_eq!(read, ledger);
+    assert_eq!(reread(&read), read, "reading and writing changes nothing");
+    assert_eq!(
+        stored(&ledger),
+        json!({
+            "formatVersion": 1, "nextTicket": 4,
+            "budgets": [
+                { "namespace": "shop", "name": "api", "uid": "uid of api" },
+                { "namespace": "shop", "name": "db", "uid": "uid of db", "healthyAtGrant": 3 },
+                { "namespace": "shop", "name": "web", "uid": "uid of web", "healthyAtGrant": 3 },
+            ],
+            "claims": [
+                {
+                    "ticket": 1, "node": "a", "nodeUID": "a", "state": "Confirmed", "since": "1970-01-01T00:00:00Z",
+                    "queuedAt": "1970-01-01T00:00:00Z", "grant": 1, "bootID": "boot", "holds": ["1/db-0/db-0", "2/web-0/web-0"],
+                },
+                {
+                    "ticket": 2, "node": "b", "nodeUID": "b", "state": "Asking", "since": "1970-01-01T00:00:00Z",
+                    "queuedAt": "1970-01-01T00:00:00Z", "grant": 0,
+                    "needs": [{ "budget": 0, "units": 2, "healthy": 1 }, { "budget": 1, "units": 1, "healthy": 1 }],
+                },
+                {
+                    "ticket": 3, "node": "c", "nodeUID": "c", "state": "Queued", "since": "1970-01-01T00:00:00Z",
+                    "queuedAt": "1970-01-01T00:00:00Z", "grant": 0,
+                },
+            ],
+        })
+    );
+}
+
+#[test]
+fn stored_needs_block_and_reserve_like_planned_ones() {
+    let down = facts([without(budget("web"), "web-2"), budget("db")]);
+    let mut ledger = queue(&[("first", &["web-2"])]);
+    grant(&mut ledger, "first", &facts([budget("web"), budget("db")]));
+    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
+    ask(&mut ledger, "younger", &["db-1"]);
+    ledger.count_needs(&down);
+    let mut read = reread(&ledger);
+    for node in ["oldest", "younger"] {
+        assert_eq!(read.obstacles(node, &down), ledger.obstacles(node, &down));
+    }
+    assert_eq!(read.reserver(&down), ledger.reserver(&down));
+    // Of a need that was only read the pods are not known, so nothing is granted for it.
+    let free = facts([budget("web"), budget("db")]);
+    read.release_by_override("first");
+    assert!(read.obstacles("oldest", &free).is_empty());
+    assert_eq!(
+        read.try_grant("oldest", "boot", &free, NOW).unwrap_err()[0].reason,
+        LockReason::NotPlanned
+    );
+}
+
+/// A later version's ledger: fields, marks and a state that this one does not know.
+fn of_later_version() -> DrainLedgerSpec {
+    serde_json::from_value(json!({
+        "formatVersion": 1, "nextTicket": 4,
+        "budgets": [{ "namespace": "shop", "name": "web", "uid": "uid of web", "healthyAtGrant": 3, "scale": 3 }],
+        "claims": [
+            {
+                "ticket": 1, "node": "a", "nodeUID": "a", "state": "Parked", "since": "1970-01-01T00:00:00Z",
+                "queuedAt": "1970-01-01T00:00:00Z", "grant": 1, "group": "workers", "holds": ["0/web-0/web-0/retained/b00t"],
+            },
+            {
+                "ticket": 2, "node": "b", "nodeUID": "b", "state": "Queued", "since": "1970-01-01T00:00:00Z",
+                "queuedAt": "1970-01-01T00:00:00Z", "grant": 0, "group": "workers",
+            },
+        ],
+    }))
+    .unwrap()
+}
+
+#[test]
+fn what_a_later_version_has_written_survives() {
+    let written = of_later_version();
+    let mut ledger = Ledger::from(&written);
+    assert_eq!(DrainLedgerSpec::from(&ledger), written);
+    ask(&mut ledger, "b", &["web-1"]);
+    let after = stored(&ledger);
+    assert_eq!(after["budgets"][0]["scale"], 3);
+    assert_eq!(after["claims"][1]["group"], "workers");
+    assert_eq!(after["claims"][0], serde_json::to_value(&written.claims[0]).unwrap());
+}
+
+#[test]
+fn a_claim_in_an_unknown_state_holds_and_is_never_changed() {
+    let mut ledger = Ledger::from(&of_later_version());
+    let before = ledger.clone();
+    assert!(ledger.is_held("web-0"));
+    assert_eq!(ledger.free(&budget("web")), 0);
+    ask(&mut ledger, "a", &["web-1"]);
+    ledger.time_out("a", NOT_DOWN, NOW);
+    ledger.release("a", NOT_DOWN, NOW);
+    ledger.return_pods("a", &["web-0"]);
+    ledger.suspect("a", NOW);
+    ledger.resume("a", NOW);
+    assert!(!ledger.remove("a"));
+    assert_eq!(ledger.release_by_override("a"), None);
+    assert!(ledger.try_grant("a", "boot", &facts([budget("web")]), NOW).is_err());
+    assert_eq!(ledger, before);
+}
+
+#[test]
+fn a_later_format_is_told_from_ours() {
+    let mut later = of_later_version();
+    assert!(!Ledger::from(&later).is_of_later_version());
+    later.format_version = FORMAT_VERSION + 1;
+    assert!(Ledger::from(&later).is_of_later_version());
+}
+
+/// So many nodes drain, and hold so many units each, five of each budget.
+fn large(nodes: usize, units_each: usize) -> Ledger {
+    let uid = |number: usize| format!("0f7a3c52-1111-4222-8333-{number:012}");
+    let moment: Timestamp = "2026-01-01T12:00:00.123456789Z".parse().unwrap();
+    let claim = |node: usize| {
+        let held = |unit: usize| {
+            let number = (node * units_each + unit) % (nodes * units_each / 5);
+            Units {
+                pdb: BudgetRef {
+                    namespace: format!("team-{}", number % 50),
+                    name: format!("orders-db-{number}"),
+                    uid: uid(number),
+                },
+                healthy_at_grant: 3,
+                pods: vec![HeldPod {
+                    name: format!("orders-db-{number}-{}", node % 3),
+                    uid: uid(node * units_each + unit),
+                    retained: unit == 0,
+                    unknown: String::new(),
+                }],
+            }
+        };
+        Claim {
+            ticket: 90_000 + i64::try_from(node).unwrap(),
+            node: format!("ip-10-0-12-{node}.eu-west-1.compute.internal"),
+            node_uid: uid(node),
+            state: ClaimState::Confirmed,
+            since: moment,
+            queued_at: moment,
+            grant: 1_763_737_380_123,
+            boot_id: uid(node),
+            foreign_cordon: false,
+            by_fallback: false,
+            needs: Vec::new(),
+            holds: super::super::units::normal((0..units_each).map(held)),
+            unknown: serde_json::Map::new(),
+        }
+    };
+    Ledger::of(90_500, (0..nodes).map(claim).collect())
+}
+
+#[test]
+fn a_full_cluster_fits_into_one_object() {
+    let size = |ledger: &Ledger| serde_json::to_string(&DrainLedgerSpec::from(ledger)).unwrap().len();
+    let (full, usual) = (size(&large(500, 20)), size(&large(500, 5)));
+    assert!(full <= 1_000_000, "{full} bytes with 20 units a node");
+    assert!(usual <= 400_000, "{usual} bytes with 5 units a node");
+    let claims = |units: usize| {
+        let stored = stored(&large(500, units));
+        stored["claims"].to_string().len()
+    };
+    let (empty, held) = (claims(0) / 500, (claims(20) - claims(0)) / 10_000);
+    assert!(empty <= 300, "{empty} bytes a claim");
+    assert!(held <= 80, "{held} bytes a held unit");
+    assert_eq!(reread(&large(500, 20)).claims().len(), 500);
+}
