@@ -1,5 +1,5 @@
-//! Explain: what a drain of one node would do, or what stands in the way of the one that there is. It decides nothing, and
-//! rests on the same rules as the plan: what becomes of a pod is [`classify`]'s word, what is in the way the ledger's.
+//! Explain: what a drain of one node would do, or what stands in the way of the one that there is. It has no rules of its
+//! own: the plan's [`classify`] and [`grant_obstacles`] answer.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger, Units};
-use serde::Serialize;
-
+use nodeward_core::ledger::{Claim, ClaimState, Units};
 use nodeward_scheduling::Placement;
+use serde::Serialize;
 
 use crate::observe::World;
 use crate::plan::need::{Class, Ignored, NeedRules, NodeNeed, classify};
-use crate::plan::verdict::blocked_by;
+use crate::plan::preview::grant_obstacles;
 use crate::policy::Policy;
 use crate::snapshot::{Asked, NodeFacts, PodFacts, Snapshot};
 
@@ -146,22 +145,10 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
             .iter()
             .map(|(pod, class)| explained_pod(pod, *class, &need, snapshot))
             .collect(),
-        obstacles: obstacles(ledger, node, &need.needs, &snapshot.facts, now),
+        obstacles: grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now),
         needs: explained_units(&need.needs),
         problems: need.problems,
     }
-}
-
-/// What stands in the way of the need: of the claim that there is, or of one that would come last.
-fn obstacles(mut ledger: Ledger, node: &NodeFacts, needs: &[Units], facts: &Facts, now: Timestamp) -> Vec<BlockedBy> {
-    let uid = node.uid.as_str();
-    let asks_already = ledger.claim(uid).is_some_and(|claim| claim.state != ClaimState::Queued);
-    if !asks_already {
-        ledger.enqueue(node.name.as_str(), uid, node.is_cordoned(), now);
-        // Nothing is held by a claim that has yet to ask, so none of its pods is down.
-        ledger.set_needs(uid, needs.to_vec(), &|_| false, now);
-    }
-    ledger.obstacles(uid, facts).iter().map(blocked_by).collect()
 }
 
 fn explained_drain(drain: &NodeDrain) -> ExplainedDrain {

@@ -16,7 +16,7 @@ pub mod intent;
 pub mod lease;
 pub mod need;
 pub mod node_marks;
-mod preview;
+pub mod preview;
 pub mod reserve;
 pub mod returned;
 mod run_out;
@@ -206,7 +206,7 @@ impl Planner<'_> {
         self.return_units(file);
         match (file.intent, &file.case.drain, &file.case.node, &file.look) {
             (Intent::Drain, Some(drain), Some(node), Some(look)) => self.drain(file, drain, node, look),
-            (Intent::Preview, Some(drain), _, look) => self.preview(file, drain, look.as_ref()),
+            (Intent::Preview, Some(_), _, look) => self.preview(file, look.as_ref()),
             (Intent::Impossible(reason), _, _, _) => self.impossible(file, reason),
             (Intent::Override, _, _, _) => self.release_by_override(file),
             (Intent::End(ending), _, _, _) => self.end(file, ending),

@@ -1,10 +1,11 @@
 //! Drains that nothing is done for: those that are only to be planned, and those that cannot be followed.
 
-use std::sync::Arc;
-
-use nodeward_api::node_drain::{NodeDrain, Phase};
+use jiff::Timestamp;
+use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{ClaimState, Facts, Ledger, Units};
+
+use crate::snapshot::NodeFacts;
 
 use super::verdict::{self, Look};
 use super::{File, Planner};
@@ -22,18 +23,34 @@ impl Planner<'_> {
     }
 
     /// A drain that is only to be planned.
-    pub(super) fn preview(&mut self, file: &File, drain: &Arc<NodeDrain>, look: Option<&Look>) {
+    pub(super) fn preview(&mut self, file: &File, look: Option<&Look>) {
         let mut verdict = self.verdict(file, look);
         verdict.phase = Phase::Queued;
         verdict.says("dry run: nothing is cordoned, claimed or evicted");
         if let (Some(look), Some(node)) = (look, &file.case.node) {
             verdict.blocked_by.extend(look.problems.iter().cloned());
-            let mut rehearsal: Ledger = self.before.clone();
-            rehearsal.enqueue(drain.spec.node_name.as_str(), node.uid.as_str(), false, self.now);
-            rehearsal.set_needs(node.uid.as_str(), look.needs.clone(), &|_| false, self.now);
-            let obstacles = rehearsal.obstacles(node.uid.as_str(), &self.snapshot.facts);
-            verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
+            let (ledger, facts) = (self.before.clone(), &self.snapshot.facts);
+            let obstacles = grant_obstacles(ledger, node, &look.needs, facts, self.now);
+            verdict.blocked_by.extend(obstacles);
         }
         self.plan.drains.push(verdict);
     }
+}
+
+/// Why a node's drain is not granted its units: by the claim that it has, or by one that asks for `needs` after all others.
+pub fn grant_obstacles(
+    mut ledger: Ledger,
+    node: &NodeFacts,
+    needs: &[Units],
+    facts: &Facts,
+    now: Timestamp,
+) -> Vec<BlockedBy> {
+    let uid = node.uid.as_str();
+    let has_asked = ledger.claim(uid).is_some_and(|claim| claim.state != ClaimState::Queued);
+    if !has_asked {
+        ledger.enqueue(node.name.as_str(), uid, false, now);
+        // A claim that has yet to ask holds nothing, so none of its pods is down.
+        ledger.set_needs(uid, needs.to_vec(), &|_| false, now);
+    }
+    ledger.obstacles(uid, facts).iter().map(verdict::blocked_by).collect()
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
+use crate::explain::explain;
 use crate::plan::lease::LeaseStep;
 use crate::snapshot::fixture::{Cluster, at, budget, merged, node, now, pod, waiting};
 
@@ -383,6 +384,33 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
     let lines = shown(&planned(&cluster));
     let lines: Vec<_> = lines.iter().filter(|line| !line.starts_with("ledger: n3")).collect();
     assert_eq!(lines, expected);
+}
+
+/// `b` of the same budget is down on `n2`.
+#[rstest]
+#[case::no_claim(None, &["WaitsForUnits"])]
+#[case::queued_claim(Some(claim(json!({}))), &["WaitsForUnits"])]
+#[case::asking_claim(Some(claim(json!({ "needs": [units(&["a"])] }))), &["WaitsForUnits"])]
+#[case::suspect_claim(Some(granted("Suspect", &["a"])), &["Suspect"])]
+#[case::granted_claim(Some(granted("Confirmed", &["a"])), &[])]
+fn dry_run_and_explanation_name_the_same_obstacles(#[case] own: Option<Value>, #[case] expected: &[&str]) {
+    let other = json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" });
+    let claims: Vec<Value> = own
+        .into_iter()
+        .chain([merged(granted("Confirmed", &["b"]), other)])
+        .collect();
+    let dry_run = drain(json!({ "spec": { "dryRun": true } }));
+    let cluster = cluster(node("n1", json!({})), Some(dry_run), &claims, &[held("a", json!({}))]);
+    let plan = planned(&cluster);
+    let verdict = plan
+        .drains
+        .iter()
+        .find(|verdict| verdict.node.as_str() == "n1")
+        .unwrap();
+    let explained = explain(&cluster.world(), &policy(), "n1", now()).unwrap();
+    assert_eq!(explained.obstacles, verdict.blocked_by);
+    let reasons: Vec<_> = verdict.blocked_by.iter().map(|why| why.reason.as_str()).collect();
+    assert_eq!(reasons, expected);
 }
 
 /// How a drain ends.
