@@ -182,6 +182,7 @@ impl Action for Work {
                 Planned::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
                 Planned::Lease(change) => Key::Lease(change.node.clone()),
                 Planned::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
+                Planned::Touch(touch) => Key::Show(show::BUDGET_ANNOTATION, touch.budget.to_string()),
             },
             Self::Show(show) => {
                 let (kind, name) = show.about();
@@ -273,6 +274,7 @@ async fn act(means: &Means, action: Planned, snapshot: &Snapshot) -> Outcome {
         } => evict::evict_held(means, &node_uid, fence, &ledger_uid, pods).await,
         Planned::Lease(change) => lease::write(means, &change).await,
         Planned::Reserve(reservation) => reserve::write(means, &reservation).await.into(),
+        Planned::Touch(touch) => show::touch(means, touch).await.into(),
     }
 }
 

@@ -13,11 +13,10 @@ use nodeward_runtime::{
 use crate::execute::{Shared, Work};
 use crate::fleet_lock;
 use crate::observe::{Watched, World};
-use crate::plan::stale_budget::StaleBudgets;
 use crate::plan::{Plan, plan};
 use crate::policy::Policy;
 use crate::remember::{BACKOFF, Remember};
-use crate::report::{Reporter, locked_by};
+use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::snapshot::{Asked, Snapshot};
 use crate::webhook::Webhook;
@@ -28,7 +27,6 @@ pub struct DrainLock {
     config: ConfigHandle<Settings>,
     world: Arc<World>,
     remember: Remember,
-    stale_budgets: StaleBudgets,
     reporter: Reporter,
 }
 
@@ -73,7 +71,6 @@ impl Operator for DrainLock {
             config: context.config.clone(),
             world,
             remember: Remember::nothing(),
-            stale_budgets: StaleBudgets::default(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
         })
     }
@@ -104,6 +101,7 @@ impl Operator for DrainLock {
         let mut plan = plan(snapshot, self.remember.at(now), policy, now);
         self.remember.departing(std::mem::take(&mut plan.departing), now);
         self.remember.reserved(std::mem::take(&mut plan.reserved));
+        self.remember.stale_budgets(std::mem::take(&mut plan.stale_budgets));
         let ledger = plan.ledger.take().map(Work::Ledger).into_iter();
         let actions = std::mem::take(&mut plan.actions).into_iter().map(Work::Act);
         control::Plan {
@@ -115,11 +113,9 @@ impl Operator for DrainLock {
 
     fn report(&mut self, snapshot: &Snapshot, plan: Plan, now: Timestamp) -> Report<Work> {
         let shows = self.reporter.report(snapshot, &plan, now);
-        let (stale, requeue_at) = self.stale_budgets.due(snapshot, now);
-        let touches = stale.iter().filter_map(|key| locked_by::touch(snapshot, key));
         Report {
-            actions: touches.chain(shows).map(Work::Show).collect(),
-            requeue_at,
+            actions: shows.into_iter().map(Work::Show).collect(),
+            requeue_at: None,
         }
     }
 
@@ -145,7 +141,6 @@ impl Operator for DrainLock {
 
     fn on_leadership_lost(&mut self) {
         self.remember = Remember::nothing();
-        self.stale_budgets = StaleBudgets::default();
         self.reporter.on_leadership_lost();
     }
 }

@@ -40,7 +40,7 @@ use nodeward_core::ledger::{ClaimState, Fence, Ledger};
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
-use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot};
+use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
 
 use self::case::{Case, cases};
 use self::departures::{Departures, Stay, without};
@@ -70,6 +70,8 @@ pub struct Plan {
     pub departing: Vec<Arc<PodFacts>>,
     /// Reservations of retained pods in budgets' statuses.
     pub reserved: Reserved,
+    /// Budgets whose status contradicts their pods.
+    pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -422,6 +424,7 @@ impl Planner<'_> {
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn close(mut self) -> Plan {
         self.reserve_retained_pods();
+        self.touch_stale_budgets();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
         without(&mut facts, &self.write.leaving);

@@ -10,7 +10,7 @@ use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::{BackoffPolicy, Backoffs};
 
 use crate::execute::{Done, Eviction, Outcome};
-use crate::snapshot::{Memory, PodFacts, Reserved};
+use crate::snapshot::{Memory, PodFacts, Reserved, StaleBudgets};
 
 /// How long an eviction may be under way: one request with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
@@ -70,6 +70,11 @@ impl Remember {
     /// The reservations that stand in budgets' statuses.
     pub fn reserved(&mut self, reserved: Reserved) {
         self.memory.reserved = reserved;
+    }
+
+    /// The budgets whose status contradicts their pods.
+    pub fn stale_budgets(&mut self, stale: StaleBudgets) {
+        self.memory.stale_budgets = stale;
     }
 
     /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.

@@ -7,7 +7,12 @@ use nodeward_api::{DisruptionHold, NodeDrain, annotation};
 use nodeward_core::id::{BudgetKey, NamespacedName};
 use serde_json::{Value, json};
 
+use crate::plan::stale_budget::Touch;
+
 use super::{Done, Means};
+
+/// What [`Show::LockedBy`] and [`touch`] write: of a budget, never both at once.
+pub(super) const BUDGET_ANNOTATION: &str = "annotation of budget";
 
 /// Something that is written for people only.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,9 +52,21 @@ impl Show {
         match self {
             Self::Drain { name, .. } => ("status of NodeDrain", name.clone()),
             Self::Hold { key, .. } => ("status of DisruptionHold", key.to_string()),
-            Self::LockedBy { key, .. } => ("annotation of budget", key.to_string()),
+            Self::LockedBy { key, .. } => (BUDGET_ANNOTATION, key.to_string()),
         }
     }
+}
+
+/// Writes the annotation in another form, so that the disruption controller looks at the budget again. The next pass finds
+/// it changed and restores it.
+pub(super) async fn touch(means: &Means, touch: Touch) -> Done {
+    tracing::info!(budget = %touch.budget, "its status contradicts its pods: it is touched, so that Kubernetes counts anew");
+    let show = Show::LockedBy {
+        key: touch.budget,
+        uid: touch.uid.to_string(),
+        nodes: Some(touch.annotation),
+    };
+    write(means, show).await
 }
 
 /// Writes one of them.

@@ -13,6 +13,7 @@ use crate::snapshot::{LedgerFacts, PodFacts};
 use super::lease::LeaseChange;
 use super::node_marks::{ConditionWrite, NodeWrite};
 use super::reserve::Reservation;
+use super::stale_budget::Touch;
 use super::verdict::Announcement;
 
 /// A write of the ledger: one compare-and-swap.
@@ -102,6 +103,8 @@ pub enum Action {
     Lease(LeaseChange),
     /// Reserve retained pods in their budget's status, or release them there.
     Reserve(Reservation),
+    /// Have Kubernetes count a budget's pods anew.
+    Touch(Touch),
 }
 
 /// A pod that has to leave.

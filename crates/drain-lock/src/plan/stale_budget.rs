@@ -5,12 +5,15 @@
 //! first has been deleted, and refuses every eviction until something else moves. Any write to the budget makes it count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{NextWake, is_due, later};
 use nodeward_core::id::BudgetKey;
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{BudgetEntry, Contradiction, Snapshot, StaleBudgets};
+
+use super::{Action, Planner};
 
 /// How long the same contradiction lasts before it is no mere delay of the disruption controller or of a watch.
 const STALE_AFTER: SignedDuration = SignedDuration::from_secs(10);
@@ -18,66 +21,74 @@ const STALE_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// The shortest time between two touches of one budget.
 const TOUCH_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
-/// Which counts differ, and since when.
-#[derive(Debug, Clone, Copy)]
-struct Contradiction {
-    /// `status.currentHealthy`.
-    told: i32,
-    /// Healthy pods by the pod cache.
-    counted: i32,
-    since: Timestamp,
+/// One write of a budget's annotation `nodeward.dev/locked-by`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    /// The budget.
+    pub budget: BudgetKey,
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// The annotation in a form that names the same nodes and differs from the one that is there.
+    pub annotation: String,
 }
 
-/// The contradictions that the leader sees, and the budgets that it touched in the last minute.
-#[derive(Debug, Default)]
-pub struct StaleBudgets {
-    contradictions: BTreeMap<BudgetKey, Contradiction>,
-    touched: BTreeMap<BudgetKey, Timestamp>,
+impl Planner<'_> {
+    /// Plans the touches of budgets that have contradicted their pods for too long.
+    pub(super) fn touch_stale_budgets(&mut self) {
+        let mut stale = self.memory.stale_budgets.clone();
+        let due = touches(self.snapshot, &mut stale, self.now, &mut self.wake);
+        self.plan.actions.extend(due.into_iter().map(Action::Touch));
+        self.plan.stale_budgets = stale;
+    }
 }
 
-impl StaleBudgets {
-    /// The budgets to touch now, and when to look again.
-    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<BudgetKey>, Option<Timestamp>) {
-        self.observe(snapshot, now);
-        self.touched.retain(|_, at| !is_due(later(*at, TOUCH_INTERVAL), now));
-        let mut next = NextWake::after(now);
-        let mut due = Vec::new();
-        for (key, contradiction) in &self.contradictions {
-            let stale_at = later(contradiction.since, STALE_AFTER);
-            let may_touch_at = self.touched.get(key).map(|at| later(*at, TOUCH_INTERVAL));
-            let touch_at = may_touch_at.map_or(stale_at, |at| at.max(stale_at));
-            if is_due(touch_at, now) {
-                due.push(key.clone());
-                next.note(later(now, TOUCH_INTERVAL));
-            } else {
-                next.note(touch_at);
-            }
+/// The touches that are due.
+fn touches(snapshot: &Snapshot, stale: &mut StaleBudgets, now: Timestamp, wake: &mut NextWake) -> Vec<Touch> {
+    stale.contradictions = contradictions(snapshot, &stale.contradictions, now);
+    stale.touched.retain(|_, at| !is_due(later(*at, TOUCH_INTERVAL), now));
+    let mut due = Vec::new();
+    for (key, contradiction) in &stale.contradictions {
+        let stale_at = later(contradiction.since, STALE_AFTER);
+        let may_touch_at = stale.touched.get(key).map(|at| later(*at, TOUCH_INTERVAL));
+        let touch_at = may_touch_at.map_or(stale_at, |at| at.max(stale_at));
+        if !is_due(touch_at, now) {
+            wake.note(touch_at);
+            continue;
         }
-        self.touched.extend(due.iter().map(|key| (key.clone(), now)));
-        (due, next.at())
+        wake.note(later(now, TOUCH_INTERVAL));
+        stale.touched.insert(key.clone(), now);
+        due.extend(snapshot.budgets.get(key).map(|budget| touch(key, budget)));
     }
+    due
+}
 
-    /// Keeps the contradictions that are still the same; one whose counts moved begins anew.
-    fn observe(&mut self, snapshot: &Snapshot, now: Timestamp) {
-        let before = std::mem::take(&mut self.contradictions);
-        // A status that is behind its spec is being counted already.
-        for (key, facts) in snapshot.facts.iter().filter(|(_, facts)| facts.current) {
-            let Some(budget) = snapshot.budgets.get(key) else {
-                continue;
-            };
-            let told = budget.view.status.current_healthy;
-            let counted = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
-            if told == counted {
-                continue;
-            }
-            let since = before
-                .get(key)
-                .filter(|old| (old.told, old.counted) == (told, counted))
-                .map_or(now, |old| old.since);
-            self.contradictions
-                .insert(key.clone(), Contradiction { told, counted, since });
-        }
+fn touch(key: &BudgetKey, budget: &BudgetEntry) -> Touch {
+    Touch {
+        budget: key.clone(),
+        uid: Arc::clone(&budget.view.uid),
+        annotation: budget
+            .locked_by
+            .as_ref()
+            .map_or_else(String::new, |nodes| format!("{nodes},")),
     }
+}
+
+/// The contradictions that there are; one whose counts moved begins anew.
+fn contradictions(
+    snapshot: &Snapshot,
+    before: &BTreeMap<BudgetKey, Contradiction>,
+    now: Timestamp,
+) -> BTreeMap<BudgetKey, Contradiction> {
+    // A status that is behind its spec is being counted already.
+    let current = snapshot.facts.iter().filter(|(_, facts)| facts.current);
+    let contradictions = current.filter_map(|(key, facts)| {
+        let told = snapshot.budgets.get(key)?.view.status.current_healthy;
+        let counted = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
+        let is_same = |old: &&Contradiction| (old.told, old.counted) == (told, counted);
+        let since = before.get(key).filter(is_same).map_or(now, |old| old.since);
+        (told != counted).then(|| (key.clone(), Contradiction { told, counted, since }))
+    });
+    contradictions.collect()
 }
 
 #[cfg(test)]
@@ -86,6 +97,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::Config;
+    use crate::plan::plan;
+    use crate::policy::Policy;
+    use crate::snapshot::Memory;
     use crate::snapshot::fixture::{Cluster, budget, cordoned, now, pod};
 
     /// Budget `shop/web` with this status over two healthy pods.
@@ -94,6 +109,18 @@ mod tests {
         Cluster::new([cordoned("n1")], pods)
             .budgets([budget("web", json!({ "status": status }))])
             .snapshot()
+    }
+
+    /// What a plan touches at that moment, and when the next is made at the latest.
+    fn planned(memory: &mut Memory, snapshot: &Snapshot, now: Timestamp) -> (Vec<Touch>, Option<Timestamp>) {
+        let policy = Policy::from_config(Config::default()).unwrap();
+        let plan = plan(snapshot, memory, &policy, now);
+        memory.stale_budgets = plan.stale_budgets;
+        let touches = plan.actions.into_iter().filter_map(|action| match action {
+            Action::Touch(touch) => Some(touch),
+            _ => None,
+        });
+        (touches.collect(), plan.requeue_at)
     }
 
     /// At which seconds the budget is touched, by what its status says at which second.
@@ -105,32 +132,52 @@ mod tests {
     #[case::touch_that_does_not_help(&[(0, 0), (10, 0), (69, 0), (70, 0), (71, 0)], &[10, 70])]
     #[case::second_contradiction_within_a_minute(&[(0, 0), (10, 0), (11, 2), (20, 0), (31, 0), (69, 0), (70, 0)], &[10, 70])]
     fn a_lasting_contradiction_is_touched_once_a_minute(#[case] told: &[(i64, i32)], #[case] touched: &[i64]) {
-        let mut budgets = StaleBudgets::default();
+        let mut memory = Memory::default();
         let mut seen = Vec::new();
         for (second, healthy) in told {
             let at = later(now(), SignedDuration::from_secs(*second));
-            let (due, _) = budgets.due(&snapshot(json!({ "currentHealthy": healthy })), at);
+            let (due, _) = planned(&mut memory, &snapshot(json!({ "currentHealthy": healthy })), at);
             seen.extend(due.iter().map(|_| *second));
         }
         assert_eq!(seen, touched);
     }
 
     #[test]
-    fn the_next_look_is_when_a_touch_falls_due() {
-        let mut budgets = StaleBudgets::default();
+    fn the_next_plan_is_when_a_touch_falls_due() {
+        let mut memory = Memory::default();
         let stale = snapshot(json!({ "currentHealthy": 0 }));
         let ten = later(now(), STALE_AFTER);
-        assert_eq!(budgets.due(&stale, now()), (Vec::new(), Some(ten)));
-        let (due, next) = budgets.due(&stale, ten);
-        assert_eq!(due, [BudgetKey::new("shop", "web")]);
+        assert_eq!(planned(&mut memory, &stale, now()), (Vec::new(), Some(ten)));
+        let (due, next) = planned(&mut memory, &stale, ten);
+        let budgets: Vec<_> = due.into_iter().map(|touch| touch.budget).collect();
+        assert_eq!(budgets, [BudgetKey::new("shop", "web")]);
         assert_eq!(next, Some(later(ten, TOUCH_INTERVAL)));
     }
 
     #[test]
     fn a_status_behind_its_spec_is_left_to_the_controller() {
         let behind = snapshot(json!({ "currentHealthy": 0, "observedGeneration": 0 }));
-        let mut budgets = StaleBudgets::default();
-        budgets.due(&behind, now());
-        assert_eq!(budgets.due(&behind, later(now(), STALE_AFTER)), (Vec::new(), None));
+        let mut memory = Memory::default();
+        planned(&mut memory, &behind, now());
+        let later_on = later(now(), STALE_AFTER);
+        assert_eq!(planned(&mut memory, &behind, later_on), (Vec::new(), None));
+    }
+
+    #[rstest]
+    #[case::absent(None, "")]
+    #[case::present(Some("n1,n2"), "n1,n2,")]
+    fn a_touch_changes_the_annotation(#[case] present: Option<&str>, #[case] written: &str) {
+        let patch = json!({
+            "metadata": { "annotations": present.map(|nodes| json!({ nodeward_api::annotation::LOCKED_BY: nodes })) },
+            "status": { "currentHealthy": 0 },
+        });
+        let pods = [pod("web-1", json!({}))];
+        let stale = Cluster::new([cordoned("n1")], pods)
+            .budgets([budget("web", patch)])
+            .snapshot();
+        let mut memory = Memory::default();
+        planned(&mut memory, &stale, now());
+        let (due, _) = planned(&mut memory, &stale, later(now(), STALE_AFTER));
+        assert_eq!(due.first().map(|touch| touch.annotation.as_str()), Some(written));
     }
 }

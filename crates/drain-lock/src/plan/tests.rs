@@ -220,6 +220,7 @@ fn shown_action(action: &Action) -> Option<String> {
             LeaseStep::GiveBack => "give lease back".to_owned(),
         },
         Action::Reserve(reservation) => format!("reserve in {}", reservation.budget),
+        Action::Touch(touch) => format!("touch {}", touch.budget),
     })
 }
 
@@ -728,7 +729,8 @@ fn what_a_deadline_will_change_wakes_the_plan_in_time() {
         Some(drain(json!({ "spec": { "deadlines": { "drain": "5m" } } }))),
         &[granted("Confirmed", &["a"])],
         &[held("a", leaving(json!({})))],
-    );
+    )
+    .budgets([budget("web", json!({ "status": { "currentHealthy": 2 } }))]);
     let wake = planned(&cluster).requeue_at.unwrap();
     assert_eq!(wake.duration_since(at(A_MINUTE_AGO)), SignedDuration::from_mins(5));
 }

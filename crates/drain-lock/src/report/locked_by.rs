@@ -36,16 +36,3 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
     });
     changes.collect()
 }
-
-/// Writes the annotation in another form, so that the disruption controller looks at the budget again. The next pass finds
-/// it changed and restores it.
-pub fn touch(snapshot: &Snapshot, key: &BudgetKey) -> Option<Show> {
-    let budget = snapshot.budgets.get(key)?;
-    let nodes = budget.locked_by.as_deref();
-    tracing::info!(budget = %key, "its status contradicts its pods: it is touched, so that Kubernetes counts anew");
-    Some(Show::LockedBy {
-        key: key.clone(),
-        uid: budget.view.uid.to_string(),
-        nodes: Some(nodes.map_or_else(String::new, |nodes| format!("{nodes},"))),
-    })
-}

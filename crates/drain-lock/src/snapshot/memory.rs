@@ -13,6 +13,26 @@ use super::PodFacts;
 /// to release early what would end by itself.
 pub type Reserved = BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>;
 
+/// Budgets whose status contradicts their pods, and those that were touched in the last minute.
+#[derive(Debug, Clone, Default)]
+pub struct StaleBudgets {
+    /// The contradictions.
+    pub contradictions: BTreeMap<BudgetKey, Contradiction>,
+    /// When they were touched.
+    pub touched: BTreeMap<BudgetKey, Timestamp>,
+}
+
+/// Which counts differ, and since when.
+#[derive(Debug, Clone, Copy)]
+pub struct Contradiction {
+    /// `status.currentHealthy`.
+    pub told: i32,
+    /// Healthy pods by the pod cache.
+    pub counted: i32,
+    /// Since when these two have differed.
+    pub since: Timestamp,
+}
+
 /// What this process has tried, as far as plans read it.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
@@ -23,6 +43,8 @@ pub struct Memory {
     pub leases_absent_until: Option<Timestamp>,
     /// Reservations of retained pods in their budgets' statuses.
     pub reserved: Reserved,
+    /// Budgets whose status contradicts their pods.
+    pub stale_budgets: StaleBudgets,
 }
 
 /// The last attempt at a pod.
