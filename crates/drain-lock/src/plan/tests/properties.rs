@@ -304,19 +304,25 @@ proptest! {
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
         let written = facts.ledger.clone();
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());
-        let mut taken: BTreeMap<_, i32> = BTreeMap::new();
+        let mut taken: BTreeMap<_, (i32, i32)> = BTreeMap::new();
         for (eviction, grant) in evictions(&plan) {
             if let Some((fence, node)) = grant {
                 prop_assert!(written.may_evict(node.as_str(), fence, eviction.pod.uid.as_str()));
             } else if eviction.force == Force::Never && eviction.pod.ready && !eviction.pod.skips_budgets() {
+                // A claim that waits may have the pod's unit: it is none of the free ones.
+                let is_free = !written.is_held(eviction.pod.uid.as_str());
                 for key in snapshot.budgets_of(&eviction.pod) {
-                    *taken.entry(key.clone()).or_default() += 1;
+                    let (all, free) = taken.entry(key.clone()).or_default();
+                    *all += 1;
+                    *free += i32::from(is_free);
                 }
             }
         }
-        for (key, taken) in taken {
-            let free = written.free(&snapshot.facts[&key]);
-            prop_assert!(taken <= free.max(0), "{taken} units of {key} are taken and {free} are free");
+        for (key, (all, of_free)) in taken {
+            let budget = &snapshot.facts[&key];
+            let (free, allowed) = (written.free(budget), budget.disruptions_allowed);
+            prop_assert!(of_free <= free.max(0), "{of_free} units of {key} are taken and {free} are free");
+            prop_assert!(all <= allowed.max(0), "{all} pods of {key} leave and {allowed} may");
         }
     }
 
