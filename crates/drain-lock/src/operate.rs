@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use nodeward_api::drain_ledger::FORMAT_VERSION;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
@@ -18,7 +19,7 @@ use crate::policy::Policy;
 use crate::remember::{BACKOFF, Remember};
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::{Asked, Snapshot};
+use crate::snapshot::{Asked, LedgerState, Snapshot};
 use crate::webhook::Webhook;
 
 /// Everything that lives as long as the process.
@@ -28,6 +29,25 @@ pub struct DrainLock {
     world: Arc<World>,
     remember: Remember,
     reporter: Reporter,
+    has_warned_of_later_ledger: bool,
+}
+
+impl DrainLock {
+    /// Stops the whole pass, for its report, too, would rest on an older reading of the ledger.
+    fn wait_for_upgrade(&mut self, format: i32) -> Observed<Snapshot> {
+        if !std::mem::replace(&mut self.has_warned_of_later_ledger, true) {
+            tracing::warn!(
+                format,
+                known = FORMAT_VERSION,
+                "a newer drain-lock wrote the ledger, in a format that this one does not know: upgrade this drain-lock; \
+                 it plans nothing meanwhile"
+            );
+        }
+        Observed::Wait {
+            why: "the ledger has the format of a newer drain-lock".to_owned(),
+            again: None,
+        }
+    }
 }
 
 impl Operator for DrainLock {
@@ -72,6 +92,7 @@ impl Operator for DrainLock {
             world,
             remember: Remember::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
+            has_warned_of_later_ledger: false,
         })
     }
 
@@ -88,7 +109,12 @@ impl Operator for DrainLock {
             ..Asked::default()
         };
         match self.world.snapshot(&asked, now) {
-            Some(snapshot) => Observed::Ready(snapshot),
+            Some(snapshot) => match &snapshot.ledger {
+                LedgerState::Present(facts) if facts.ledger.is_of_later_version() => {
+                    self.wait_for_upgrade(facts.ledger.format_version)
+                }
+                LedgerState::Absent | LedgerState::Present(_) => Observed::Ready(snapshot),
+            },
             None => Observed::Wait {
                 why: "the watches are incomplete or stale".to_owned(),
                 again: None,

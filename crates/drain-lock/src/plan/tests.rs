@@ -734,3 +734,20 @@ fn what_a_deadline_will_change_wakes_the_plan_in_time() {
     let wake = planned(&cluster).requeue_at.unwrap();
     assert_eq!(wake.duration_since(at(A_MINUTE_AGO)), SignedDuration::from_mins(5));
 }
+
+#[rstest]
+#[case::known_format(0, false)]
+#[case::later_format(1, true)]
+fn later_ledger_format_gives_an_empty_plan(#[case] ahead: i32, #[case] is_empty: bool) {
+    let claims = [granted("Confirmed", &["a"])];
+    let mut cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &claims,
+        &[held("a", json!({}))],
+    );
+    cluster.0.ledger.as_mut().unwrap().spec.format_version += ahead;
+    let plan = planned(&cluster);
+    let has_nothing = plan.ledger.is_none() && plan.actions.is_empty() && plan.drains.is_empty();
+    assert_eq!(has_nothing, is_empty, "{plan:?}");
+}
