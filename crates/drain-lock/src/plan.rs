@@ -43,7 +43,7 @@ use crate::policy::Policy;
 use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
 
 use self::case::{Case, cases};
-use self::departures::{Departures, Stay, without};
+use self::departures::{Departures, NotEvictable, without};
 use self::down::Down;
 use self::holds::HoldVerdict;
 use self::intent::{Intent, Quiet, intent};
@@ -286,8 +286,8 @@ impl Planner<'_> {
                 self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
                 self.stand_aside(file, node);
                 for pod in &look.completing {
-                    let stay = Stay::because(LockReason::WaitCompleted);
-                    verdict.blocked_by.push(verdict::stays(pod, &stay));
+                    let why = NotEvictable::because(LockReason::WaitCompleted);
+                    verdict.blocked_by.push(verdict::not_evictable(pod, &why));
                 }
                 verdict.message = format!("waits for {} pods to finish", look.completing.len());
             }

@@ -17,9 +17,9 @@ pub struct Departures<'a> {
     now: Timestamp,
 }
 
-/// Why a pod does not leave now.
+/// Why a pod is not evicted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stay {
+pub struct NotEvictable {
     /// Why.
     pub reason: LockReason,
     /// The budget that it is about.
@@ -30,7 +30,7 @@ pub struct Stay {
     pub until: Option<Timestamp>,
 }
 
-impl Stay {
+impl NotEvictable {
     /// For this reason, and nothing else is known.
     pub fn because(reason: LockReason) -> Self {
         Self {
@@ -40,14 +40,14 @@ impl Stay {
             until: None,
         }
     }
+}
 
-    /// As the ledger says it.
-    pub fn of(obstacle: Obstacle) -> Self {
+impl From<Obstacle> for NotEvictable {
+    fn from(obstacle: Obstacle) -> Self {
         Self {
-            reason: obstacle.reason,
             pdb: obstacle.pdb,
             holder: obstacle.holder,
-            until: None,
+            ..Self::because(obstacle.reason)
         }
     }
 }
@@ -69,7 +69,7 @@ impl<'a> Departures<'a> {
     /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one. It has to be
     /// there in the ledger as it is written, and in what this pass makes of it: a unit that is about to be returned may
     /// still be in use, and the write may fail.
-    pub fn leave(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
+    pub fn leave(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
         self.wait_for_last_attempt(pod)?;
         if pod.skips_budgets() {
             return Ok(());
@@ -78,33 +78,33 @@ impl<'a> Departures<'a> {
             [] => return Ok(()),
             [key] => key,
             [key, ..] => {
-                return Err(Stay {
+                return Err(NotEvictable {
                     pdb: Some(key.clone()),
-                    ..Stay::because(LockReason::SeveralPDBs)
+                    ..NotEvictable::because(LockReason::SeveralPDBs)
                 });
             }
         };
         let Some(budget) = self.snapshot.budgets.get(key).map(|entry| &entry.view) else {
             return Ok(());
         };
-        let stay = |reason| Stay {
+        let not_evictable = |reason| NotEvictable {
             pdb: Some(key.clone()),
-            ..Stay::because(reason)
+            ..NotEvictable::because(reason)
         };
         if !pod.ready && budget.lets_unready_go() {
             return Ok(());
         }
         if !budget.is_status_current() {
-            return Err(stay(LockReason::StatusBehind));
+            return Err(not_evictable(LockReason::StatusBehind));
         }
         let Some(facts) = self.facts.get_mut(key) else {
-            return Err(stay(LockReason::StatusBehind));
+            return Err(not_evictable(LockReason::StatusBehind));
         };
         if facts.misconfigured.is_some() {
-            return Err(stay(LockReason::MisconfiguredPDB));
+            return Err(not_evictable(LockReason::MisconfiguredPDB));
         }
-        written.admits_movable(facts).map_err(Stay::of)?;
-        next.admits_movable(facts).map_err(Stay::of)?;
+        written.admits_movable(facts)?;
+        next.admits_movable(facts)?;
         facts.healthy.remove(&pod.uid);
         facts.disruptions_allowed -= 1;
         Ok(())
@@ -112,7 +112,7 @@ impl<'a> Departures<'a> {
 
     /// Lets a pod leave whose unit comes of a fallback, if each of its budgets has one to spare beside what was granted to
     /// others, and takes that one.
-    pub fn leave_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), Stay> {
+    pub fn leave_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
         if pod.skips_budgets() {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl<'a> Departures<'a> {
         for key in budgets {
             let Some(facts) = self.facts.get(key) else { continue };
             if !self.lets_go_unready(key, pod) {
-                next.admits_by_fallback(facts).map_err(Stay::of)?;
+                next.admits_by_fallback(facts)?;
             }
         }
         for key in budgets {
@@ -139,12 +139,12 @@ impl<'a> Departures<'a> {
     }
 
     /// Whether the pod's last attempt stands in the way of another one.
-    pub fn wait_for_last_attempt(&self, pod: &PodFacts) -> Result<(), Stay> {
+    pub fn wait_for_last_attempt(&self, pod: &PodFacts) -> Result<(), NotEvictable> {
         match self.memory.not_before(&pod.uid, self.now) {
             None => Ok(()),
-            Some(until) => Err(Stay {
+            Some(until) => Err(NotEvictable {
                 until: Some(until),
-                ..Stay::because(LockReason::EvictionFailed)
+                ..NotEvictable::because(LockReason::EvictionFailed)
             }),
         }
     }

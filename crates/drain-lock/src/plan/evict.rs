@@ -8,7 +8,7 @@ use nodeward_core::ledger::{Claim, Fence};
 
 use crate::snapshot::{NodeFacts, PodFacts};
 
-use super::departures::Stay;
+use super::departures::NotEvictable;
 use super::node_marks::Progress;
 use super::verdict::{self, DrainVerdict, Look};
 use super::{Action, File, Force, Planner, PodEviction};
@@ -88,7 +88,7 @@ impl Planner<'_> {
 
     /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
     /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
-    fn spends_no_others_unit(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), Stay> {
+    fn spends_no_others_unit(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
         if !claim.by_fallback || (force == Force::Delete && !self.is_spared(pod)) {
             return Ok(());
         }
@@ -109,13 +109,13 @@ impl Planner<'_> {
             if due.len() >= room {
                 break;
             }
-            if let Err(stay) = self.departures.wait_for_last_attempt(&pod) {
-                stay.until.into_iter().for_each(|until| self.wake.note(until));
+            if let Err(why) = self.departures.wait_for_last_attempt(&pod) {
+                why.until.into_iter().for_each(|until| self.wake.note(until));
                 continue;
             }
             match self.spends_no_others_unit(claim, &pod, force) {
                 Ok(()) => due.push(pod),
-                Err(stay) => verdict.blocked_by.push(verdict::stays(&pod, &stay)),
+                Err(why) => verdict.blocked_by.push(verdict::not_evictable(&pod, &why)),
             }
         }
         due
@@ -169,9 +169,9 @@ impl Planner<'_> {
                     let eviction = self.eviction(file, node, pod, force);
                     self.plan.actions.push(Action::Evict { eviction });
                 }
-                Err(stay) => {
-                    stay.until.into_iter().for_each(|until| self.wake.note(until));
-                    verdict.blocked_by.push(verdict::stays(pod, &stay));
+                Err(why) => {
+                    why.until.into_iter().for_each(|until| self.wake.note(until));
+                    verdict.blocked_by.push(verdict::not_evictable(pod, &why));
                 }
             }
         }

@@ -10,7 +10,7 @@ use nodeward_core::ledger::{Claim, Obstacle, Units};
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
-use super::departures::Stay;
+use super::departures::NotEvictable;
 use super::need::{Class, NodeNeed};
 
 /// How a drain stands.
@@ -187,14 +187,14 @@ pub fn blocked_by(obstacle: &Obstacle) -> BlockedBy {
     }
 }
 
-/// Why a pod does not leave yet, as the status shows it.
-pub fn stays(pod: &PodFacts, stay: &Stay) -> BlockedBy {
+/// Why a pod is not evicted yet, as the status shows it.
+pub fn not_evictable(pod: &PodFacts, why: &NotEvictable) -> BlockedBy {
     BlockedBy {
-        reason: stay.reason,
-        pdb: stay.pdb.as_ref().map(ToString::to_string),
+        reason: why.reason,
+        pdb: why.pdb.as_ref().map(ToString::to_string),
         pod: Some(pod.key.to_string()),
-        node: stay.holder.as_ref().map(ToString::to_string),
-        message: format!("pod {} {}", pod.key, stay.reason.explanation()),
+        node: why.holder.as_ref().map(ToString::to_string),
+        message: format!("pod {} {}", pod.key, why.reason.explanation()),
     }
 }
 
