@@ -1,11 +1,15 @@
 //! Two of them at once, a killed one, and one that stood still.
 
 use anyhow::{Result, ensure};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use nodeward_api::DrainLedger;
+use nodeward_api::drain_ledger::{self, DrainLedgerSpec, FORMAT_VERSION};
 use nodeward_api::node_drain::Phase;
-use nodeward_testkit::wait::secs;
+use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Lock, Place, spec};
+use crate::place::{ACCOUNT, Lock, Place, SYSTEM, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -99,4 +103,42 @@ async fn a_leader_that_stood_still_does_no_harm_when_it_goes_on() -> Result<()> 
         "claims are left"
     );
     place.end([paused, other]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
+    let place = place().await?;
+    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    let later = DrainLedgerSpec {
+        format_version: FORMAT_VERSION + 1,
+        ..DrainLedgerSpec::default()
+    };
+    let later = DrainLedger::new(drain_ledger::NAME, later);
+    ledgers.create(&PostParams::default(), &later).await?;
+    let mark = place.plane.audit().mark()?;
+    let lock = place.start(json!({})).await?;
+    place.drain("n1", json!({})).await?;
+    let warnings = || lock.log().matches("upgrade this drain-lock").count();
+    wait::until("it to say what to do", secs(30), || async {
+        ensure!(warnings() == 1, "{}", lock.process().log_tail(10));
+        Ok(())
+    })
+    .await?;
+    // Longer than the loop waits before it looks at such a ledger again.
+    tokio::time::sleep(secs(7)).await;
+    ensure!(warnings() == 1, "{} warnings", warnings());
+    let all = place.plane.audit().since(mark)?;
+    // The webhook's certificate is no part of a plan.
+    let writes = all
+        .of_service_account(SYSTEM, ACCOUNT)
+        .writes()
+        .without_leases()
+        .only(|request| !request.resource.starts_with("selfsubjectreviews") && request.resource != "secrets");
+    ensure!(writes.count() == 0, "{:?}", writes.0);
+    let known = Patch::Merge(json!({ "spec": { "formatVersion": FORMAT_VERSION } }));
+    ledgers
+        .patch(drain_ledger::NAME, &PatchParams::default(), &known)
+        .await?;
+    place.phase("n1", Phase::Drained, secs(60)).await?;
+    place.end([lock]).await
 }
