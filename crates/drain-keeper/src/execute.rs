@@ -12,6 +12,7 @@ use std::sync::Arc;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_runtime::control::{Lane, Outcome};
 use nodeward_runtime::{Action, ActionResult, ApiError, Clients, Permits, Stop};
+use tokio::time::Instant;
 
 use crate::plan::{ClockAction, PodAction};
 use crate::policy::Policy;
@@ -107,6 +108,8 @@ pub struct Pass {
     pub snapshot: Arc<Snapshot>,
     /// What was planned with.
     pub policy: Arc<Policy>,
+    /// When the plan was made: what its forcing writes rest on is read after it.
+    pub planned_at: Instant,
 }
 
 impl Action for Task {

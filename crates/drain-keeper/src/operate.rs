@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
-    ActionResult, BackoffPolicy, Clients, Component, ConfigError, Operator, OperatorContext, control,
+    ActionResult, BackoffPolicy, Clients, Component, ConfigError, Operator, OperatorContext, Stop, control,
 };
+use tokio::time::Instant;
 
 use crate::execute::{Done, Key, Pass, Reads, Task};
 use crate::observe::Observer;
@@ -90,9 +91,10 @@ impl Operator for DrainKeeper {
                 Action::WriteClock(action) => Task::Clock(action),
                 Action::Act(action) => Task::Pod(action),
             });
+        let expires_at = self.remember.next_expiry();
         control::Plan {
             actions: actions.collect(),
-            requeue_at: plan.requeue_at,
+            requeue_at: plan.requeue_at.into_iter().chain(expires_at).min(),
             verdicts: plan,
         }
     }
@@ -111,6 +113,7 @@ impl Operator for DrainKeeper {
             reads: self.reads.clone(),
             snapshot: Arc::clone(snapshot),
             policy: Arc::clone(policy),
+            planned_at: Instant::now(),
         }
     }
 
@@ -125,8 +128,13 @@ impl Operator for DrainKeeper {
     fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
         match (&completed.key, &completed.outcome) {
             (Key::Condition(node), outcome) => {
-                let is_done =
-                    |result: &ActionResult| matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone);
+                // A dry run has said in the log what it would have written, and says it again as a real run would.
+                let is_done = |result: &ActionResult| {
+                    matches!(
+                        result,
+                        ActionResult::Acted(()) | ActionResult::AlreadyDone | ActionResult::Stopped(Stop::DryRun)
+                    )
+                };
                 let succeeded = matches!(outcome, Some(Done::Condition(result)) if is_done(result));
                 self.reporter.condition_completed(node, succeeded, now);
             }

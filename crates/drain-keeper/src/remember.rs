@@ -82,6 +82,11 @@ impl Remember {
         snapshot.memory = self.memory.clone();
     }
 
+    /// When the first clock that was written and never shown is no longer expected.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.clocks.next_expiry()
+    }
+
     /// What a clock write replaces. A dry run goes on from its own writes, whatever stands there.
     fn replaced(&self, node: &NodeView) -> Option<String> {
         if self.dry_run {
@@ -130,7 +135,10 @@ impl Remember {
     pub fn clock_completed(&mut self, action: &ClockAction, result: &ActionResult, now: Timestamp) {
         let (uid, base) = (action.node.uid.clone(), self.replaced(&action.node));
         match result {
-            ActionResult::Acted(()) => self.clocks.expect(uid, base, action.write.clone(), now),
+            // Of a node that is gone nothing more is written until the watch shows it, or a while has passed.
+            ActionResult::Acted(()) | ActionResult::AlreadyDone => {
+                self.clocks.expect(uid, base, action.write.clone(), now);
+            }
             ActionResult::Stopped(Stop::DryRun) => {
                 self.clocks
                     .expect_until(uid, base, action.write.clone(), Timestamp::MAX);
@@ -164,10 +172,11 @@ impl Remember {
         let (outcome, retry_at) = match result {
             ActionResult::Acted(_) | ActionResult::AlreadyDone => (Outcome::Sent, later(now, EXPECTATION_TIMEOUT)),
             ActionResult::Stopped(Stop::DryRun) => (Outcome::NotSent, later(now, DRY_RUN_SILENCE)),
-            ActionResult::Stopped(_) => {
+            ActionResult::Stopped(Stop::NotLeading) => {
                 self.memory.attempts.remove(&uid);
                 return;
             }
+            ActionResult::Stopped(Stop::PolicyChanged) => (Outcome::NotSent, now),
             ActionResult::Outdated(_) => (Outcome::NotSent, retry_at),
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),

@@ -198,6 +198,11 @@ impl Action for Work {
         }
     }
 
+    /// Evictions were noted as under way when they were started: a newer plan leaves their pods out.
+    fn replaces_queued(&self) -> bool {
+        self.pods().is_empty()
+    }
+
     async fn run(self, shared: Shared, permits: Permits) -> Outcome {
         let snapshot = shared.snapshot;
         let means = Means {

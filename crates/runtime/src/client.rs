@@ -14,6 +14,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
 use crate::component::Component;
+use crate::control::permit::STATUS_REQUESTS_AT_ONCE;
 
 /// An API server that does not accept a connection in this time is treated as away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,10 +22,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the longest admission webhook may take (30 s), so that a slow answer is not mistaken for a lost one.
 const REQUEST_READ_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Requests under way at once. Each has a connection of its own, which costs memory here and a handshake there; more of them
+/// Writes to the cluster under way at once. Each has a connection of its own, which costs memory here and a handshake there; more of them
 /// would not make anything faster. They are served in the order in which they were asked for: of many actions that are due
 /// at once each gets its first request before any gets its second.
 pub(crate) const REQUESTS_AT_ONCE: usize = 24;
+
+/// Requests besides the permitted writes: reads, Events. A write that is permitted must not wait behind them, for who leads
+/// has been asked already.
+const OTHER_REQUESTS_AT_ONCE: usize = 8;
 
 /// What a connection may read ahead. Watches have one each; hyper's own bound of some 400 KiB is for bulk transfers.
 const READ_AHEAD: usize = 32 * 1024;
@@ -35,7 +40,7 @@ const READ_AHEAD: usize = 32 * 1024;
 pub struct Clients {
     /// For watches: no read timeout, for a quiet watch is a healthy one. The caches detect dead connections themselves.
     pub watches: Client,
-    /// For everything else: an answer that does not come within 35 s is an error, and 24 at once are under way.
+    /// For everything else: an answer that does not come within 35 s is an error.
     pub requests: Client,
     /// For the lease alone, which waits for no other request.
     pub lease: Client,
@@ -68,7 +73,10 @@ impl Clients {
         Ok(Self {
             watches: connect(watches, None)?,
             lease: connect(requests.clone(), None)?,
-            requests: connect(requests, Some(REQUESTS_AT_ONCE))?,
+            requests: connect(
+                requests,
+                Some(REQUESTS_AT_ONCE + STATUS_REQUESTS_AT_ONCE + OTHER_REQUESTS_AT_ONCE),
+            )?,
         })
     }
 

@@ -6,7 +6,7 @@
 
 mod executor;
 mod expectations;
-mod permit;
+pub(crate) mod permit;
 mod result;
 
 use std::fmt::{Debug, Display};
@@ -190,6 +190,12 @@ pub trait Action: Send + 'static {
         Lane::Api
     }
 
+    /// Whether it may take the place of an earlier plan's action of its key that still waits for its slot. Not where the
+    /// operator has noted in [`Operator::started`] what that one does.
+    fn replaces_queued(&self) -> bool {
+        true
+    }
+
     /// Does it. Each write is preceded by [`Permits::next_write`].
     fn run(self, context: Self::Context, permits: Permits) -> impl Future<Output = Self::Outcome> + Send;
 }
@@ -348,7 +354,9 @@ impl<O: Operator> Control<O> {
             return Err(until);
         }
         if self.executor.is_under_way(&key) {
-            self.executor.replace_queued(action, context, now);
+            if action.replaces_queued() {
+                self.executor.replace_queued(action, context, now);
+            }
         } else {
             self.operator.started(&action, now);
             self.executor.start(action, context, now);

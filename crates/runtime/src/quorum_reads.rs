@@ -34,14 +34,23 @@ impl<K, V> Default for QuorumReads<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> QuorumReads<K, V> {
-    /// The answer to `read`, or that of somebody who asked for the same a moment ago.
+    /// The answer to `read`, or that of somebody who asked for the same a moment ago, but not before `planned_at`: an
+    /// answer from before the plan cannot tell what has changed since.
     ///
     /// # Errors
     /// With the answer's own.
-    pub async fn get(&self, key: K, read: impl Future<Output = Result<V, kube::Error>>) -> Result<V, ApiError> {
+    pub async fn get(
+        &self,
+        key: K,
+        planned_at: Instant,
+        read: impl Future<Output = Result<V, kube::Error>>,
+    ) -> Result<V, ApiError> {
         let answer = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             reads.retain(|_, read| read.asked_at.elapsed() < FRESH_FOR);
+            if reads.get(&key).is_some_and(|read| read.asked_at < planned_at) {
+                reads.remove(&key);
+            }
             let read = reads.entry(key).or_insert_with(|| Read {
                 asked_at: Instant::now(),
                 answer: Arc::default(),
@@ -64,8 +73,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_shared_for_a_second() {
         let (reads, asked) = (QuorumReads::default(), AtomicU32::new(0));
+        let planned_at = Instant::now();
         let get = |key: &'static str| {
-            reads.get(key, async {
+            reads.get(key, planned_at, async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 Ok(asked.fetch_add(1, Ordering::SeqCst))
             })
@@ -77,5 +87,17 @@ mod tests {
         assert_eq!(get("a").await, first);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(get("a").await, Ok(2), "its second counts from the question");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_from_before_the_plan_is_asked_for_anew() {
+        let (reads, asked) = (QuorumReads::default(), AtomicU32::new(0));
+        let get = |planned_at| reads.get("a", planned_at, async { Ok(asked.fetch_add(1, Ordering::SeqCst)) });
+        let first_plan = Instant::now();
+        assert_eq!(get(first_plan).await, Ok(0));
+        tokio::time::advance(Duration::from_millis(50)).await;
+        let second_plan = Instant::now();
+        assert_eq!(get(second_plan).await, Ok(1));
+        assert_eq!(get(second_plan).await, Ok(1));
     }
 }

@@ -107,7 +107,7 @@ fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered
 }
 
 /// Counters, which the encoder gives a suffix.
-const COUNTERS: [&str; 15] = [
+const COUNTERS: [&str; 16] = [
     "actions",
     "bad_reviews",
     "budget_overrides",
@@ -121,6 +121,7 @@ const COUNTERS: [&str; 15] = [
     "fleetlock_answers",
     "ledger_writes",
     "opt_outs_not_honoured",
+    "review_unknown_fields",
     "reviews_failed_open",
     "watch_failures",
 ];

@@ -74,8 +74,13 @@ async fn evict(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult 
     }
 }
 
-/// Overrides all budgets that select the pod, and deletes it with its own grace.
+/// Overrides all budgets that select the pod, and deletes it with its own grace. The permit comes before the reads, so that
+/// they are not as old as the wait for it; what it stands for is asked again before each write.
 async fn override_budgets(pass: &Pass, permits: &Permits, action: &PodAction, refusal: ApiError) -> PodResult {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     let Grounds { budgets, holds } = match Box::pin(still_allows(action, pass)).await {
         Ok(grounds) => grounds,
         Err(objection) => return objection.into(),
@@ -129,7 +134,7 @@ async fn record(
         },
         "status": { "disruptedPods": { &*action.pod.key.name: to_the_second(now) } },
     });
-    let _permit = permits.next_write().await?;
+    permits.check()?;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), &budget.key.namespace);
     let patched = budgets
         .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
@@ -146,6 +151,10 @@ async fn record(
 /// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
 /// conflict.
 async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     if let Err(objection) = Box::pin(still_allows(action, pass)).await {
         return objection.into();
     }
@@ -163,10 +172,9 @@ async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -
             "finalizers": kept,
         },
     });
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    if let Err(stop) = permits.check() {
+        return stop.into();
+    }
     let patched = pods(pass, action)
         .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
         .await;
@@ -178,6 +186,10 @@ async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -
 
 /// Deletes without grace a pod that should long be gone.
 async fn delete_now(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
     match Box::pin(still_allows(action, pass)).await {
         Ok(_) => delete(pass, permits, action, Some(0), Forced::DeletedNow).await,
         Err(objection) => objection.into(),
@@ -185,7 +197,7 @@ async fn delete_now(pass: &Pass, permits: &Permits, action: &PodAction) -> PodRe
 }
 
 /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
-/// budget, is judged anew.
+/// budget, is judged anew. The caller holds the permit.
 async fn delete(pass: &Pass, permits: &Permits, action: &PodAction, grace: Option<u32>, forced: Forced) -> PodResult {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
@@ -195,10 +207,9 @@ async fn delete(pass: &Pass, permits: &Permits, action: &PodAction, grace: Optio
         grace_period_seconds: grace,
         ..DeleteParams::default()
     };
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    if let Err(stop) = permits.check() {
+        return stop.into();
+    }
     match pods(pass, action).delete(&action.pod.key.name, &params).await {
         Ok(_) => ActionResult::Acted(forced),
         Err(error) => error.into(),

@@ -109,7 +109,7 @@ pub(super) async fn still_allows(action: &PodAction, pass: &Pass) -> Result<Grou
 /// The node is the same, under the same cordon, timed by the same clock, with all gates open.
 async fn node_still_drains(action: &PodAction, pass: &Pass) -> Result<Arc<NodeView>, Objection> {
     let name = action.node.as_str();
-    let read = pass.reads.nodes.get(name.to_owned(), async {
+    let read = pass.reads.nodes.get(name.to_owned(), pass.planned_at, async {
         let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
         let node = nodes.get_opt(name).await?;
         Ok(node.and_then(|node| NodeView::project(&node)).map(Arc::new))
@@ -142,7 +142,7 @@ async fn node_still_drains(action: &PodAction, pass: &Pass) -> Result<Arc<NodeVi
 /// The budgets that select the pod, as they stand now.
 async fn budgets_of(action: &PodAction, pass: &Pass) -> Result<Vec<Arc<BudgetView>>, ApiError> {
     let namespace = &*action.pod.key.namespace;
-    let read = pass.reads.budgets.get(namespace.to_owned(), async {
+    let read = pass.reads.budgets.get(namespace.to_owned(), pass.planned_at, async {
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), namespace);
         let list = budgets.list(&ListParams::default()).await?;
         let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
@@ -174,7 +174,7 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> 
     let ledger = pass
         .reads
         .ledger
-        .get((), async {
+        .get((), pass.planned_at, async {
             let ledgers: Api<DrainLedger> = Api::all(pass.clients.requests.clone());
             let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
             Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
@@ -206,7 +206,7 @@ async fn owners(namespace: &str, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
     let read = pass
         .reads
         .owners
-        .get(namespace.to_owned(), async {
+        .get(namespace.to_owned(), pass.planned_at, async {
             let holds: Api<DisruptionHold> = Api::namespaced(pass.clients.requests.clone(), namespace);
             let list = holds.list(&ListParams::default()).await?;
             Ok(list.items.iter().filter_map(hold::of_owner).collect())
@@ -241,7 +241,7 @@ async fn node_drain(node: &NodeName, pass: &Pass) -> Result<Option<Arc<NodeDrain
     }
     pass.reads
         .drains
-        .get(node.clone(), async {
+        .get(node.clone(), pass.planned_at, async {
             let drains: Api<NodeDrain> = Api::all(pass.clients.requests.clone());
             let drain = drains.get_opt(node.as_str()).await?;
             Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))

@@ -138,12 +138,25 @@ fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
     assert_eq!(memory.attempt(&snapshot_pod, minute(50)), None);
 }
 
-#[rstest]
-fn an_attempt_that_was_stopped_is_not_remembered(#[values(NOT_LEADING, POLICY_CHANGED)] stopped: PodResult) {
+#[test]
+fn an_attempt_of_a_replica_that_does_not_lead_is_forgotten() {
     let mut remember = nothing(false);
     started(&mut remember, &act(), minute(45));
-    completed(&mut remember, act(), stopped, minute(45));
+    completed(&mut remember, act(), NOT_LEADING, minute(45));
     assert_eq!(attempt(&remember), None);
+}
+
+/// A reload must not shorten the pod's grace, or forget a refusal.
+#[test]
+fn a_pods_history_survives_a_change_of_policy() {
+    let mut remember = nothing(false);
+    completed(&mut remember, act(), refused(), minute(45));
+    completed(&mut remember, act(), EVICTED, minute(46));
+    completed(&mut remember, act(), POLICY_CHANGED, minute(47));
+    let attempt = attempt(&remember).unwrap();
+    assert_eq!((&attempt.outcome, attempt.retry_at), (&Outcome::NotSent, minute(47)));
+    assert!(attempt.was_refused_by_budget);
+    assert_eq!(attempt.asked_at, Some(minute(46)));
 }
 
 #[rstest]
@@ -249,6 +262,17 @@ fn a_clock_that_somebody_else_has_written_since_counts() {
         seen_clock(&mut remember, &others, second(61)),
         Some("another".to_owned())
     );
+}
+
+/// The watch is late to show that the node is gone: its clock is not written again in every pass.
+#[test]
+fn a_clock_of_a_node_that_is_gone_is_expected_for_a_while() {
+    let mut remember = nothing(false);
+    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::AlreadyDone, second(60));
+    assert_eq!(remember.next_expiry(), Some(second(70)));
+    assert_eq!(seen_clock(&mut remember, &unwritten(), second(69)), Some(clock(0)));
+    assert_eq!(seen_clock(&mut remember, &unwritten(), second(70)), None);
+    assert_eq!(remember.next_expiry(), None);
 }
 
 #[test]

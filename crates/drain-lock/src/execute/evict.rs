@@ -134,16 +134,20 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
 }
 
 /// Deletes a pod around its budgets, of which so many stand in the way at least, unless one of them forbids it by now.
+/// The permit comes before the reads, so that they are not as old as the wait for it.
 async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -> Eviction {
+    let _permit = match means.permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return ended(eviction, stop.into()),
+    };
     match force::objection(means, &eviction.pod, refusing).await {
         Ok(None) => {}
         Ok(Some(objection)) => return ended(eviction, Done::Outdated(objection)),
         Err(error) => return ended(eviction, error.into()),
     }
-    let _permit = match means.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return ended(eviction, stop.into()),
-    };
+    if let Err(stop) = means.permits.check() {
+        return ended(eviction, stop.into());
+    }
     let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &eviction.pod.key.namespace);
     let params = DeleteParams {
         preconditions: Some(kube::api::Preconditions {

@@ -49,6 +49,11 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
         self.0.get(key).map(|pending| &pending.written)
     }
 
+    /// When the next expectation ends, and the cache is believed again.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.0.values().map(|pending| pending.until).min()
+    }
+
     /// Forgets objects that are gone.
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         self.0.retain(|key, _| keep(key));
@@ -78,8 +83,10 @@ mod tests {
         let mut expectations = Expectations::<&str, &str, u32>::default();
         expectations.expect("a", 1, "written", second(0));
         expectations.expect_until("dry run", 1, "written", Timestamp::MAX);
+        assert_eq!(expectations.next_expiry(), Some(second(10)));
         assert_eq!(expectations.effective(&"a", &1, second(10)), None);
         assert_eq!(expectations.effective(&"dry run", &1, second(10)), Some(&"written"));
+        assert_eq!(expectations.next_expiry(), Some(Timestamp::MAX));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::leader::Leadership;
 use super::Lane;
 
 /// Requests of [`Lane::Status`] at once.
-const STATUS_REQUESTS_AT_ONCE: usize = 4;
+pub(crate) const STATUS_REQUESTS_AT_ONCE: usize = 4;
 
 /// What all actions of a process are permitted by.
 pub(super) struct Gate {
@@ -46,7 +46,9 @@ pub struct Permits {
     first: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Permits one write, and is held until its answer is there. An action drops it before it asks for the next one.
+/// Permits one write, and is held until its answer is there. An action drops it before it asks for the next one; or it
+/// keeps it for the reads that a write rests on, so that none of them is as old as the wait for a slot, and then asks
+/// [`Permits::check`] right before each write.
 #[must_use = "the permit is held while the request is under way"]
 #[derive(Debug)]
 pub struct Permit {
@@ -107,7 +109,8 @@ impl Permits {
         Ok(Permit { _slot: slot })
     }
 
-    /// Whether a write would be permitted now: asked before reads that only serve a write.
+    /// Whether a write would be permitted now: asked before reads that only serve a write, and before each further write
+    /// under one [`Permit`].
     ///
     /// # Errors
     /// When it would not.

@@ -2,6 +2,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
+use rstest::rstest;
 use tokio::sync::Notify;
 
 use super::*;
@@ -27,6 +28,9 @@ struct Writes {
     is_blocking: std::sync::atomic::AtomicBool,
 }
 
+/// Plans from this number on have been noted by the operator when they were started.
+const NOTED: u32 = 100;
+
 /// An action of a key, with the number of the plan that it comes from.
 struct Write {
     key: u32,
@@ -47,6 +51,10 @@ impl Action for Write {
 
     fn lane(&self) -> Lane {
         self.lane
+    }
+
+    fn replaces_queued(&self) -> bool {
+        self.plan < NOTED
     }
 
     async fn run(self, (writes, behaviour): Context, permits: Permits) -> ActionResult {
@@ -240,22 +248,25 @@ async fn a_panic_backs_off_and_is_completed_without_an_outcome() {
 }
 
 /// The slots of a lane are taken: an action that waits for one is that of the newest plan by the time it has it.
+#[rstest]
+#[case::by_the_newest_plan(1, 2, 2)]
+#[case::not_where_the_operator_has_noted_it(NOTED, NOTED + 1, NOTED)]
 #[tokio::test]
-async fn a_queued_action_is_replaced_by_the_newest_plan() {
+async fn a_queued_action_is_replaced(#[case] first: u32, #[case] second: u32, #[case] arrives: u32) {
     let mut toy = toy();
     toy.lane = Lane::Status;
-    toy.planned = (0..6).map(|key| (key, 1)).collect();
+    toy.planned = (0..6).map(|key| (key, first)).collect();
     let mut control = control(toy);
     control.block(true);
     control.pass(at(0));
     control.settle().await;
     assert_eq!(control.arrived().len(), 4);
-    control.operator.planned = (0..6).map(|key| (key, 2)).collect();
+    control.operator.planned = (0..6).map(|key| (key, second)).collect();
     control.pass(at(1));
     control.block(false);
     control.operator.writes.release.notify_waiters();
     control.settle().await;
-    assert_eq!(control.arrived()[4..], [(4, 2), (5, 2)]);
+    assert_eq!(control.arrived()[4..], [(4, arrives), (5, arrives)]);
     assert_eq!(control.operator.writes.most_at_once.load(Ordering::SeqCst), 4);
 }
 

@@ -196,7 +196,7 @@ impl Election {
     async fn claim(&mut self, free: &Lease) -> Result<Option<i32>, ElectionError> {
         let transitions = free.spec.as_ref().and_then(|spec| spec.lease_transitions);
         let term = transitions.unwrap_or_default().saturating_add(1);
-        self.term = Some(term);
+        let before = self.term.replace(term);
         let now = format!("{:.6}", Timestamp::now());
         let patch = json!({
             "metadata": { "resourceVersion": free.metadata.resource_version },
@@ -211,7 +211,11 @@ impl Election {
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match self.answered(self.api.patch(&self.name, &params, &patch)).await {
             Ok(_) => Ok(Some(term)),
-            Err(ElectionError::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(ElectionError::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                // The faster candidate may go by our name, and its term has this number.
+                self.term = before;
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
