@@ -5,7 +5,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_api::taint;
 use nodeward_testkit::fleet;
-use nodeward_testkit::wait::secs;
+use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
 use serde_json::json;
 
@@ -42,7 +42,12 @@ async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_a
     place.phase("n1", Phase::Drained, secs(60)).await?;
     place.drain("n2", json!({})).await?;
     is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
-    ensure!(is_queued_by_taint(&place, "n2").await?, "replacements are not kept off");
+    // The status does not wait for the node's write.
+    wait::until("replacements to be kept off", secs(10), || async {
+        ensure!(is_queued_by_taint(&place, "n2").await?, "no taint");
+        Ok(())
+    })
+    .await?;
     // It waits for an older one that holds nothing, and it has no reservation of its own.
     place.drain("n3", json!({})).await?;
     is_blocked(&place, "n3", LockReason::Reserved).await?;
@@ -51,10 +56,11 @@ async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_a
     is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
     place.uncordon("n1").await?;
     place.phase("n2", Phase::Drained, secs(60)).await?;
-    ensure!(
-        !is_queued_by_taint(&place, "n2").await?,
-        "the taint of the queue is left"
-    );
+    wait::until("the queue's taint to go", secs(10), || async {
+        ensure!(!is_queued_by_taint(&place, "n2").await?, "it is left");
+        Ok(())
+    })
+    .await?;
     place.uncordon("n4").await?;
     is_blocked(&place, "n3", LockReason::WaitsForUnits).await?;
     place.uncordon("n2").await?;
