@@ -16,6 +16,17 @@ const RETIRED: &[Retired] = &[
     (r"\bretell\.rs\b|\bmod retell\b|\bretell::", "parse_messages", &[]),
     (r"\bMachinery\b|\bmod machinery\b", "SimulatedMco", &[]),
     (r"\bdrain_lock::Install\b", "install::Installation", &[]),
+    (r"\bTaskSet\b|\btask_set\b", "control::Executor", &[]),
+    (r"\bKindOfInterest\b|\bDynamicTarget\b", "WatchedResource", &[]),
+    (r"\bEchoes\b|\bmod echo\b", "EventDeduplicator", &[]),
+    (r"\b(enum|struct) Stay\b|\bStay::", "NotEvictable", &[]),
+    (r"\bstruct Floor\b|\bFloor::", "SchedulingView", &[]),
+    (r"\bfn stand_down\b", "on_leadership_lost", &[]),
+    (r"\bfn go_by\b", "effective_policy", &[]),
+    (r"\bSetback\b", "ElectionError", &[]),
+    (r"\bObjectKey\b", "NamespacedName", &[]),
+    (r"\bDrainingNode\b", "NodeView", &[]),
+    (r"\b(Ink|Tone)::", "Style", &[]),
 ];
 
 /// Where retired words are looked for: code, comments, documentation and the chart.
