@@ -419,11 +419,7 @@ async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<
     let json = [("content-type", "application/json")];
     let with = |pointer: &str, value: Value| {
         let mut review = good.clone();
-        if let Some(field) = review.pointer_mut(pointer) {
-            *field = value;
-        } else {
-            review["request"]["surprise"] = value;
-        }
+        *review.pointer_mut(pointer).expect("the review has the field") = value;
         review.to_string().into_bytes()
     };
     let nameless = {
@@ -444,7 +440,6 @@ async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<
         ),
         ("another kind", with("/kind", json!("Pod")), 400),
         ("no request", with("/request", Value::Null), 400),
-        ("an unknown field", with("/none", json!(true)), 400),
         ("no UID", with("/request/uid", json!("")), 400),
         ("no name", nameless, 400),
         ("an endless name", with("/request/name", json!("p".repeat(254))), 400),
@@ -472,6 +467,18 @@ async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<
         "{admitted:?}"
     );
     ensure!(admitted.json()?["response"]["uid"] == "r1", "{admitted:?}");
+    // A later API server may tell more: what is not known is ignored, and counted.
+    let ignored = async || {
+        let metrics = lock.metrics().await?;
+        anyhow::Ok(metrics.sum("nodeward_drain_lock_review_unknown_fields_total", &[]))
+    };
+    let before = ignored().await?;
+    let mut surprising = good.clone();
+    surprising["request"]["surprise"] = json!(true);
+    let answered = caller.post("/evictions", &json, surprising.to_string()).await?;
+    ensure!(answered.json()?["response"]["allowed"] == true, "{answered:?}");
+    let counted = ignored().await? - before;
+    ensure!((counted - 1.0).abs() < 0.5, "{counted} unknown fields counted");
     too_large(&lock, &caller).await?;
     reviewed.is_asked().await?;
     reviewed.end([lock]).await
