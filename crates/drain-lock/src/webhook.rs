@@ -4,6 +4,7 @@
 //! to the API server lies in its path. What follows from it (a drain to be asked for, [`filing`]; an Event) is handed to
 //! tasks of its own. Every replica answers, leader or not.
 
+pub mod classes;
 pub mod decide;
 pub mod filing;
 pub mod identity;

@@ -55,6 +55,9 @@ pub struct Scene {
     pub place: Option<Place>,
     /// The budgets that select it.
     pub covering: Covering,
+    /// Whether the drain of its node needs no unit for it, as of a movable pod; false where that is not known. It only
+    /// matters while that drain's claim waits for units of the pod's budget.
+    pub needs_no_unit: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
     pub refuse_opt_out: bool,
 }
@@ -323,7 +326,7 @@ impl Judge<'_> {
         let claim = self.ledger.claim(place.uid.as_str());
         let is_ours = self.asked.caller == Caller::Ourselves;
         match claim {
-            Some(claim) if is_held(claim, &scene.uid, budget) => self.held(claim, place, scene, is_ours, budget),
+            Some(claim) if is_held(claim, scene, budget) => self.held(claim, place, scene, is_ours, budget),
             // What drain-lock evicts beside its held pods it has found movable.
             _ if is_ours => self.movable(budget, Admission::FreeUnit),
             Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeUnit),
@@ -446,9 +449,10 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
     })
 }
 
-/// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it.
-fn is_held(claim: &Claim, pod: &PodUid, budget: &BudgetFacts) -> bool {
-    claim.has_unit(pod.as_str()) || claim.needs_of(&budget.key)
+/// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it,
+/// but for those that it needs no unit for.
+fn is_held(claim: &Claim, scene: &Scene, budget: &BudgetFacts) -> bool {
+    claim.has_unit(scene.uid.as_str()) || claim.needs_of(&budget.key) && !scene.needs_no_unit
 }
 
 fn words(state: ClaimState) -> &'static str {

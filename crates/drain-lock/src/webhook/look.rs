@@ -14,6 +14,7 @@ use crate::observe::World;
 use crate::policy::Policy;
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
 
+use super::classes::Classes;
 use super::decide::{Covering, Place, Scene, Standing};
 use super::patience::Patience;
 use super::review::EvictionReview;
@@ -36,6 +37,7 @@ pub struct Lookout {
     world: Arc<World>,
     waiting: Semaphore,
     patience: Mutex<Patience>,
+    classes: Classes,
     known: Mutex<Option<Arc<Known>>>,
 }
 
@@ -68,6 +70,7 @@ impl Lookout {
             world,
             waiting: Semaphore::new(WAIT_AT_ONCE),
             patience: Mutex::default(),
+            classes: Classes::default(),
             known: Mutex::default(),
         }
     }
@@ -83,17 +86,32 @@ impl Lookout {
             return Seen::UnknownPod;
         };
         let standing = standing(&pod);
+        let place = self.place(&pod, policy, instant);
+        let covering = match standing {
+            Standing::Counts => self.covering(&pod, now),
+            Standing::Mirror | Standing::SkipsBudgets | Standing::Unready => Covering::Nothing,
+        };
+        let needs_no_unit = self.is_asked_about(&pod, place.as_ref(), &covering)
+            && self.classes.needs_no_unit(&pod.uid, &self.world, policy, now, instant);
         Seen::Pod(Box::new(Scene {
             uid: pod.uid.clone(),
             standing,
             opted_out: pod.opt_out.is_some(),
-            place: self.place(&pod, policy, instant),
-            covering: match standing {
-                Standing::Counts => self.covering(&pod, now),
-                Standing::Mirror | Standing::SkipsBudgets | Standing::Unready => Covering::Nothing,
-            },
+            place,
+            covering,
+            needs_no_unit,
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
+    }
+
+    /// Whether the claim of the pod's node waits for units of the pod's budget, and so perhaps for one for this pod.
+    fn is_asked_about(&self, pod: &PodFacts, place: Option<&Place>, covering: &Covering) -> bool {
+        let (Some(place), Covering::One(budget), LedgerState::Present(ledger)) = (place, covering, self.world.ledger())
+        else {
+            return false;
+        };
+        let claim = ledger.ledger.claim(place.uid.as_str());
+        claim.is_some_and(|claim| claim.needs_of(&budget.key) && !claim.has_unit(pod.uid.as_str()))
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last unit of
@@ -153,10 +171,7 @@ impl Lookout {
     fn has_claim(&self, node: &NodeUid) -> bool {
         match self.world.ledger() {
             LedgerState::Absent => false,
-            LedgerState::Present(ledger) => {
-                let mut claims = ledger.ledger.claims().iter();
-                claims.any(|claim| claim.node_uid == node.as_str())
-            }
+            LedgerState::Present(ledger) => ledger.ledger.claim(node.as_str()).is_some(),
         }
     }
 

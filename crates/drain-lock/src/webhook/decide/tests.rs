@@ -93,6 +93,7 @@ fn scene() -> Scene {
         opted_out: false,
         place: Some(place()),
         covering: Covering::One(budget()),
+        needs_no_unit: false,
         refuse_opt_out: false,
     }
 }
@@ -288,6 +289,25 @@ fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
     claims[0].needs = vec![needed.into()];
     claims.extend(others);
     let verdict = case().with(claims).under(Covering::One(budget)).judge();
+    assert_eq!(told(&verdict), expected);
+    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+}
+
+#[rstest]
+#[case::movable(true, budget(), Ok(Admission::FreeUnit))]
+#[case::movable_without_a_free_unit(true, exhausted(), Err(LockReason::BudgetUnhealthy))]
+#[case::held_or_not_classified(false, budget(), Err(LockReason::Queued))]
+fn of_a_needed_budget_only_pods_that_need_a_unit_wait_with_the_claim(
+    #[case] needs_no_unit: bool,
+    #[case] budget: BudgetFacts,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let asking = vec![claim(1, NODE, ClaimState::Asking, &["web-1"], &[])];
+    let seen = Scene {
+        needs_no_unit,
+        ..scene()
+    };
+    let verdict = case().of(seen).under(Covering::One(budget)).with(asking).judge();
     assert_eq!(told(&verdict), expected);
     assert_eq!(verdict.takes_free_unit(), expected.is_ok());
 }

@@ -2,6 +2,7 @@ use nodeward_core::id::PodKey;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::super::decide::{Admission, Asked, Caller, Decision, Sight, decide};
 use super::*;
 use crate::config::Config;
 use crate::snapshot::fixture::{Cluster, budget, cordoned, node, now, owner, pod, waiting};
@@ -187,4 +188,102 @@ async fn no_flood_of_evictions_makes_all_of_them_wait() {
     let began = time::Instant::now();
     lookout.await_cordon(&review(), &policy(json!({})), now()).await;
     assert!(began.elapsed().is_zero());
+}
+
+/// Two nodes are drained by others under a budget that spares two units: `n2` has one of them, and `n1`, which comes after
+/// it, needs two for pods that are tied to it. Its third pod finds room on `n3`.
+fn two_drains() -> Cluster {
+    let tied = |name: &str| {
+        pod(
+            name,
+            json!({ "spec": { "nodeSelector": { "kubernetes.io/hostname": "n1" } } }),
+        )
+    };
+    let stays = pod(
+        "s",
+        json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } }),
+    );
+    let elsewhere = |name: &str, node: &str| pod(name, json!({ "spec": { "nodeName": node } }));
+    let pods = [
+        tied("h1"),
+        tied("h2"),
+        stays,
+        pod("m", json!({})),
+        elsewhere("g", "n2"),
+        elsewhere("x", "n3"),
+    ];
+    let status = json!({ "disruptionsAllowed": 2, "currentHealthy": 6, "desiredHealthy": 4, "expectedPods": 6 });
+    let units = |pods: &[&str]| {
+        let pods: Vec<Value> = pods
+            .iter()
+            .map(|pod| json!({ "name": pod, "uid": format!("uid-{pod}") }))
+            .collect();
+        json!([{ "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "pods": pods }])
+    };
+    let claim = |ticket: u32, node: &str, state: &str, needs: Value, holds: Value| {
+        json!({
+            "ticket": ticket, "node": node, "nodeUID": format!("uid-{node}"), "state": state, "since": "2026-01-01T11:59:00Z",
+            "queuedAt": "2026-01-01T11:59:00Z", "grant": 1, "foreignCordon": true, "needs": needs, "holds": holds,
+        })
+    };
+    let drain = |node: &str| {
+        json!({
+            "metadata": { "name": node, "uid": format!("uid-of-{node}") },
+            "spec": { "nodeName": node, "nodeUID": format!("uid-{node}"), "evict": "Requester" },
+        })
+    };
+    Cluster::new([cordoned("n1"), cordoned("n2"), node("n3", json!({}))], pods)
+        .budgets([budget("web", json!({ "status": status }))])
+        .drains([drain("n1"), drain("n2")])
+        .ledger(json!({ "nextTicket": 3, "claims": [
+            claim(1, "n2", "Confirmed", json!([]), units(&["g"])),
+            claim(2, "n1", "Waiting", units(&["h1", "h2", "s"]), json!([])),
+        ] }))
+}
+
+/// What somebody else's eviction of a pod is told.
+fn told(lookout: &Lookout, name: &str) -> Decision {
+    let review = EvictionReview {
+        pod: PodKey::new("shop", name),
+        ..review()
+    };
+    let Seen::Pod(scene) = lookout.look(&review, &policy(json!({})), now(), Instant::now()) else {
+        panic!("{name} is unseen");
+    };
+    let asked = Asked {
+        caller: Caller::Another,
+        dry_run: false,
+        ticket: None,
+        pod: &review.pod,
+    };
+    let known = lookout.ledger(now(), Instant::now());
+    decide(&asked, Sight::Seen(&scene), &known.ledger, &known.facts).decision
+}
+
+/// If the movable pod waited with the claim, the held ones would take the last units, and its drain would not end.
+#[rstest]
+#[case::movable("m", true)]
+#[case::held("h1", false)]
+#[case::retained("s", false)]
+fn a_movable_pod_goes_while_the_claim_waits_for_units_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
+    let told = told(&Lookout::new(two_drains().world()), pod);
+    assert_eq!(told == Decision::Admit(Admission::FreeUnit), goes, "{told:?}");
+}
+
+#[test]
+fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
+    let world = two_drains().world();
+    let lookout = Lookout::new(Arc::clone(&world));
+    told(&lookout, "m");
+    world.take_in(&Cluster::new([], [pod("late", json!({}))]).0);
+    assert!(matches!(told(&lookout, "late"), Decision::Refuse(_)));
+}
+
+#[test]
+fn a_place_that_an_older_drain_takes_is_none_for_the_next() {
+    let mut cluster = two_drains();
+    // Room for one pod more: that of n2, which is older.
+    let full = node("n3", json!({ "status": { "allocatable": { "pods": "2" } } }));
+    cluster.0.nodes[2] = Cluster::new([full], []).0.nodes.remove(0);
+    assert!(matches!(told(&Lookout::new(cluster.world()), "m"), Decision::Refuse(_)));
 }
