@@ -15,7 +15,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use nodeward_testkit::process::{Process, Signal};
-use nodeward_testkit::{ControlPlane, names, ports, wait};
+use nodeward_testkit::{ControlPlane, binaries, names, ports, wait};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().and_then(Path::parent).unwrap();
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = binaries::cargo();
         build.args([
             "build",
             "--quiet",

@@ -20,13 +20,16 @@ enum Profile {
     Release,
 }
 
-/// The cargo that runs us, else the one on the PATH, without what `cargo run` has added to the environment: build
-/// scripts that look at it (ring's) would run again, and all that rests on them be compiled again.
+/// The cargo that runs us, else the one on the PATH, without what `cargo run` and the test runner have added to the
+/// environment: build scripts that look at it (ring's, proc-macro2's) would run again, and all that rests on them be
+/// compiled again.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+        let is_added =
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "RUSTC_BOOTSTRAP";
+        if is_added {
             cargo.env_remove(&key);
         }
     }
