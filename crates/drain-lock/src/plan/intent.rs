@@ -103,6 +103,10 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
         Evictor::Nodeward => (Intent::Drain, None),
         Evictor::Requester => {
             let claim = case.claim.as_ref();
+            if claim.is_some_and(|claim| claim.state == ClaimState::Unknown) {
+                // Whether its pods are back, or its drainer is done, is for the later version to say.
+                return (Intent::Drain, None);
+            }
             let has_returned = claim.is_some_and(|claim| claim.holds.is_empty());
             if case.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);

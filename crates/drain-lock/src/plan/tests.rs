@@ -490,6 +490,19 @@ fn dry_run_and_explanation_name_the_same_obstacles(#[case] own: Option<Value>, #
     ),
     &["delete NodeDrain: GivenUp", "n1 is Recovering"]
 )]
+#[case::nor_one_whose_claim_is_in_a_later_versions_state(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[granted("Unknown", &["a"])], &[held("a", json!({}))],
+    ),
+    &["n1 is Queued: NotPlanned"]
+)]
+#[case::an_administrator_releases_a_claim_in_a_later_versions_state(
+    cluster(
+        ours(json!({})), Some(drain(json!({ "metadata": { "annotations": { "nodeward.dev/release": "alice: nothing is down" } } }))),
+        &[granted("Unknown", &["a"])], &[held("a", json!({}))],
+    ),
+    &["ledger: empty", "delete NodeDrain: Cancelled", "n1 is Recovering"]
+)]
 #[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
     cluster(
         foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),

@@ -465,9 +465,13 @@ fn words(state: ClaimState) -> &'static str {
     }
 }
 
-/// Whether it is known what the claim needs: something, or nothing, which is granted at once.
+/// Whether it is known what the claim needs: something, or nothing, which is granted at once. Of a claim in a state of a
+/// later version that is not known.
 fn is_planned(claim: &Claim) -> bool {
-    !matches!(claim.state, ClaimState::Queued | ClaimState::Recovering)
+    !matches!(
+        claim.state,
+        ClaimState::Queued | ClaimState::Recovering | ClaimState::Unknown
+    )
 }
 
 #[cfg(test)]

@@ -224,6 +224,8 @@ fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>
 #[rstest]
 #[case::not_planned(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::NotPlanned)]
 #[case::no_claim_yet(vec![], LockReason::NotPlanned)]
+#[case::in_a_later_versions_state(vec![claim(1, NODE, ClaimState::Unknown, &[], &["web-1"])], LockReason::NotPlanned)]
+#[case::under_a_later_versions_claim(vec![claim(1, NODE, ClaimState::Unknown, &[], &[POD])], LockReason::NotPlanned)]
 #[case::granted_soon(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])], LockReason::Queued)]
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
