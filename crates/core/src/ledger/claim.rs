@@ -177,9 +177,13 @@ impl Claim {
         }
     }
 
-    /// A claim that waits and holds nothing is drained no more, and asks only if it needs something.
+    /// A claim that waits and holds nothing asks only if it needs something. One whose node may go down stays as it is until
+    /// its next grant: whoever was told so may rely on it, though the pods that were down are back.
     pub(super) fn settle(&mut self) {
-        let waits = self.state.is_asking() || matches!(self.state, ClaimState::Queued | ClaimState::Recovering);
+        let waits = matches!(
+            self.state,
+            ClaimState::Queued | ClaimState::Asking | ClaimState::Recovering
+        );
         if waits && self.holds.is_empty() {
             self.state = if self.needs.is_empty() {
                 ClaimState::Queued

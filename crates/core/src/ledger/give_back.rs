@@ -58,7 +58,7 @@ impl Ledger {
             return TimedOut::Unchanged;
         };
         match claim.state {
-            ClaimState::Queued | ClaimState::Asking if claim.holds.is_empty() => {
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking if claim.holds.is_empty() => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
             }

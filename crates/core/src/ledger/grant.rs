@@ -94,9 +94,14 @@ impl Ledger {
             .collect();
         let claim = self.claim_mut(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);
+        claim.state = if holds.is_empty() {
+            // Nothing of what the node was drained under is left.
+            ClaimState::Granted
+        } else {
+            claim.keeping_drained(ClaimState::Granted)
+        };
         claim.holds = units::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
-        claim.state = claim.keeping_drained(ClaimState::Granted);
         claim.by_fallback = false;
         claim.since = now;
         claim.grant += 1;

@@ -468,10 +468,11 @@ fn words(state: ClaimState) -> &'static str {
 /// Whether it is known what the claim needs: something, or nothing, which is granted at once. Of a claim in a state of a
 /// later version that is not known.
 fn is_planned(claim: &Claim) -> bool {
-    !matches!(
-        claim.state,
-        ClaimState::Queued | ClaimState::Recovering | ClaimState::Unknown
-    )
+    match claim.state {
+        ClaimState::Queued | ClaimState::Recovering | ClaimState::Unknown => false,
+        ClaimState::DrainedAsking => !claim.needs.is_empty() || !claim.holds.is_empty(),
+        _ => true,
+    }
 }
 
 #[cfg(test)]

@@ -140,6 +140,24 @@ fn a_claim_that_holds_nothing_any_more_has_its_time_again() {
     assert_eq!(ledger.time_out("a", NOT_DOWN, NOW), TimedOut::KeepsWaiting);
 }
 
+/// A machine that was told so by FleetLock may be away for long, whatever a foreign drainer beside it says.
+#[rstest]
+#[case::needs_more(&["api-0"])]
+#[case::needs_nothing_any_more(&[])]
+fn drained_node_stays_so_until_the_next_grant(#[case] needs: &[&str]) {
+    let all = facts([budget("web"), budget("db"), budget("api")]);
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    let fence = grant(&mut ledger, "a", &all);
+    assert!(ledger.drained("a", fence, "boot"));
+    ledger.set_needs("a", units(&["web-0", "api-0"]), ALL_DOWN, NOW);
+    assert_eq!(held(&ledger, "a"), ["web-0"]);
+    assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
+    ledger.set_needs("a", units(needs), NOT_DOWN, NOW);
+    assert_eq!(state(&ledger, "a"), ClaimState::DrainedAsking);
+    ledger.try_grant("a", "boot", &all, NOW).unwrap();
+    assert_eq!(state(&ledger, "a"), ClaimState::Granted);
+}
+
 #[test]
 fn once_a_node_may_go_down_no_write_returns_a_unit_of_a_pod_that_stays_on_it() {
     let facts = facts([budget("web"), budget("db")]);
