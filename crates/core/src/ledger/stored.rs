@@ -14,6 +14,10 @@ use super::claim::{Claim, STATE};
 /// Fields of later versions in the table of budgets.
 pub(super) type UnknownFields = BTreeMap<BudgetRef, Map<String, Value>>;
 
+/// Place of each row in the table of budgets. Claims that were granted when different numbers of a budget's pods were
+/// healthy have a row each: with the number of another, a claim could wait for a pod that has nothing to do with it.
+type Places<'a> = BTreeMap<(&'a BudgetRef, i32), u32>;
+
 impl Ledger {
     /// Whether a later version has written it, in a format that this one does not know: it is left alone.
     pub fn is_of_later_version(&self) -> bool {
@@ -44,23 +48,22 @@ impl From<&DrainLedgerSpec> for Ledger {
 
 impl From<&Ledger> for DrainLedgerSpec {
     fn from(ledger: &Ledger) -> Self {
-        let mut healthy: BTreeMap<&BudgetRef, i32> = BTreeMap::new();
-        for claim in &ledger.claims {
-            for need in &claim.needs {
-                healthy.entry(&need.pdb).or_default();
-            }
-            for units in &claim.holds {
-                let healthy = healthy.entry(&units.pdb).or_default();
-                *healthy = units.healthy_at_grant.max(*healthy);
+        let holds = ledger.claims.iter().flat_map(|claim| &claim.holds);
+        let mut places: Places<'_> = holds.map(|units| ((&units.pdb, units.healthy_at_grant), 0)).collect();
+        for need in ledger.claims.iter().flat_map(|claim| &claim.needs) {
+            if place_of(&places, &need.pdb).is_none() {
+                places.insert((&need.pdb, 0), 0);
             }
         }
-        let places: BTreeMap<&BudgetRef, u32> = healthy.keys().copied().zip(0..).collect();
-        let budgets = healthy.iter().map(|(pdb, healthy)| StoredBudget {
+        for (place, number) in places.values_mut().zip(0..) {
+            *place = number;
+        }
+        let budgets = places.keys().map(|(pdb, healthy)| StoredBudget {
             namespace: pdb.namespace.clone(),
             name: pdb.name.clone(),
             uid: pdb.uid.clone(),
             healthy_at_grant: *healthy,
-            unknown: ledger.unknown.get(*pdb).cloned().unwrap_or_default(),
+            unknown: ledger.unknown.get(pdb).cloned().unwrap_or_default(),
         });
         Self {
             format_version: ledger.format_version,
@@ -79,21 +82,27 @@ fn budget_ref(row: &StoredBudget) -> BudgetRef {
     }
 }
 
-fn stored_claim(claim: &Claim, places: &BTreeMap<&BudgetRef, u32>) -> StoredClaim {
-    let place = |pdb: &BudgetRef| places.get(pdb).copied().unwrap_or(u32::MAX);
+/// Place of the first row of a budget.
+fn place_of(places: &Places<'_>, pdb: &BudgetRef) -> Option<u32> {
+    let mut rows = places.range((pdb, i32::MIN)..=(pdb, i32::MAX));
+    rows.next().map(|(_, place)| *place)
+}
+
+fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
     let mut unknown = claim.unknown.clone();
     let state = match (claim.state, unknown.remove(STATE)) {
         (ClaimState::Unknown, Some(Value::String(state))) => state,
         (state, _) => state.as_str().to_owned(),
     };
     let needs = claim.needs.iter().map(|need| StoredNeed {
-        budget: place(&need.pdb),
+        budget: place_of(places, &need.pdb).unwrap_or(u32::MAX),
         units: need.units,
         healthy: need.healthy,
         several: need.several.clone(),
     });
     let holds = claim.holds.iter().flat_map(|units| {
-        let budget = place(&units.pdb);
+        let row = (&units.pdb, units.healthy_at_grant);
+        let budget = places.get(&row).copied().unwrap_or(u32::MAX);
         units.pods.iter().map(move |pod| StoredHold {
             budget,
             name: pod.name.clone(),

@@ -56,6 +56,24 @@ fn what_is_stored_is_read_again() {
     );
 }
 
+/// Of two drains that overlap, the second is granted after a pod has failed for good.
+#[test]
+fn each_claim_keeps_its_own_healthy_count() {
+    let wide = BudgetFacts {
+        disruptions_allowed: 3,
+        desired_healthy: 0,
+        ..budget("web")
+    };
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"]), ("c", &["web-2"])]);
+    grant(&mut ledger, "a", &facts([wide.clone()]));
+    grant(&mut ledger, "b", &facts([without(wide, "web-2")]));
+    let read = reread(&ledger);
+    let healthy = |node: &str| claim(&read, node).holds[0].healthy_at_grant;
+    assert_eq!((healthy("a"), healthy("b")), (3, 2));
+    assert_eq!(DrainLedgerSpec::from(&read), DrainLedgerSpec::from(&ledger));
+    assert_eq!(read.claims()[2].needs[0].pdb, ledger.claims()[2].needs[0].pdb);
+}
+
 #[test]
 fn stored_needs_block_and_reserve_like_planned_ones() {
     let down = facts([without(budget("web"), "web-2"), budget("db")]);
