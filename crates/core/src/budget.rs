@@ -70,6 +70,8 @@ pub struct BudgetStatus {
     pub expected_pods: i32,
     /// Pods whose eviction was accepted and has not been seen yet, by name.
     pub disrupted_pods: BTreeMap<String, Timestamp>,
+    /// The disruption controller cannot count its pods (condition `DisruptionAllowed`, reason `SyncFailed`).
+    pub sync_failed: bool,
 }
 
 /// What a budget says to the eviction of one pod.
@@ -209,6 +211,11 @@ impl BudgetStatus {
                 .flatten()
                 .map(|(pod, evicted)| (pod.clone(), evicted.0))
                 .collect(),
+            sync_failed: status.conditions.iter().flatten().any(|condition| {
+                condition.type_ == "DisruptionAllowed"
+                    && condition.status == "False"
+                    && condition.reason == "SyncFailed"
+            }),
         }
     }
 
@@ -351,6 +358,7 @@ mod tests {
                 desired_healthy: 2,
                 expected_pods: 4,
                 disrupted_pods: disrupted.into(),
+                sync_failed: false,
             }
         );
     }

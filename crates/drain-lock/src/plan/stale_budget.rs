@@ -11,15 +11,18 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{NextWake, is_due, later};
 use nodeward_core::id::BudgetKey;
 
-use crate::snapshot::{BudgetEntry, Contradiction, Snapshot, StaleBudgets};
+use crate::snapshot::{BudgetEntry, Contradiction, Snapshot, StaleBudgets, Touched};
 
 use super::{Action, Planner};
 
 /// How long the same contradiction lasts before it is no mere delay of the disruption controller or of a watch.
 const STALE_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
-/// The shortest time between two touches of one budget.
+/// The shortest time between two touches of one budget; doubled by each touch that does not help.
 const TOUCH_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+
+/// The longest.
+const MAX_TOUCH_INTERVAL: SignedDuration = SignedDuration::from_mins(16);
 
 /// One write of a budget's annotation `nodeward.dev/locked-by`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,18 +48,27 @@ impl Planner<'_> {
 /// The touches that are due.
 fn touches(snapshot: &Snapshot, stale: &mut StaleBudgets, now: Timestamp, wake: &mut NextWake) -> Vec<Touch> {
     stale.contradictions = contradictions(snapshot, &stale.contradictions, now);
-    stale.touched.retain(|_, at| !is_due(later(*at, TOUCH_INTERVAL), now));
+    let contradictions = &stale.contradictions;
+    stale
+        .touched
+        .retain(|key, last| contradictions.contains_key(key) || !is_due(later(last.at, TOUCH_INTERVAL), now));
     let mut due = Vec::new();
     for (key, contradiction) in &stale.contradictions {
         let stale_at = later(contradiction.since, STALE_AFTER);
-        let may_touch_at = stale.touched.get(key).map(|at| later(*at, TOUCH_INTERVAL));
-        let touch_at = may_touch_at.map_or(stale_at, |at| at.max(stale_at));
+        let last = stale.touched.get(key);
+        // The same contradiction as before the last touch: that one did not help.
+        let in_vain = last.filter(|last| contradiction.since <= last.at);
+        let interval = in_vain.map_or(TOUCH_INTERVAL, |last| last.interval);
+        let touch_at = last.map_or(stale_at, |last| later(last.at, interval).max(stale_at));
         if !is_due(touch_at, now) {
             wake.note(touch_at);
             continue;
         }
-        wake.note(later(now, TOUCH_INTERVAL));
-        stale.touched.insert(key.clone(), now);
+        let interval = in_vain.map_or(TOUCH_INTERVAL, |last| {
+            last.interval.saturating_mul(2).min(MAX_TOUCH_INTERVAL)
+        });
+        wake.note(later(now, interval));
+        stale.touched.insert(key.clone(), Touched { at: now, interval });
         due.extend(snapshot.budgets.get(key).map(|budget| touch(key, budget)));
     }
     due
@@ -82,7 +94,12 @@ fn contradictions(
     // A status that is behind its spec is being counted already.
     let current = snapshot.facts.iter().filter(|(_, facts)| facts.current);
     let contradictions = current.filter_map(|(key, facts)| {
-        let told = snapshot.budgets.get(key)?.view.status.current_healthy;
+        let status = &snapshot.budgets.get(key)?.view.status;
+        if status.sync_failed {
+            // Kubernetes says itself that it cannot count these pods, however often it is asked to.
+            return None;
+        }
+        let told = status.current_healthy;
         let counted = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
         let is_same = |old: &&Contradiction| (old.told, old.counted) == (told, counted);
         let since = before.get(key).filter(is_same).map_or(now, |old| old.since);
@@ -130,8 +147,16 @@ mod tests {
     #[case::controller_that_catches_up(&[(0, 1), (5, 2), (10, 2), (15, 1)], &[])]
     #[case::counts_in_motion(&[(0, 0), (6, 1), (12, 0), (18, 1)], &[])]
     #[case::touch_that_does_not_help(&[(0, 0), (10, 0), (69, 0), (70, 0), (71, 0)], &[10, 70])]
+    #[case::touches_that_never_help(
+        &[(0, 0), (10, 0), (70, 0), (189, 0), (190, 0), (430, 0), (910, 0), (1870, 0), (2829, 0), (2830, 0)],
+        &[10, 70, 190, 430, 910, 1870, 2830]
+    )]
+    #[case::contradiction_after_one_that_lasted(
+        &[(0, 0), (10, 0), (70, 0), (71, 2), (120, 0), (129, 0), (130, 0), (190, 0)],
+        &[10, 70, 130, 190]
+    )]
     #[case::second_contradiction_within_a_minute(&[(0, 0), (10, 0), (11, 2), (20, 0), (31, 0), (69, 0), (70, 0)], &[10, 70])]
-    fn a_lasting_contradiction_is_touched_once_a_minute(#[case] told: &[(i64, i32)], #[case] touched: &[i64]) {
+    fn lasting_contradiction_is_touched_less_and_less_often(#[case] told: &[(i64, i32)], #[case] touched: &[i64]) {
         let mut memory = Memory::default();
         let mut seen = Vec::new();
         for (second, healthy) in told {
@@ -161,6 +186,25 @@ mod tests {
         planned(&mut memory, &behind, now());
         let later_on = later(now(), STALE_AFTER);
         assert_eq!(planned(&mut memory, &behind, later_on), (Vec::new(), None));
+    }
+
+    #[rstest]
+    #[case::counted("SufficientPods", "True", 1)]
+    #[case::not_countable("SyncFailed", "False", 0)]
+    fn budget_that_cannot_be_counted_is_not_touched(
+        #[case] reason: &str,
+        #[case] allowed: &str,
+        #[case] touches: usize,
+    ) {
+        let condition = json!({
+            "type": "DisruptionAllowed", "status": allowed, "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-01T11:00:00Z",
+        });
+        let stale = snapshot(json!({ "currentHealthy": 0, "conditions": [condition] }));
+        let mut memory = Memory::default();
+        planned(&mut memory, &stale, now());
+        let (due, _) = planned(&mut memory, &stale, later(now(), STALE_AFTER));
+        assert_eq!(due.len(), touches);
     }
 
     #[rstest]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
 
@@ -13,13 +13,22 @@ use super::PodFacts;
 /// to release early what would end by itself.
 pub type Reserved = BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>;
 
-/// Budgets whose status contradicts their pods, and those that were touched in the last minute.
+/// Budgets whose status contradicts their pods, and those that were touched lately.
 #[derive(Debug, Clone, Default)]
 pub struct StaleBudgets {
     /// The contradictions.
     pub contradictions: BTreeMap<BudgetKey, Contradiction>,
-    /// When they were touched.
-    pub touched: BTreeMap<BudgetKey, Timestamp>,
+    /// Their last touches.
+    pub touched: BTreeMap<BudgetKey, Touched>,
+}
+
+/// The last touch of a budget.
+#[derive(Debug, Clone, Copy)]
+pub struct Touched {
+    /// When it was touched.
+    pub at: Timestamp,
+    /// For how long it is not touched again if that does not help.
+    pub interval: SignedDuration,
 }
 
 /// Which counts differ, and since when.
