@@ -30,6 +30,7 @@ pub struct DrainLock {
     remember: Remember,
     reporter: Reporter,
     has_warned_of_later_ledger: bool,
+    has_warned_of_malformed_ledger: bool,
 }
 
 impl DrainLock {
@@ -45,6 +46,20 @@ impl DrainLock {
         }
         Observed::Wait {
             why: "the ledger has the format of a newer drain-lock".to_owned(),
+            again: None,
+        }
+    }
+
+    /// The same for a ledger that somebody has edited by hand.
+    fn wait_for_repair(&mut self) -> Observed<Snapshot> {
+        if !std::mem::replace(&mut self.has_warned_of_malformed_ledger, true) {
+            tracing::error!(
+                "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it; \
+                 drain-lock plans nothing meanwhile"
+            );
+        }
+        Observed::Wait {
+            why: "the ledger is malformed: a claim names a place outside the list of budgets".to_owned(),
             again: None,
         }
     }
@@ -93,6 +108,7 @@ impl Operator for DrainLock {
             remember: Remember::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
             has_warned_of_later_ledger: false,
+            has_warned_of_malformed_ledger: false,
         })
     }
 
@@ -113,6 +129,7 @@ impl Operator for DrainLock {
                 LedgerState::Present(facts) if facts.ledger.is_of_later_version() => {
                     self.wait_for_upgrade(facts.ledger.format_version)
                 }
+                LedgerState::Present(facts) if facts.ledger.is_malformed() => self.wait_for_repair(),
                 LedgerState::Absent | LedgerState::Present(_) => Observed::Ready(snapshot),
             },
             None => Observed::Wait {

@@ -80,8 +80,8 @@ pub struct Plan {
 pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> Plan {
     let (base, ledger) = match &snapshot.ledger {
         LedgerState::Absent => (None, Ledger::default()),
-        // Whatever was done by an older reading of it could be wrong.
-        LedgerState::Present(facts) if facts.ledger.is_of_later_version() => return Plan::default(),
+        // Whatever was done by an older reading of it, or by half of one, could be wrong.
+        LedgerState::Present(facts) if !facts.ledger.is_readable() => return Plan::default(),
         LedgerState::Present(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
     let mut planner = Planner {

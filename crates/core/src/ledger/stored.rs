@@ -23,6 +23,21 @@ impl Ledger {
     pub fn is_of_later_version(&self) -> bool {
         self.format_version > FORMAT_VERSION
     }
+
+    /// Whether a claim names a place outside the table of budgets, so that nobody knows what it holds or needs. Such a
+    /// ledger is left alone: written back, it would hold units of no budget, which nothing observed could free.
+    pub fn is_malformed(&self) -> bool {
+        let mut budgets = self.claims.iter().flat_map(|claim| {
+            let needed = claim.needs.iter().map(|need| &need.pdb);
+            needed.chain(claim.holds.iter().map(|units| &units.pdb))
+        });
+        budgets.any(|pdb| pdb.name.is_empty())
+    }
+
+    /// Whether what it says can be acted on.
+    pub fn is_readable(&self) -> bool {
+        !self.is_of_later_version() && !self.is_malformed()
+    }
 }
 
 impl From<&DrainLedgerSpec> for Ledger {

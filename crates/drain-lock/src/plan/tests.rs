@@ -749,9 +749,10 @@ fn what_a_deadline_will_change_wakes_the_plan_in_time() {
 }
 
 #[rstest]
-#[case::known_format(0, false)]
-#[case::later_format(1, true)]
-fn later_ledger_format_gives_an_empty_plan(#[case] ahead: i32, #[case] is_empty: bool) {
+#[case::known_format(0, 0, false)]
+#[case::later_format(1, 0, true)]
+#[case::budget_outside_the_table(0, 7, true)]
+fn unreadable_ledger_gives_an_empty_plan(#[case] ahead: i32, #[case] place: u32, #[case] is_empty: bool) {
     let claims = [granted("Confirmed", &["a"])];
     let mut cluster = cluster(
         ours(json!({})),
@@ -759,7 +760,9 @@ fn later_ledger_format_gives_an_empty_plan(#[case] ahead: i32, #[case] is_empty:
         &claims,
         &[held("a", json!({}))],
     );
-    cluster.0.ledger.as_mut().unwrap().spec.format_version += ahead;
+    let spec = &mut cluster.0.ledger.as_mut().unwrap().spec;
+    spec.format_version += ahead;
+    spec.claims[0].holds[0].budget = place;
     let plan = planned(&cluster);
     let has_nothing = plan.ledger.is_none() && plan.actions.is_empty() && plan.drains.is_empty();
     assert_eq!(has_nothing, is_empty, "{plan:?}");

@@ -1,6 +1,7 @@
 //! What is stored, how large it is, and what of later versions survives.
 
 use nodeward_api::drain_ledger::{DrainLedgerSpec, FORMAT_VERSION};
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
@@ -146,6 +147,26 @@ fn a_claim_in_an_unknown_state_holds_until_an_override() {
     let freed = ledger.release_by_override("a").unwrap();
     assert_eq!(names(&freed.holds), ["web-0"]);
     assert_eq!(nodes(&ledger), ["b"]);
+}
+
+#[rstest]
+#[case::inside(0, 0, false)]
+#[case::hold_outside(1, 0, true)]
+#[case::need_outside(0, 1, true)]
+fn place_outside_the_table_makes_the_ledger_malformed(
+    #[case] held: u32,
+    #[case] needed: u32,
+    #[case] is_malformed: bool,
+) {
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    grant(&mut ledger, "a", &facts([budget("web")]));
+    ask(&mut ledger, "b", &["web-1"]);
+    let mut written = DrainLedgerSpec::from(&ledger);
+    written.claims[0].holds[0].budget = held;
+    written.claims[1].needs[0].budget = needed;
+    let read = Ledger::from(&written);
+    assert_eq!((read.is_malformed(), read.is_readable()), (is_malformed, !is_malformed));
+    assert!(read.is_held("web-0"), "the pod is held all the same");
 }
 
 #[test]
