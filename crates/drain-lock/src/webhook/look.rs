@@ -1,5 +1,5 @@
 //! Look: what the watches know of an eviction's pod, its node and its budgets. One pod's worth of work, whatever the size of
-//! the cluster.
+//! the cluster, but for the [`classes`](super::classes) that evictions under a waiting claim ask for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
