@@ -3,7 +3,7 @@
 //! Tests run those of the dev profile, which cargo builds along with the tests. Demo, benchmarks and images run those of
 //! the release profile: what is shown and measured is what ships.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,6 +13,10 @@ use crate::progress::Progress;
 
 /// The directory of binaries that are built already: `cargo xtask test` sets it for the tests that it starts.
 pub const DIR: &str = "NODEWARD_BINARIES";
+
+/// The packages with a binary that tests, demo, benchmarks or images run, each of its own name. They are built together:
+/// cargo would resolve other features for one of them alone, and compile their dependencies again.
+const PACKAGES: [&str; 3] = ["drain-keeper", "drain-lock", "kubectl-nodeward"];
 
 #[derive(Clone, Copy)]
 enum Profile {
@@ -43,19 +47,24 @@ pub fn cargo() -> Command {
 pub fn operator(name: &str) -> Result<PathBuf> {
     let binary = match std::env::var_os(DIR) {
         Some(dir) => PathBuf::from(dir).join(name),
-        None if is_test() => build(Profile::Dev, &[name])?.join(name),
-        None => build(Profile::Release, &[name])?.join(name),
+        None if is_test() => build(Profile::Dev)?.join(name),
+        None => build(Profile::Release)?.join(name),
     };
     ensure!(binary.is_file(), "{} does not exist", binary.display());
     Ok(binary)
 }
 
-/// Builds the release binaries of `packages`, with progress on standard error; gives their directory.
+/// Builds the release binaries, with progress on standard error; gives their directory.
 ///
 /// # Errors
 /// When they do not compile: cargo's messages have been shown then.
-pub fn build_release(packages: &[&str]) -> Result<PathBuf> {
-    build(Profile::Release, packages)
+pub fn build_release() -> Result<PathBuf> {
+    build(Profile::Release)
+}
+
+/// The lines of a child's output, as they come; none where it is not piped.
+pub fn lines_of(output: Option<impl Read>) -> impl Iterator<Item = io::Result<String>> {
+    output.map(BufReader::new).into_iter().flat_map(BufRead::lines)
 }
 
 /// Cargo puts the binaries of tests into `deps`.
@@ -63,16 +72,16 @@ fn is_test() -> bool {
     std::env::current_exe().is_ok_and(|exe| exe.parent().is_some_and(|dir| dir.ends_with("deps")))
 }
 
-fn build(profile: Profile, packages: &[&str]) -> Result<PathBuf> {
+fn build(profile: Profile) -> Result<PathBuf> {
     let (flags, dir): (&[&str], _) = match profile {
         Profile::Dev => (&["build", "--bins"], "debug"),
         Profile::Release => (&["build", "--release", "--bins"], "release"),
     };
-    let progress = Progress::begin(format!("building {} ({dir})", packages.join(", ")));
+    let progress = Progress::begin(format!("building {} ({dir})", PACKAGES.join(", ")));
     let mut command = cargo();
     command
         .args(flags)
-        .args(packages.iter().flat_map(|package| ["-p", package]));
+        .args(PACKAGES.iter().flat_map(|package| ["-p", package]));
     let mut child = command
         .current_dir(workspace())
         .stdin(Stdio::null())
@@ -80,13 +89,7 @@ fn build(profile: Profile, packages: &[&str]) -> Result<PathBuf> {
         .spawn()
         .context("run cargo")?;
     let mut said = Vec::new();
-    for line in child
-        .stderr
-        .take()
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufRead::lines)
-    {
+    for line in lines_of(child.stderr.take()) {
         let line = line?;
         progress.step(line.trim());
         said.push(line);

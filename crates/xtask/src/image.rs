@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if components.is_empty() {
         components = COMPONENTS.to_vec();
     }
-    let binaries = binaries::build_release(&components)?;
+    let binaries = binaries::build_release()?;
     for component in components {
         build(component, &binaries.join(component), args.max_mib).with_context(|| format!("image {component}"))?;
     }

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -129,19 +128,13 @@ fn build_tests(args: &Args) -> Result<Vec<Binary>> {
         .stdout(Stdio::piped())
         .spawn()
         .context("run cargo test --no-run")?;
-    let mut binaries = Vec::new();
-    for line in child
-        .stdout
-        .take()
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufRead::lines)
-    {
-        binaries.extend(Binary::of_artifact(&serde_json::from_str(&line?)?));
+    let mut tests = Vec::new();
+    for line in binaries::lines_of(child.stdout.take()) {
+        tests.extend(Binary::of_artifact(&serde_json::from_str(&line?)?));
     }
     let status = child.wait()?;
     ensure!(status.success(), "the tests do not compile: {status}");
-    Ok(binaries)
+    Ok(tests)
 }
 
 impl Binary {
@@ -205,13 +198,7 @@ impl Binary {
             .spawn()
             .with_context(|| format!("run {}", self.name()))?;
         let mut is_complete = false;
-        for line in child
-            .stdout
-            .take()
-            .map(BufReader::new)
-            .into_iter()
-            .flat_map(BufRead::lines)
-        {
+        for line in binaries::lines_of(child.stdout.take()) {
             let line = line?;
             match serde_json::from_str::<Value>(&line) {
                 Ok(event) if event["type"] == "suite" => {
