@@ -125,8 +125,11 @@ async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
     })
     .await?;
     // Longer than the loop waits before it looks at such a ledger again.
-    tokio::time::sleep(secs(7)).await;
-    ensure!(warnings() == 1, "{} warnings", warnings());
+    wait::throughout("one warning", secs(7), || async {
+        ensure!(warnings() == 1, "{} warnings", warnings());
+        Ok(())
+    })
+    .await?;
     let all = place.plane.audit().since(mark)?;
     // The webhook's certificate is no part of a plan.
     let writes = all
