@@ -83,13 +83,8 @@ impl<K: Ord> Backoffs<K> {
         self.waiting.get(key).map_or(0, |waiting| waiting.failures)
     }
 
-    /// Forgets the keys that no longer exist, or the map grows with every object that ever failed.
-    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
-        self.waiting.retain(|key, _| keep(key));
-    }
-
-    /// Forgets the keys whose wait was over before this moment and that have not been tried since: for callers who cannot
-    /// tell what still exists.
+    /// Forgets the keys whose wait was over before this moment and that have not been tried since, or the map grows with
+    /// every object that ever failed.
     pub fn forget_idle_since(&mut self, moment: Timestamp) {
         self.waiting.retain(|_, waiting| moment <= waiting.not_before);
     }
@@ -164,15 +159,6 @@ mod tests {
         backoffs.succeeded(&"pod");
         assert_eq!(backoffs.attempts(&"pod"), 0);
         assert!(backoffs.failed("pod", now(), None) <= now() + seconds(1));
-    }
-
-    #[test]
-    fn keys_of_objects_that_are_gone_are_dropped() {
-        let mut backoffs = Backoffs::with_seed(POLICY, 1);
-        backoffs.failed("gone", now(), None);
-        backoffs.failed("here", now(), None);
-        backoffs.retain(|key| *key == "here");
-        assert_eq!((backoffs.attempts(&"gone"), backoffs.attempts(&"here")), (0, 1));
     }
 
     #[test]
