@@ -45,3 +45,34 @@ pub const TICKET: &str = "nodeward.dev/ticket";
 
 /// On a NodeDrain, by drain-lock's webhook: when its requester last evicted a pod (RFC 3339), to a minute.
 pub const LAST_EVICTION: &str = "nodeward.dev/last-eviction";
+
+/// On a remediation: the name of the node that it is for.
+pub const REMEDIATION_NODE_NAME: &str = "remediation.medik8s.io/node-name";
+
+/// On a remediation: the name of the template that it was made from.
+pub const REMEDIATION_TEMPLATE_NAME: &str = "remediation.medik8s.io/template-name";
+
+/// On a remediation, by health-check: the UID of the Node that it is for.
+pub const REMEDIATION_NODE_UID: &str = "nodeward.dev/node-uid";
+
+/// On a remediation: when its step of the escalation timed out or failed (RFC 3339). Its remediator is to stop.
+pub const REMEDIATION_TIMED_OUT: &str = "remediation.medik8s.io/nhc-timed-out";
+
+/// On a remediation: from when on its node's conditions are healthy, while `healthyDelay` keeps it (RFC 3339).
+pub const HEALTHY_DELAY: &str = "remediation.medik8s.io/healthy-delay";
+
+/// On a Node, by a person: it is healthy, `healthyDelay` need not be waited for. Removed once it was heeded.
+pub const MANUALLY_CONFIRMED_HEALTHY: &str = "remediation.medik8s.io/manually-confirmed-healthy";
+
+/// On a remediation template, by its remediator: a node may have a remediation of each template of the kind, under names that
+/// are not the node's.
+pub const MULTIPLE_TEMPLATES_SUPPORT: &str = "remediation.medik8s.io/multiple-templates-support";
+
+/// On a remediation, with the value [`OLD_REMEDIATION_FLAG_ON`]: it is older than 48 hours, and was reported.
+pub const OLD_REMEDIATION_FLAG: &str = "nodehealthcheck.medik8s.io/old-remediation-cr-flag";
+
+/// The value of [`OLD_REMEDIATION_FLAG`].
+pub const OLD_REMEDIATION_FLAG_ON: &str = "flagon";
+
+/// On a Node, by health-check: how often it was remediated of late, and when that last ended: what `backoff` counts from.
+pub const REMEDIATIONS: &str = "nodeward.dev/remediations";

@@ -23,3 +23,21 @@ pub const LEASE_LOST: &str = "LeaseLost";
 
 /// On a Node, as in KEP-5683: `True` while the node is being drained.
 pub const DRAIN_IN_PROGRESS: &str = "DrainInProgress";
+
+/// On a NodeHealthCheck: `True` while it starts nothing, see [`crate::reason::DisabledReason`].
+pub const DISABLED: &str = "Disabled";
+
+/// On a NodeHealthCheck with `stormCooldownDuration`: `True` since too many nodes were unhealthy at once, until the cooldown ends.
+pub const STORM_ACTIVE: &str = "StormActive";
+
+/// On a NodeHealthCheck with `stormCooldownDuration`: `True` while enough nodes are healthy again, and remediation still waits.
+pub const STORM_COOLDOWN_ACTIVE: &str = "StormCooldownActive";
+
+/// The reason of [`STORM_ACTIVE`] and [`STORM_COOLDOWN_ACTIVE`].
+pub const HEALTHY_NODE_THRESHOLD_CHANGE: &str = "HealthyNodeThresholdChange";
+
+/// On a remediation, by its remediator: `True` when it remediated the node, `False` when it cannot.
+pub const SUCCEEDED: &str = "Succeeded";
+
+/// On a remediation, by its remediator: `True` where the node is deleted for good and another one takes its place.
+pub const PERMANENT_NODE_DELETION_EXPECTED: &str = "PermanentNodeDeletionExpected";

@@ -18,3 +18,21 @@ pub const CONTROL_PLANE_ROLES: [&str; 2] = [
 /// On a Pod: what Cluster API does with it when it drains its node, `skip` or `wait-completed`
 /// (`PodDrainLabel` of <https://pkg.go.dev/sigs.k8s.io/cluster-api/api/core/v1beta1>), see [`crate::opt_out`].
 pub const CLUSTER_API_DRAIN: &str = "cluster.x-k8s.io/drain";
+
+/// On a Node: it is a worker. What a NodeHealthCheck without a selector selects.
+pub const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
+
+/// On a Node, with the value [`EXCLUDE_FROM_REMEDIATION_TRUE`]: no remediation of it starts or escalates.
+pub const EXCLUDE_FROM_REMEDIATION: &str = "remediation.medik8s.io/exclude-from-remediation";
+
+/// The value of [`EXCLUDE_FROM_REMEDIATION`] that means it.
+pub const EXCLUDE_FROM_REMEDIATION_TRUE: &str = "true";
+
+/// On a remediation, with an empty value: its node is a control-plane node.
+pub const IS_CONTROL_PLANE_NODE: &str = "remediation.medik8s.io/isControlPlaneNode";
+
+/// On a remediation, with the value [`PART_OF_NODE_HEALTH_CHECK`]: a NodeHealthCheck's controller created it.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+
+/// The value of [`PART_OF`] on remediations.
+pub const PART_OF_NODE_HEALTH_CHECK: &str = "node-healthcheck-controller";

@@ -20,7 +20,10 @@ pub mod finalizer;
 pub mod label;
 pub mod last_override;
 mod later_version;
+mod lenient;
 pub mod node_drain;
+pub mod node_health_check;
+pub mod node_lease;
 pub mod opt_out;
 pub mod reason;
 mod schema;
@@ -30,6 +33,7 @@ pub use budget_ref::BudgetRef;
 pub use disruption_hold::DisruptionHold;
 pub use drain_ledger::DrainLedger;
 pub use node_drain::NodeDrain;
+pub use node_health_check::NodeHealthCheck;
 
 /// Namespace that the components run in unless told otherwise.
 pub const DEFAULT_NAMESPACE: &str = "nodeward-system";

@@ -302,6 +302,127 @@ impl LockReason {
     }
 }
 
+reasons! {
+    /// Why a NodeHealthCheck is disabled, or not: the reason of its condition Disabled, as medik8s spells it.
+    DisabledReason {
+        /// A MachineHealthCheck would remediate the same nodes.
+        ConflictingMachineHealthCheckDetected => "is disabled by a MachineHealthCheck, which would act on the same nodes",
+        /// A remediation template does not exist.
+        RemediationTemplateNotFound => "is disabled, for a remediation template does not exist",
+        /// A remediation template cannot be used.
+        RemediationTemplateInvalid => "is disabled, for a remediation template cannot be used",
+        /// Its spec cannot be followed as it is written.
+        InvalidConfiguration => "is disabled, for its spec is invalid",
+        /// It is not disabled.
+        NodeHealthCheckEnabled => "is enabled",
+    }
+}
+
+reasons! {
+    /// What an Event of health-check reports, as medik8s spells it.
+    HealthEvent {
+        /// A node is unhealthy for long enough.
+        DetectedUnhealthy => "is unhealthy",
+        /// A remediation was created.
+        RemediationCreated => "has a new remediation",
+        /// A remediation was deleted.
+        RemediationRemoved => "has a remediation less",
+        /// A remediation is due and does not start.
+        RemediationSkipped => "is unhealthy and is not remediated",
+        /// The NodeHealthCheck became disabled.
+        Disabled => "was disabled",
+        /// The NodeHealthCheck is no longer disabled.
+        Enabled => "was enabled",
+        /// The last step timed out or failed, and the node is still unhealthy.
+        NoTemplateLeft => "is unhealthy after the last remediation",
+        /// The label that excludes a node has no value that counts.
+        InvalidNodeLabel => "has an exclusion label that is ignored, for its value is not true",
+        /// Too many nodes are unhealthy at once.
+        StormRecoveryStarted => "stopped starting remediations, for too many nodes are unhealthy",
+        /// Enough nodes are healthy again.
+        StormRecoveryCooldownStarted => "waits for its cooldown, for enough nodes are healthy again",
+        /// The cooldown is over.
+        StormRecoveryEnded => "starts remediations again",
+    }
+}
+
+reasons! {
+    /// How a node stands in the eyes of a NodeHealthCheck: what is done for it, or what stops it.
+    HealthReason {
+        // It is not remediated, and need not be.
+        /// No unhealthy condition matches.
+        Healthy => "is healthy",
+        /// It has no condition Ready yet.
+        ReadyUnknown => "has no condition Ready yet",
+        /// An unhealthy condition matches, but not for long enough yet.
+        NotExpired => "is not unhealthy for long enough yet",
+        /// A termination handler's MachineHealthCheck sees to it.
+        LeftToTerminationHandler => "is being terminated, which its MachineHealthCheck sees to",
+
+        // Its remediation is due, and something stops it.
+        /// The NodeHealthCheck is disabled.
+        CheckDisabled => "is unhealthy, but its NodeHealthCheck is disabled",
+        /// The NodeHealthCheck has pauseRequests.
+        CheckPaused => "is unhealthy, but its NodeHealthCheck is paused",
+        /// The cluster, its pool or the node itself is being upgraded.
+        ClusterUpgrading => "is unhealthy, but being upgraded",
+        /// Whether it is being upgraded cannot be told yet.
+        UpgradeSignalUnknown => "is unhealthy, but may be being upgraded: the signal cannot be read",
+        /// It carries the exclusion label.
+        ExcludedByLabel => "is unhealthy, but excluded by its label",
+        /// A NodeDrain, a NodeMaintenance or the holder of its lease declared maintenance.
+        UnderMaintenance => "is unhealthy, but under declared maintenance",
+        /// Too few of the selected nodes are healthy.
+        TooFewHealthy => "is unhealthy, but too few nodes are healthy",
+        /// The cooldown after a storm is not over.
+        StormCooldown => "is unhealthy, but the cooldown after a storm is not over",
+        /// As many nodes are remediated as maxConcurrentRemediations says.
+        ConcurrencyLimitReached => "is unhealthy, but as many nodes as allowed are being remediated",
+        /// It was remediated not long ago.
+        BackingOff => "is unhealthy, but was remediated not long ago",
+        /// Another control-plane node is being remediated or is away.
+        ControlPlaneNodeAway => "is unhealthy, but another control-plane node is being remediated or is away",
+        /// Etcd would lose its quorum, or may.
+        EtcdQuorumAtRisk => "is unhealthy, but etcd may lose its quorum without it",
+        /// Another NodeHealthCheck remediates it.
+        RemediatedByAnotherCheck => "is unhealthy, but another NodeHealthCheck remediates it",
+        /// A remediation of its name belongs to somebody else.
+        ForeignRemediation => "is unhealthy, but a remediation of its name belongs to somebody else",
+        /// Somebody else holds its lease.
+        LeaseTaken => "is unhealthy, but another program holds its lease",
+        /// This process was cut off from the cluster, or the cluster was away, and nodes may need a moment to report.
+        Settling => "is unhealthy, but nodes get a moment to report after an outage",
+        /// medik8s' own controller runs.
+        PeerActive => "is unhealthy, but medik8s' own controller is running",
+        /// It has changed since it was last seen.
+        NodeChanged => "has changed since it was last seen",
+        /// The operator may not do what the remediation needs.
+        PermissionMissing => "is unhealthy, but a right to remediate it is missing",
+        /// It would be remediated, were this no dry run.
+        WouldRemediate => "is unhealthy, and would be remediated if this were no dry run",
+
+        // It is remediated.
+        /// Its remediation is about to be created.
+        StartingRemediation => "is about to be remediated",
+        /// A remediation runs.
+        RemediationRunning => "is being remediated",
+        /// The step failed or timed out, and the next one comes.
+        Escalating => "is being remediated, and goes on to the next step",
+        /// The last step timed out or failed.
+        ChainExhausted => "is unhealthy after the last remediation",
+
+        // Its remediation ends.
+        /// Its conditions are healthy, and healthyDelay keeps its remediations.
+        HealthyDelayed => "is healthy, and keeps its remediations for healthyDelay",
+        /// Its conditions are healthy, and its remediations are being deleted.
+        RemovingRemediations => "is healthy, and its remediations are being deleted",
+        /// The Node is gone, or another one has its name.
+        RemediatedNodeGone => "is gone, and so are its remediations",
+        /// The Node is gone for good, and its remediation is not done yet.
+        ReplacementExpected => "is gone for good, and its remediation is not done yet",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -316,7 +437,16 @@ mod tests {
                 [$($name::ALL.iter().map(|r| (r.as_str(), r.explanation(), r.to_string())).collect::<Vec<_>>()),+].concat()
             };
         }
-        let reasons = all!(BlockerReason, GateReason, ActReason, DrainReason, LockReason);
+        let reasons = all!(
+            BlockerReason,
+            GateReason,
+            ActReason,
+            DrainReason,
+            LockReason,
+            DisabledReason,
+            HealthEvent,
+            HealthReason
+        );
         for (text, explanation, shown) in &reasons {
             assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
             assert!(
