@@ -1,10 +1,10 @@
 //! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
+mod environment;
 mod narrator;
 mod outcome;
 mod page;
 mod parallel_drains;
-mod place;
 mod removal;
 mod upgrade;
 
@@ -17,8 +17,8 @@ use futures::FutureExt;
 use nodeward_testkit::binaries;
 use nodeward_testkit::operator::Operator;
 
+use self::environment::Environment;
 use self::outcome::Outcome;
-use self::place::Place;
 use crate::cluster::Ended;
 use crate::install;
 
@@ -81,23 +81,23 @@ async fn demo(args: &Args) -> Result<ExitCode> {
     }
     let acts = acts(args)?;
     let mut ended = Ended::listen()?;
-    let (binaries, place) = tokio::select! {
+    let (binaries, env) = tokio::select! {
         opened = open(args, &acts) => opened?,
         () = ended.wait() => return Ok(interrupted()),
     };
     // A panic is an error like any other: what was made is removed.
-    let play = AssertUnwindSafe(play(&place, &acts, &binaries)).catch_unwind();
+    let play = AssertUnwindSafe(play(&env, &acts, &binaries)).catch_unwind();
     let played = tokio::select! {
         played = play => played.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
         () = ended.wait() => Ok((interrupted(), None)),
     };
     let outcome = match played {
-        Ok((code, Some(last))) => end(args, &place, code, last, &mut ended).await,
+        Ok((code, Some(last))) => end(args, &env, code, last, &mut ended).await,
         Ok((code, None)) => Ok(code),
         Err(error) => Err(error),
     };
-    if place.plane.is_none()
-        && let Err(left) = removal::remove(&place).await
+    if env.plane.is_none()
+        && let Err(left) = removal::remove(&env).await
     {
         if let Err(error) = &outcome {
             eprintln!("error: {error:#}");
@@ -122,15 +122,15 @@ fn acts(args: &Args) -> Result<Vec<Act>> {
 
 /// What earlier runs left.
 async fn remove_earlier(kubeconfig: &Path) -> Result<ExitCode> {
-    let mut place = Place::reach(kubeconfig, String::new()).await?;
-    let runs = place.earlier_runs().await?;
+    let mut env = Environment::reach(kubeconfig, String::new()).await?;
+    let runs = env.earlier_runs().await?;
     if runs.is_empty() {
         println!("nothing of the demo is there");
     }
     for run in runs {
         println!("{run}:");
-        place = place.of_run(run);
-        removal::remove(&place).await?;
+        env = env.of_run(run);
+        removal::remove(&env).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -140,18 +140,18 @@ fn interrupted() -> ExitCode {
     ExitCode::from(130)
 }
 
-/// All that takes long the first time: the binaries of the acts' operators, unless they are left out, and the place.
-async fn open(args: &Args, acts: &[Act]) -> Result<(Vec<Option<PathBuf>>, Place)> {
+/// All that takes long the first time: the binaries of the acts' operators, unless they are left out, and the environment.
+async fn open(args: &Args, acts: &[Act]) -> Result<(Vec<Option<PathBuf>>, Environment)> {
     let mut found = Vec::new();
     for operator in acts.iter().map(|act| act.operator()) {
         let build = || tokio::task::spawn_blocking(|| binaries::operator(operator));
         found.push(if args.without { None } else { Some(build().await??) });
     }
-    Ok((found, Place::open(args.kubeconfig.as_deref()).await?))
+    Ok((found, Environment::open(args.kubeconfig.as_deref()).await?))
 }
 
 /// Plays all acts; gives the last one's operator, which still runs.
-async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Result<(ExitCode, Option<Last>)> {
+async fn play(env: &Environment, acts: &[Act], binaries: &[Option<PathBuf>]) -> Result<(ExitCode, Option<Last>)> {
     let mut code = ExitCode::SUCCESS;
     let mut last = None;
     for (act, binary) in acts.iter().zip(binaries) {
@@ -159,8 +159,8 @@ async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Resu
             install::stop(&operator).await?;
         }
         let played = match act {
-            Act::Upgrade => upgrade::play(place, binary.clone()).await?,
-            Act::ParallelDrains => parallel_drains::play(place, binary.clone()).await?,
+            Act::Upgrade => upgrade::play(env, binary.clone()).await?,
+            Act::ParallelDrains => parallel_drains::play(env, binary.clone()).await?,
         };
         println!("\n{}\n{}\n", played.outcome.table(), played.outcome.verdict());
         if !played.outcome.is_promised() {
@@ -179,9 +179,9 @@ async fn play(place: &Place, acts: &[Act], binaries: &[Option<PathBuf>]) -> Resu
 struct Last(Option<Operator>);
 
 /// The operator ends as it does in a cluster; with `--keep` not before Ctrl-C.
-async fn end(args: &Args, place: &Place, code: ExitCode, last: Last, ended: &mut Ended) -> Result<ExitCode> {
+async fn end(args: &Args, env: &Environment, code: ExitCode, last: Last, ended: &mut Ended) -> Result<ExitCode> {
     if args.keep {
-        print_usage(place);
+        print_usage(env);
         ended.wait().await;
     }
     if let Some(operator) = last.0 {
@@ -190,13 +190,13 @@ async fn end(args: &Args, place: &Place, code: ExitCode, last: Last, ended: &mut
     Ok(code)
 }
 
-fn print_usage(place: &Place) {
+fn print_usage(env: &Environment) {
     let (kubeconfig, kubectl) = (
-        place.cluster.kubeconfig().display(),
-        place.cluster.tools().kubectl.display(),
+        env.cluster.kubeconfig().display(),
+        env.cluster.tools().kubectl.display(),
     );
     println!("It stays as it is until Ctrl-C:");
     println!("  export KUBECONFIG={kubeconfig}");
-    println!("  {kubectl} get nodes -l {}", place.ours());
+    println!("  {kubectl} get nodes -l {}", env.ours());
     println!("  {kubectl} get events -A --field-selector type=Warning");
 }

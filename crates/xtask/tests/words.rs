@@ -27,6 +27,14 @@ const RETIRED: &[Retired] = &[
     (r"\bObjectKey\b", "NamespacedName", &[]),
     (r"\bDrainingNode\b", "NodeView", &[]),
     (r"\b(Ink|Tone)::", "Style", &[]),
+    (
+        r"\bPerturbed\b|\bmod perturb(ed)?\b|\bperturb::",
+        "fault_injection",
+        &[],
+    ),
+    (r"\bstruct Site\b|\bSite::", "TestEnv", &[]),
+    (r"\bmod place\b|\bplace::(Place|PLACE)\b", "Environment", &[]),
+    (r"\bmod upheavals\b", "cluster_changes", &[]),
 ];
 
 /// Where retired words are looked for: code, comments, documentation and the chart.

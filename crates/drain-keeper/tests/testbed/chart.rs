@@ -9,7 +9,7 @@ use nodeward_testkit::workload;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::place::{Place, managed};
+use crate::environment::{Environment, managed};
 
 async fn names<K>(api: Api<K>, release: &str) -> Result<Vec<String>>
 where
@@ -24,8 +24,8 @@ where
 }
 
 /// Everything that carries the release's label.
-async fn installed(place: &Place<'_>) -> Result<Vec<String>> {
-    let (client, release) = (place.client.clone(), place.release.name());
+async fn installed(env: &Environment<'_>) -> Result<Vec<String>> {
+    let (client, release) = (env.client.clone(), env.release.name());
     Ok([
         names::<ClusterRole>(Api::all(client.clone()), release).await?,
         names::<ClusterRoleBinding>(Api::all(client.clone()), release).await?,
@@ -39,17 +39,17 @@ async fn installed(place: &Place<'_>) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_leaves_nothing_of_the_chart_and_no_held_lease() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_cordoned_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
-    let keeper = place.start(json!({})).await?;
-    workload::gone(&place.client, &pod, nodeward_testkit::wait::secs(60)).await?;
-    let installed_now = installed(&place).await?;
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
+    let keeper = env.start(json!({})).await?;
+    workload::gone(&env.client, &pod, nodeward_testkit::wait::secs(60)).await?;
+    let installed_now = installed(&env).await?;
     ensure!(installed_now.len() >= 6, "{installed_now:?}");
     keeper.stop(nodeward_testkit::wait::secs(20)).await?;
-    place.release.uninstall(place.plane).await?;
-    let left = installed(&place).await?;
+    env.release.uninstall(env.plane).await?;
+    let left = installed(&env).await?;
     ensure!(left.is_empty(), "{left:?}");
-    ensure!(place.lease_holder("drain-keeper").await?.is_none(), "the lease is held");
-    place.end([]).await
+    ensure!(env.lease_holder("drain-keeper").await?.is_none(), "the lease is held");
+    env.end([]).await
 }

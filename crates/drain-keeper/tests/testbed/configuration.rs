@@ -8,7 +8,7 @@ use nodeward_testkit::{ControlPlane, bulk, names, workload};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::place::{Keeper, Place, is_untouched, managed};
+use crate::environment::{Environment, Keeper, is_untouched, managed};
 
 const REJECTED: &str = "nodeward_drain_keeper_config_rejected";
 
@@ -23,15 +23,15 @@ async fn rejected_is(keeper: &Keeper, value: f64) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_cordoned_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
-    let keeper = place.start(json!({ "nodeDrain": { "timeOut": "1h" } })).await?;
-    place.clock_that(&node, "runs", |_| true).await?;
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
+    let keeper = env.start(json!({ "nodeDrain": { "timeOut": "1h" } })).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
     rejected_is(&keeper, 0.0).await?;
     // In force, it would evict the pod at once: were any part of a broken file taken over, this one would.
     let broken = json!({ "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": -1 } });
-    keeper.write_config(&place.config(&broken))?;
+    keeper.write_config(&env.config(&broken))?;
     rejected_is(&keeper, 1.0).await?;
     ensure!(
         keeper.log().contains("nodeDrain.expectedNodeDrainTime"),
@@ -39,14 +39,14 @@ async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() ->
         keeper.process().log_tail(5)
     );
     wait::throughout("the last good configuration", secs(3), || async {
-        is_untouched(&place.pods(), &pod).await?;
+        is_untouched(&env.pods(), &pod).await?;
         keeper.ready(secs(5)).await
     })
     .await?;
-    keeper.write_config(&place.config(&json!({ "nodeDrain": { "timeOut": "1s" } })))?;
+    keeper.write_config(&env.config(&json!({ "nodeDrain": { "timeOut": "1s" } })))?;
     rejected_is(&keeper, 0.0).await?;
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    place.end([keeper]).await
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    env.end([keeper]).await
 }
 
 #[rstest]
@@ -73,8 +73,8 @@ async fn a_bad_configuration_at_the_start_ends_it_with_status_2_and_names_file_l
     #[case] line: usize,
     #[case] field: &str,
 ) -> Result<()> {
-    let place = unprivileged().await?;
-    let operator = place.keeper().config(text).start(place.plane).await?;
+    let env = unprivileged().await?;
+    let operator = env.keeper().config(text).start(env.plane).await?;
     let status = operator.process().wait_for_exit(secs(20)).await?;
     let log = operator.log();
     ensure!(status.code() == Some(2), "{status}: {log}");
@@ -87,19 +87,19 @@ async fn a_bad_configuration_at_the_start_ends_it_with_status_2_and_names_file_l
     Ok(())
 }
 
-/// One place for all that never get as far as asking for anything.
-async fn unprivileged() -> Result<&'static Place<'static>> {
-    static PLACE: tokio::sync::OnceCell<Place<'static>> = tokio::sync::OnceCell::const_new();
-    PLACE.get_or_try_init(Place::new).await
+/// One environment for all that never get as far as asking for anything.
+async fn unprivileged() -> Result<&'static Environment<'static>> {
+    static ENVIRONMENT: tokio::sync::OnceCell<Environment<'static>> = tokio::sync::OnceCell::const_new();
+    ENVIRONMENT.get_or_try_init(Environment::new).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_file_at_the_start_ends_it_with_status_2_and_names_the_file() -> Result<()> {
-    let place = unprivileged().await?;
-    let operator = place
+    let env = unprivileged().await?;
+    let operator = env
         .keeper()
         .arg("--config=/nonexistent/nodeward.yaml")
-        .start(place.plane)
+        .start(env.plane)
         .await?;
     let status = operator.process().wait_for_exit(secs(20)).await?;
     let log = operator.log();
@@ -117,35 +117,35 @@ async fn the_managed_upgrade_operators_node_drain_is_read_and_its_last_good_text
     plane.namespace(&theirs).await?;
     let name = "managed-upgrade-operator-config";
     let values = json!({ "readManagedUpgradeConfigMap": { "enabled": true, "namespace": theirs, "name": name } });
-    let place = Place::with(plane, values).await?;
+    let env = Environment::with(plane, values).await?;
     let map = |text: &str| -> Result<ConfigMap> {
         let whole = json!({ "metadata": { "namespace": theirs, "name": name }, "data": { "config.yaml": text } });
         Ok(serde_json::from_value(whole)?)
     };
-    let maps: Api<ConfigMap> = Api::namespaced(place.client.clone(), &theirs);
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), &theirs);
     let write = async |text: &str| {
         let patch = Patch::Merge(json!({ "data": { "config.yaml": text } }));
         maps.patch(name, &PatchParams::default(), &patch).await
     };
     // As it is deployed there: other blocks beside, times in minutes.
     let deployed = "maintenance:\n  controlPlaneTime: 90\nscale:\n  timeOut: 30\nnodeDrain:\n  timeOut: 45\n  expectedNodeDrainTime: 8\n";
-    bulk::create(&place.client, [map(deployed)?]).await?;
-    let node = place.add_cordoned_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    bulk::create(&env.client, [map(deployed)?]).await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
     // The file's own block says: at once.
     let config = json!({
         "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
         "managedUpgradeConfigMap": { "namespace": theirs, "name": name },
     });
-    let keeper = place.start(config).await?;
-    place.clock_that(&node, "runs", |_| true).await?;
-    let pods = place.pods();
+    let keeper = env.start(config).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
+    let pods = env.pods();
     wait::throughout("their 45 minutes", secs(3), || is_untouched(&pods, &pod)).await?;
     write("nodeDrain:\n  timeOut: -5\n").await?;
     rejected_is(&keeper, 1.0).await?;
     wait::throughout("their last good text", secs(2), || is_untouched(&pods, &pod)).await?;
     write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
     rejected_is(&keeper, 0.0).await?;
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    place.end([keeper]).await
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    env.end([keeper]).await
 }

@@ -7,14 +7,14 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, End};
 use serde_json::json;
 
-use crate::place::{PLACE, Place, an_hour_ago, managed};
+use crate::environment::{ENVIRONMENT, Environment, an_hour_ago, managed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease() -> Result<()> {
-    let place = Place::new().await?;
-    let dry = Place::with(ControlPlane::shared().await, json!({ "dryRun": true })).await?;
-    let node = place.add_node("a").await?;
-    let pods = place
+    let env = Environment::new().await?;
+    let dry = Environment::with(ControlPlane::shared().await, json!({ "dryRun": true })).await?;
+    let node = env.add_node("a").await?;
+    let pods = env
         .add_pods([
             ("free", managed(&node)),
             ("covered", managed(&node)),
@@ -22,16 +22,16 @@ async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease
             ("hangs", managed(&node).grace(1).end(End::Stuck)),
         ])
         .await?;
-    place.add_budget(place.tight("covered", 1), 1).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
     for name in ["kept", "hangs"] {
-        workload::delete(&place.client, &place.name, name).await?;
+        workload::delete(&env.client, &env.name, name).await?;
     }
     let config = json!({
         "pdbForceDrainTimeout": "1s",
-        "nodeSelector": { PLACE: place.name },
+        "nodeSelector": { ENVIRONMENT: env.name },
     });
     let rehearsal = dry.run(dry.spec(&config).arg("--dry-run")).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     let rehearsed = ["Delete", "PdbDelete", "Finalizer", "StuckTerminating"];
     wait::until("every decision to be made", secs(30), || async {
         let metrics = rehearsal.metrics().await?;
@@ -44,12 +44,12 @@ async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease
     })
     .await?;
     for pod in &pods[..2] {
-        crate::place::is_untouched(&place.pods(), pod).await?;
+        crate::environment::is_untouched(&env.pods(), pod).await?;
     }
 
-    let real = place.run(place.spec(&config)).await?;
+    let real = env.run(env.spec(&config)).await?;
     for pod in &pods {
-        workload::gone(&place.client, pod, secs(30)).await?;
+        workload::gone(&env.client, pod, secs(30)).await?;
     }
     // A pod may be gone before the answer to its delete has been counted.
     wait::until("the real one to have counted what was rehearsed", secs(30), || async {
@@ -64,7 +64,7 @@ async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease
     let log = rehearsal.log();
     for name in ["free", "covered", "kept", "hangs"] {
         ensure!(
-            log.contains(&format!("{}/{name}", place.name)),
+            log.contains(&format!("{}/{name}", env.name)),
             "{name} is not in the log of the dry run"
         );
     }
@@ -79,5 +79,5 @@ async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease
         "it has no lease"
     );
     dry.end([rehearsal]).await?;
-    place.end([real]).await
+    env.end([real]).await
 }

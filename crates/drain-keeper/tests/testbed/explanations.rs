@@ -9,13 +9,13 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload;
 use serde_json::json;
 
-use crate::place::{Keeper, Place, an_hour_ago, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, managed};
 
 const SERIES: &str = "upgradeoperator_node_drain_timeout";
 
 /// Reasons and notes of the Events on an object.
-async fn events(place: &Place<'_>, name: &str) -> Result<Vec<(String, String)>> {
-    let events: Api<Event> = Api::all(place.client.clone());
+async fn events(env: &Environment<'_>, name: &str) -> Result<Vec<(String, String)>> {
+    let events: Api<Event> = Api::all(env.client.clone());
     let about = ListParams::default().fields(&format!("regarding.name={name}"));
     let found = events.list(&about).await?.items.into_iter();
     Ok(found
@@ -23,12 +23,12 @@ async fn events(place: &Place<'_>, name: &str) -> Result<Vec<(String, String)>> 
         .collect())
 }
 
-async fn event_that_names(place: &Place<'_>, object: &str, reason: &str, parts: &[&str]) -> Result<()> {
+async fn event_that_names(env: &Environment<'_>, object: &str, reason: &str, parts: &[&str]) -> Result<()> {
     wait::until(
         format!("an Event {reason} on {object} with {parts:?}"),
         secs(20),
         || async {
-            let events = events(place, object).await?;
+            let events = events(env, object).await?;
             let is_it = |(of, note): &(String, String)| of == reason && parts.iter().all(|part| note.contains(part));
             ensure!(events.iter().any(is_it), "{events:?}");
             Ok(())
@@ -48,35 +48,33 @@ async fn series_is(keeper: &Keeper, node: &str, value: Option<f64>) -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_the_cordon() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    place
-        .add_pods([
-            ("precious", managed(&node)),
-            ("kept", managed(&node).grace(1).finalizer("example.com/protected")),
-            ("evicted", managed(&node).empty_dir()),
-            ("later", managed(&node)),
-        ])
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    env.add_pods([
+        ("precious", managed(&node)),
+        ("kept", managed(&node).grace(1).finalizer("example.com/protected")),
+        ("evicted", managed(&node).empty_dir()),
+        ("later", managed(&node)),
+    ])
+    .await?;
+    env.add_budget(env.tight("precious", 1).label("nodeward.dev/force-drain", "never"), 1)
         .await?;
-    place
-        .add_budget(place.tight("precious", 1).label("nodeward.dev/force-drain", "never"), 1)
-        .await?;
-    place.add_budget(place.tight("later", 1), 1).await?;
-    workload::delete(&place.client, &place.name, "kept").await?;
+    env.add_budget(env.tight("later", 1), 1).await?;
+    workload::delete(&env.client, &env.name, "kept").await?;
     let config = json!({
         "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
         "pdbForceDrainTimeout": "1h",
         "protectedFinalizers": ["example.com/protected"],
         "flapTolerance": "1s",
     });
-    let keeper = place.start(config).await?;
+    let keeper = env.start(config).await?;
     series_is(&keeper, &node, None).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
 
     // One pod's time is still to come, so nothing has failed yet.
     series_is(&keeper, &node, Some(0.0)).await?;
     let blocked = wait::until("the condition", secs(30), || async {
-        let condition = place.drain_blocked(&node).await?.context("none")?;
+        let condition = env.drain_blocked(&node).await?.context("none")?;
         ensure!(
             condition
                 .message
@@ -89,7 +87,7 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
     .await?;
     ensure!(blocked.status == "True", "{blocked:?}");
     let message = blocked.message.unwrap_or_default();
-    let ns = &place.name;
+    let ns = &env.name;
     for part in [
         format!("{ns}/precious is covered by a budget that must never be overridden (PDB {ns}/precious)"),
         format!(
@@ -100,15 +98,15 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
     ] {
         ensure!(message.contains(&part), "{part} is not in {message}");
     }
-    event_that_names(&place, &node, "BudgetNeverForced", &["precious", "PDB"]).await?;
-    event_that_names(&place, &node, "ProtectedFinalizer", &["kept", "example.com/protected"]).await?;
-    event_that_names(&place, &node, "BudgetExhausted", &["later", "next: PdbDelete at "]).await?;
-    event_that_names(&place, "evicted", "Evicted", &[&node, "emptyDir"]).await?;
+    event_that_names(&env, &node, "BudgetNeverForced", &["precious", "PDB"]).await?;
+    event_that_names(&env, &node, "ProtectedFinalizer", &["kept", "example.com/protected"]).await?;
+    event_that_names(&env, &node, "BudgetExhausted", &["later", "next: PdbDelete at "]).await?;
+    event_that_names(&env, "evicted", "Evicted", &[&node, "emptyDir"]).await?;
 
     // Without it nothing is left to wait for.
-    workload::delete(&place.client, &place.name, "later").await?;
+    workload::delete(&env.client, &env.name, "later").await?;
     series_is(&keeper, &node, Some(1.0)).await?;
-    event_that_names(&place, &node, "DrainFailed", &["precious", "kept"]).await?;
+    event_that_names(&env, &node, "DrainFailed", &["precious", "kept"]).await?;
     let metrics = keeper.metrics().await?;
     let of = |reason| metrics.value("nodeward_drain_keeper_blockers", &[("reason", reason)]);
     ensure!(
@@ -120,15 +118,15 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
         "draining nodes"
     );
 
-    fleet::uncordon(&place.client, &node).await?;
+    fleet::uncordon(&env.client, &node).await?;
     series_is(&keeper, &node, None).await?;
     wait::until("everything to be removed from the node", secs(20), || async {
-        ensure!(place.drain_blocked(&node).await?.is_none(), "the condition is there");
-        ensure!(place.clock(&node).await?.is_none(), "the clock is there");
+        ensure!(env.drain_blocked(&node).await?.is_none(), "the condition is there");
+        ensure!(env.clock(&node).await?.is_none(), "the clock is there");
         Ok(())
     })
     .await?;
-    let nodes: Api<Node> = Api::all(place.client.clone());
+    let nodes: Api<Node> = Api::all(env.client.clone());
     let conditions = nodes
         .get(&node)
         .await?
@@ -139,25 +137,22 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
         conditions.iter().any(|condition| condition.type_ == "Ready"),
         "the other conditions are gone"
     );
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_strategies_disabled_nothing_is_forced_and_the_alert_is_raised() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
     let config = json!({
         "nodeDrain": { "timeOut": "2s", "expectedNodeDrainTime": "1s", "disableDrainStrategies": true },
     });
-    let keeper = place.start(config).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    let keeper = env.start(config).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     series_is(&keeper, &node, Some(1.0)).await?;
     wait::until("the condition", secs(20), || async {
-        let message = place
-            .drain_blocked(&node)
-            .await?
-            .and_then(|condition| condition.message);
+        let message = env.drain_blocked(&node).await?.and_then(|condition| condition.message);
         ensure!(
             message
                 .as_deref()
@@ -167,10 +162,10 @@ async fn with_strategies_disabled_nothing_is_forced_and_the_alert_is_raised() ->
         Ok(())
     })
     .await?;
-    crate::place::is_untouched(&place.pods(), &pod).await?;
-    ensure!(place.pods_written()?.is_empty(), "{:?}", place.pods_written()?);
+    crate::environment::is_untouched(&env.pods(), &pod).await?;
+    ensure!(env.pods_written()?.is_empty(), "{:?}", env.pods_written()?);
     // The node goes, and its series with it.
-    fleet::uncordon(&place.client, &node).await?;
+    fleet::uncordon(&env.client, &node).await?;
     series_is(&keeper, &node, None).await?;
-    place.end([keeper]).await
+    env.end([keeper]).await
 }

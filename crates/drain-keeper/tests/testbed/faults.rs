@@ -12,11 +12,11 @@ use nodeward_testkit::workload::{self, End};
 use nodeward_testkit::{ControlPlane, Options, fleet};
 use serde_json::json;
 
-use crate::place::{Keeper, Place, an_hour_ago, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, managed};
 
 /// Pods for each kind of write: an eviction, an override, finalizers, a delete without grace.
-async fn blockers(place: &Place<'_>, node: &str) -> Result<[Pod; 4]> {
-    let pods = place
+async fn blockers(env: &Environment<'_>, node: &str) -> Result<[Pod; 4]> {
+    let pods = env
         .add_pods([
             ("free", managed(node)),
             ("covered", managed(node)),
@@ -24,25 +24,25 @@ async fn blockers(place: &Place<'_>, node: &str) -> Result<[Pod; 4]> {
             ("hangs", managed(node).grace(1).end(End::Stuck)),
         ])
         .await?;
-    place.add_budget(place.tight("covered", 1), 1).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
     for name in ["kept", "hangs"] {
-        workload::delete(&place.client, &place.name, name).await?;
+        workload::delete(&env.client, &env.name, name).await?;
     }
     Ok(pods)
 }
 
-async fn all_gone(place: &Place<'_>, keeper: &Keeper, pods: &[Pod]) -> Result<()> {
+async fn all_gone(env: &Environment<'_>, keeper: &Keeper, pods: &[Pod]) -> Result<()> {
     for pod in pods {
-        workload::gone(&place.client, pod, secs(60))
+        workload::gone(&env.client, pod, secs(60))
             .await
-            .with_context(|| log_of(place, keeper))?;
+            .with_context(|| log_of(env, keeper))?;
     }
     Ok(())
 }
 
 /// What the keeper has said, but of nodes of other places.
-fn log_of(place: &Place<'_>, keeper: &Keeper) -> String {
-    let is_elsewhere = |line: &&str| line.contains("node=place-") && !line.contains(&place.name);
+fn log_of(env: &Environment<'_>, keeper: &Keeper) -> String {
+    let is_elsewhere = |line: &&str| line.contains("node=env-") && !line.contains(&env.name);
     keeper
         .log()
         .lines()
@@ -51,13 +51,13 @@ fn log_of(place: &Place<'_>, keeper: &Keeper) -> String {
         .join("\n")
 }
 
-async fn is_recorded_once(place: &Place<'_>) -> Result<()> {
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+async fn is_recorded_once(env: &Environment<'_>) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     ensure!(
         budgets.get("covered").await?.annotations().contains_key(LAST_OVERRIDE),
         "no record"
     );
-    let deletes = place
+    let deletes = env
         .requests()?
         .only(|request| request.verb == "delete" && request.name == "covered");
     ensure!(
@@ -70,10 +70,10 @@ async fn is_recorded_once(place: &Place<'_>) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_and_failed_writes_are_tried_again_and_stop_no_other_pod() -> Result<()> {
-    let place = Place::new().await?;
-    let proxy = Proxy::start(place.plane).await?;
-    let node = place.add_node("a").await?;
-    let pods = blockers(&place, &node).await?;
+    let env = Environment::new().await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let node = env.add_node("a").await?;
+    let pods = blockers(&env, &node).await?;
     let internal = || Rule::new(Fault::Status(500, "InternalError"));
     let throttled = || Rule::new(Fault::TooManyRequests { retry_after: Some(1) });
     for rule in [
@@ -95,29 +95,27 @@ async fn refused_and_failed_writes_are_tried_again_and_stop_no_other_pod() -> Re
         internal().verbs([Verb::Get]).resource("nodes").times(1),
         internal()
             .verbs([Verb::List])
-            .uri_contains(format!("namespaces/{}/poddisruptionbudgets", place.name))
+            .uri_contains(format!("namespaces/{}/poddisruptionbudgets", env.name))
             .times(1),
     ] {
         proxy.inject(rule);
     }
-    let spec = place
-        .spec(&json!({ "pdbForceDrainTimeout": "1s" }))
-        .through(&proxy.url());
-    let keeper = place.run(spec).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    all_gone(&place, &keeper, &pods).await?;
-    is_recorded_once(&place).await?;
+    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "1s" })).through(&proxy.url());
+    let keeper = env.run(spec).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    all_gone(&env, &keeper, &pods).await?;
+    is_recorded_once(&env).await?;
     let injected = proxy.count(|record| matches!(record.outcome, nodeward_testkit::proxy::Outcome::Injected(_)));
     ensure!(injected >= 9, "{injected} faults were met: {:?}", proxy.journal());
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_is_lost_is_not_done_twice() -> Result<()> {
-    let place = Place::new().await?;
-    let proxy = Proxy::start(place.plane).await?;
-    let node = place.add_node("a").await?;
-    let pods = blockers(&place, &node).await?;
+    let env = Environment::new().await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let node = env.add_node("a").await?;
+    let pods = blockers(&env, &node).await?;
     let lost = || Rule::new(Fault::LostReply);
     for rule in [
         lost().verbs([Verb::Patch]).resource("nodes").times(1),
@@ -129,42 +127,40 @@ async fn a_write_whose_answer_is_lost_is_not_done_twice() -> Result<()> {
     ] {
         proxy.inject(rule);
     }
-    let spec = place
+    let spec = env
         .spec(&json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": "5s" }))
         .through(&proxy.url());
-    let keeper = place.run(spec).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    all_gone(&place, &keeper, &pods).await?;
-    is_recorded_once(&place).await?;
-    let evicted = place
+    let keeper = env.run(spec).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    all_gone(&env, &keeper, &pods).await?;
+    is_recorded_once(&env).await?;
+    let evicted = env
         .requests()?
         .only(|request| request.resource == "pods/eviction" && request.name == "free");
     ensure!(
         evicted.only(|request| request.code == 201).count() == 1,
         "evicted twice"
     );
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_break_or_expire_do_not_stop_the_drain() -> Result<()> {
-    let place = Place::new().await?;
-    let proxy = Proxy::start(place.plane).await?;
-    let node = place.add_node("a").await?;
-    let pods = blockers(&place, &node).await?;
+    let env = Environment::new().await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let node = env.add_node("a").await?;
+    let pods = blockers(&env, &node).await?;
     for fault in [Fault::Gone, Fault::GoneEvent, Fault::Status(500, "InternalError")] {
         proxy.inject(Rule::new(fault).verbs([Verb::Watch]).times(3));
     }
-    let spec = place
-        .spec(&json!({ "pdbForceDrainTimeout": "3s" }))
-        .through(&proxy.url());
-    let keeper = place.run(spec).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    place.clock_that(&node, "runs", |_| true).await?;
+    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "3s" })).through(&proxy.url());
+    let keeper = env.run(spec).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
     proxy.drop_watches();
-    workload::gone(&place.client, &pods[0], secs(40)).await?;
+    workload::gone(&env.client, &pods[0], secs(40)).await?;
     proxy.thaw_to_present().await?;
-    all_gone(&place, &keeper, &pods).await?;
+    all_gone(&env, &keeper, &pods).await?;
     // An object that went while no watch was open is not kept in mind for ever.
     wait::until("no blocker to be left", secs(20), || async {
         let blockers = keeper.metrics().await?.sum("nodeward_drain_keeper_blockers", &[]);
@@ -172,33 +168,33 @@ async fn watches_that_break_or_expire_do_not_stop_the_drain() -> Result<()> {
         Ok(())
     })
     .await?;
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 /// On a control plane of its own, for the others must not lose theirs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
-    let place = Place::with(&plane, json!({})).await?;
-    let node = place.add_node("a").await?;
-    let pods = blockers(&place, &node).await?;
+    let env = Environment::with(&plane, json!({})).await?;
+    let node = env.add_node("a").await?;
+    let pods = blockers(&env, &node).await?;
     let config = json!({
         "nodeDrain": { "timeOut": "6s", "expectedNodeDrainTime": "1s" },
         "pdbForceDrainTimeout": "7s",
     });
-    let keeper = place.start(config).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    let keeper = env.start(config).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    let clock = env.clock_that(&node, "runs", |_| true).await?;
     plane.apiserver().kill();
     plane.apiserver().start()?;
     plane.ready().await?;
-    all_gone(&place, &keeper, &pods).await?;
-    is_recorded_once(&place).await?;
+    all_gone(&env, &keeper, &pods).await?;
+    is_recorded_once(&env).await?;
     ensure!(
-        place.clock(&node).await?.is_some_and(|now| now.start == clock.start),
+        env.clock(&node).await?.is_some_and(|now| now.start == clock.start),
         "another clock"
     );
     keeper.ready(secs(20)).await?;
     // An API server that has just started has not read its roles yet, and refuses what it will grant.
-    place.end_whatever_was_refused([keeper]).await
+    env.end_whatever_was_refused([keeper]).await
 }

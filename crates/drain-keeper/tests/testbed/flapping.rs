@@ -8,58 +8,57 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload;
 use serde_json::json;
 
-use crate::place::{Place, an_hour_ago, managed};
+use crate::environment::{Environment, an_hour_ago, managed};
 
 /// A node in drain for an hour, on which a pod stays that no strategy touches.
-async fn draining(place: &Place<'_>, node: &str) -> Result<(String, Timestamp)> {
-    let node = place.add_node(node).await?;
+async fn draining(env: &Environment<'_>, node: &str) -> Result<(String, Timestamp)> {
+    let node = env.add_node(node).await?;
     let pod = managed(&node).label("nodeward.dev/drain", "wait-completed");
-    place.add_pods([(node.as_str(), pod)]).await?;
+    env.add_pods([(node.as_str(), pod)]).await?;
     // The API keeps whole seconds.
     let since = Timestamp::from_second(an_hour_ago().as_second())?;
-    fleet::cordon_since(&place.client, &node, since).await?;
+    fleet::cordon_since(&env.client, &node, since).await?;
     Ok((node, since))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncordon_within_the_tolerance_continues_the_drain_unless_the_node_has_booted() -> Result<()> {
-    let place = Place::new().await?;
-    let keeper = place.start(json!({ "flapTolerance": "10m" })).await?;
-    let (flapping, since) = draining(&place, "flapping").await?;
-    let (rebooted, _) = draining(&place, "rebooted").await?;
+    let env = Environment::new().await?;
+    let keeper = env.start(json!({ "flapTolerance": "10m" })).await?;
+    let (flapping, since) = draining(&env, "flapping").await?;
+    let (rebooted, _) = draining(&env, "rebooted").await?;
     for node in [&flapping, &rebooted] {
-        let clock = place
+        let clock = env
             .clock_that(node, "runs", |clock| clock.start == since || *node == rebooted)
             .await?;
         ensure!(clock.from == ClockSource::Taint, "{clock}");
         blocked_by_a_pod(&keeper, node).await?;
-        fleet::uncordon(&place.client, node).await?;
-        place
-            .clock_that(node, "remembers the uncordon", |clock| clock.uncordoned_at.is_some())
+        fleet::uncordon(&env.client, node).await?;
+        env.clock_that(node, "remembers the uncordon", |clock| clock.uncordoned_at.is_some())
             .await?;
     }
-    fleet::reboot(&place.client, &rebooted).await?;
+    fleet::reboot(&env.client, &rebooted).await?;
     for node in [&flapping, &rebooted] {
-        fleet::cordon(&place.client, node).await?;
+        fleet::cordon(&env.client, node).await?;
     }
-    let clock = place
+    let clock = env
         .clock_that(&flapping, "runs again", |clock| clock.uncordoned_at.is_none())
         .await?;
     ensure!(
         clock.start == since,
         "the drain did not begin anew: {clock}, not {since}"
     );
-    let clock = place
+    let clock = env
         .clock_that(&rebooted, "is that of a new drain", |clock| {
             clock.uncordoned_at.is_none()
         })
         .await?;
     ensure!(since + SignedDuration::from_mins(50) < clock.start, "{clock}");
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 /// Waits until drain-keeper has seen the pod that blocks the node: a drain without blockers has done its work.
-async fn blocked_by_a_pod(keeper: &crate::place::Keeper, node: &str) -> Result<()> {
+async fn blocked_by_a_pod(keeper: &crate::environment::Keeper, node: &str) -> Result<()> {
     wait::until(format!("{node} to be seen blocked"), secs(20), || async {
         let metrics = keeper.metrics().await?;
         metrics
@@ -72,44 +71,44 @@ async fn blocked_by_a_pod(keeper: &crate::place::Keeper, node: &str) -> Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncordon_beyond_the_tolerance_ends_the_drain_and_nothing_is_left_of_it() -> Result<()> {
-    let place = Place::new().await?;
-    let keeper = place.start(json!({ "flapTolerance": "1s" })).await?;
-    let (node, since) = draining(&place, "a").await?;
-    place.clock_that(&node, "runs", |clock| clock.start == since).await?;
+    let env = Environment::new().await?;
+    let keeper = env.start(json!({ "flapTolerance": "1s" })).await?;
+    let (node, since) = draining(&env, "a").await?;
+    env.clock_that(&node, "runs", |clock| clock.start == since).await?;
     blocked_by_a_pod(&keeper, &node).await?;
-    fleet::uncordon(&place.client, &node).await?;
+    fleet::uncordon(&env.client, &node).await?;
     wait::until("the clock to go", secs(20), || async {
-        ensure!(place.clock(&node).await?.is_none(), "still there");
+        ensure!(env.clock(&node).await?.is_none(), "still there");
         Ok(())
     })
     .await?;
-    fleet::cordon(&place.client, &node).await?;
-    let clock = place
+    fleet::cordon(&env.client, &node).await?;
+    let clock = env
         .clock_that(&node, "is that of a new drain", |clock| clock.uncordoned_at.is_none())
         .await?;
     ensure!(since + SignedDuration::from_mins(50) < clock.start, "{clock}");
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cordon_without_a_time_counts_from_when_it_was_first_seen() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
-    let keeper = place.start(json!({})).await?;
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
+    let keeper = env.start(json!({})).await?;
     let before = Timestamp::now();
-    fleet::cordon_without_time(&place.client, &node).await?;
-    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    fleet::cordon_without_time(&env.client, &node).await?;
+    let clock = env.clock_that(&node, "runs", |_| true).await?;
     ensure!(
         clock.from == ClockSource::FirstSeen && before <= clock.start,
         "{clock}, cordoned at {before}"
     );
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    let evictions = place.requests()?.only(|request| request.resource == "pods/eviction");
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    let evictions = env.requests()?.only(|request| request.resource == "pods/eviction");
     let first = evictions.0.first().context("no eviction")?;
     ensure!(
         clock.start + SignedDuration::from_secs(2) <= first.received,
         "{clock}: {first:?}"
     );
-    place.end([keeper]).await
+    env.end([keeper]).await
 }

@@ -16,7 +16,7 @@ use nodeward_testkit::{ControlPlane, Options, bulk, fleet, workload};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::place::{Keeper, Place, an_hour_ago, is_untouched, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
 
 /// A control plane on which drain-lock's kinds are installed, which all tests of this file but one share.
 async fn with_drain_locks_kinds() -> Result<&'static ControlPlane> {
@@ -53,21 +53,21 @@ fn at_once() -> Value {
 
 /// A pod on the node with a budget of its own, without room; both of the same name. The budget comes first, so that the pod
 /// is covered from the start.
-async fn covered(place: &Place<'_>, node: &str, name: &str) -> Result<Pod> {
-    bulk::create(&place.client, [place.tight(name, 1).build()?]).await?;
-    let [pod] = place.add_pods([(name, managed(node))]).await?;
+async fn covered(env: &Environment<'_>, node: &str, name: &str) -> Result<Pod> {
+    bulk::create(&env.client, [env.tight(name, 1).build()?]).await?;
+    let [pod] = env.add_pods([(name, managed(node))]).await?;
     Ok(pod)
 }
 
 /// A claim in the ledger by which `node` has the unit that `pods` of these budgets stand for. Other tests have theirs in
 /// the same ledger.
-async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &str)]) -> Result<()> {
+async fn claim(env: &Environment<'_>, node: &str, node_uid: &str, pods: &[(&str, &str)]) -> Result<()> {
     let now = Timestamp::now();
     let holds: Vec<Value> = pods
         .iter()
         .map(|(budget, pod_uid)| {
             json!({
-                "pdb": { "namespace": place.name, "name": budget, "uid": "" },
+                "pdb": { "namespace": env.name, "name": budget, "uid": "" },
                 "pods": [{ "name": budget, "uid": pod_uid }],
             })
         })
@@ -75,7 +75,7 @@ async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &st
     let claim: Claim = serde_json::from_value(json!({
         "ticket": 1, "node": node, "nodeUID": node_uid, "state": "Confirmed", "since": now, "queuedAt": now, "holds": holds,
     }))?;
-    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     wait::until("the claim in the ledger", secs(20), || async {
         let present = ledgers.get_opt(drain_ledger::NAME).await?;
         let mut ledger = Ledger::from(&present.as_ref().map(|present| present.spec.clone()).unwrap_or_default());
@@ -96,8 +96,8 @@ async fn claim(place: &Place<'_>, node: &str, node_uid: &str, pods: &[(&str, &st
     .await
 }
 
-async fn node_drain(place: &Place<'_>, node: &str, status: Value) -> Result<()> {
-    let drains: Api<NodeDrain> = Api::all(place.client.clone());
+async fn node_drain(env: &Environment<'_>, node: &str, status: Value) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(env.client.clone());
     let drain = json!({
         "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": node },
         "spec": { "nodeName": node },
@@ -109,18 +109,18 @@ async fn node_drain(place: &Place<'_>, node: &str, status: Value) -> Result<()> 
     Ok(())
 }
 
-async fn owners_hold(place: &Place<'_>, budget: &str, reason: &str, expires: Option<Timestamp>) -> Result<()> {
+async fn owners_hold(env: &Environment<'_>, budget: &str, reason: &str, expires: Option<Timestamp>) -> Result<()> {
     let hold = json!({
         "apiVersion": "nodeward.dev/v1alpha1", "kind": "DisruptionHold",
-        "metadata": { "namespace": place.name, "name": budget },
+        "metadata": { "namespace": env.name, "name": budget },
         "spec": { "pdbRef": budget, "reason": reason, "expiresAt": expires },
     });
-    bulk::create(&place.client, [serde_json::from_value::<DisruptionHold>(hold)?]).await?;
+    bulk::create(&env.client, [serde_json::from_value::<DisruptionHold>(hold)?]).await?;
     Ok(())
 }
 
-async fn annotate_budget(place: &Place<'_>, budget: &str, reason: Option<&str>) -> Result<()> {
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+async fn annotate_budget(env: &Environment<'_>, budget: &str, reason: Option<&str>) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     let patch = json!({ "metadata": { "annotations": { annotation::HOLD: reason } } });
     budgets
         .patch(budget, &PatchParams::default(), &Patch::Merge(patch))
@@ -129,9 +129,9 @@ async fn annotate_budget(place: &Place<'_>, budget: &str, reason: Option<&str>) 
 }
 
 /// Waits until the node's condition names these.
-async fn is_told(place: &Place<'_>, node: &str, parts: &[&str]) -> Result<()> {
+async fn is_told(env: &Environment<'_>, node: &str, parts: &[&str]) -> Result<()> {
     wait::until(format!("the condition to say {parts:?}"), secs(30), || async {
-        let condition = place.drain_blocked(node).await?.context("no condition")?;
+        let condition = env.drain_blocked(node).await?.context("no condition")?;
         let message = condition.message.unwrap_or_default();
         ensure!(parts.iter().all(|part| message.contains(part)), "{message}");
         Ok(())
@@ -139,10 +139,10 @@ async fn is_told(place: &Place<'_>, node: &str, parts: &[&str]) -> Result<()> {
     .await
 }
 
-async fn stay(place: &Place<'_>, pods: &[&Pod]) -> Result<()> {
+async fn stay(env: &Environment<'_>, pods: &[&Pod]) -> Result<()> {
     wait::throughout("held pods to stay", secs(4), || async {
         for pod in pods {
-            is_untouched(&place.pods(), pod).await?;
+            is_untouched(&env.pods(), pod).await?;
         }
         Ok(())
     })
@@ -170,14 +170,14 @@ fn shown(moment: Timestamp) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
-    let place = Place::with(&plane, json!({})).await?;
-    let node = place.add_cordoned_node("a").await?;
-    let keeper = place.start(at_once()).await?;
+    let env = Environment::with(&plane, json!({})).await?;
+    let node = env.add_cordoned_node("a").await?;
+    let keeper = env.start(at_once()).await?;
     let pid = keeper.process().pid();
 
     // Without the kinds nothing is held.
-    let pod = covered(&place, &node, "before").await?;
-    workload::gone(&place.client, &pod, secs(30)).await?;
+    let pod = covered(&env, &node, "before").await?;
+    workload::gone(&env.client, &pod, secs(30)).await?;
 
     install_kinds(&plane).await?;
     watches_what_holds(&keeper).await?;
@@ -185,28 +185,28 @@ async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()
     // The pods are made once all holds stand. The other node's claim ends with its drain's deadline, the owner's hold when
     // its owner said; the node's own claim stands in nobody's way.
     let until = Timestamp::now() + SignedDuration::from_secs(25);
-    let others = place.node_name("b");
-    node_drain(&place, &others, json!({ "phase": "Draining", "deadline": until })).await?;
-    claim(&place, &others, "other-node", &[("claimed", "another-pod")]).await?;
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(place.client.clone());
+    let others = env.node_name("b");
+    node_drain(&env, &others, json!({ "phase": "Draining", "deadline": until })).await?;
+    claim(&env, &others, "other-node", &[("claimed", "another-pod")]).await?;
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(env.client.clone());
     let uid = nodes.get(&node).await?.uid().context("no UID")?;
-    claim(&place, &node, &uid, &[("own", "own-pod")]).await?;
-    owners_hold(&place, "owned", "schema migration", Some(until)).await?;
+    claim(&env, &node, &uid, &[("own", "own-pod")]).await?;
+    owners_hold(&env, "owned", "schema migration", Some(until)).await?;
 
-    let claimed = covered(&place, &node, "claimed").await?;
-    let owned = covered(&place, &node, "owned").await?;
-    let own = covered(&place, &node, "own").await?;
-    workload::gone(&place.client, &own, secs(20)).await?;
+    let claimed = covered(&env, &node, "claimed").await?;
+    let owned = covered(&env, &node, "owned").await?;
+    let own = covered(&env, &node, "own").await?;
+    workload::gone(&env.client, &own, secs(20)).await?;
     let (by_node, by_owner) = (
         format!("held by the claim of node {others} until {}", shown(until)),
         format!("held by its owner until {}: schema migration", shown(until)),
     );
-    is_told(&place, &node, &[&by_node, &by_owner]).await?;
-    is_untouched(&place.pods(), &claimed).await?;
-    is_untouched(&place.pods(), &owned).await?;
+    is_told(&env, &node, &[&by_node, &by_owner]).await?;
+    is_untouched(&env.pods(), &claimed).await?;
+    is_untouched(&env.pods(), &owned).await?;
     ensure!(Timestamp::now() < until, "too slow to have seen that they were held");
     for pod in [&claimed, &owned] {
-        workload::gone(&place.client, pod, secs(60)).await?;
+        workload::gone(&env.client, pod, secs(60)).await?;
         ensure!(
             until <= Timestamp::now(),
             "{} was forced before its hold ended",
@@ -214,20 +214,20 @@ async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()
         );
     }
     ensure!(keeper.process().pid() == pid, "it was restarted");
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owners_annotation_holds_its_budget_until_it_is_removed() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
-    let place = Place::with(plane, json!({})).await?;
-    let node = place.add_node("a").await?;
-    let pod = covered(&place, &node, "web").await?;
-    annotate_budget(&place, "web", Some("quorum is being rebuilt")).await?;
-    let keeper = place.start(at_once()).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
+    let env = Environment::with(plane, json!({})).await?;
+    let node = env.add_node("a").await?;
+    let pod = covered(&env, &node, "web").await?;
+    annotate_budget(&env, "web", Some("quorum is being rebuilt")).await?;
+    let keeper = env.start(at_once()).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     is_told(
-        &place,
+        &env,
         &node,
         &[
             "is covered by a budget that is held",
@@ -235,10 +235,10 @@ async fn an_owners_annotation_holds_its_budget_until_it_is_removed() -> Result<(
         ],
     )
     .await?;
-    stay(&place, &[&pod]).await?;
-    annotate_budget(&place, "web", None).await?;
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    place.end([keeper]).await
+    stay(&env, &[&pod]).await?;
+    annotate_budget(&env, "web", None).await?;
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    env.end([keeper]).await
 }
 
 fn was_read(records: &[Record], verb: Verb, resource: &str) -> bool {
@@ -252,31 +252,27 @@ fn was_read(records: &[Record], verb: Verb, resource: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
-    let place = Place::with(plane, json!({})).await?;
-    let node = place.add_node("a").await?;
+    let env = Environment::with(plane, json!({})).await?;
+    let node = env.add_node("a").await?;
     let (claimed, owned, extended) = (
-        covered(&place, &node, "claimed").await?,
-        covered(&place, &node, "owned").await?,
-        covered(&place, &node, "extended").await?,
+        covered(&env, &node, "claimed").await?,
+        covered(&env, &node, "owned").await?,
+        covered(&env, &node, "extended").await?,
     );
     for name in ["claimed", "owned", "extended"] {
-        workload::counted_budget(&place.client, &place.name, name, 1, secs(30)).await?;
+        workload::counted_budget(&env.client, &env.name, name, 1, secs(30)).await?;
     }
     let proxy = Proxy::start(plane).await?;
-    let keeper = place
-        .run(
-            place
-                .spec(&json!({ "pdbForceDrainTimeout": "8s" }))
-                .through(&proxy.url()),
-        )
+    let keeper = env
+        .run(env.spec(&json!({ "pdbForceDrainTimeout": "8s" })).through(&proxy.url()))
         .await?;
     watches_what_holds(&keeper).await?;
-    let slow = place.node_name("c");
+    let slow = env.node_name("c");
     let limit = Timestamp::now() + SignedDuration::from_secs(20);
-    node_drain(&place, &slow, json!({ "phase": "Draining", "deadline": limit })).await?;
-    claim(&place, &slow, "slow-node", &[("extended", "a-slow-pod")]).await?;
-    fleet::cordon(&place.client, &node).await?;
-    place.clock_that(&node, "runs", |_| true).await?;
+    node_drain(&env, &slow, json!({ "phase": "Draining", "deadline": limit })).await?;
+    claim(&env, &slow, "slow-node", &[("extended", "a-slow-pod")]).await?;
+    fleet::cordon(&env.client, &node).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
     wait::until("its pods to be watched", secs(10), || async {
         let metrics = keeper.metrics().await?;
         let blockers = metrics.sum("nodeward_drain_keeper_blockers", &[]);
@@ -286,16 +282,10 @@ async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Res
     .await?;
     proxy.freeze().await?;
     let mark = proxy.mark();
-    claim(
-        &place,
-        &place.node_name("b"),
-        "stale-view",
-        &[("claimed", "another-pod")],
-    )
-    .await?;
-    owners_hold(&place, "owned", "migration", None).await?;
+    claim(&env, &env.node_name("b"), "stale-view", &[("claimed", "another-pod")]).await?;
+    owners_hold(&env, "owned", "migration", None).await?;
     let longer = Timestamp::now() + SignedDuration::from_hours(1);
-    node_drain(&place, &slow, json!({ "phase": "Draining", "deadline": longer })).await?;
+    node_drain(&env, &slow, json!({ "phase": "Draining", "deadline": longer })).await?;
     ensure!(Timestamp::now() < limit, "too slow: the claim's first limit has passed");
 
     wait::until("the holds to be read anew", secs(60), || async {
@@ -309,32 +299,32 @@ async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Res
         Ok(())
     })
     .await?;
-    stay(&place, &[&claimed, &owned, &extended]).await?;
+    stay(&env, &[&claimed, &owned, &extended]).await?;
     proxy.thaw();
-    stay(&place, &[&claimed, &owned, &extended]).await?;
-    Api::<DisruptionHold>::namespaced(place.client.clone(), &place.name)
+    stay(&env, &[&claimed, &owned, &extended]).await?;
+    Api::<DisruptionHold>::namespaced(env.client.clone(), &env.name)
         .delete("owned", &kube::api::DeleteParams::default())
         .await?;
-    workload::gone(&place.client, &owned, secs(40)).await?;
-    is_untouched(&place.pods(), &claimed).await?;
-    is_untouched(&place.pods(), &extended).await?;
-    place.end([keeper]).await
+    workload::gone(&env.client, &owned, secs(40)).await?;
+    is_untouched(&env.pods(), &claimed).await?;
+    is_untouched(&env.pods(), &extended).await?;
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_holds_may_not_be_read_no_budget_is_overridden() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
-    let place = Place::with(plane, json!({})).await?;
-    let node = place.add_node("a").await?;
-    let pod = covered(&place, &node, "web").await?;
-    let [free] = place.add_pods([("free", managed(&node))]).await?;
+    let env = Environment::with(plane, json!({})).await?;
+    let node = env.add_node("a").await?;
+    let pod = covered(&env, &node, "web").await?;
+    let [free] = env.add_pods([("free", managed(&node))]).await?;
     let proxy = Proxy::start(plane).await?;
     proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("drainledgers"));
-    let keeper = place.run(place.spec(&at_once()).through(&proxy.url())).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    workload::gone(&place.client, &free, secs(30)).await?;
+    let keeper = env.run(env.spec(&at_once()).through(&proxy.url())).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    workload::gone(&env.client, &free, secs(30)).await?;
     is_told(
-        &place,
+        &env,
         &node,
         &[
             "is covered by a budget that may be held",
@@ -342,28 +332,28 @@ async fn while_holds_may_not_be_read_no_budget_is_overridden() -> Result<()> {
         ],
     )
     .await?;
-    stay(&place, &[&pod]).await?;
+    stay(&env, &[&pod]).await?;
     proxy.heal();
-    workload::gone(&place.client, &pod, secs(90)).await?;
-    place.end_whatever_was_refused([keeper]).await
+    workload::gone(&env.client, &pod, secs(90)).await?;
+    env.end_whatever_was_refused([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
-    let place = Place::with(plane, json!({})).await?;
-    let node = place.add_cordoned_node("a").await?;
-    let [pod] = place.add_pods([("web", managed(&node))]).await?;
-    let keeper = place.start(json!({ "countsAsDrain": "nodeDrain" })).await?;
-    stay(&place, &[&pod]).await?;
-    ensure!(place.clock(&node).await?.is_none(), "a parked node is timed");
-    node_drain(&place, &node, json!({ "phase": "Queued" })).await?;
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    place.clock_that(&node, "runs", |_| true).await?;
+    let env = Environment::with(plane, json!({})).await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
+    let keeper = env.start(json!({ "countsAsDrain": "nodeDrain" })).await?;
+    stay(&env, &[&pod]).await?;
+    ensure!(env.clock(&node).await?.is_none(), "a parked node is timed");
+    node_drain(&env, &node, json!({ "phase": "Queued" })).await?;
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
 
-    node_drain(&place, &node, json!({ "phase": "Drained" })).await?;
+    node_drain(&env, &node, json!({ "phase": "Drained" })).await?;
     wait::until("the clock of the drain that is over to stop", secs(20), || async {
-        let clock = place.clock(&node).await?;
+        let clock = env.clock(&node).await?;
         ensure!(
             clock.as_ref().is_none_or(|clock| clock.uncordoned_at.is_some()),
             "{clock:?}"
@@ -371,7 +361,7 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
         Ok(())
     })
     .await?;
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 /// One mark is enough, for an override too: that NodeDrains may not be read stops only what nothing else marks.
@@ -379,22 +369,22 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
 async fn another_mark_is_enough_where_node_drains_may_not_be_read() -> Result<()> {
     const MARK: &str = "test.nodeward.dev/upgrading";
     let plane = with_drain_locks_kinds().await?;
-    let place = Place::with(plane, json!({})).await?;
-    let (marked, parked) = (place.add_node("a").await?, place.add_node("b").await?);
-    let pod = covered(&place, &marked, "web").await?;
-    let [other] = place.add_pods([("other", managed(&parked))]).await?;
-    fleet::annotate(&place.client, &marked, MARK, Some("")).await?;
+    let env = Environment::with(plane, json!({})).await?;
+    let (marked, parked) = (env.add_node("a").await?, env.add_node("b").await?);
+    let pod = covered(&env, &marked, "web").await?;
+    let [other] = env.add_pods([("other", managed(&parked))]).await?;
+    fleet::annotate(&env.client, &marked, MARK, Some("")).await?;
     let proxy = Proxy::start(plane).await?;
     proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("nodedrains"));
     let config = json!({
         "pdbForceDrainTimeout": "1s", "upgradeSignal": { "anyOf": ["always", { "node": { "annotation": MARK } }] },
         "countsAsDrain": "nodeDrain",
     });
-    let keeper = place.run(place.spec(&config).through(&proxy.url())).await?;
+    let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
     for node in [&marked, &parked] {
-        fleet::cordon_since(&place.client, node, an_hour_ago()).await?;
+        fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
     }
-    workload::gone(&place.client, &pod, secs(60)).await?;
-    is_untouched(&place.pods(), &other).await?;
-    place.end_whatever_was_refused([keeper]).await
+    workload::gone(&env.client, &pod, secs(60)).await?;
+    is_untouched(&env.pods(), &other).await?;
+    env.end_whatever_was_refused([keeper]).await
 }

@@ -14,7 +14,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget};
 use serde_json::json;
 
-use crate::place::{Place, an_hour_ago, managed};
+use crate::environment::{Environment, an_hour_ago, managed};
 
 const LEASE: &str = "drain-keeper";
 
@@ -22,35 +22,34 @@ const LEASE: &str = "drain-keeper";
 #[tokio::test(flavor = "multi_thread")]
 async fn two_leaders_at_once_override_a_budget_for_one_pod_at_a_time() -> Result<()> {
     const SPACING: SignedDuration = SignedDuration::from_secs(4);
-    let place = Place::new().await?;
-    let nodes = [place.add_node("a").await?, place.add_node("b").await?];
+    let env = Environment::new().await?;
+    let nodes = [env.add_node("a").await?, env.add_node("b").await?];
     let app = |node: &str| managed(node).label("app", "db");
-    let pods = place
+    let pods = env
         .add_pods([
             ("db-0", app(&nodes[0])),
             ("db-1", app(&nodes[0])),
             ("db-2", app(&nodes[1])),
         ])
         .await?;
-    place.add_budget(place.tight("db", 3), 3).await?;
+    env.add_budget(env.tight("db", 3), 3).await?;
     let spec = || {
-        place
-            .spec(&json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": format!("{}s", SPACING.as_secs()) }))
+        env.spec(&json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": format!("{}s", SPACING.as_secs()) }))
             .arg("--leader-elect=false")
     };
     let keepers = [
-        place.run(spec().identity("one")).await?,
-        place.run(spec().identity("another")).await?,
+        env.run(spec().identity("one")).await?,
+        env.run(spec().identity("another")).await?,
     ];
     for node in &nodes {
-        fleet::cordon_since(&place.client, node, an_hour_ago()).await?;
+        fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
     }
     for pod in &pods {
-        workload::gone(&place.client, pod, secs(60)).await?;
+        workload::gone(&env.client, pod, secs(60)).await?;
     }
 
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
-    let requests = place.requests()?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    let requests = env.requests()?;
     let mut deleted: BTreeMap<String, Timestamp> = BTreeMap::new();
     for request in requests
         .0
@@ -96,39 +95,39 @@ async fn two_leaders_at_once_override_a_budget_for_one_pod_at_a_time() -> Result
             .sum("nodeward_drain_keeper_budget_overrides_total", &[]);
     }
     ensure!((overrides - 3.0).abs() < 0.5, "{overrides} overrides are counted");
-    place.end(keepers).await
+    env.end(keepers).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_standby_ends_the_drain_that_a_killed_leader_had_begun_by_the_same_clock() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    let [free, covered] = place
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [free, covered] = env
         .add_pods([("free", managed(&node)), ("covered", managed(&node))])
         .await?;
-    place.add_budget(place.tight("covered", 1), 1).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
     let config = json!({
         "nodeDrain": { "timeOut": "6s", "expectedNodeDrainTime": "1s" },
         "pdbForceDrainTimeout": "7s",
     });
-    let first = place.run(place.spec(&config).identity("first")).await?;
-    holder_is(&place, "first").await?;
-    let second = place.run(place.spec(&config).identity("second")).await?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    let first = env.run(env.spec(&config).identity("first")).await?;
+    holder_is(&env, "first").await?;
+    let second = env.run(env.spec(&config).identity("second")).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    let clock = env.clock_that(&node, "runs", |_| true).await?;
     first.process().kill();
     let killed_at = Timestamp::now();
 
     for pod in [&free, &covered] {
-        workload::gone(&place.client, pod, secs(60)).await?;
+        workload::gone(&env.client, pod, secs(60)).await?;
     }
-    holder_is(&place, "second").await?;
+    holder_is(&env, "second").await?;
     ensure!(
-        place.clock(&node).await?.as_ref() == Some(&clock),
+        env.clock(&node).await?.as_ref() == Some(&clock),
         "another clock: {:?}",
-        place.clock(&node).await?
+        env.clock(&node).await?
     );
-    let acts = place
+    let acts = env
         .requests()?
         .writes()
         .only(|request| request.resource.starts_with("pods"));
@@ -137,12 +136,12 @@ async fn the_standby_ends_the_drain_that_a_killed_leader_had_begun_by_the_same_c
         killed_at < first_act.received,
         "the killed one had acted: {first_act:?}"
     );
-    place.end([second]).await
+    env.end([second]).await
 }
 
-async fn holder_is(place: &Place<'_>, name: &str) -> Result<()> {
+async fn holder_is(env: &Environment<'_>, name: &str) -> Result<()> {
     wait::until(format!("{name} to lead"), Duration::from_secs(40), || async {
-        let holder = place.lease_holder(LEASE).await?;
+        let holder = env.lease_holder(LEASE).await?;
         ensure!(holder.as_deref() == Some(name), "{holder:?}");
         Ok(())
     })
@@ -151,70 +150,69 @@ async fn holder_is(place: &Place<'_>, name: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_told_to_end_gives_its_lease_back_and_the_standby_leads_at_once() -> Result<()> {
-    let place = Place::new().await?;
-    let spec = |name: &str| place.spec(&json!({})).identity(name);
-    let first = place.run(spec("first")).await?;
-    holder_is(&place, "first").await?;
-    let second = place.run(spec("second")).await?;
-    let node = place.add_cordoned_node("a").await?;
-    place.clock_that(&node, "runs", |_| true).await?;
+    let env = Environment::new().await?;
+    let spec = |name: &str| env.spec(&json!({})).identity(name);
+    let first = env.run(spec("first")).await?;
+    holder_is(&env, "first").await?;
+    let second = env.run(spec("second")).await?;
+    let node = env.add_cordoned_node("a").await?;
+    env.clock_that(&node, "runs", |_| true).await?;
     let status = first.stop(secs(20)).await?;
     ensure!(status.success(), "{status}: {}", first.process().log_tail(20));
     ensure!(
-        place.lease_holder(LEASE).await?.as_deref() != Some("first"),
+        env.lease_holder(LEASE).await?.as_deref() != Some("first"),
         "it still holds its lease"
     );
     // Far less than the lease's duration.
     wait::until("the standby to lead", secs(6), || async {
-        let holder = place.lease_holder(LEASE).await?;
+        let holder = env.lease_holder(LEASE).await?;
         ensure!(holder.as_deref() == Some("second"), "{holder:?}");
         Ok(())
     })
     .await?;
     second.stop(secs(20)).await?;
-    ensure!(place.lease_holder(LEASE).await?.is_none(), "the lease is held");
-    place.end([]).await
+    ensure!(env.lease_holder(LEASE).await?.is_none(), "the lease is held");
+    env.end([]).await
 }
 
 /// A leader that stood still while another led must not go on where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_frozen_does_nothing_when_it_wakes() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
     let config = json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": "10m" });
-    let frozen = place.run(place.spec(&config).identity("frozen")).await?;
-    holder_is(&place, "frozen").await?;
-    let other = place.run(place.spec(&config).identity("other")).await?;
-    let pods = place
+    let frozen = env.run(env.spec(&config).identity("frozen")).await?;
+    holder_is(&env, "frozen").await?;
+    let other = env.run(env.spec(&config).identity("other")).await?;
+    let pods = env
         .add_pods([
             ("db-0", managed(&node).label("app", "db")),
             ("db-1", managed(&node).label("app", "db")),
         ])
         .await?;
-    place
-        .add_budget(Budget::min_available(&place.name, "db", 2).of("db"), 2)
+    env.add_budget(Budget::min_available(&env.name, "db", 2).of("db"), 2)
         .await?;
     frozen.process().pause()?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    holder_is(&place, "other").await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    holder_is(&env, "other").await?;
     wait::until("one pod to go", secs(30), || async {
         let mut gone = 0;
         for pod in &pods {
-            gone += u32::from(place.pods().get_opt(&pod.name_any()).await?.is_none());
+            gone += u32::from(env.pods().get_opt(&pod.name_any()).await?.is_none());
         }
         ensure!(gone == 1, "{gone} are gone");
         Ok(())
     })
     .await?;
-    let mark = place.plane.audit().mark()?;
+    let mark = env.plane.audit().mark()?;
     frozen.process().resume()?;
     frozen.ready(secs(20)).await?;
     wait::throughout("no second override", secs(3), || async {
-        let writes = place.requests_since(mark)?.writes().without_leases();
+        let writes = env.requests_since(mark)?.writes().without_leases();
         let deletes = writes.only(|request| request.verb == "delete");
         ensure!(deletes.count() == 0, "{:?}", deletes.0);
         Ok(())
     })
     .await?;
-    place.end([frozen, other]).await
+    env.end([frozen, other]).await
 }

@@ -4,13 +4,13 @@
 mod chart;
 mod configuration;
 mod dry_run;
+mod environment;
 mod explanations;
+mod fault_injection;
 mod faults;
 mod flapping;
 mod holds;
 mod leaders;
 mod openshift;
-mod perturbed;
-mod place;
 mod requests;
 mod strategies;

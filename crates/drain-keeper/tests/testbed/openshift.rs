@@ -13,31 +13,31 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload;
 use serde_json::{Value, json};
 
-use crate::place::{Keeper, Place, an_hour_ago, is_untouched, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
 
 const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 const VERSION: &str = "4.99.1";
 
 /// A node that the machine-config-operator has drained for an hour, and a pod on it.
-async fn draining(place: &Place<'_>, name: &str) -> Result<(String, Pod)> {
-    let node = place
+async fn draining(env: &Environment<'_>, name: &str) -> Result<(String, Pod)> {
+    let node = env
         .worker(name)
         .annotation(DESIRED, "drain-rendered-worker-2")
         .annotation(APPLIED, "uncordon-rendered-worker-1")
         .cordoned_since(an_hour_ago());
-    fleet::create(&place.client, [node]).await?;
-    let node = place.node_name(name);
-    let [pod] = place.add_pods([(name, managed(&node))]).await?;
+    fleet::create(&env.client, [node]).await?;
+    let node = env.node_name(name);
+    let [pod] = env.add_pods([(name, managed(&node))]).await?;
     Ok((node, pod))
 }
 
-async fn put(place: &Place<'_>, config: Value, pool: Value) -> Result<()> {
+async fn put(env: &Environment<'_>, config: Value, pool: Value) -> Result<()> {
     Foreign::UpgradeConfig
-        .put(&place.client, Some(&place.name), "managed-upgrade-config", config)
+        .put(&env.client, Some(&env.name), "managed-upgrade-config", config)
         .await?;
     Foreign::MachineConfigPool
-        .put(&place.client, None, "worker", pool)
+        .put(&env.client, None, "worker", pool)
         .await?;
     Ok(())
 }
@@ -47,18 +47,18 @@ fn upgrading() -> Value {
 }
 
 /// Nothing is forced, nothing is begun, and drain-keeper is well.
-async fn nothing_happens(place: &Place<'_>, keeper: &Keeper, pods: &[&Pod]) -> Result<()> {
+async fn nothing_happens(env: &Environment<'_>, keeper: &Keeper, pods: &[&Pod]) -> Result<()> {
     wait::throughout("nothing forced", secs(3), || async {
         for pod in pods {
-            is_untouched(&place.pods(), pod).await?;
+            is_untouched(&env.pods(), pod).await?;
         }
         keeper.ready(secs(5)).await
     })
     .await
 }
 
-async fn is_said_to_be_unreadable(place: &Place<'_>, node: &str, parts: &[&str]) -> Result<()> {
-    let events: Api<Event> = Api::all(place.client.clone());
+async fn is_said_to_be_unreadable(env: &Environment<'_>, node: &str, parts: &[&str]) -> Result<()> {
+    let events: Api<Event> = Api::all(env.client.clone());
     let about = ListParams::default().fields(&format!("regarding.name={node},reason=Unreadable"));
     wait::until(
         format!("an Event on {parts:?}, which cannot be read"),
@@ -84,27 +84,27 @@ async fn is_said_to_be_unreadable(place: &Place<'_>, node: &str, parts: &[&str])
 /// The kinds belong to the whole cluster: one test for all that happens to them.
 #[tokio::test(flavor = "multi_thread")]
 async fn kinds_that_come_go_and_hold_nonsense_force_nothing_and_are_picked_up_without_a_restart() -> Result<()> {
-    let place = Place::new().await?;
-    let (node, pod) = draining(&place, "first").await?;
+    let env = Environment::new().await?;
+    let (node, pod) = draining(&env, "first").await?;
     let config = json!({
         "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
         "upgradeSignal": "openshift",
         "countsAsDrain": null,
         "flapTolerance": "1s",
     });
-    let keeper = place.start(config).await?;
+    let keeper = env.start(config).await?;
     let pid = keeper.process().pid();
-    nothing_happens(&place, &keeper, &[&pod]).await?;
+    nothing_happens(&env, &keeper, &[&pod]).await?;
     ensure!(
-        place.clock(&node).await?.is_none(),
+        env.clock(&node).await?.is_none(),
         "a drain is timed although nothing says that an upgrade is on"
     );
 
     // Installed, and empty; then nonsense of several kinds.
     for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
-        kind.install(&place.client).await?;
+        kind.install(&env.client).await?;
     }
-    nothing_happens(&place, &keeper, &[&pod]).await?;
+    nothing_happens(&env, &keeper, &[&pod]).await?;
     let good_pool = || machine_config_pool("worker", 3, 1);
     for (config, pool) in [
         (
@@ -122,47 +122,47 @@ async fn kinds_that_come_go_and_hold_nonsense_force_nothing_and_are_picked_up_wi
         (upgrade_config(VERSION, "Pending", an_hour_ago(), 0), good_pool()),
         (upgrading(), machine_config_pool("worker", 3, 3)),
     ] {
-        put(&place, config, pool).await?;
-        nothing_happens(&place, &keeper, &[&pod]).await?;
+        put(&env, config, pool).await?;
+        nothing_happens(&env, &keeper, &[&pod]).await?;
     }
 
     // An upgrade, whose PDBForceDrainTimeout is nonsense: said, and ours counts instead.
     let began = Timestamp::now();
     put(
-        &place,
+        &env,
         upgrade_config(VERSION, "Upgrading", an_hour_ago(), "soon"),
         good_pool(),
     )
     .await?;
-    workload::gone(&place.client, &pod, secs(20)).await?;
-    is_said_to_be_unreadable(&place, &node, &["spec.desired.version is not a string"]).await?;
-    is_said_to_be_unreadable(&place, &node, &["PDBForceDrainTimeout", "soon"]).await?;
-    let clock = place.clock_that(&node, "runs", |_| true).await?;
+    workload::gone(&env.client, &pod, secs(20)).await?;
+    is_said_to_be_unreadable(&env, &node, &["spec.desired.version is not a string"]).await?;
+    is_said_to_be_unreadable(&env, &node, &["PDBForceDrainTimeout", "soon"]).await?;
+    let clock = env.clock_that(&node, "runs", |_| true).await?;
     // It was cordoned before the upgrade that concerns it was known of.
     ensure!(clock.from == ClockSource::Gate && began <= clock.start, "{clock}");
 
     // Removed in the middle of it: nothing more is forced, and the drain is over for drain-keeper.
-    Foreign::MachineConfigPool.remove(&place.client).await?;
+    Foreign::MachineConfigPool.remove(&env.client).await?;
     wait::until("the clock to go", secs(30), || async {
-        ensure!(place.clock(&node).await?.is_none(), "still there");
+        ensure!(env.clock(&node).await?.is_none(), "still there");
         Ok(())
     })
     .await?;
-    let (_, second) = draining(&place, "second").await?;
-    nothing_happens(&place, &keeper, &[&second]).await?;
+    let (_, second) = draining(&env, "second").await?;
+    nothing_happens(&env, &keeper, &[&second]).await?;
 
     // And back.
-    Foreign::MachineConfigPool.install(&place.client).await?;
-    put(&place, upgrading(), good_pool()).await?;
-    workload::gone(&place.client, &second, secs(30)).await?;
+    Foreign::MachineConfigPool.install(&env.client).await?;
+    put(&env, upgrading(), good_pool()).await?;
+    workload::gone(&env.client, &second, secs(30)).await?;
     ensure!(keeper.process().pid() == pid, "it was restarted");
-    let nodes: Api<Node> = Api::all(place.client.clone());
+    let nodes: Api<Node> = Api::all(env.client.clone());
     ensure!(
         nodes.get(&node).await?.annotations().contains_key(DESIRED),
         "their annotation is theirs"
     );
     for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
-        kind.remove(&place.client).await?;
+        kind.remove(&env.client).await?;
     }
-    place.end([keeper]).await
+    env.end([keeper]).await
 }

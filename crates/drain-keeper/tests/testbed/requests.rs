@@ -6,27 +6,26 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload;
 use serde_json::json;
 
-use crate::place::{Place, an_hour_ago, managed};
+use crate::environment::{Environment, an_hour_ago, managed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_rest_it_asks_for_nothing_but_its_lease_and_watches() -> Result<()> {
-    let place = Place::new().await?;
+    let env = Environment::new().await?;
     let workers: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
-    fleet::create(&place.client, workers.iter().map(|node| place.worker(node))).await?;
-    let cordoned: Vec<String> = workers.iter().take(3).map(|node| place.node_name(node)).collect();
+    fleet::create(&env.client, workers.iter().map(|node| env.worker(node))).await?;
+    let cordoned: Vec<String> = workers.iter().take(3).map(|node| env.node_name(node)).collect();
     let config = json!({ "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" } });
-    let keeper = place.start(config).await?;
+    let keeper = env.start(config).await?;
     for (number, node) in cordoned.iter().enumerate() {
         let name = format!("vault-{number}");
-        place.add_pods([(name.as_str(), managed(node))]).await?;
-        place
-            .add_budget(place.tight(&name, 1).label("nodeward.dev/force-drain", "never"), 1)
+        env.add_pods([(name.as_str(), managed(node))]).await?;
+        env.add_budget(env.tight(&name, 1).label("nodeward.dev/force-drain", "never"), 1)
             .await?;
-        fleet::cordon_since(&place.client, node, an_hour_ago()).await?;
+        fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
     }
     for node in &cordoned {
         wait::until(format!("{node} to be explained"), secs(40), || async {
-            let message = place
+            let message = env
                 .drain_blocked(node)
                 .await?
                 .and_then(|condition| condition.message)
@@ -38,33 +37,33 @@ async fn at_rest_it_asks_for_nothing_but_its_lease_and_watches() -> Result<()> {
     }
     // What is said goes out a moment after it is decided.
     wait::until("the Events to be out", secs(20), || async {
-        let events = place.requests()?.only(|request| request.resource == "events").count();
+        let events = env.requests()?.only(|request| request.resource == "events").count();
         ensure!(events >= 6, "{events} of them");
         Ok(())
     })
     .await?;
-    let mark = place.plane.audit().mark()?;
+    let mark = env.plane.audit().mark()?;
     wait::throughout("no request", secs(21), || async {
-        let asked = place.requests_since(mark)?.without_leases().without_watches();
+        let asked = env.requests_since(mark)?.without_leases().without_watches();
         ensure!(asked.count() == 0, "{:?}", asked.0);
         Ok(())
     })
     .await?;
-    let leases = place
+    let leases = env
         .requests_since(mark)?
         .only(|request| request.resource == "leases")
         .count();
     ensure!((1..=15).contains(&leases), "{leases} requests for the lease in 21 s");
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_it_overrides_a_budget_it_reads_the_node_and_the_budgets_once_and_nothing_else() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    let [pod] = place.add_pods([("covered", managed(&node))]).await?;
-    place.add_budget(place.tight("covered", 1), 1).await?;
-    let keeper = place.start(json!({ "pdbForceDrainTimeout": "2s" })).await?;
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [pod] = env.add_pods([("covered", managed(&node))]).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "2s" })).await?;
     wait::until("drain-lock's kinds to be known to be absent", secs(60), || async {
         let log = keeper.log();
         for cache in ["nodedrains", "drainledgers", "disruptionholds"] {
@@ -74,10 +73,10 @@ async fn before_it_overrides_a_budget_it_reads_the_node_and_the_budgets_once_and
         Ok(())
     })
     .await?;
-    let mark = place.plane.audit().mark()?;
-    fleet::cordon_since(&place.client, &node, an_hour_ago()).await?;
-    workload::gone(&place.client, &pod, secs(30)).await?;
-    let asked = place.requests_since(mark)?.without_leases().without_watches();
+    let mark = env.plane.audit().mark()?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    workload::gone(&env.client, &pod, secs(30)).await?;
+    let asked = env.requests_since(mark)?.without_leases().without_watches();
     let pods = format!("fieldSelector=spec.nodeName%3D{node}");
     let reads = asked.only(|request| !request.is_write() && !request.uri.contains(&pods));
     let expected = [("get nodes".to_owned(), 1), ("list poddisruptionbudgets".to_owned(), 1)];
@@ -87,6 +86,6 @@ async fn before_it_overrides_a_budget_it_reads_the_node_and_the_budgets_once_and
         .iter()
         .find(|request| request.verb == "list")
         .context("no list")?;
-    ensure!(budgets.namespace == place.name, "{budgets:?}");
-    place.end([keeper]).await
+    ensure!(budgets.namespace == env.name, "{budgets:?}");
+    env.end([keeper]).await
 }

@@ -14,7 +14,7 @@ use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
 use nodeward_testkit::{bulk, names};
 use serde_json::json;
 
-use crate::place::{Keeper, Place, is_untouched, managed};
+use crate::environment::{Environment, Keeper, is_untouched, managed};
 
 /// A finalizer that nobody removes.
 const STUCK: &str = "example.com/stuck";
@@ -47,37 +47,37 @@ fn created(pod: &Pod) -> Result<Timestamp> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothing_else_is_touched() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_cordoned_node("a").await?;
-    let elsewhere = place.add_node("b").await?;
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let elsewhere = env.add_node("b").await?;
     let ignored = names::unique("ignored");
     let (other, stranger) = (names::unique("other"), "in-the-way");
     for namespace in [&ignored, &other] {
-        place.plane.namespace(namespace).await?;
+        env.plane.namespace(namespace).await?;
     }
     // Budgets of another namespace, one of them of everything there, and one without a selector.
     bulk::create(
-        &place.client,
+        &env.client,
         [
             Budget::min_available(&other, "same-labels", 1).of("evicted").build()?,
             Budget::min_available(&other, "everything", 1)
                 .selector(json!({}))
                 .build()?,
-            Budget::min_available(&place.name, "nothing", 1).build()?,
+            Budget::min_available(&env.name, "nothing", 1).build()?,
         ],
     )
     .await?;
     let expressions = json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
     bulk::create(
-        &place.client,
-        [Budget::min_available(&place.name, "tiers", 1)
+        &env.client,
+        [Budget::min_available(&env.name, "tiers", 1)
             .selector(expressions)
             .build()?],
     )
     .await?;
 
-    let mark = place.plane.audit().mark()?;
-    let [evicted, finalizer, stuck] = place
+    let mark = env.plane.audit().mark()?;
+    let [evicted, finalizer, stuck] = env
         .add_pods([
             ("evicted", managed(&node)),
             (
@@ -87,7 +87,7 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
             ("stuck", managed(&node).grace(1).end(End::Stuck)),
         ])
         .await?;
-    let untouched = place
+    let untouched = env
         .add_pods([
             ("on-another-node", managed(&elsewhere)),
             ("mirror", PodTemplate::new().on(&node).mirror()),
@@ -95,7 +95,7 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
                 "of-a-daemon-set",
                 PodTemplate::new()
                     .on(&node)
-                    .owned_by("apps/v1", "DaemonSet", "agent", &agent(&place).await?),
+                    .owned_by("apps/v1", "DaemonSet", "agent", &agent(&env).await?),
             ),
             ("skips", managed(&node).label("nodeward.dev/drain", "skip")),
             (
@@ -108,11 +108,11 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
             ("protected", managed(&node).grace(1).finalizer(PROTECTED)),
         ])
         .await?;
-    bulk::create(&place.client, [managed(&node).pod(&ignored, stranger)?]).await?;
+    bulk::create(&env.client, [managed(&node).pod(&ignored, stranger)?]).await?;
     for name in ["finalizer", "stuck", "protected"] {
-        workload::delete(&place.client, &place.name, name).await?;
+        workload::delete(&env.client, &env.name, name).await?;
     }
-    let keeper = place
+    let keeper = env
         .start(json!({
             "nodeDrain": {
                 "timeOut": "3s",
@@ -124,10 +124,10 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
         .await?;
 
     for pod in [&evicted, &stuck] {
-        workload::gone(&place.client, pod, secs(20)).await?;
+        workload::gone(&env.client, pod, secs(20)).await?;
     }
     wait::until("the finalizer to be removed, and only it", secs(20), || async {
-        let pod = place.pods().get("finalizer").await?;
+        let pod = env.pods().get("finalizer").await?;
         ensure!(pod.finalizers() == [PROTECTED], "{:?}", pod.finalizers());
         Ok(())
     })
@@ -142,7 +142,7 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
     )
     .await?;
 
-    let requests = place.requests_since(mark)?;
+    let requests = env.requests_since(mark)?;
     let eviction = requests.clone().only(|request| request.resource == "pods/eviction");
     ensure!(
         eviction.count() == 1 && eviction.0[0].name == "evicted",
@@ -165,30 +165,30 @@ async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothin
         ensure!(late < SignedDuration::from_secs(10), "{name} came {late} late");
     }
     for pod in untouched.iter().filter(|pod| pod.name_any() != "protected") {
-        is_untouched(&place.pods(), pod).await?;
+        is_untouched(&env.pods(), pod).await?;
     }
     let expected = ["evicted", "finalizer", "stuck"].map(str::to_owned);
     ensure!(
-        place.pods_written()? == expected.into(),
+        env.pods_written()? == expected.into(),
         "it wrote to {:?}",
-        place.pods_written()?
+        env.pods_written()?
     );
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 /// The UID of a DaemonSet that makes no pods by itself.
-async fn agent(place: &Place<'_>) -> Result<String> {
+async fn agent(env: &Environment<'_>) -> Result<String> {
     let nowhere = PodTemplate::new().node_selector("test.nodeward.dev/nowhere", "true");
-    let made = bulk::create(&place.client, [nowhere.daemon_set(&place.name, "agent")?]).await?;
+    let made = bulk::create(&env.client, [nowhere.daemon_set(&env.name, "agent")?]).await?;
     made.first().and_then(ResourceExt::uid).context("no UID")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_and_protected_budgets_hold() -> Result<()>
 {
-    let place = Place::new().await?;
-    let node = place.add_cordoned_node("a").await?;
-    let pods = place
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let pods = env
         .add_pods([
             ("refused", managed(&node)),
             ("roomy", managed(&node)),
@@ -201,35 +201,32 @@ async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_an
         .await?;
     let [refused, roomy, finalizer, stuck, never, ceph_labelled, ceph_owned] = &pods;
     for app in ["refused", "finalizer", "stuck", "ceph-owned"] {
-        let budget = place.tight(app, 1);
+        let budget = env.tight(app, 1);
         if app != "ceph-owned" {
-            place.add_budget(budget, 1).await?;
+            env.add_budget(budget, 1).await?;
         }
     }
-    place
-        .add_budget(Budget::min_available(&place.name, "roomy", 0).of("roomy"), 1)
+    env.add_budget(Budget::min_available(&env.name, "roomy", 0).of("roomy"), 1)
         .await?;
-    place
-        .add_budget(place.tight("never", 1).label("nodeward.dev/force-drain", "never"), 1)
+    env.add_budget(env.tight("never", 1).label("nodeward.dev/force-drain", "never"), 1)
         .await?;
-    place
-        .add_budget(place.tight("ceph-labelled", 1).label("rook_cluster", "rook-ceph"), 1)
+    env.add_budget(env.tight("ceph-labelled", 1).label("rook_cluster", "rook-ceph"), 1)
         .await?;
-    let mut owned: PodDisruptionBudget = place.tight("ceph-owned", 1).build()?;
+    let mut owned: PodDisruptionBudget = env.tight("ceph-owned", 1).build()?;
     owned.metadata.owner_references = Some(vec![serde_json::from_value(json!({
         "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "ceph", "uid": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a02",
     }))?]);
-    bulk::create(&place.client, [owned]).await?;
-    workload::counted_budget(&place.client, &place.name, "ceph-owned", 1, secs(20)).await?;
+    bulk::create(&env.client, [owned]).await?;
+    workload::counted_budget(&env.client, &env.name, "ceph-owned", 1, secs(20)).await?;
     for name in ["finalizer", "stuck"] {
-        workload::delete(&place.client, &place.name, name).await?;
+        workload::delete(&env.client, &env.name, name).await?;
     }
 
-    let keeper = place
+    let keeper = env
         .start(json!({ "pdbForceDrainTimeout": "3s", "unmanagedPods": "keep" }))
         .await?;
     for pod in [refused, roomy, finalizer, stuck] {
-        workload::gone(&place.client, pod, secs(30)).await?;
+        workload::gone(&env.client, pod, secs(30)).await?;
     }
     acted(
         &keeper,
@@ -242,7 +239,7 @@ async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_an
     )
     .await?;
 
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     let overridden = budgets.get("refused").await?;
     let record = LastOverride::parse(
         overridden
@@ -263,21 +260,21 @@ async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_an
         );
     }
     for pod in [never, ceph_labelled, ceph_owned] {
-        is_untouched(&place.pods(), pod).await?;
+        is_untouched(&env.pods(), pod).await?;
     }
     let expected = ["refused", "roomy", "finalizer", "stuck"].map(str::to_owned);
     ensure!(
-        place.pods_written()? == expected.into(),
+        env.pods_written()? == expected.into(),
         "it wrote to {:?}",
-        place.pods_written()?
+        env.pods_written()?
     );
 
     // First the eviction, which the server refuses, then the record, then the delete; the budget's spec is never written.
-    let requests = place.requests()?;
+    let requests = env.requests()?;
     let steps: Vec<(&str, &str, u16)> = requests
         .0
         .iter()
-        .filter(|request| request.name == "refused" && request.is_write() && request.namespace == place.name)
+        .filter(|request| request.name == "refused" && request.is_write() && request.namespace == env.name)
         .map(step)
         .collect();
     let expected = [
@@ -295,7 +292,7 @@ async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_an
         first.is_some_and(|first| due <= first.received),
         "before it was due, at {due}: {first:?}"
     );
-    place.end([keeper]).await
+    env.end([keeper]).await
 }
 
 fn step(request: &AuditedRequest) -> (&str, &str, u16) {
@@ -304,22 +301,21 @@ fn step(request: &AuditedRequest) -> (&str, &str, u16) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_pod_of_an_overridden_budget_goes_when_the_last_one_has_been_replaced() -> Result<()> {
-    let place = Place::new().await?;
-    let node = place.add_node("a").await?;
-    let app = PodTemplate::new().node_selector(crate::place::PLACE, &place.name);
-    bulk::create(&place.client, [app.deployment(&place.name, "web", 3)?]).await?;
-    let pods = workload::ready_pods(&place.client, &place.name, "web", 3, secs(30)).await?;
-    place
-        .add_budget(Budget::min_available(&place.name, "web", 3).of("web"), 3)
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let app = PodTemplate::new().node_selector(crate::environment::ENVIRONMENT, &env.name);
+    bulk::create(&env.client, [app.deployment(&env.name, "web", 3)?]).await?;
+    let pods = workload::ready_pods(&env.client, &env.name, "web", 3, secs(30)).await?;
+    env.add_budget(Budget::min_available(&env.name, "web", 3).of("web"), 3)
         .await?;
     // Where the replacements go.
-    place.add_node("b").await?;
-    let keeper = place.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
-    nodeward_testkit::fleet::cordon_since(&place.client, &node, crate::place::an_hour_ago()).await?;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), &place.name);
+    env.add_node("b").await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
+    nodeward_testkit::fleet::cordon_since(&env.client, &node, crate::environment::an_hour_ago()).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     let drained = async {
         for pod in &pods {
-            workload::gone(&place.client, pod, secs(60)).await?;
+            workload::gone(&env.client, pod, secs(60)).await?;
         }
         anyhow::Ok(())
     };
@@ -332,6 +328,6 @@ async fn the_next_pod_of_an_overridden_budget_goes_when_the_last_one_has_been_re
         done = drained => done?,
         broken = never_two_short => broken?,
     }
-    workload::ready_pods(&place.client, &place.name, "web", 3, secs(30)).await?;
-    place.end([keeper]).await
+    workload::ready_pods(&env.client, &env.name, "web", 3, secs(30)).await?;
+    env.end([keeper]).await
 }

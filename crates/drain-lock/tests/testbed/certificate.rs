@@ -8,7 +8,7 @@ use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
 use crate::caller::{Caller, Trust};
-use crate::place::SYSTEM;
+use crate::environment::SYSTEM;
 use crate::reviewed::{NAME, Reviewed};
 
 const SECRET: &str = "drain-lock-webhook-cert";
@@ -16,7 +16,7 @@ const SECRET: &str = "drain-lock-webhook-cert";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_keeps_the_authority_and_one_that_is_lost_is_made_anew_and_published() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1"], json!({})).await?;
-    let secrets: Api<Secret> = Api::namespaced(reviewed.place.client.clone(), SYSTEM);
+    let secrets: Api<Secret> = Api::namespaced(reviewed.env.client.clone(), SYSTEM);
     let (first, kept) = (reviewed.published().await?, secrets.get(SECRET).await?);
 
     ensure!(lock.stop(secs(20)).await?.success(), "it ended badly");
@@ -32,7 +32,7 @@ async fn a_restart_keeps_the_authority_and_one_that_is_lost_is_made_anew_and_pub
     // A second replica shares it.
     let dir = tempfile::tempdir()?;
     let second = Reviewed::spec_on(0, &json!({}))?;
-    let second = reviewed.place.run(second).await?;
+    let second = reviewed.env.run(second).await?;
     let address = second
         .log()
         .split_once("serving webhook address=")
@@ -48,7 +48,7 @@ async fn a_restart_keeps_the_authority_and_one_that_is_lost_is_made_anew_and_pub
     // Whoever takes the bundle away, or the Secret: the API server can ask again soon.
     let without = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]);
     let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
-        Api::all(reviewed.place.client.clone());
+        Api::all(reviewed.env.client.clone());
     let patch = Patch::Json::<()>(serde_json::from_value(without)?);
     configurations.patch(NAME, &PatchParams::default(), &patch).await?;
     wait::until("the bundle to be back", secs(60), || async {

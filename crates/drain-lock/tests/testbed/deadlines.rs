@@ -8,22 +8,22 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::End;
 use serde_json::{Value, json};
 
-use crate::place::{Lock, Place, grant, pinned};
+use crate::environment::{Environment, Lock, grant, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A drained node, and another whose drain waits for its unit with this spec.
-async fn waiting(spec: Value) -> Result<(Place, Lock)> {
-    let place = Place::new(&NODES).await?;
+async fn waiting(spec: Value) -> Result<(Environment, Lock)> {
+    let env = Environment::new(&NODES).await?;
     if spec["fallback"] == "Delete" {
-        grant(&place.plane, json!({ "allowDelete": true })).await?;
+        grant(&env.plane, json!({ "allowDelete": true })).await?;
     }
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.drain("n2", spec).await?;
-    Ok((place, lock))
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.drain("n2", spec).await?;
+    Ok((env, lock))
 }
 
 async fn counted(lock: &Lock, reason: &str) -> Result<f64> {
@@ -33,143 +33,140 @@ async fn counted(lock: &Lock, reason: &str) -> Result<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_fallback_is_to_wait_waits_on_and_says_that_it_is_late() -> Result<()> {
-    let (place, lock) = waiting(json!({ "fallback": "Wait", "deadlines": { "queue": "2s" } })).await?;
-    place
-        .status_that("n2", "to be late", secs(20), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| blocked.reason == LockReason::DeadlinePassed)
-        })
-        .await?;
-    ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    place.end([lock]).await
+    let (env, lock) = waiting(json!({ "fallback": "Wait", "deadlines": { "queue": "2s" } })).await?;
+    env.status_that("n2", "to be late", secs(20), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::DeadlinePassed)
+    })
+    .await?;
+    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_holds_nothing_begins_its_turn_anew_when_its_time_in_the_queue_is_over() -> Result<()> {
-    let (place, lock) = waiting(json!({ "deadlines": { "queue": "3s" } })).await?;
+    let (env, lock) = waiting(json!({ "deadlines": { "queue": "3s" } })).await?;
     wait::until("a new turn", secs(20), || async {
         ensure!(counted(&lock, "Requeued").await? > 0.5, "none");
         Ok(())
     })
     .await?;
-    ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    place.uncordon("n1").await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
-    place.end([lock]).await
+    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
+    env.uncordon("n1").await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_fallback_is_to_evict_anyway_is_refused_by_the_budget_and_goes_when_there_is_room() -> Result<()>
 {
-    let (place, lock) = waiting(json!({ "fallback": "EvictAnyway", "deadlines": { "queue": "2s" } })).await?;
-    let watch = place.watch_budgets();
+    let (env, lock) = waiting(json!({ "fallback": "EvictAnyway", "deadlines": { "queue": "2s" } })).await?;
+    let watch = env.watch_budgets();
     wait::until("the fallback", secs(20), || async {
         ensure!(counted(&lock, "Fallback").await? > 0.5, "none");
         Ok(())
     })
     .await?;
     wait::throughout("the budget stands", secs(3), || async {
-        ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
+        ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
         Ok(())
     })
     .await?;
-    place.uncordon("n1").await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
+    env.uncordon("n1").await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_fallback_is_to_delete_deletes_around_the_budget_and_counts_it() -> Result<()> {
-    let (place, lock) = waiting(json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } })).await?;
-    place.phase("n2", Phase::Drained, secs(40)).await?;
+    let (env, lock) = waiting(json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } })).await?;
+    env.phase("n2", Phase::Drained, secs(40)).await?;
     ensure!(counted(&lock, "Fallback").await? > 0.5, "not announced");
     let metrics = lock.metrics().await?;
     let deleted = metrics.sum("nodeward_drain_lock_evictions_total", &[("outcome", "deleted")]);
     ensure!((deleted - 1.0).abs() < 0.5, "{deleted} deleted");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 /// A pod that takes for ever to go.
-async fn hanging(spec: Value) -> Result<(Place, Lock)> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    place
-        .add_app("hangs", &NODES, pinned("hangs", &NODES).grace(1).end(End::Stuck))
+async fn hanging(spec: Value) -> Result<(Environment, Lock)> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    env.add_app("hangs", &NODES, pinned("hangs", &NODES).grace(1).end(End::Stuck))
         .await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", spec).await?;
-    Ok((place, lock))
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", spec).await?;
+    Ok((env, lock))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_takes_too_long_uncordons_its_node_until_its_pods_are_ready_again() -> Result<()> {
-    let (place, lock) = hanging(json!({ "deadlines": { "drain": "4s" } })).await?;
+    let (env, lock) = hanging(json!({ "deadlines": { "drain": "4s" } })).await?;
     wait::until("the node to be uncordoned", secs(40), || async {
-        let node = place.nodes().get("n1").await?;
+        let node = env.nodes().get("n1").await?;
         ensure!(counted(&lock, "Requeued").await? > 0.5, "not requeued");
         ensure!(fleet::cordon_taint(&node).is_none(), "still cordoned");
         Ok(())
     })
     .await?;
     ensure!(
-        place.drains().get("n1").await?.metadata.deletion_timestamp.is_none(),
+        env.drains().get("n1").await?.metadata.deletion_timestamp.is_none(),
         "it was called off"
     );
     wait::until("the pod that went to be back", secs(30), || async {
-        ensure!(place.pods_on("n1").await?.len() == 2, "not back");
+        ensure!(env.pods_on("n1").await?.len() == 2, "not back");
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_the_units_of_its_pods_that_are_down()
 -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
-    place.add_app("hangs", &NODES, hangs).await?;
-    let lock = place.start(json!({})).await?;
-    fleet::cordon(&place.client, "n1").await?;
-    place.drain("n1", json!({ "deadlines": { "drain": "4s" } })).await?;
-    let granted = place.phase("n1", Phase::Draining, secs(60)).await?;
-    place.drain("n2", json!({})).await?;
+    env.add_app("hangs", &NODES, hangs).await?;
+    let lock = env.start(json!({})).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    env.drain("n1", json!({ "deadlines": { "drain": "4s" } })).await?;
+    let granted = env.phase("n1", Phase::Draining, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
     wait::until("its time to be over", secs(60), || async {
         ensure!(counted(&lock, "Requeued").await? > 0.5, "not yet");
         Ok(())
     })
     .await?;
     wait::throughout("it keeps what is down", secs(3), || async {
-        let claim = place.claim("n1").await?.context("no claim")?;
+        let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(Some(claim.ticket) == granted.ticket, "another ticket: {claim:?}");
         ensure!(claim.holds.iter().any(|units| units.pdb.name == "a"), "{claim:?}");
         ensure!(
-            place.pods_on("n2").await?.len() == 2,
+            env.pods_on("n2").await?.len() == 2,
             "the other node's pods were evicted"
         );
-        let node = place.nodes().get("n1").await?;
+        let node = env.nodes().get("n1").await?;
         ensure!(fleet::cordon_taint(&node).is_some(), "another's cordon was lifted");
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place
-        .drain("n1", json!({ "deadlines": { "drain": "2s", "recover": "2s" } }))
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({ "deadlines": { "drain": "2s", "recover": "2s" } }))
         .await?;
-    place.phase("n1", Phase::Suspect, secs(30)).await?;
+    env.phase("n1", Phase::Suspect, secs(30)).await?;
     wait::throughout("the unit is held", secs(4), || async {
-        let claim = place.claim("n1").await?;
+        let claim = env.claim("n1").await?;
         ensure!(
             claim.is_some_and(|claim| claim.state.is_suspect() && !claim.holds.is_empty()),
             "freed"
@@ -177,7 +174,7 @@ async fn units_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<(
         Ok(())
     })
     .await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.end([lock]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.end([lock]).await
 }

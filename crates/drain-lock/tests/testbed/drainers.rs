@@ -12,11 +12,11 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{reboot, workload};
 use serde_json::{Value, json};
 
-use crate::place::{APPS, Place};
+use crate::environment::{APPS, Environment};
 use crate::reviewed::{Eviction, Reviewed};
 
 /// Waits until every `kubectl drain` has ended well; a node is back as soon as its own has.
-async fn all_end(place: &Place, mut drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
+async fn all_end(env: &Environment, mut drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
     let began = Instant::now();
     while !drains.is_empty() {
         let mut left = Vec::new();
@@ -25,7 +25,7 @@ async fn all_end(place: &Place, mut drains: Vec<(&str, Said)>, deadline: Duratio
                 None => left.push((node, said)),
                 Some(ended) => {
                     ensure!(ended, "{} failed:\n{}", said.command(), said.text());
-                    place.uncordon(node).await?;
+                    env.uncordon(node).await?;
                 }
             }
         }
@@ -46,29 +46,29 @@ async fn all_end(place: &Place, mut drains: Vec<(&str, Said)>, deadline: Duratio
 async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
     let nodes = ["n1", "n2", "n3"];
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     for app in ["a", "b"] {
-        place.add_pinned(app, &nodes).await?;
+        env.add_pinned(app, &nodes).await?;
     }
-    let kubectl = Kubectl::of(&place.plane)?;
-    let budgets = place.watch_budgets();
+    let kubectl = Kubectl::of(&env.plane)?;
+    let budgets = env.watch_budgets();
     let drains: Result<Vec<_>> = nodes
         .iter()
         .map(|node| Ok((*node, kubectl.start(["drain", node, "--ignore-daemonsets"])?)))
         .collect();
-    all_end(place, drains?, secs(300)).await?;
+    all_end(env, drains?, secs(300)).await?;
     for node in nodes {
-        place.released(node, secs(60)).await?;
+        env.released(node, secs(60)).await?;
     }
     for app in ["a", "b"] {
-        workload::ready_pods(&place.client, APPS, app, nodes.len(), secs(60)).await?;
+        workload::ready_pods(&env.client, APPS, app, nodes.len(), secs(60)).await?;
     }
     budgets.none_was_violated()?;
     reviewed.end([lock]).await
 }
 
 /// By when a replaced node's pods are back: a scheduler to which the new node's news came at a bad moment looks at the pods
-/// that it could not place once more after five minutes.
+/// that it could not environment once more after five minutes.
 const RETURN: Duration = secs(400);
 
 /// A program that empties nodes.
@@ -140,30 +140,30 @@ fn drainers() -> [Drainer; 4] {
 impl Drainer {
     /// Empties its node, and sees to what follows.
     async fn run(&self, reviewed: &Reviewed) -> Result<()> {
-        let (place, client) = (&reviewed.place, reviewed.client_as(self.user).await?);
+        let (env, client) = (&reviewed.env, reviewed.client_as(self.user).await?);
         let nodes: Api<Node> = Api::all(client.clone());
         let mark = Patch::Merge(&self.mark);
         nodes.patch(self.node, &PatchParams::default(), &mark).await?;
         wait::until(format!("{} to be empty", self.node), secs(300), || async {
-            self.evict_all(place, &client).await
+            self.evict_all(env, &client).await
         })
         .await?;
         match self.end {
             End::Reboot => {
-                reboot::reboot(&place.client, self.node, secs(1)).await?;
-                place.uncordon(self.node).await
+                reboot::reboot(&env.client, self.node, secs(1)).await?;
+                env.uncordon(self.node).await
             }
             End::Replace => {
                 nodes.delete(self.node, &DeleteParams::default()).await?;
-                fleet::create(&place.client, [NodeSpec::worker(self.node)]).await?;
+                fleet::create(&env.client, [NodeSpec::worker(self.node)]).await?;
                 Ok(())
             }
         }
     }
 
     /// One round of evictions; fails until no pod is left.
-    async fn evict_all(&self, place: &Place, client: &Client) -> Result<()> {
-        let pods = place.pods_on(self.node).await?;
+    async fn evict_all(&self, env: &Environment, client: &Client) -> Result<()> {
+        let pods = env.pods_on(self.node).await?;
         let staying = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
         for pod in staying {
             let name = pod.metadata.name.as_deref().context("no name")?;
@@ -182,23 +182,23 @@ impl Drainer {
 async fn drainers_of_every_make_that_empty_nodes_at_once_wait_their_turn_and_end() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4"];
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     for app in ["a", "b"] {
-        place.add_pinned(app, &nodes).await?;
+        env.add_pinned(app, &nodes).await?;
     }
-    let budgets = place.watch_budgets();
+    let budgets = env.watch_budgets();
     let drainers = drainers();
     let all = drainers.iter().map(async |drainer| {
         drainer.run(&reviewed).await.with_context(|| drainer.user)?;
-        place.released(drainer.node, RETURN).await
+        env.released(drainer.node, RETURN).await
     });
     futures::future::try_join_all(all).await?;
     for app in ["a", "b"] {
-        workload::ready_pods(&place.client, APPS, app, nodes.len(), secs(60)).await?;
+        workload::ready_pods(&env.client, APPS, app, nodes.len(), secs(60)).await?;
     }
     budgets.none_was_violated()?;
     ensure!(
-        place.drains().list(&ListParams::default()).await?.items.is_empty(),
+        env.drains().list(&ListParams::default()).await?.items.is_empty(),
         "drains are left"
     );
     let log = lock.log();

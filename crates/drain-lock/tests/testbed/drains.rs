@@ -12,42 +12,42 @@ use nodeward_testkit::workload::{PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
-use crate::place::{APPS, Place, pinned};
+use crate::environment::{APPS, Environment, pinned};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_is_granted_evicts_its_pods_and_is_released_when_its_node_is_uncordoned() -> Result<()> {
-    let place = Place::new(&["n1", "n2", "n3"]).await?;
-    place.add_pinned("a", &["n1", "n2", "n3"]).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    let drained = place.phase("n1", Phase::Drained, secs(30)).await?;
+    let env = Environment::new(&["n1", "n2", "n3"]).await?;
+    env.add_pinned("a", &["n1", "n2", "n3"]).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
     ensure!(drained.held_units == Some(1), "{drained:?}");
-    ensure!(place.pods_on("n1").await?.is_empty(), "pods are left");
-    let node = place.nodes().get("n1").await?;
+    ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
+    let node = env.nodes().get("n1").await?;
     ensure!(fleet::cordon_taint(&node).is_some(), "not cordoned");
-    place.uncordon("n1").await?;
-    place.released("n1", secs(30)).await?;
-    ensure!(place.pods_on("n1").await?.len() == 1, "its pod is not back");
-    place.end([lock]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(30)).await?;
+    ensure!(env.pods_on("n1").await?.len() == 1, "its pod is not back");
+    env.end([lock]).await
 }
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_nodes_whose_pods_fit_no_other_drain_at_once_and_no_budget_is_violated() -> Result<()> {
-    let place = Place::new(&NODES).await?;
+    let env = Environment::new(&NODES).await?;
     for app in ["a", "b"] {
-        place.add_pinned(app, &NODES).await?;
+        env.add_pinned(app, &NODES).await?;
     }
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
     for node in NODES {
-        place.drain(node, json!({})).await?;
+        env.drain(node, json!({})).await?;
     }
     let one_after_another = NODES.map(async |node| {
-        place.phase(node, Phase::Drained, secs(90)).await?;
-        place.uncordon(node).await?;
-        place.released(node, secs(60)).await
+        env.phase(node, Phase::Drained, secs(90)).await?;
+        env.uncordon(node).await?;
+        env.released(node, secs(60)).await
     });
     futures::future::try_join_all(one_after_another).await?;
     watch.none_was_violated()?;
@@ -59,46 +59,45 @@ async fn three_nodes_whose_pods_fit_no_other_drain_at_once_and_no_budget_is_viol
     ensure!(refused < 0.5, "{refused} evictions were refused");
     let evicted = metrics.sum("nodeward_drain_lock_evictions_total", &[("outcome", "evicted")]);
     ensure!((evicted - 6.0).abs() < 0.5, "{evicted} pods were evicted");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_find_room_elsewhere_leave_first_as_many_at_a_time_as_their_budget_allows() -> Result<()> {
-    let place = Place::new(&["n1", "n2"]).await?;
-    place.add_app("web", &["n1", "n1", "n1"], PodTemplate::new()).await?;
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
-    place.drain("n1", json!({ "fallback": "Wait" })).await?;
+    let env = Environment::new(&["n1", "n2"]).await?;
+    env.add_app("web", &["n1", "n1", "n1"], PodTemplate::new()).await?;
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
+    env.drain("n1", json!({ "fallback": "Wait" })).await?;
     wait::until("the movable pods to be elsewhere", secs(60), || async {
-        let here = place.pods_on("n1").await?;
+        let here = env.pods_on("n1").await?;
         ensure!(here.iter().all(|pod| !pod.name_any().starts_with("web")), "{here:?}");
         Ok(())
     })
     .await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_asked_to_stay_stays_and_one_that_asked_to_finish_is_waited_for() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place
-        .add_app(
-            "stays",
-            &NODES,
-            pinned("stays", &NODES).label("nodeward.dev/drain", "skip"),
-        )
-        .await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_app(
+        "stays",
+        &NODES,
+        pinned("stays", &NODES).label("nodeward.dev/drain", "skip"),
+    )
+    .await?;
     let job = PodTemplate::new()
         .on("n1")
         .label("nodeward.dev/drain", "wait-completed")
         .start(Start::FinishesAfter(secs(6)))
         .owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
-    bulk::create(&place.client, [job.pod(APPS, "job")?]).await?;
-    place.add_pinned("leaves", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    let waiting = place
+    bulk::create(&env.client, [job.pod(APPS, "job")?]).await?;
+    env.add_pinned("leaves", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let waiting = env
         .status_that("n1", "to wait for the job", secs(20), |status| {
             status
                 .blocked_by
@@ -107,80 +106,77 @@ async fn a_pod_that_asked_to_stay_stays_and_one_that_asked_to_finish_is_waited_f
         })
         .await?;
     ensure!(waiting.phase == Some(Phase::Queued), "{waiting:?}");
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    let left = place.pods_on("n1").await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    let left = env.pods_on("n1").await?;
     let names: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(names.iter().any(|name| name.starts_with("stays")), "{names:?}");
     ensure!(!names.iter().any(|name| name.starts_with("leaves")), "{names:?}");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_unit_of_a_pod_that_stays_is_held_through_the_reboot_until_the_pod_is_back() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place
-        .add_app(
-            "stays",
-            &NODES,
-            pinned("stays", &NODES)
-                .label("nodeward.dev/drain", "skip")
-                .tolerates_all(),
-        )
-        .await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    let drained = place.phase("n1", Phase::Drained, secs(30)).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_app(
+        "stays",
+        &NODES,
+        pinned("stays", &NODES)
+            .label("nodeward.dev/drain", "skip")
+            .tolerates_all(),
+    )
+    .await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
     ensure!(drained.held_units == Some(1), "{drained:?}");
     // Another node's drain waits as long as the unit is held.
-    place.drain("n2", json!({})).await?;
-    place
-        .status_that("n2", "to wait for units", secs(20), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| blocked.reason == LockReason::WaitsForUnits)
-        })
+    env.drain("n2", json!({})).await?;
+    env.status_that("n2", "to wait for units", secs(20), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::WaitsForUnits)
+    })
+    .await?;
+    nodeward_testkit::reboot::reboot(&env.client, "n1", secs(3)).await?;
+    env.status_that("n1", "to hold nothing", secs(30), |status| status.held_units == Some(0))
         .await?;
-    nodeward_testkit::reboot::reboot(&place.client, "n1", secs(3)).await?;
-    place
-        .status_that("n1", "to hold nothing", secs(30), |status| status.held_units == Some(0))
-        .await?;
-    place.phase("n2", Phase::Drained, secs(30)).await?;
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.end([lock]).await
+    env.phase("n2", Phase::Drained, secs(30)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cordon_that_is_not_ours_is_respected_and_never_lifted() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    fleet::cordon(&place.client, "n1").await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.delete_drain("n1").await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.delete_drain("n1").await?;
     wait::throughout("the cordon stays", secs(4), || async {
-        let node = place.nodes().get("n1").await?;
+        let node = env.nodes().get("n1").await?;
         let spec = node.spec.context("no spec")?;
         ensure!(spec.unschedulable == Some(true), "uncordoned");
         Ok(())
     })
     .await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.end([lock]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_drain_leaves_on_its_node_goes_with_it() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
     wait::until("the node to say that it is drained", secs(20), || async {
-        let node = place.nodes().get("n1").await?;
+        let node = env.nodes().get("n1").await?;
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         let is_so = conditions
             .iter()
@@ -189,9 +185,9 @@ async fn what_a_drain_leaves_on_its_node_goes_with_it() -> Result<()> {
         Ok(())
     })
     .await?;
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(30)).await?;
-    let node = place.nodes().get("n1").await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(30)).await?;
+    let node = env.nodes().get("n1").await?;
     ensure!(!node.annotations().contains_key(CORDONED_BY), "the annotation is left");
     let spec = node.spec.clone().context("no spec")?;
     ensure!(spec.unschedulable.is_none(), "it is not uncordoned");
@@ -208,12 +204,12 @@ async fn what_a_drain_leaves_on_its_node_goes_with_it() -> Result<()> {
         conditions.iter().all(|condition| !condition.type_.contains("Drain")),
         "{conditions:?}"
     );
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), APPS);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
     wait::until("the budget to be free", secs(20), || async {
         let budget = budgets.get("a").await?;
         ensure!(!budget.annotations().contains_key(LOCKED_BY), "still locked");
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }

@@ -5,17 +5,17 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{ACCOUNT, Place, SYSTEM, spec};
+use crate::environment::{ACCOUNT, Environment, SYSTEM, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let mark = place.plane.audit().mark()?;
-    let lock = place.run(spec(&json!({})).arg("--dry-run")).await?;
-    place.drain("n1", json!({})).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let mark = env.plane.audit().mark()?;
+    let lock = env.run(spec(&json!({})).arg("--dry-run")).await?;
+    env.drain("n1", json!({})).await?;
     wait::until("it to say what it would do", secs(30), || async {
         ensure!(
             lock.log().contains("dry run: not done"),
@@ -27,23 +27,23 @@ async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
     .await?;
     let status = lock.stop(secs(20)).await?;
     ensure!(status.success(), "{status}");
-    let all = place.plane.audit().since(mark)?;
+    let all = env.plane.audit().since(mark)?;
     let writes = all
         .of_service_account(SYSTEM, ACCOUNT)
         .writes()
         .without_leases()
         .only(|request| !request.resource.starts_with("selfsubjectreviews"));
     ensure!(writes.count() == 0, "{:?}", writes.0);
-    place.end([]).await
+    env.end([]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_is_only_to_be_planned_says_what_it_would_do_and_does_nothing() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({ "dryRun": true })).await?;
-    let status = place
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({ "dryRun": true })).await?;
+    let status = env
         .status_that("n1", "to be planned", secs(20), |status| status.plan.is_some())
         .await?;
     let held = status.plan.map(|plan| plan.held).unwrap_or_default();
@@ -52,13 +52,13 @@ async fn a_drain_that_is_only_to_be_planned_says_what_it_would_do_and_does_nothi
         matches!(held[0].reason, LockReason::Pinned | LockReason::NoRoom),
         "{held:?}"
     );
-    ensure!(place.claim("n1").await?.is_none(), "it has a claim");
-    let node = place.nodes().get("n1").await?;
+    ensure!(env.claim("n1").await?.is_none(), "it has a claim");
+    let node = env.nodes().get("n1").await?;
     ensure!(
         node.spec.and_then(|spec| spec.unschedulable).is_none(),
         "it was cordoned"
     );
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(20)).await?;
-    place.end([lock]).await
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(20)).await?;
+    env.end([lock]).await
 }

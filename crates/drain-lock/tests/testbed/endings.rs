@@ -10,95 +10,91 @@ use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Place, pinned};
+use crate::environment::{Environment, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// One drained node, and another that waits for its unit.
-async fn one_drained_one_waiting() -> Result<Place> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    Ok(place)
+async fn one_drained_one_waiting() -> Result<Environment> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    Ok(env)
 }
 
-async fn waits(place: &Place, node: &str) -> Result<()> {
-    place
-        .status_that(node, "to wait for units", secs(20), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| matches!(blocked.reason, LockReason::WaitsForUnits | LockReason::BudgetUnhealthy))
-        })
-        .await?;
+async fn waits(env: &Environment, node: &str) -> Result<()> {
+    env.status_that(node, "to wait for units", secs(20), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| matches!(blocked.reason, LockReason::WaitsForUnits | LockReason::BudgetUnhealthy))
+    })
+    .await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_is_called_off_in_the_queue_leaves_nothing_behind() -> Result<()> {
-    let place = one_drained_one_waiting().await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.drain("n2", json!({})).await?;
-    waits(&place, "n2").await?;
-    place.uncordon("n2").await?;
-    place.released("n2", secs(20)).await?;
-    ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    place.end([lock]).await
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.drain("n2", json!({})).await?;
+    waits(&env, "n2").await?;
+    env.uncordon("n2").await?;
+    env.released("n2", secs(20)).await?;
+    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_drain_uncordons_its_node_and_returns_its_units_once_its_pods_are_ready() -> Result<()> {
-    let place = one_drained_one_waiting().await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.drain("n2", json!({})).await?;
-    waits(&place, "n2").await?;
-    let watch = place.watch_budgets();
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.phase("n2", Phase::Drained, secs(30)).await?;
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.drain("n2", json!({})).await?;
+    waits(&env, "n2").await?;
+    let watch = env.watch_budgets();
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.phase("n2", Phase::Drained, secs(30)).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_ends_when_its_last_requester_has_released_it() -> Result<()> {
-    let place = one_drained_one_waiting().await?;
-    let lock = place.start(json!({})).await?;
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
     let two = json!({ "requesters": [{ "name": "one" }, { "name": "two" }] });
-    place.drain("n1", two).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place
-        .patch_drain("n1", json!({ "spec": { "requesters": [{ "name": "two" }] } }))
+    env.drain("n1", two).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.patch_drain("n1", json!({ "spec": { "requesters": [{ "name": "two" }] } }))
         .await?;
     wait::throughout("the drain goes on", secs(3), || async {
         ensure!(
-            place.drains().get("n1").await?.metadata.deletion_timestamp.is_none(),
+            env.drains().get("n1").await?.metadata.deletion_timestamp.is_none(),
             "it ended"
         );
         Ok(())
     })
     .await?;
-    place.patch_drain("n1", json!({ "spec": { "requesters": [] } })).await?;
-    place.released("n1", secs(30)).await?;
-    place.end([lock]).await
+    env.patch_drain("n1", json!({ "spec": { "requesters": [] } })).await?;
+    env.released("n1", secs(30)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_deleted_while_it_holds_gives_its_unit_back_when_its_pod_is_replaced() -> Result<()> {
-    let place = Place::new(&NODES).await?;
+    let env = Environment::new(&NODES).await?;
     // A fourth node takes the pod once it is there.
-    place
-        .add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"]))
-        .await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.nodes().delete("n1", &DeleteParams::default()).await?;
+    env.add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"])).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.nodes().delete("n1", &DeleteParams::default()).await?;
     wait::until("the drain to be over", secs(30), || async {
-        let drain = place.drains().get_opt("n1").await?;
+        let drain = env.drains().get_opt("n1").await?;
         ensure!(
             drain.is_none_or(|drain| drain.metadata.deletion_timestamp.is_some()),
             "it goes on"
@@ -108,50 +104,50 @@ async fn a_node_that_is_deleted_while_it_holds_gives_its_unit_back_when_its_pod_
     .await?;
     wait::throughout("the unit is held while the pod is down", secs(3), || async {
         ensure!(
-            place.claim("n1").await?.is_some_and(|claim| !claim.holds.is_empty()),
+            env.claim("n1").await?.is_some_and(|claim| !claim.holds.is_empty()),
             "it is free"
         );
         Ok(())
     })
     .await?;
-    fleet::create(&place.client, [NodeSpec::worker("n4")]).await?;
-    place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    fleet::create(&env.client, [NodeSpec::worker("n4")]).await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_comes_again_under_its_name_is_another_one_and_is_not_drained() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.nodes().delete("n1", &DeleteParams::default()).await?;
-    fleet::create(&place.client, [NodeSpec::worker("n1")]).await?;
-    place.released("n1", secs(60)).await?;
-    let node = place.nodes().get("n1").await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.nodes().delete("n1", &DeleteParams::default()).await?;
+    fleet::create(&env.client, [NodeSpec::worker("n1")]).await?;
+    env.released("n1", secs(60)).await?;
+    let node = env.nodes().get("n1").await?;
     ensure!(
         node.spec.and_then(|spec| spec.unschedulable).is_none(),
         "it was cordoned"
     );
     wait::until("its pod to run there", secs(30), || async {
-        ensure!(place.pods_on("n1").await?.len() == 1, "none");
+        ensure!(env.pods_on("n1").await?.len() == 1, "none");
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_is_deleted_is_made_anew_from_what_is_there_and_no_budget_is_violated() -> Result<()> {
-    let place = one_drained_one_waiting().await?;
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.drain("n2", json!({})).await?;
-    waits(&place, "n2").await?;
-    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.drain("n2", json!({})).await?;
+    waits(&env, "n2").await?;
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     let before = ledgers.get(drain_ledger::NAME).await?;
     ledgers.delete(drain_ledger::NAME, &DeleteParams::default()).await?;
     wait::until("another ledger with both claims", secs(20), || async {
@@ -161,40 +157,39 @@ async fn a_ledger_that_is_deleted_is_made_anew_from_what_is_there_and_no_budget_
         Ok(())
     })
     .await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
     wait::throughout("the other node keeps its pod", secs(3), || async {
-        ensure!(place.pods_on("n2").await?.len() == 1, "evicted");
+        ensure!(env.pods_on("n2").await?.len() == 1, "evicted");
         Ok(())
     })
     .await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(30)).await?;
-    place.phase("n2", Phase::Drained, secs(30)).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.phase("n2", Phase::Drained, secs(30)).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_frees_what_a_drain_holds_and_that_is_on_the_record() -> Result<()> {
-    let place = one_drained_one_waiting().await?;
-    let lock = place.start(json!({})).await?;
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
     // A foreign cordon: its node stays cordoned, so its pod stays down and would hold its unit for ever.
-    fleet::cordon(&place.client, "n1").await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place
-        .patch_drain(
-            "n1",
-            json!({ "metadata": { "annotations": { "nodeward.dev/release": "alice: node is scrapped" } } }),
-        )
-        .await?;
-    place.released("n1", secs(30)).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.patch_drain(
+        "n1",
+        json!({ "metadata": { "annotations": { "nodeward.dev/release": "alice: node is scrapped" } } }),
+    )
+    .await?;
+    env.released("n1", secs(30)).await?;
     let metrics = lock.metrics().await?;
     let counted = metrics.sum("nodeward_drain_lock_drain_events_total", &[("reason", "AdminRelease")]);
     ensure!((counted - 1.0).abs() < 0.5, "counted {counted} times");
     ensure!(lock.log().contains("alice: node is scrapped"), "not in the log");
     wait::until("an Event", secs(20), || async {
-        let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(place.client.clone());
+        let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(env.client.clone());
         let events = events.list(&kube::api::ListParams::default()).await?;
         let is_there = events.items.iter().any(|event| {
             event.reason.as_deref() == Some("AdminRelease")
@@ -204,5 +199,5 @@ async fn an_administrator_frees_what_a_drain_holds_and_that_is_on_the_record() -
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }

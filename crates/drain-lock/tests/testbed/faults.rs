@@ -17,22 +17,22 @@ use serde_json::json;
 
 use tokio::time::{Instant, timeout};
 
-use crate::place::{APPS, Lock, Place, pinned, spec};
+use crate::environment::{APPS, Environment, Lock, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-async fn drain_two(place: &Place) -> Result<()> {
+async fn drain_two(env: &Environment) -> Result<()> {
     for node in ["n1", "n2"] {
-        place.drain(node, json!({})).await?;
+        env.drain(node, json!({})).await?;
     }
-    both_end(place).await
+    both_end(env).await
 }
 
-async fn both_end(place: &Place) -> Result<()> {
+async fn both_end(env: &Environment) -> Result<()> {
     let both = ["n1", "n2"].map(async |node| {
-        place.phase(node, Phase::Drained, secs(120)).await?;
-        place.uncordon(node).await?;
-        place.released(node, secs(90)).await
+        env.phase(node, Phase::Drained, secs(120)).await?;
+        env.uncordon(node).await?;
+        env.released(node, secs(90)).await
     });
     futures::future::try_join_all(both).await?;
     Ok(())
@@ -40,10 +40,10 @@ async fn both_end(place: &Place) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_is_violated() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let proxy = Proxy::start(&place.plane).await?;
-    let watch = place.watch_budgets();
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&env.plane).await?;
+    let watch = env.watch_budgets();
     let lost = || Rule::new(Fault::LostReply);
     let internal = || Rule::new(Fault::Status(500, "InternalError"));
     for rule in [
@@ -66,93 +66,90 @@ async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_
     ] {
         proxy.inject(rule);
     }
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
-    drain_two(&place).await?;
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    drain_two(&env).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_break_expire_or_stand_still_delay_drains_only() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let proxy = Proxy::start(&place.plane).await?;
-    let watch = place.watch_budgets();
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&env.plane).await?;
+    let watch = env.watch_budgets();
     for fault in [Fault::Gone, Fault::GoneEvent, Fault::Status(500, "InternalError")] {
         proxy.inject(Rule::new(fault).verbs([Verb::Watch]).times(3));
     }
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     proxy.freeze().await?;
-    place.drain("n2", json!({})).await?;
-    place.uncordon("n1").await?;
+    env.drain("n2", json!({})).await?;
+    env.uncordon("n1").await?;
     tokio::time::sleep(secs(3)).await;
     proxy.drop_watches();
     proxy.thaw_to_present().await?;
-    place.released("n1", secs(90)).await?;
-    place.phase("n2", Phase::Drained, secs(90)).await?;
+    env.released("n1", secs(90)).await?;
+    env.phase("n2", Phase::Drained, secs(90)).await?;
     watch.none_was_violated()?;
-    ensure!(place.pods_on("n2").await?.is_empty(), "pods are left");
-    place.end([lock]).await
+    ensure!(env.pods_on("n2").await?.is_empty(), "pods are left");
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.drain("n2", json!({})).await?;
-    place.plane.apiserver().kill();
-    place.plane.apiserver().start()?;
-    place.plane.ready().await?;
-    both_end(&place).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.drain("n2", json!({})).await?;
+    env.plane.apiserver().kill();
+    env.plane.apiserver().start()?;
+    env.plane.ready().await?;
+    both_end(&env).await?;
     // While it starts, an API server forbids whatever its own caches do not know yet: the log says so.
     let status = lock.stop(secs(20)).await?;
     ensure!(status.success(), "it ended with {status}");
-    place.end([]).await
+    env.end([]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothing_is_evicted() -> Result<()> {
-    let place = Place::new(&NODES).await?;
+    let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(5)));
-    place.add_app("a", &NODES, slow).await?;
-    let proxy = Proxy::start(&place.plane).await?;
+    env.add_app("a", &NODES, slow).await?;
+    let proxy = Proxy::start(&env.plane).await?;
     let reads = Rule::new(Fault::Delay(secs(2)))
         .verbs([Verb::Get])
         .resource("poddisruptionbudgets");
     proxy.inject(reads);
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
-    let watch = place.watch_budgets();
-    let (covered, other) = (
-        place.pods_on("n1").await?.remove(0),
-        place.pods_on("n3").await?.remove(0),
-    );
-    place.drain("n1", json!({})).await?;
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    let watch = env.watch_budgets();
+    let (covered, other) = (env.pods_on("n1").await?.remove(0), env.pods_on("n3").await?.remove(0));
+    env.drain("n1", json!({})).await?;
     let granted = wait::until("the grant", secs(60), || async {
-        let claim = place.claim("n1").await?.context("no claim")?;
+        let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(claim.state == ClaimState::Granted, "{claim:?}");
         Ok(claim)
     })
     .await?;
-    workload::delete(&place.client, APPS, &other.name_any()).await?;
+    workload::delete(&env.client, APPS, &other.name_any()).await?;
     wait::until("the grant to be returned", secs(60), || async {
-        let claim = place.claim("n1").await?.context("no claim")?;
+        let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(claim.state == ClaimState::Asking && claim.holds.is_empty(), "{claim:?}");
         ensure!(claim.ticket == granted.ticket, "another ticket: {claim:?}");
         Ok(())
     })
     .await?;
     ensure!(
-        place.pods_on("n1").await?.remove(0).uid() == covered.uid(),
+        env.pods_on("n1").await?.remove(0).uid() == covered.uid(),
         "its pod was evicted"
     );
     proxy.heal();
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 /// How long the ledger may stay as it is after each start. A kill in the middle of an eviction can leave the pod running and
@@ -165,25 +162,25 @@ const RESUMES_WITHIN: Duration = secs(150);
 #[tokio::test(flavor = "multi_thread")]
 async fn drains_resume_after_every_kill() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4", "n5"];
-    let place = Place::new(&nodes).await?;
-    place.add_pinned("a", &nodes).await?;
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
+    let env = Environment::new(&nodes).await?;
+    env.add_pinned("a", &nodes).await?;
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
     let (began, mut waits) = (Instant::now(), Vec::new());
     let drains = async {
         for node in nodes {
-            place.drain(node, json!({})).await?;
+            env.drain(node, json!({})).await?;
         }
         let all = nodes.map(async |node| {
-            place.phase(node, Phase::Drained, secs(400)).await?;
-            place.uncordon(node).await?;
-            place.released(node, secs(200)).await
+            env.phase(node, Phase::Drained, secs(400)).await?;
+            env.uncordon(node).await?;
+            env.released(node, secs(200)).await
         });
         futures::future::try_join_all(all).await.map(drop)
     };
     tokio::select! {
         ended = drains => ended?,
-        failed = kill_repeatedly(&place, &lock, &mut waits) => match failed? {},
+        failed = kill_repeatedly(&env, &lock, &mut waits) => match failed? {},
     }
     lock.ready(secs(30)).await?;
     waits.sort();
@@ -197,11 +194,11 @@ async fn drains_resume_after_every_kill() -> Result<()> {
     );
     ensure!(waits.len() >= 4, "it was killed {} times only", waits.len());
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
-async fn kill_repeatedly(place: &Place, lock: &Lock, waits: &mut Vec<Duration>) -> Result<Infallible> {
-    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+async fn kill_repeatedly(env: &Environment, lock: &Lock, waits: &mut Vec<Duration>) -> Result<Infallible> {
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     let changes = watcher(ledgers, watcher::Config::default()).default_backoff();
     let mut changes = std::pin::pin!(changes.applied_objects());
     for writes in [1, 2, 3, 5].into_iter().cycle().take(16) {
@@ -213,7 +210,7 @@ async fn kill_repeatedly(place: &Place, lock: &Lock, waits: &mut Vec<Duration>) 
         lock.process().start()?;
         let started = Instant::now();
         // It has not come to writing anything yet.
-        let last = place.ledger().await?.as_ref().map_or(0, version);
+        let last = env.ledger().await?.as_ref().map_or(0, version);
         let resumed = timeout(RESUMES_WITHIN, next_after(&mut changes, last)).await;
         resumed.context("the ledger does not change after a start")??;
         waits.push(started.elapsed());

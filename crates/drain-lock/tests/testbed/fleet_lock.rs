@@ -14,7 +14,7 @@ use nodeward_testkit::{ControlPlane, Options, bulk, fleet, ports, reboot};
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
-use crate::place::{APPS, Lock, Place, pinned};
+use crate::environment::{APPS, Environment, Lock, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -81,35 +81,35 @@ fn problem(answer: &Answer, status: u16) -> Result<String> {
 }
 
 /// Gives a node a machine-id.
-async fn identify(place: &Place, node: &str, machine: &str) -> Result<()> {
-    let nodes: Api<Node> = Api::all(place.client.clone());
+async fn identify(env: &Environment, node: &str, machine: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(env.client.clone());
     let patch = Patch::Merge(json!({ "status": { "nodeInfo": { "machineID": machine } } }));
     nodes.patch_status(node, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// A drain-lock that answers machines, and a way to ask it; `dir` is the caller's.
-async fn answers(place: &Place, dir: &Path) -> Result<(Lock, Caller)> {
+async fn answers(env: &Environment, dir: &Path) -> Result<(Lock, Caller)> {
     let port = ports::free()?;
     let bind = format!("127.0.0.1:{port}");
     let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": bind } });
-    let lock = place.start(config).await?;
+    let lock = env.start(config).await?;
     let caller = Caller::new(&format!("http://{bind}"), dir, Trust::default()).await?;
     Ok((lock, caller))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Result<()> {
-    let place = Place::new(&NODES).await?;
+    let env = Environment::new(&NODES).await?;
     let stays = pinned("stays", &NODES)
         .label(nodeward_api::label::DRAIN, "skip")
         .tolerates_all();
-    place.add_app("stays", &NODES, stays).await?;
-    place.add_pinned("leaves", &NODES).await?;
-    identify(&place, "n1", MACHINE).await?;
+    env.add_app("stays", &NODES, stays).await?;
+    env.add_pinned("leaves", &NODES).await?;
+    identify(&env, "n1", MACHINE).await?;
     let dir = tempfile::tempdir()?;
-    let (lock, caller) = answers(&place, dir.path()).await?;
-    let budgets = place.watch_budgets();
+    let (lock, caller) = answers(&env, dir.path()).await?;
+    let budgets = env.watch_budgets();
     let first = Machine {
         caller: &caller,
         group: "workers",
@@ -130,7 +130,7 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
 
     let told = first.pre_reboot().await?;
     ensure!(told == Err("queued".to_owned()), "{told:?}");
-    let drain = place.drains().get("n1").await?;
+    let drain = env.drains().get("n1").await?;
     ensure!(drain.spec.evict == Evictor::Nodeward, "{:?}", drain.spec);
     ensure!(
         drain.spec.requesters[0].name == format!("fleetlock:workers:{DERIVED}"),
@@ -139,14 +139,14 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
     );
     first.may_reboot().await?;
     // 200 only when the node is really drained; asked again, the answer is the same.
-    let left = place.pods_on("n1").await?;
+    let left = env.pods_on("n1").await?;
     ensure!(left.len() == 1, "{} pods are left", left.len());
     ensure!(
-        fleet::cordon_taint(&place.nodes().get("n1").await?).is_some(),
+        fleet::cordon_taint(&env.nodes().get("n1").await?).is_some(),
         "not cordoned"
     );
     ensure!(
-        place.claim("n1").await?.is_some_and(|claim| claim.state.may_go_down()),
+        env.claim("n1").await?.is_some_and(|claim| claim.state.may_go_down()),
         "not recorded as drained"
     );
     first.may_reboot().await?;
@@ -175,7 +175,7 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
         Ok(())
     })
     .await?;
-    reboot::reboot(&place.client, "n1", secs(2)).await?;
+    reboot::reboot(&env.client, "n1", secs(2)).await?;
     let told = second.pre_reboot().await?;
     ensure!(told.is_err(), "{told:?}");
     // What its first reboot rested on is on its way back: it has to say that it is up, and ask anew.
@@ -186,17 +186,17 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
     })
     .await?;
     first.steady_state().await?;
-    place.released("n1", secs(60)).await?;
+    env.released("n1", secs(60)).await?;
     ensure!(
-        fleet::cordon_taint(&place.nodes().get("n1").await?).is_none(),
+        fleet::cordon_taint(&env.nodes().get("n1").await?).is_none(),
         "still cordoned"
     );
 
     second.may_reboot().await?;
-    reboot::reboot(&place.client, "n2", secs(1)).await?;
+    reboot::reboot(&env.client, "n2", secs(1)).await?;
     second.steady_state().await?;
     second.steady_state().await?;
-    place.released("n2", secs(60)).await?;
+    env.released("n2", secs(60)).await?;
     budgets.none_was_violated()?;
     let answers = lock.metrics().await?;
     let labels = [("request", "pre-reboot"), ("answer", "waiting")];
@@ -204,16 +204,16 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
         answers.sum("nodeward_drain_lock_fleetlock_answers_total", &labels) > 0.5,
         "not counted"
     );
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
     let dir = tempfile::tempdir()?;
-    let (lock, caller) = answers(&place, dir.path()).await?;
-    place.drain("n1", json!({})).await?;
+    let (lock, caller) = answers(&env, dir.path()).await?;
+    env.drain("n1", json!({})).await?;
     let machine = Machine {
         caller: &caller,
         group: "g",
@@ -222,25 +222,25 @@ async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Res
     machine.may_reboot().await?;
     machine.steady_state().await?;
     wait::until("the machine to have left", secs(30), || async {
-        let requesters = place.drains().get("n1").await?.spec.requesters;
+        let requesters = env.drains().get("n1").await?.spec.requesters;
         ensure!(requesters.len() == 1 && requesters[0].name == "test", "{requesters:?}");
         Ok(())
     })
     .await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
     // Somebody uncordons the node: it is not drained any more, and its machine may not reboot.
-    place.uncordon("n1").await?;
+    env.uncordon("n1").await?;
     let told = machine.pre_reboot().await?;
     ensure!(told.is_err(), "{told:?}");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_gone() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
     let dir = tempfile::tempdir()?;
-    let (lock, caller) = answers(&place, dir.path()).await?;
+    let (lock, caller) = answers(&env, dir.path()).await?;
     let machine = Machine {
         caller: &caller,
         group: "g",
@@ -248,7 +248,7 @@ async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_go
     };
     machine.may_reboot().await?;
     let late = PodTemplate::new().on("n1").tolerates_all().end(End::Stuck);
-    bulk::create(&place.client, [late.pod(APPS, "late")?]).await?;
+    bulk::create(&env.client, [late.pod(APPS, "late")?]).await?;
     // At once, whether the watches show it yet or not; and for as long as it is there, be it on its way out.
     wait::throughout("the machine may not reboot", secs(3), || async {
         let told = machine.pre_reboot().await?;
@@ -256,9 +256,9 @@ async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_go
         Ok(())
     })
     .await?;
-    place.phase("n1", Phase::Draining, secs(30)).await?;
+    env.phase("n1", Phase::Draining, secs(30)).await?;
     wait::until("its eviction", secs(30), || async {
-        let late = place.pods().get("late").await?;
+        let late = env.pods().get("late").await?;
         ensure!(late.metadata.deletion_timestamp.is_some(), "not evicted");
         Ok(())
     })
@@ -266,10 +266,10 @@ async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_go
     let told = machine.pre_reboot().await?;
     ensure!(told == Err("draining".to_owned()), "{told:?}");
     let at_once = DeleteParams::default().grace_period(0);
-    place.pods().delete("late", &at_once).await?;
+    env.pods().delete("late", &at_once).await?;
     machine.may_reboot().await?;
-    ensure!(place.pods_on("n1").await?.is_empty(), "pods are left");
-    place.end([lock]).await
+    ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
+    env.end([lock]).await
 }
 
 /// A request that is refused: what is wrong with it, its headers and body; the status and kind of the answer.
@@ -290,31 +290,31 @@ fn replace(dir: &Path, name: &str, content: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_malformed_is_named() -> Result<()> {
-    let place = Place::new(&["n1", "n2"]).await?;
+    let env = Environment::new(&["n1", "n2"]).await?;
     for node in ["n1", "n2"] {
-        identify(&place, node, MACHINE).await?;
+        identify(&env, node, MACHINE).await?;
     }
     let files = tempfile::tempdir()?;
-    let (certificate, key) = place.plane.serving_certificate("fleetlock")?;
+    let (certificate, key) = env.plane.serving_certificate("fleetlock")?;
     replace(files.path(), "tls.crt", &certificate)?;
     replace(files.path(), "tls.key", &key)?;
-    replace(files.path(), "ca.crt", place.plane.ca())?;
+    replace(files.path(), "ca.crt", env.plane.ca())?;
     replace(files.path(), "token", "s3cret\n")?;
     let port = ports::free()?;
     let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": {
         "enabled": true, "bind": format!("127.0.0.1:{port}"), "tls": files.path(),
         "clientCA": files.path().join("ca.crt"), "bearerTokenFile": files.path().join("token"),
     } });
-    let lock = place.start(config).await?;
+    let lock = env.start(config).await?;
     let url = format!("https://127.0.0.1:{port}");
     let dir = tempfile::tempdir()?;
 
-    let (known, known_key) = place.plane.client_certificate("machine", "machines")?;
+    let (known, known_key) = env.plane.client_certificate("machine", "machines")?;
     let stranger = ControlPlane::start(Options::default())
         .await?
         .client_certificate("machine", "machines")?;
     let trust = |identity| Trust {
-        authority: Some(place.plane.ca()),
+        authority: Some(env.plane.ca()),
         identity,
     };
     for identity in [None, Some((stranger.0.as_str(), stranger.1.as_str()))] {
@@ -418,7 +418,7 @@ async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_ma
         let answer = caller.get(path, &[bearer]).await.context(path)?;
         ensure!(problem(&answer, status)? == kind, "{path}: {answer:?}");
     }
-    let drains = place.drains().list(&kube::api::ListParams::default()).await?;
+    let drains = env.drains().list(&kube::api::ListParams::default()).await?;
     ensure!(drains.items.is_empty(), "a drain was asked for: {drains:?}");
 
     // A token that changes counts at once, a certificate within seconds.
@@ -447,5 +447,5 @@ async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_ma
         answer.status == 200,
         "the last good certificate is not served: {answer:?}"
     );
-    place.end([lock]).await
+    env.end([lock]).await
 }

@@ -9,14 +9,14 @@ use nodeward_testkit::bulk;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Lock, Place, spec};
+use crate::environment::{Environment, Lock, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_kinds_it_waits_unready_and_begins_when_they_appear() -> Result<()> {
     let nodes = ["n1", "n2"];
-    let place = Place::new(&nodes).await?;
-    place.add_pinned("a", &nodes).await?;
-    let kinds: Api<CustomResourceDefinition> = Api::all(place.client.clone());
+    let env = Environment::new(&nodes).await?;
+    env.add_pinned("a", &nodes).await?;
+    let kinds: Api<CustomResourceDefinition> = Api::all(env.client.clone());
     let ours = nodeward_api::crd::drain_lock();
     for kind in &ours {
         kinds.delete(&kind.name_any(), &DeleteParams::default()).await?;
@@ -28,18 +28,18 @@ async fn without_its_kinds_it_waits_unready_and_begins_when_they_appear() -> Res
         Ok(())
     })
     .await?;
-    let lock = Lock::of(spec(&json!({})).start(&place.plane).await?);
+    let lock = Lock::of(spec(&json!({})).start(&env.plane).await?);
     wait::throughout("it waits", secs(3), || async {
         ensure!(lock.process().is_running(), "it has ended");
         ensure!(lock.ready(secs(0)).await.is_err(), "it is ready");
         Ok(())
     })
     .await?;
-    bulk::create(&place.client, ours).await?;
+    bulk::create(&env.client, ours).await?;
     lock.ready(secs(90)).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
 }

@@ -12,7 +12,7 @@ use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
 
-use crate::place::{APPS, Lock, Place, grant, spec};
+use crate::environment::{APPS, Environment, Lock, grant, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -40,46 +40,46 @@ async fn read(proxy: &Proxy, resource: &str, name: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_units_alone() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let proxy = Proxy::start(&place.plane).await?;
-    let first = place.run(spec(&json!({})).identity("first")).await?;
-    let second = place
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&env.plane).await?;
+    let first = env.run(spec(&json!({})).identity("first")).await?;
+    let second = env
         .run(spec(&json!({})).identity("second").through(&proxy.url()))
         .await?;
     hang(&proxy, &["nodedrains"]);
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     first.process().kill();
     read(&proxy, "nodedrains", "n1").await?;
     wait::throughout("the drain stands", secs(5), || async {
         ensure!(
-            fleet::cordon_taint(&place.nodes().get("n1").await?).is_some(),
+            fleet::cordon_taint(&env.nodes().get("n1").await?).is_some(),
             "uncordoned"
         );
-        let claim = place.claim("n1").await?.context("no claim")?;
+        let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(!claim.holds.is_empty(), "its unit is freed: {claim:?}");
         Ok(())
     })
     .await?;
     proxy.heal();
-    place.uncordon("n1").await?;
-    place.released("n1", secs(90)).await?;
-    place.end([second]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(90)).await?;
+    env.end([second]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_nodes_cordon_is_not_seen_yet_is_not_called_off() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let proxy = Proxy::start(&place.plane).await?;
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let proxy = Proxy::start(&env.plane).await?;
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
     hang(&proxy, &["nodes"]);
-    fleet::cordon(&place.client, "n1").await?;
-    let drain = place.drain("n1", json!({ "evict": "Requester" })).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    let drain = env.drain("n1", json!({ "evict": "Requester" })).await?;
     read(&proxy, "nodes", "n1").await?;
     wait::throughout("it stands", secs(5), || async {
-        let present = place.drains().get("n1").await?;
+        let present = env.drains().get("n1").await?;
         ensure!(
             present.uid() == drain.uid() && present.metadata.deletion_timestamp.is_none(),
             "called off"
@@ -88,22 +88,22 @@ async fn a_drain_whose_nodes_cordon_is_not_seen_yet_is_not_called_off() -> Resul
     })
     .await?;
     proxy.heal();
-    place.phase("n1", Phase::Draining, secs(60)).await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    env.phase("n1", Phase::Draining, secs(60)).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
 }
 
-/// A place whose drains may delete pods.
-async fn with_the_right_to_delete(apps: &[&str]) -> Result<(Place, Proxy, Lock)> {
-    let place = Place::new(&NODES).await?;
-    grant(&place.plane, json!({ "allowDelete": true })).await?;
+/// A environment whose drains may delete pods.
+async fn with_the_right_to_delete(apps: &[&str]) -> Result<(Environment, Proxy, Lock)> {
+    let env = Environment::new(&NODES).await?;
+    grant(&env.plane, json!({ "allowDelete": true })).await?;
     for app in apps {
-        place.add_pinned(app, &NODES).await?;
+        env.add_pinned(app, &NODES).await?;
     }
-    let proxy = Proxy::start(&place.plane).await?;
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
-    Ok((place, proxy, lock))
+    let proxy = Proxy::start(&env.plane).await?;
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    Ok((env, proxy, lock))
 }
 
 async fn deleted(lock: &Lock) -> Result<f64> {
@@ -112,14 +112,14 @@ async fn deleted(lock: &Lock) -> Result<f64> {
 }
 
 /// Of which application pods are on the node.
-async fn apps_on(place: &Place, node: &str) -> Result<BTreeSet<String>> {
-    let pods = place.pods_on(node).await?;
+async fn apps_on(env: &Environment, node: &str) -> Result<BTreeSet<String>> {
+    let pods = env.pods_on(node).await?;
     let staying = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(staying.filter_map(|pod| pod.labels().get("app").cloned()).collect())
 }
 
-async fn patch_budget(place: &Place, name: &str, metadata: Value) -> Result<()> {
-    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> = Api::namespaced(place.client.clone(), APPS);
+async fn patch_budget(env: &Environment, name: &str, metadata: Value) -> Result<()> {
+    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
     let patch = Patch::Merge(json!({ "metadata": metadata }));
     budgets.patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
@@ -127,18 +127,18 @@ async fn patch_budget(place: &Place, name: &str, metadata: Value) -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_pod_is_deleted_around_a_budget_whose_owner_has_just_said_no() -> Result<()> {
-    let (place, proxy, lock) = with_the_right_to_delete(&["annotated", "held", "labelled", "silent"]).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    let (env, proxy, lock) = with_the_right_to_delete(&["annotated", "held", "labelled", "silent"]).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     hang(&proxy, &["poddisruptionbudgets", "disruptionholds"]);
     patch_budget(
-        &place,
+        &env,
         "annotated",
         json!({ "annotations": { annotation::HOLD: "rebalancing" } }),
     )
     .await?;
     patch_budget(
-        &place,
+        &env,
         "labelled",
         json!({ "labels": { label::FORCE_DRAIN: label::FORCE_DRAIN_NEVER } }),
     )
@@ -146,43 +146,41 @@ async fn no_pod_is_deleted_around_a_budget_whose_owner_has_just_said_no() -> Res
     let hold: DisruptionHold = serde_json::from_value(json!({
         "metadata": { "name": "h", "namespace": APPS }, "spec": { "pdbRef": "held", "reason": "rebalancing" },
     }))?;
-    let holds: Api<DisruptionHold> = Api::namespaced(place.client.clone(), APPS);
+    let holds: Api<DisruptionHold> = Api::namespaced(env.client.clone(), APPS);
     holds.create(&PostParams::default(), &hold).await?;
-    place
-        .drain("n2", json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } }))
+    env.drain("n2", json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } }))
         .await?;
     let kept = BTreeSet::from(["annotated", "held", "labelled"].map(str::to_owned));
     wait::until("the pod that nobody keeps to be deleted", secs(60), || async {
-        let left = apps_on(&place, "n2").await?;
+        let left = apps_on(&env, "n2").await?;
         ensure!(left == kept, "{left:?}");
         Ok(())
     })
     .await?;
     wait::throughout("the others stay", secs(5), || async {
-        let left = apps_on(&place, "n2").await?;
+        let left = apps_on(&env, "n2").await?;
         ensure!(left == kept, "{left:?}");
         Ok(())
     })
     .await?;
     ensure!((deleted(&lock).await? - 1.0).abs() < 0.5, "more than one was deleted");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_fails_is_not_a_budget_that_refuses() -> Result<()> {
-    let (place, proxy, lock) = with_the_right_to_delete(&["a"]).await?;
+    let (env, proxy, lock) = with_the_right_to_delete(&["a"]).await?;
     proxy.inject(Rule::new(Fault::Status(500, "InternalError")).resource("pods/eviction"));
-    place
-        .drain("n1", json!({ "fallback": "Delete", "deadlines": { "drain": "1s" } }))
+    env.drain("n1", json!({ "fallback": "Delete", "deadlines": { "drain": "1s" } }))
         .await?;
-    place.phase("n1", Phase::Draining, secs(60)).await?;
+    env.phase("n1", Phase::Draining, secs(60)).await?;
     wait::throughout("its pod stays", secs(8), || async {
-        ensure!(apps_on(&place, "n1").await?.len() == 1, "it is gone");
+        ensure!(apps_on(&env, "n1").await?.len() == 1, "it is gone");
         Ok(())
     })
     .await?;
     proxy.heal();
-    place.phase("n1", Phase::Drained, secs(90)).await?;
+    env.phase("n1", Phase::Drained, secs(90)).await?;
     ensure!(deleted(&lock).await? < 0.5, "it was deleted");
-    place.end([lock]).await
+    env.end([lock]).await
 }

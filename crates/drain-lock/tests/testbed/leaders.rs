@@ -9,115 +9,111 @@ use nodeward_api::node_drain::Phase;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{ACCOUNT, Lock, Place, SYSTEM, spec};
+use crate::environment::{ACCOUNT, Environment, Lock, SYSTEM, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-async fn drain_all(place: &Place) -> Result<()> {
+async fn drain_all(env: &Environment) -> Result<()> {
     for node in NODES {
-        place.drain(node, json!({})).await?;
+        env.drain(node, json!({})).await?;
     }
-    finish_all(place).await
+    finish_all(env).await
 }
 
-async fn finish_all(place: &Place) -> Result<()> {
+async fn finish_all(env: &Environment) -> Result<()> {
     let all = NODES.map(async |node| {
-        place.phase(node, Phase::Drained, secs(120)).await?;
-        place.uncordon(node).await?;
-        place.released(node, secs(90)).await
+        env.phase(node, Phase::Drained, secs(120)).await?;
+        env.uncordon(node).await?;
+        env.released(node, secs(90)).await
     });
     futures::future::try_join_all(all).await?;
     Ok(())
 }
 
-async fn place() -> Result<Place> {
-    let place = Place::new(&NODES).await?;
+async fn env() -> Result<Environment> {
+    let env = Environment::new(&NODES).await?;
     for app in ["a", "b"] {
-        place.add_pinned(app, &NODES).await?;
+        env.add_pinned(app, &NODES).await?;
     }
-    Ok(place)
+    Ok(env)
 }
 
 /// One node is drained, and the others' drains have just been asked for.
-async fn ask(place: &Place) -> Result<()> {
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+async fn ask(env: &Environment) -> Result<()> {
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     for node in ["n2", "n3"] {
-        place.drain(node, json!({})).await?;
+        env.drain(node, json!({})).await?;
     }
     Ok(())
 }
 
-async fn leaderless(place: &Place, name: &str) -> Result<Lock> {
-    place
-        .run(spec(&json!({})).identity(name).arg("--leader-elect=false"))
+async fn leaderless(env: &Environment, name: &str) -> Result<Lock> {
+    env.run(spec(&json!({})).identity(name).arg("--leader-elect=false"))
         .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_leaders_at_once_do_no_harm() -> Result<()> {
-    let place = place().await?;
-    let watch = place.watch_budgets();
-    let locks = [leaderless(&place, "one").await?, leaderless(&place, "two").await?];
-    drain_all(&place).await?;
+    let env = env().await?;
+    let watch = env.watch_budgets();
+    let locks = [leaderless(&env, "one").await?, leaderless(&env, "two").await?];
+    drain_all(&env).await?;
     watch.none_was_violated()?;
-    place.end(locks).await
+    env.end(locks).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_killed_in_the_middle_is_followed_by_its_standby() -> Result<()> {
-    let place = place().await?;
-    let watch = place.watch_budgets();
-    let first = place.run(spec(&json!({})).identity("first")).await?;
-    let second = place.run(spec(&json!({})).identity("second")).await?;
-    ask(&place).await?;
+    let env = env().await?;
+    let watch = env.watch_budgets();
+    let first = env.run(spec(&json!({})).identity("first")).await?;
+    let second = env.run(spec(&json!({})).identity("second")).await?;
+    ask(&env).await?;
     first.process().kill();
-    finish_all(&place).await?;
+    finish_all(&env).await?;
     watch.none_was_violated()?;
-    place.end([second]).await
+    env.end([second]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stood_still_does_no_harm_when_it_goes_on() -> Result<()> {
-    let place = place().await?;
-    let watch = place.watch_budgets();
-    let paused = leaderless(&place, "paused").await?;
-    ask(&place).await?;
+    let env = env().await?;
+    let watch = env.watch_budgets();
+    let paused = leaderless(&env, "paused").await?;
+    ask(&env).await?;
     paused.process().pause()?;
-    let other = leaderless(&place, "other").await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
+    let other = leaderless(&env, "other").await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
     paused.process().resume()?;
     let rest = ["n2", "n3"].map(async |node| {
-        place.phase(node, Phase::Drained, secs(120)).await?;
-        place.uncordon(node).await?;
-        place.released(node, secs(90)).await
+        env.phase(node, Phase::Drained, secs(120)).await?;
+        env.uncordon(node).await?;
+        env.released(node, secs(90)).await
     });
     futures::future::try_join_all(rest).await?;
     watch.none_was_violated()?;
     ensure!(
-        place
-            .ledger()
-            .await?
-            .is_some_and(|ledger| ledger.spec.claims.is_empty()),
+        env.ledger().await?.is_some_and(|ledger| ledger.spec.claims.is_empty()),
         "claims are left"
     );
-    place.end([paused, other]).await
+    env.end([paused, other]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
-    let place = place().await?;
-    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    let env = env().await?;
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     let later = DrainLedgerSpec {
         format_version: FORMAT_VERSION + 1,
         ..DrainLedgerSpec::default()
     };
     let later = DrainLedger::new(drain_ledger::NAME, later);
     ledgers.create(&PostParams::default(), &later).await?;
-    let mark = place.plane.audit().mark()?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
+    let mark = env.plane.audit().mark()?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
     let warnings = || lock.log().matches("upgrade this drain-lock").count();
     wait::until("it to say what to do", secs(30), || async {
         ensure!(warnings() == 1, "{}", lock.process().log_tail(10));
@@ -130,7 +126,7 @@ async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
         Ok(())
     })
     .await?;
-    let all = place.plane.audit().since(mark)?;
+    let all = env.plane.audit().since(mark)?;
     // The webhook's certificate is no part of a plan.
     let writes = all
         .of_service_account(SYSTEM, ACCOUNT)
@@ -142,6 +138,6 @@ async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
     ledgers
         .patch(drain_ledger::NAME, &PatchParams::default(), &known)
         .await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    place.end([lock]).await
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.end([lock]).await
 }

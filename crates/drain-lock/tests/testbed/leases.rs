@@ -10,7 +10,7 @@ use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{Place, grant, spec};
+use crate::environment::{Environment, grant, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const NAMESPACE: &str = "medik8s-leases";
@@ -27,88 +27,85 @@ fn theirs(name: &str) -> Result<Lease> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_the_end() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.plane.namespace(NAMESPACE).await?;
+    let env = Environment::new(&NODES).await?;
+    env.plane.namespace(NAMESPACE).await?;
     // The right to its leases is granted where the namespace exists.
-    grant(&place.plane, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
+    grant(&env.plane, json!({})).await?;
+    env.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), NAMESPACE);
     leases.create(&PostParams::default(), &theirs("node-n1")?).await?;
-    let lock = place.start(json!({ "medik8sLease": { "enabled": true } })).await?;
-    place.drain("n1", json!({})).await?;
-    place
-        .status_that("n1", "to wait for the lease", secs(20), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
-        })
-        .await?;
-    ensure!(place.pods_on("n1").await?.len() == 1, "its pod was evicted");
+    let lock = env.start(json!({ "medik8sLease": { "enabled": true } })).await?;
+    env.drain("n1", json!({})).await?;
+    env.status_that("n1", "to wait for the lease", secs(20), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
+    })
+    .await?;
+    ensure!(env.pods_on("n1").await?.len() == 1, "its pod was evicted");
     leases.delete("node-n1", &DeleteParams::default()).await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
     let ours = leases.get("node-n1").await?.spec.and_then(|spec| spec.holder_identity);
     ensure!(ours.as_deref() == Some("nodeward-drain-lock"), "{ours:?}");
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(30)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(30)).await?;
     ensure!(leases.get_opt("node-n1").await?.is_none(), "the lease is held");
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.plane.namespace(NAMESPACE).await?;
+    let env = Environment::new(&NODES).await?;
+    env.plane.namespace(NAMESPACE).await?;
     // The right to its leases is granted where the namespace exists.
-    grant(&place.plane, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
-    let lock = place.start(json!({ "medik8sLease": { "enabled": true } })).await?;
-    place
-        .drain("n1", json!({ "deadlines": { "drain": "3s", "recover": "3s" } }))
+    grant(&env.plane, json!({})).await?;
+    env.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), NAMESPACE);
+    let lock = env.start(json!({ "medik8sLease": { "enabled": true } })).await?;
+    env.drain("n1", json!({ "deadlines": { "drain": "3s", "recover": "3s" } }))
         .await?;
-    place.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
     ensure!(leases.get_opt("node-n1").await?.is_some(), "no lease");
-    place.phase("n1", Phase::Suspect, secs(30)).await?;
+    env.phase("n1", Phase::Suspect, secs(30)).await?;
     wait::until("the lease to be given back", secs(20), || async {
         ensure!(leases.get_opt("node-n1").await?.is_none(), "held");
         Ok(())
     })
     .await?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_forbids_everything_for_a_moment_takes_no_lease_out_of_use() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.plane.namespace(NAMESPACE).await?;
+    let env = Environment::new(&NODES).await?;
+    env.plane.namespace(NAMESPACE).await?;
     // The right to its leases is granted where the namespace exists.
-    grant(&place.plane, json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    let leases: Api<Lease> = Api::namespaced(place.client.clone(), NAMESPACE);
+    grant(&env.plane, json!({})).await?;
+    env.add_pinned("a", &NODES).await?;
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), NAMESPACE);
     leases.create(&PostParams::default(), &theirs("node-n2")?).await?;
-    let proxy = Proxy::start(&place.plane).await?;
+    let proxy = Proxy::start(&env.plane).await?;
     let config = json!({ "medik8sLease": { "enabled": true } });
-    let lock = place.run(spec(&config).through(&proxy.url())).await?;
+    let lock = env.run(spec(&config).through(&proxy.url())).await?;
     let forbidden = || Rule::new(Fault::Status(403, "Forbidden")).uri_contains(NAMESPACE);
     proxy.inject(forbidden().verbs([Verb::Create]).times(2));
     proxy.inject(forbidden().verbs([Verb::Watch]).times(6));
     proxy.drop_watches();
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     let ours = leases.get("node-n1").await?.spec.and_then(|spec| spec.holder_identity);
     ensure!(ours.as_deref() == Some("nodeward-drain-lock"), "{ours:?}");
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
-    place.drain("n2", json!({})).await?;
-    place
-        .status_that("n2", "to wait for the lease", secs(30), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
-        })
-        .await?;
-    ensure!(place.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    place.end([lock]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    env.status_that("n2", "to wait for the lease", secs(30), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::LeaseHeldByOther)
+    })
+    .await?;
+    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
+    env.end([lock]).await
 }

@@ -8,11 +8,14 @@
 
 mod caller;
 mod certificate;
+mod cluster_changes;
 mod deadlines;
 mod drainers;
 mod drains;
 mod dry_run;
 mod endings;
+mod environment;
+mod fault_injection;
 mod faults;
 mod fleet_lock;
 mod holds;
@@ -20,12 +23,9 @@ mod kinds;
 mod lagging;
 mod leaders;
 mod leases;
-mod perturbed;
-mod place;
 mod queue;
 mod refusals;
 mod requesters;
 mod reservation;
 mod reviewed;
-mod upheavals;
 mod webhook;

@@ -9,20 +9,19 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
 use serde_json::json;
 
-use crate::place::{APPS, Place};
+use crate::environment::{APPS, Environment};
 
-async fn is_blocked(place: &Place, node: &str, reason: LockReason) -> Result<()> {
-    place
-        .status_that(node, &format!("to be blocked: {reason}"), secs(60), |status| {
-            status.blocked_by.iter().any(|blocked| blocked.reason == reason)
-        })
-        .await?;
-    ensure!(!place.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
+async fn is_blocked(env: &Environment, node: &str, reason: LockReason) -> Result<()> {
+    env.status_that(node, &format!("to be blocked: {reason}"), secs(60), |status| {
+        status.blocked_by.iter().any(|blocked| blocked.reason == reason)
+    })
+    .await?;
+    ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     Ok(())
 }
 
-async fn is_queued_by_taint(place: &Place, node: &str) -> Result<bool> {
-    let node = place.nodes().get(node).await?;
+async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
+    let node = env.nodes().get(node).await?;
     let queued = fleet::taints(&node).iter().find(|taint| taint.key == taint::QUEUED);
     if let Some(taint) = queued {
         ensure!(taint.effect == "PreferNoSchedule", "{taint:?}");
@@ -32,62 +31,62 @@ async fn is_queued_by_taint(place: &Place, node: &str) -> Result<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_all_others_overtake() -> Result<()> {
-    let place = Place::new(&["n1", "n2", "n3", "n4"]).await?;
-    place.add_pinned("a", &["n1", "n2"]).await?;
-    place.add_pinned("b", &["n2", "n3"]).await?;
-    place.add_pinned("c", &["n3", "n4"]).await?;
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    place.drain("n2", json!({})).await?;
-    is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
+    let env = Environment::new(&["n1", "n2", "n3", "n4"]).await?;
+    env.add_pinned("a", &["n1", "n2"]).await?;
+    env.add_pinned("b", &["n2", "n3"]).await?;
+    env.add_pinned("c", &["n3", "n4"]).await?;
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    is_blocked(&env, "n2", LockReason::WaitsForUnits).await?;
     // The status does not wait for the node's write.
     wait::until("replacements to be kept off", secs(10), || async {
-        ensure!(is_queued_by_taint(&place, "n2").await?, "no taint");
+        ensure!(is_queued_by_taint(&env, "n2").await?, "no taint");
         Ok(())
     })
     .await?;
     // It waits for an older one that holds nothing, and it has no reservation of its own.
-    place.drain("n3", json!({})).await?;
-    is_blocked(&place, "n3", LockReason::Reserved).await?;
-    place.drain("n4", json!({})).await?;
-    place.phase("n4", Phase::Drained, secs(60)).await?;
-    is_blocked(&place, "n2", LockReason::WaitsForUnits).await?;
-    place.uncordon("n1").await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
+    env.drain("n3", json!({})).await?;
+    is_blocked(&env, "n3", LockReason::Reserved).await?;
+    env.drain("n4", json!({})).await?;
+    env.phase("n4", Phase::Drained, secs(60)).await?;
+    is_blocked(&env, "n2", LockReason::WaitsForUnits).await?;
+    env.uncordon("n1").await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     wait::until("the queue's taint to go", secs(10), || async {
-        ensure!(!is_queued_by_taint(&place, "n2").await?, "it is left");
+        ensure!(!is_queued_by_taint(&env, "n2").await?, "it is left");
         Ok(())
     })
     .await?;
-    place.uncordon("n4").await?;
-    is_blocked(&place, "n3", LockReason::WaitsForUnits).await?;
-    place.uncordon("n2").await?;
-    place.phase("n3", Phase::Drained, secs(60)).await?;
+    env.uncordon("n4").await?;
+    is_blocked(&env, "n3", LockReason::WaitsForUnits).await?;
+    env.uncordon("n2").await?;
+    env.phase("n3", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_that_are_each_others_only_room_are_cordoned_one_after_another() -> Result<()> {
-    let place = Place::new(&["n1", "n2"]).await?;
-    place.add_app("web", &["n1", "n2"], PodTemplate::new()).await?;
-    let lock = place.start(json!({})).await?;
-    let watch = place.watch_budgets();
+    let env = Environment::new(&["n1", "n2"]).await?;
+    env.add_app("web", &["n1", "n2"], PodTemplate::new()).await?;
+    let lock = env.start(json!({})).await?;
+    let watch = env.watch_budgets();
     for node in ["n1", "n2"] {
-        place.drain(node, json!({ "fallback": "Wait" })).await?;
-        place.queued(node).await?;
+        env.drain(node, json!({ "fallback": "Wait" })).await?;
+        env.queued(node).await?;
     }
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     // Had both been cordoned at once, its pods would have had nowhere to go.
-    workload::ready_pods(&place.client, APPS, "web", 2, secs(60)).await?;
-    ensure!(place.pods_on("n2").await?.len() == 2, "not on the other node");
-    place.uncordon("n1").await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
-    workload::ready_pods(&place.client, APPS, "web", 2, secs(60)).await?;
+    workload::ready_pods(&env.client, APPS, "web", 2, secs(60)).await?;
+    ensure!(env.pods_on("n2").await?.len() == 2, "not on the other node");
+    env.uncordon("n1").await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    workload::ready_pods(&env.client, APPS, "web", 2, secs(60)).await?;
     watch.none_was_violated()?;
-    let spec = place.nodes().get("n1").await?.spec.context("no spec")?;
+    let spec = env.nodes().get("n1").await?.spec.context("no spec")?;
     ensure!(spec.unschedulable.is_none(), "the first is cordoned again");
-    place.end([lock]).await
+    env.end([lock]).await
 }

@@ -10,33 +10,33 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use serde_json::{Value, json};
 
-use crate::place::{APPS, Place, create_drain, pinned};
+use crate::environment::{APPS, Environment, create_drain, pinned};
 
-fn budgets(place: &Place) -> Api<PodDisruptionBudget> {
-    Api::namespaced(place.client.clone(), APPS)
+fn budgets(env: &Environment) -> Api<PodDisruptionBudget> {
+    Api::namespaced(env.client.clone(), APPS)
 }
 
-async fn change(place: &Place, budget: &str, spec: Value) -> Result<()> {
+async fn change(env: &Environment, budget: &str, spec: Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "spec": spec }));
-    budgets(place).patch(budget, &PatchParams::default(), &patch).await?;
+    budgets(env).patch(budget, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// An application of this template and as many pods, under these budgets.
-async fn add(place: &Place, app: &str, template: &PodTemplate, pods: u32, under: &[Budget]) -> Result<()> {
-    bulk::create(&place.client, [template.stateful_set(APPS, app, pods)?]).await?;
+async fn add(env: &Environment, app: &str, template: &PodTemplate, pods: u32, under: &[Budget]) -> Result<()> {
+    bulk::create(&env.client, [template.stateful_set(APPS, app, pods)?]).await?;
     let built = under.iter().map(Budget::build).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = built.iter().filter_map(|budget| budget.metadata.name.clone()).collect();
-    bulk::create(&place.client, built).await?;
-    workload::ready_pods(&place.client, APPS, app, usize::try_from(pods)?, secs(60)).await?;
+    bulk::create(&env.client, built).await?;
+    workload::ready_pods(&env.client, APPS, app, usize::try_from(pods)?, secs(60)).await?;
     for name in names {
-        workload::counted_budget(&place.client, APPS, &name, i32::try_from(pods)?, secs(60)).await?;
+        workload::counted_budget(&env.client, APPS, &name, i32::try_from(pods)?, secs(60)).await?;
     }
     Ok(())
 }
 
-async fn is_refused(place: &Place, node: &str, reason: LockReason, budget: &str) -> Result<()> {
-    let status = place
+async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &str) -> Result<()> {
+    let status = env
         .status_that(node, &format!("to be refused: {reason}"), secs(60), |status| {
             status.blocked_by.iter().any(|blocked| blocked.reason == reason)
                 && status
@@ -52,9 +52,9 @@ async fn is_refused(place: &Place, node: &str, reason: LockReason, budget: &str)
         "{name} is not named: {:?}",
         status.blocked_by
     );
-    ensure!(!place.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
+    ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     ensure!(
-        place.claim(node).await?.is_none_or(|claim| claim.holds.is_empty()),
+        env.claim(node).await?.is_none_or(|claim| claim.holds.is_empty()),
         "{node} holds units"
     );
     Ok(())
@@ -63,12 +63,12 @@ async fn is_refused(place: &Place, node: &str, reason: LockReason, budget: &str)
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_it_go_on_once_mended() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4", "n5"];
-    let place = Place::new(&nodes).await?;
+    let env = Environment::new(&nodes).await?;
     let on = |node: &str| PodTemplate::new().node_selector("kubernetes.io/hostname", node);
     let max = |name: &str, units: i32| Budget::max_unavailable(APPS, name, units);
-    add(&place, "zero", &on("n1"), 1, &[max("zero", 0).of("zero")]).await?;
+    add(&env, "zero", &on("n1"), 1, &[max("zero", 0).of("zero")]).await?;
     add(
-        &place,
+        &env,
         "single",
         &on("n2"),
         1,
@@ -76,75 +76,74 @@ async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_
     )
     .await?;
     let two = [max("also", 1).of("twice"), max("twice", 1).of("twice")];
-    add(&place, "twice", &on("n3"), 1, &two).await?;
-    add(&place, "pair", &on("n4"), 2, &[max("pair", 1).of("pair")]).await?;
-    place.add_app("fine", &["n5"], pinned("fine", &["n5"])).await?;
-    let lock = place.start(json!({})).await?;
+    add(&env, "twice", &on("n3"), 1, &two).await?;
+    add(&env, "pair", &on("n4"), 2, &[max("pair", 1).of("pair")]).await?;
+    env.add_app("fine", &["n5"], pinned("fine", &["n5"])).await?;
+    let lock = env.start(json!({})).await?;
     for node in nodes {
-        place.drain(node, json!({})).await?;
+        env.drain(node, json!({})).await?;
     }
-    place.phase("n5", Phase::Drained, secs(60)).await?;
-    is_refused(&place, "n1", LockReason::MisconfiguredPDB, "zero").await?;
-    is_refused(&place, "n2", LockReason::MisconfiguredPDB, "single").await?;
-    is_refused(&place, "n3", LockReason::SeveralPDBs, "also").await?;
-    is_refused(&place, "n4", LockReason::NeedExceedsBudget, "pair").await?;
-    change(&place, "zero", json!({ "maxUnavailable": 1 })).await?;
-    change(&place, "single", json!({ "minAvailable": 0 })).await?;
-    budgets(&place).delete("also", &DeleteParams::default()).await?;
-    change(&place, "pair", json!({ "maxUnavailable": 2 })).await?;
+    env.phase("n5", Phase::Drained, secs(60)).await?;
+    is_refused(&env, "n1", LockReason::MisconfiguredPDB, "zero").await?;
+    is_refused(&env, "n2", LockReason::MisconfiguredPDB, "single").await?;
+    is_refused(&env, "n3", LockReason::SeveralPDBs, "also").await?;
+    is_refused(&env, "n4", LockReason::NeedExceedsBudget, "pair").await?;
+    change(&env, "zero", json!({ "maxUnavailable": 1 })).await?;
+    change(&env, "single", json!({ "minAvailable": 0 })).await?;
+    budgets(&env).delete("also", &DeleteParams::default()).await?;
+    change(&env, "pair", json!({ "maxUnavailable": 2 })).await?;
     for node in nodes {
-        place.phase(node, Phase::Drained, secs(60)).await?;
+        env.phase(node, Phase::Drained, secs(60)).await?;
     }
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drains_that_cannot_be_followed_say_why_and_stop_no_other() -> Result<()> {
     let nodes = ["n1", "n2", "n3"];
-    let place = Place::new(&nodes).await?;
-    place.add_pinned("a", &nodes).await?;
+    let env = Environment::new(&nodes).await?;
+    env.add_pinned("a", &nodes).await?;
     let unreadable = pinned("odd", &["n2"]).label("nodeward.dev/drain", "perhaps");
-    place.add_app("odd", &["n2"], unreadable).await?;
-    let lock = place.start(json!({})).await?;
+    env.add_app("odd", &["n2"], unreadable).await?;
+    let lock = env.start(json!({})).await?;
     // What can be known to be wrong is refused at the door.
     for nonsense in [
         json!({ "nodeName": "another" }),
         json!({ "deadlines": { "queue": "soon" } }),
     ] {
-        let made = create_drain(&place.client, "n3", nonsense.clone()).await;
+        let made = create_drain(&env.client, "n3", nonsense.clone()).await;
         ensure!(made.is_err(), "{nonsense} was taken");
     }
-    place.drain("nowhere", json!({})).await?;
+    env.drain("nowhere", json!({})).await?;
     let other = json!({ "nodeUID": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01" });
-    place.drain("n1", other).await?;
-    place.drain("n2", json!({})).await?;
+    env.drain("n1", other).await?;
+    env.drain("n2", json!({})).await?;
     let blocked = async |node: &str, reason: LockReason| {
         let is_so = |status: &nodeward_api::node_drain::NodeDrainStatus| {
             status.blocked_by.iter().any(|blocked| blocked.reason == reason)
         };
-        place
-            .status_that(node, &format!("to say {reason}"), secs(60), is_so)
+        env.status_that(node, &format!("to say {reason}"), secs(60), is_so)
             .await
     };
     blocked("nowhere", LockReason::NodeGone).await?;
     blocked("n1", LockReason::NodeReplaced).await?;
     blocked("n2", LockReason::UnknownOptOut).await?;
     // What a status says decides nothing.
-    place.drain("n3", json!({})).await?;
-    place.phase("n3", Phase::Drained, secs(60)).await?;
+    env.drain("n3", json!({})).await?;
+    env.phase("n3", Phase::Drained, secs(60)).await?;
     let lie = Patch::Merge(json!({ "status": { "phase": "Drained", "ticket": 99, "blockedBy": [] } }));
-    place.drains().patch_status("n1", &PatchParams::default(), &lie).await?;
+    env.drains().patch_status("n1", &PatchParams::default(), &lie).await?;
     blocked("n1", LockReason::NodeReplaced).await?;
     wait::throughout("the node that is not meant is left alone", secs(2), || async {
-        let node = place.nodes().get("n1").await?;
+        let node = env.nodes().get("n1").await?;
         ensure!(node.spec.and_then(|spec| spec.unschedulable).is_none(), "cordoned");
-        ensure!(place.pods_on("n1").await?.len() == 1, "evicted");
+        ensure!(env.pods_on("n1").await?.len() == 1, "evicted");
         Ok(())
     })
     .await?;
     for node in ["nowhere", "n1"] {
-        place.delete_drain(node).await?;
-        place.released(node, secs(30)).await?;
+        env.delete_drain(node).await?;
+        env.released(node, secs(30)).await?;
     }
-    place.end([lock]).await
+    env.end([lock]).await
 }

@@ -8,7 +8,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::place::{APPS, pinned};
+use crate::environment::{APPS, pinned};
 use crate::reviewed::Reviewed;
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -17,17 +17,17 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 async fn without_the_webhook_a_budget_itself_refuses_others_while_a_pod_of_it_stays_on_a_drained_node() -> Result<()> {
     let values = json!({ "webhook": { "enabled": false }, "reserveThroughBudgetStatus": true });
     let reviewed = Reviewed::new(&NODES, values).await?;
-    let place = &reviewed.place;
-    let lock = place
+    let env = &reviewed.env;
+    let lock = env
         .run(reviewed.spec(&json!({ "reserveThroughBudgetStatus": true }))?)
         .await?;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
-    place.add_app("a", &NODES, stays).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.add_app("a", &NODES, stays).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     let held = reviewed.pods_on("n1").await?.remove(0);
     let other = reviewed.pods_on("n2").await?.remove(0);
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(place.client.clone(), APPS);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
     let reserved = async || {
         let status = budgets.get("a").await?.status.context("no status")?;
         let is_reserved = status.disrupted_pods.unwrap_or_default().contains_key(&held);
@@ -45,8 +45,8 @@ async fn without_the_webhook_a_budget_itself_refuses_others_while_a_pod_of_it_st
         Ok(())
     })
     .await?;
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(60)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(60)).await?;
     wait::until("the budget to count it again", secs(60), || async {
         let status = reserved().await?;
         ensure!(status == (false, 1), "{status:?}");

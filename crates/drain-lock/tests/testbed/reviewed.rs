@@ -1,4 +1,4 @@
-//! A place whose evictions a drain-lock reviews: registered, and permitted, by the chart alone.
+//! A environment whose evictions a drain-lock reviews: registered, and permitted, by the chart alone.
 
 use anyhow::{Context, Result, ensure};
 use axum::http::{HeaderMap, Request};
@@ -11,21 +11,21 @@ use nodeward_testkit::ports;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
 
-use crate::place::{self, APPS, Lock, Place, SYSTEM};
+use crate::environment::{self, APPS, Environment, Lock, SYSTEM};
 
 /// What the chart calls the ValidatingWebhookConfiguration.
-pub const NAME: &str = place::ACCOUNT;
+pub const NAME: &str = environment::ACCOUNT;
 
-/// A place, and where in it reviews are asked for.
+/// A environment, and where in it reviews are asked for.
 pub struct Reviewed {
-    pub place: Place,
+    pub env: Environment,
     pub port: u16,
 }
 
 impl Reviewed {
-    /// A new place with these workers, where the chart is installed with these values of drain-lock's.
+    /// A new environment with these workers, where the chart is installed with these values of drain-lock's.
     pub async fn new(nodes: &[&str], values: Value) -> Result<Self> {
-        let place = Place::new(nodes).await?;
+        let env = Environment::new(nodes).await?;
         let port = ports::free()?;
         let mut all = json!({
             "webhook": { "url": format!("https://127.0.0.1:{port}") },
@@ -34,11 +34,11 @@ impl Reviewed {
         for (field, value) in values.as_object().into_iter().flatten() {
             all[field] = value.clone();
         }
-        place::grant(&place.plane, all).await?;
-        Ok(Self { place, port })
+        environment::grant(&env.plane, all).await?;
+        Ok(Self { env, port })
     }
 
-    /// A place with a drain-lock that the API server asks.
+    /// A environment with a drain-lock that the API server asks.
     pub async fn with(nodes: &[&str], config: Value) -> Result<(Self, Lock)> {
         let reviewed = Self::new(nodes, json!({})).await?;
         let lock = reviewed.start(config).await?;
@@ -65,7 +65,7 @@ impl Reviewed {
 
     /// Starts a drain-lock, and waits until the API server asks it.
     pub async fn start(&self, config: Value) -> Result<Lock> {
-        let lock = self.place.run(self.spec(&config)?).await?;
+        let lock = self.env.run(self.spec(&config)?).await?;
         self.is_asked().await?;
         Ok(lock)
     }
@@ -81,7 +81,7 @@ impl Reviewed {
 
     /// Whether the API server asks drain-lock, which forbids what is forged, before it looks for the pod.
     pub async fn asks(&self) -> Result<bool> {
-        let forged = Eviction::of("nobody").ticket("1/1").by(&self.place.client).await?;
+        let forged = Eviction::of("nobody").ticket("1/1").by(&self.env.client).await?;
         match forged.status {
             403 => Ok(true),
             404 => Ok(false),
@@ -91,18 +91,18 @@ impl Reviewed {
 
     /// Asks for the eviction of a pod of the applications, as an administrator.
     pub async fn evict(&self, pod: &str) -> Result<Evicted> {
-        Eviction::of(pod).by(&self.place.client).await
+        Eviction::of(pod).by(&self.env.client).await
     }
 
     /// The pods of the applications on a node, by name.
     pub async fn pods_on(&self, node: &str) -> Result<Vec<String>> {
-        let pods = self.place.pods_on(node).await?;
+        let pods = self.env.pods_on(node).await?;
         Ok(pods.into_iter().filter_map(|pod| pod.metadata.name).collect())
     }
 
     /// A client that acts as this user, with an administrator's rights.
     pub async fn client_as(&self, user: &str) -> Result<Client> {
-        let mut config = self.place.plane.config().await?;
+        let mut config = self.env.plane.config().await?;
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
         config.default_retry = false;
@@ -111,7 +111,7 @@ impl Reviewed {
 
     /// The configuration by which the API server asks.
     pub async fn configuration(&self) -> Result<ValidatingWebhookConfiguration> {
-        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.place.client.clone());
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.env.client.clone());
         Ok(configurations.get(NAME).await?)
     }
 
@@ -122,7 +122,7 @@ impl Reviewed {
             "certificate": { "from": "secret", "secretName": "mounted-elsewhere", "caBundle": authority },
         });
         let values = json!({ "webhook": webhook, "medik8sLease": { "enabled": false } });
-        place::grant(&self.place.plane, values).await
+        environment::grant(&self.env.plane, values).await
     }
 
     /// The authority that the API server was told to trust, PEM.
@@ -133,7 +133,7 @@ impl Reviewed {
     }
 
     pub async fn end<const N: usize>(self, locks: [Lock; N]) -> Result<()> {
-        self.place.end(locks).await
+        self.env.end(locks).await
     }
 }
 

@@ -14,7 +14,7 @@ use nodeward_testkit::{bulk, fleet, ports, workload};
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, Trust};
-use crate::place::{APPS, Lock, Place, SYSTEM, pinned};
+use crate::environment::{APPS, Environment, Lock, SYSTEM, pinned};
 use crate::reviewed::{Evicted, Eviction, NAME, Reviewed};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -22,7 +22,7 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 /// Asks until the watches have shown the cordon, then gives the refusal.
 async fn refused_once_cordoned(reviewed: &Reviewed, pod: &str) -> Result<Evicted> {
     wait::until("the cordon to be known", secs(30), || async {
-        let evicted = Eviction::of(pod).by(&reviewed.place.client).await?;
+        let evicted = Eviction::of(pod).by(&reviewed.env.client).await?;
         ensure!(!evicted.is_admitted(), "admitted");
         Ok(evicted)
     })
@@ -32,14 +32,14 @@ async fn refused_once_cordoned(reviewed: &Reviewed, pod: &str) -> Result<Evicted
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and_waits_for_it() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
-    let place = &reviewed.place;
-    place.add_pinned("a", &NODES).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
     let pod = reviewed.pods_on("n1").await?.remove(0);
-    fleet::cordon(&place.client, "n1").await?;
+    fleet::cordon(&env.client, "n1").await?;
     let refused = refused_once_cordoned(&reviewed, &pod).await?;
     ensure!(refused.status == 429, "{refused:?}");
     let drain = wait::until("the drain to be asked for", secs(30), || async {
-        Ok(place.drains().get("n1").await?)
+        Ok(env.drains().get("n1").await?)
     })
     .await?;
     ensure!(drain.spec.evict == Evictor::Requester, "{:?}", drain.spec);
@@ -54,11 +54,11 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
         Ok(())
     })
     .await?;
-    let claim = place.claim("n1").await?.context("no claim")?;
+    let claim = env.claim("n1").await?.context("no claim")?;
     ensure!(claim.state.is_confirmed() && claim.foreign_cordon, "{claim:?}");
-    place.phase("n1", Phase::Drained, secs(30)).await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
     reviewed.end([lock]).await
 }
 
@@ -66,13 +66,13 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
 async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_ticket_is_good_for_its_grant_alone()
 -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     // It stays on its node, so that the budget itself still shows a free unit while the claim holds it.
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
-    place.add_app("a", &NODES, stays).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    let claim = place.claim("n1").await?.context("no claim")?;
+    env.add_app("a", &NODES, stays).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    let claim = env.claim("n1").await?.context("no claim")?;
     let (held, other) = (
         reviewed.pods_on("n1").await?.remove(0),
         reviewed.pods_on("n2").await?.remove(0),
@@ -91,12 +91,12 @@ async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_tick
         Eviction::of(&other).options(json!({ "dryRun": ["All"] })),
         Eviction::of(&other).query("?dryRun=All"),
     ] {
-        let told = dry_run.by(&place.client).await?;
+        let told = dry_run.by(&env.client).await?;
         ensure!(told.is_admitted(), "{told:?}");
     }
 
     let forged = Eviction::of(&other).ticket(&format!("{}/{}", claim.ticket, claim.grant));
-    let told = forged.by(&place.client).await?;
+    let told = forged.by(&env.client).await?;
     ensure!((told.status, told.reason()) == (403, "ForgedTicket"), "{told:?}");
     let itself = reviewed
         .client_as(&format!("system:serviceaccount:{SYSTEM}:{NAME}"))
@@ -115,13 +115,13 @@ async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_tick
     // Its own namespace is not reviewed, kube-system is: what runs there has budgets, too.
     let asked_in = async |namespace: &str| {
         let forged = Eviction::of("nobody").in_namespace(namespace).ticket("1/1");
-        anyhow::Ok(forged.by(&place.client).await?.status)
+        anyhow::Ok(forged.by(&env.client).await?.status)
     };
     ensure!(asked_in(SYSTEM).await? == 404, "its own namespace is reviewed");
     ensure!(asked_in("kube-system").await? == 403, "kube-system is not reviewed");
 
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(60)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(60)).await?;
     let admitted = reviewed.evict(&other).await?;
     ensure!(admitted.is_admitted(), "{admitted:?}");
     reviewed.end([lock]).await
@@ -130,12 +130,12 @@ async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_tick
 #[tokio::test(flavor = "multi_thread")]
 async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_by_policy_refused() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip");
-    place.add_app("a", &NODES, stays).await?;
+    env.add_app("a", &NODES, stays).await?;
     let foreign = pinned("b", &NODES).label("cluster.x-k8s.io/drain", "skip");
-    place.add_app("b", &NODES, foreign).await?;
-    place.add_pinned("c", &NODES).await?;
+    env.add_app("b", &NODES, foreign).await?;
+    env.add_pinned("c", &NODES).await?;
     let app = async |node: &str, app: &str| {
         let pods = reviewed.pods_on(node).await?;
         let found = pods.into_iter().find(|pod| pod.starts_with(app));
@@ -143,7 +143,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
     };
 
     let pod = app("n1", "a").await?;
-    fleet::cordon(&place.client, "n1").await?;
+    fleet::cordon(&env.client, "n1").await?;
     let admitted = wait::until("the claim to be granted", secs(60), || async {
         let evicted = reviewed.evict(&pod).await?;
         ensure!(evicted.is_admitted(), "{evicted:?}");
@@ -152,7 +152,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
     .await?;
     let warning = admitted.headers.get("warning").context("no warning")?.to_str()?;
     ensure!(warning.contains("asked to stay"), "{warning}");
-    let events: Api<Event> = Api::namespaced(place.client.clone(), APPS);
+    let events: Api<Event> = Api::namespaced(env.client.clone(), APPS);
     wait::until("the announcement", secs(30), || async {
         let announced = events
             .list(&ListParams::default().fields("reason=OptOutNotHonoured"))
@@ -166,11 +166,11 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
         .await?
         .sum("nodeward_drain_lock_opt_outs_not_honoured_total", &[]);
     ensure!((counted - 1.0).abs() < 0.5, "{counted} counted");
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
 
     lock.write_config("medik8sLease: { enabled: false }\nauto: { refuseOptOut: true }\n")?;
-    fleet::cordon(&place.client, "n2").await?;
+    fleet::cordon(&env.client, "n2").await?;
     for opted_out in [app("n2", "a").await?, app("n2", "b").await?] {
         wait::until("the policy to be read", secs(60), || async {
             reviewed.evict(&opted_out).await?.is_to_wait("OptedOut")
@@ -178,7 +178,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
         .await?;
     }
     // The documented way around them.
-    let kubectl = Kubectl::of(&place.plane)?;
+    let kubectl = Kubectl::of(&env.plane)?;
     let selector = "--pod-selector=nodeward.dev/drain!=skip,cluster.x-k8s.io/drain!=skip";
     let args = ["drain", "n2", "--ignore-daemonsets", "--timeout=90s", selector];
     kubectl.run(args, secs(100)).await?;
@@ -187,20 +187,20 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
         left.iter().all(|pod| !pod.starts_with('c')) && left.len() == 2,
         "{left:?}"
     );
-    place.uncordon("n2").await?;
-    place.released("n2", secs(60)).await?;
+    env.uncordon("n2").await?;
+    env.released("n2", secs(60)).await?;
     reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     let on = |name: &str, template: PodTemplate| template.tolerates_all().label("app", name).pod(APPS, name);
     let node = || PodTemplate::new().on("n1");
     let budget = |name: &str, app: &str| Budget::min_available(APPS, name, 1).of(app).build();
     bulk::create(
-        &place.client,
+        &env.client,
         [
             budget("twice", "twice")?,
             budget("again", "twice")?,
@@ -217,11 +217,11 @@ async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Re
         on("pending", node().start(Start::NeverStarted))?,
         on("mirror", node().mirror())?,
     ];
-    Box::pin(bulk::create(&place.client, pods)).await?;
+    Box::pin(bulk::create(&env.client, pods)).await?;
     for app in ["free", "twice", "mirror"] {
-        workload::ready_pods(&place.client, APPS, app, 1, secs(60)).await?;
+        workload::ready_pods(&env.client, APPS, app, 1, secs(60)).await?;
     }
-    fleet::cordon(&place.client, "n1").await?;
+    fleet::cordon(&env.client, "n1").await?;
     let said = async |pod: &str| anyhow::Ok(reviewed.evict(pod).await?.status);
     let admitted = async |label: &str| {
         let labels = [("decision", "admitted"), ("reason", label)];
@@ -248,36 +248,36 @@ async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Re
 }
 
 /// Keeps drain-lock from leading: it then does nothing but answer, and file what follows from that.
-async fn another_leads(place: &Place) -> Result<()> {
+async fn another_leads(env: &Environment) -> Result<()> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease: Lease = serde_json::from_value(json!({
         "metadata": { "name": "drain-lock", "namespace": SYSTEM },
         "spec": { "holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now,
             "leaseTransitions": 0 },
     }))?;
-    bulk::create(&place.client, [lease]).await?;
+    bulk::create(&env.client, [lease]).await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn evictions_are_answered_without_a_request_to_the_api_server_and_ask_once_for_their_drain() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
-    let place = &reviewed.place;
-    another_leads(place).await?;
+    let env = &reviewed.env;
+    another_leads(env).await?;
     let lock = reviewed.start(json!({})).await?;
-    place.add_pinned("a", &NODES).await?;
-    fleet::cordon(&place.client, "n1").await?;
+    env.add_pinned("a", &NODES).await?;
+    fleet::cordon(&env.client, "n1").await?;
     let pod = reviewed.pods_on("n1").await?.remove(0);
-    let mark = place.plane.audit().mark()?;
+    let mark = env.plane.audit().mark()?;
     refused_once_cordoned(&reviewed, &pod).await?.is_to_wait("NotPlanned")?;
     for _ in 0..150 {
         reviewed.evict(&pod).await?.is_to_wait("NotPlanned")?;
     }
     wait::until("the drain to be asked for", secs(30), || async {
-        Ok(place.drains().get("n1").await?)
+        Ok(env.drains().get("n1").await?)
     })
     .await?;
-    let asked = place.plane.audit().since(mark)?.of_service_account(SYSTEM, NAME);
+    let asked = env.plane.audit().since(mark)?.of_service_account(SYSTEM, NAME);
     let counts = asked.without_leases().without_watches().by_verb_and_resource();
     let expected = [("get nodedrains".to_owned(), 1), ("create nodedrains".to_owned(), 1)].into();
     ensure!(counts == expected, "{counts:?}");
@@ -290,21 +290,21 @@ async fn evictions_are_answered_without_a_request_to_the_api_server_and_ask_once
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_hangs_or_is_down_stops_no_eviction_and_the_budget_itself_still_refuses() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
-    let place = &reviewed.place;
-    place.add_pinned("a", &NODES).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
     lock.process().pause()?;
-    fleet::cordon(&place.client, "n1").await?;
+    fleet::cordon(&env.client, "n1").await?;
     let pod = reviewed.pods_on("n1").await?.remove(0);
     let admitted = reviewed.evict(&pod).await?;
     ensure!(admitted.is_admitted(), "{admitted:?}");
     lock.process().kill();
     let refused = reviewed.evict(&reviewed.pods_on("n2").await?.remove(0)).await?;
     refused.is_to_wait("DisruptionBudget")?;
-    place.uncordon("n1").await?;
-    let kubectl = Kubectl::of(&place.plane)?;
+    env.uncordon("n1").await?;
+    let kubectl = Kubectl::of(&env.plane)?;
     let args = ["drain", "n2", "--ignore-daemonsets", "--timeout=80s"];
     kubectl.run(args, secs(90)).await?;
-    place.uncordon("n2").await?;
+    env.uncordon("n2").await?;
     lock.process().restart()?;
     reviewed.is_asked().await?;
     reviewed.end([lock]).await
@@ -313,43 +313,43 @@ async fn a_webhook_that_hangs_or_is_down_stops_no_eviction_and_the_budget_itself
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_kubectl_drain_ends_and_asks_for_nothing() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
-    place.add_app("a", &NODES, stays).await?;
+    env.add_app("a", &NODES, stays).await?;
     // The budget itself would allow it, and the claim of another node does not.
-    place.drain("n2", json!({})).await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
-    fleet::cordon(&place.client, "n1").await?;
-    let kubectl = Kubectl::of(&place.plane)?;
+    env.drain("n2", json!({})).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    let kubectl = Kubectl::of(&env.plane)?;
     kubectl
         .run(["drain", "n1", "--ignore-daemonsets", "--dry-run=server"], secs(60))
         .await?;
-    ensure!(place.pods_on("n1").await?.len() == 1, "a pod has gone");
-    ensure!(place.drains().get_opt("n1").await?.is_none(), "a drain was asked for");
+    ensure!(env.pods_on("n1").await?.len() == 1, "a pod has gone");
+    ensure!(env.drains().get_opt("n1").await?.is_none(), "a drain was asked for");
     reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_the_process_refuses_nobody_and_asks_for_no_drain() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
-    let place = &reviewed.place;
+    let env = &reviewed.env;
     // Only somebody else can tell the API server whom to trust, for a dry run publishes nothing.
     let files = tempfile::tempdir()?;
-    let (certificate, key) = place.plane.serving_certificate("webhook")?;
+    let (certificate, key) = env.plane.serving_certificate("webhook")?;
     std::fs::write(files.path().join("tls.crt"), certificate)?;
     std::fs::write(files.path().join("tls.key"), key)?;
-    reviewed.trust(place.plane.ca()).await?;
+    reviewed.trust(env.plane.ca()).await?;
     // Its budget refuses by itself, so that the eviction can be tried again.
     let app = pinned("a", &NODES).stateful_set(APPS, "a", 3)?;
-    bulk::create(&place.client, [app]).await?;
-    bulk::create(&place.client, [Budget::max_unavailable(APPS, "a", 0).of("a").build()?]).await?;
-    workload::ready_pods(&place.client, APPS, "a", 3, secs(60)).await?;
+    bulk::create(&env.client, [app]).await?;
+    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 0).of("a").build()?]).await?;
+    workload::ready_pods(&env.client, APPS, "a", 3, secs(60)).await?;
     let port = ports::free()?;
     let config = json!({ "fleetLock": { "enabled": true, "bind": format!("127.0.0.1:{port}") } });
     let directory = format!("--webhook-cert-dir={}", files.path().display());
     let spec = reviewed.spec(&config)?.arg("--dry-run").arg(&directory);
-    let lock = place.run(spec).await?;
-    fleet::cordon(&place.client, "n1").await?;
+    let lock = env.run(spec).await?;
+    fleet::cordon(&env.client, "n1").await?;
     let pod = reviewed.pods_on("n1").await?.remove(0);
     wait::until("an eviction to be reviewed", secs(60), || async {
         let told = reviewed.evict(&pod).await?;
@@ -374,7 +374,7 @@ async fn a_dry_run_of_the_process_refuses_nobody_and_asks_for_no_drain() -> Resu
             "{answer:?}"
         );
     }
-    let drains = place.drains().list(&ListParams::default()).await?;
+    let drains = env.drains().list(&ListParams::default()).await?;
     ensure!(drains.items.is_empty(), "a drain was asked for: {drains:?}");
     reviewed.end([lock]).await
 }

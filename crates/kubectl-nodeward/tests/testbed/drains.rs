@@ -12,8 +12,8 @@ use nodeward_testkit::wait::{self, secs};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::environment::Environment;
 use crate::person::{Person, says};
-use crate::place::Place;
 
 /// Waits until a running command has said this.
 async fn told(command: &Said, part: &str) -> Result<()> {
@@ -32,10 +32,10 @@ async fn end(command: &Said) -> Result<(i32, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_who_waits_for_whom() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2, n3] = place.workers().await?;
-    place.add_pinned("db", &[n1.clone(), n2.clone(), n3]).await?;
-    let (admin, db) = (&place.admin, format!("{}/db", place.name));
+    let env = Environment::new().await?;
+    let [n1, n2, n3] = env.workers().await?;
+    env.add_pinned("db", &[n1.clone(), n2.clone(), n3]).await?;
+    let (admin, db) = (&env.admin, format!("{}/db", env.name));
 
     // A plan changes nothing, and leaves nothing behind.
     let plan = admin.page(&["plan", &n1]).await?;
@@ -43,7 +43,7 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
         &plan,
         &[&format!("Plan for {n1}"), "nothing was cordoned", &db, "[NoRoom]"],
     )?;
-    place.gone(&n1).await?;
+    env.gone(&n1).await?;
     says(
         &admin.page(&["why", &n1]).await?,
         &["not cordoned", "not requested from drain-lock"],
@@ -95,13 +95,13 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
         &["Of its drain, which is Queued", &db, "[NoRoom]", "[WaitsForUnits]"],
     )?;
 
-    let locks = admin.page(&["locks", "-n", &place.name]).await?;
+    let locks = admin.page(&["locks", "-n", &env.name]).await?;
     says(&locks, &["held", &n1, "waiting", &n2])?;
-    let locks = admin.json(&["locks", "-n", &place.name]).await?;
+    let locks = admin.json(&["locks", "-n", &env.name]).await?;
     assert_eq!(locks["budgets"][0]["pdb"], *db, "{locks:#}");
     assert_eq!(locks["budgets"][0]["held"][0]["node"], *n1, "{locks:#}");
     assert_eq!(locks["budgets"][0]["waiting"][0]["node"], *n2, "{locks:#}");
-    let yaml = admin.nodeward(&["locks", "-n", &place.name, "-o", "yaml"]).await?.out;
+    let yaml = admin.nodeward(&["locks", "-n", &env.name, "-o", "yaml"]).await?.out;
     assert_eq!(
         serde_yaml::from_str::<serde_json::Value>(&yaml)?["budgets"][0]["pdb"],
         *db
@@ -122,24 +122,24 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
         ],
     )?;
     ensure!(!text.contains('\u{1b}'), "coloured: {text}");
-    place.gone(&n1).await?;
-    let node = Api::<Node>::all(place.client.clone()).get(&n1).await?;
+    env.gone(&n1).await?;
+    let node = Api::<Node>::all(env.client.clone()).get(&n1).await?;
     ensure!(
         node.spec.and_then(|spec| spec.unschedulable) != Some(true),
         "still cordoned"
     );
     says(&admin.page(&["release", &n2]).await?, &["its drain ends"])?;
-    place.gone(&n2).await
+    env.gone(&n2).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2] = place.workers().await?;
-    place.add_pinned("web", &[n1.clone(), n2]).await?;
-    let proxy = Proxy::start(place.plane).await?;
-    let admin = &Person::through(place.plane, &proxy)?;
-    let hold = ["hold", "web", "-n", &place.name, "--reason", "migration"];
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    env.add_pinned("web", &[n1.clone(), n2]).await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let admin = &Person::through(env.plane, &proxy)?;
+    let hold = ["hold", "web", "-n", &env.name, "--reason", "migration"];
     let held = admin.json(&[&hold[..], &["--for", "2h"]].concat()).await?;
     let hold_name = format!("hold/{}", held["name"].as_str().context("no name")?);
     assert_eq!(held["phase"], "Active", "{held:#}");
@@ -153,7 +153,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     assert_eq!(code, 130, "{text}");
     let again = format!("watch again kubectl nodeward drain {n1}");
     says(&text, &["Interrupted. The drains go on without this command.", &again])?;
-    let left = place.drains().get(&n1).await?;
+    let left = env.drains().get(&n1).await?;
     ensure!(left.metadata.deletion_timestamp.is_none(), "it ends: {left:?}");
 
     // The same command joins what there is; so does one with a limit, which passes.
@@ -166,7 +166,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     assert_eq!(board["drains"][0]["outcome"], "Waiting", "{board:#}");
     let no_wait = admin.page(&["drain", &n1, "--no-wait"]).await?;
     says(&no_wait, &["already requested", &again])?;
-    let now = place.drains().get(&n1).await?;
+    let now = env.drains().get(&n1).await?;
     assert_eq!(now.metadata.uid, left.metadata.uid, "it is another drain");
     assert_eq!(now.spec.requesters, left.spec.requesters);
 
@@ -183,7 +183,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
     told(&watching, "the API server cannot be reached").await?;
 
     // The hold ends, and the drain goes on.
-    let released = admin.page(&["release", &hold_name, "-n", &place.name]).await?;
+    let released = admin.page(&["release", &hold_name, "-n", &env.name]).await?;
     says(&released, &["it holds nothing any more"])?;
     let (code, text) = end(&watching).await?;
     assert_eq!(code, 0, "{text}");
@@ -195,7 +195,7 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
         ],
     )?;
     says(&admin.page(&["release", &n1]).await?, &["its drain ends"])?;
-    place.gone(&n1).await?;
+    env.gone(&n1).await?;
     let twice = admin.nodeward(&["release", &n1]).await?;
     assert_eq!(twice.code, 1, "{twice:?}");
     says(&twice.out, &[&format!("node/{n1}: ")])
@@ -203,10 +203,10 @@ async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2] = place.workers().await?;
-    place.add_pinned("web", &[n1.clone(), n2.clone()]).await?;
-    let admin = &place.admin;
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    env.add_pinned("web", &[n1.clone(), n2.clone()]).await?;
+    let admin = &env.admin;
 
     // A mistake in the last name asks for nothing.
     let error = admin.nodeward(&["drain", &n1, &n2, "nowhere"]).await?;
@@ -215,14 +215,14 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
         (1, "error: there is no node nowhere"),
         "{error:?}"
     );
-    ensure!(place.drains().get_opt(&n1).await?.is_none(), "{n1} was asked for");
+    ensure!(env.drains().get_opt(&n1).await?.is_none(), "{n1} was asked for");
     let error = admin.nodeward(&["why", "nowhere"]).await?.error()?;
     assert_eq!(error, "there is no node nowhere");
     let usage = admin.nodeward(&["drain", "NODE_1"]).await?;
     assert_eq!(usage.code, 2, "{usage:?}");
 
     // An owner's hold lasts as long as policy allows.
-    let hold = ["hold", "web", "-n", &place.name, "--reason", "r"];
+    let hold = ["hold", "web", "-n", &env.name, "--reason", "r"];
     let capped = admin
         .page(&[&hold[..], &["--for", "999h", "--units", "1"]].concat())
         .await?;
@@ -234,28 +234,26 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
             "end it kubectl nodeward release hold/web-",
         ],
     )?;
-    let none = ["hold", "nothing", "-n", &place.name, "--reason", "r", "--for", "1h"];
+    let none = ["hold", "nothing", "-n", &env.name, "--reason", "r", "--for", "1h"];
     let error = admin.nodeward(&none).await?.error()?;
     assert_eq!(
         error,
-        format!("there is no PodDisruptionBudget nothing in namespace {}", place.name)
+        format!("there is no PodDisruptionBudget nothing in namespace {}", env.name)
     );
 
     // A drain that somebody cancels did not succeed.
     let command = admin.start(&["drain", &n1])?;
-    place
-        .status_that(&n1, "to wait for the hold", |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| blocked.reason == LockReason::OwnerHold)
-        })
-        .await?;
+    env.status_that(&n1, "to wait for the hold", |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::OwnerHold)
+    })
+    .await?;
     // Not ours to end, until its name is said.
     let patch = json!({ "spec": { "requesters": [{ "name": "fleetlock:workers:n1" }] } });
     let patch = kube::api::Patch::Merge(&patch);
-    place
-        .drains()
+    env.drains()
         .patch(&n1, &kube::api::PatchParams::default(), &patch)
         .await?;
     let foreign = admin.nodeward(&["release", &n1]).await?;
@@ -270,7 +268,7 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
         &admin.page(&["release", &n1]).await?,
         &["its drain goes on for fleetlock:workers:n1"],
     )?;
-    place.drains().delete(&n1, &DeleteParams::default()).await?;
+    env.drains().delete(&n1, &DeleteParams::default()).await?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 1, "{text}");
     says(
@@ -280,40 +278,40 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
             &format!("{n1} was not drained"),
         ],
     )?;
-    place.gone(&n1).await
+    env.gone(&n1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_somebody_uncordons_before_it_is_drained_may_not_go_down() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2] = place.workers().await?;
-    place.add_pinned("web", &[n1.clone(), n2]).await?;
-    let admin = &place.admin;
-    let hold = ["hold", "web", "-n", &place.name, "--reason", "r", "--for", "1h"];
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    env.add_pinned("web", &[n1.clone(), n2]).await?;
+    let admin = &env.admin;
+    let hold = ["hold", "web", "-n", &env.name, "--reason", "r", "--for", "1h"];
     admin.page(&hold).await?;
     let command = admin.start(&["drain", &n1])?;
     told(&command, "waits for OwnerHold").await?;
-    fleet::uncordon(&place.client, &n1).await?;
+    fleet::uncordon(&env.client, &n1).await?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 1, "{text}");
     says(&text, &[&format!("{n1} was not drained")])?;
     ensure!(!text.contains("may go down"), "{text}");
-    place.gone(&n1).await
+    env.gone(&n1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2] = place.workers().await?;
-    place.add_pinned("db", &[n1.clone(), n2]).await?;
-    let admin = &place.admin;
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    env.add_pinned("db", &[n1.clone(), n2]).await?;
+    let admin = &env.admin;
     admin
-        .page(&["hold", "db", "-n", &place.name, "--reason", "audit", "--for", "1h"])
+        .page(&["hold", "db", "-n", &env.name, "--reason", "audit", "--for", "1h"])
         .await?;
     let command = admin.start(&["drain", &n1])?;
     told(&command, "waits for OwnerHold").await?;
 
-    let locks = admin.json(&["locks", "-n", &place.name]).await?;
+    let locks = admin.json(&["locks", "-n", &env.name]).await?;
     let hold = locks["budgets"][0]["ownerHolds"][0]["name"]
         .as_str()
         .context("no hold")?;
@@ -323,7 +321,7 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
         "release",
         &format!("hold/{hold}"),
         "-n",
-        &place.name,
+        &env.name,
         "--force",
         "--reason",
         "outage 4711",
@@ -331,14 +329,14 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
     says(&admin.page(&forced).await?, &["your override, which is recorded"])?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 0, "{text}");
-    let holds: Api<nodeward_api::DisruptionHold> = Api::namespaced(place.client.clone(), &place.name);
+    let holds: Api<nodeward_api::DisruptionHold> = Api::namespaced(env.client.clone(), &env.name);
     let written = holds.get(hold).await?.metadata.annotations.unwrap_or_default();
     let written = written
         .get(nodeward_api::annotation::RELEASE)
         .context("nothing is written")?;
     ensure!(written.ends_with(": outage 4711"), "{written}");
 
-    let drained = place.phase(&n1, Phase::Drained).await?;
+    let drained = env.phase(&n1, Phase::Drained).await?;
     assert_eq!(drained.held_units, Some(1), "{drained:?}");
     let forced = ["release", &n1, "--force", "--reason", "its pods do not come back"];
     says(
@@ -346,7 +344,7 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
         &["your override, which is recorded, releases all that its drain holds"],
     )?;
     wait::until("nothing to be held", secs(60), || async {
-        let locks = admin.json(&["locks", "-n", &place.name]).await?;
+        let locks = admin.json(&["locks", "-n", &env.name]).await?;
         let held = &locks["budgets"][0]["held"];
         ensure!(held.as_array().is_none_or(Vec::is_empty), "{locks:#}");
         Ok(())

@@ -3,8 +3,8 @@
 #![allow(clippy::expect_used, reason = "a test may fail")]
 
 mod drains;
+mod environment;
 mod pages;
 mod person;
-mod place;
 mod plugin;
 mod rights;

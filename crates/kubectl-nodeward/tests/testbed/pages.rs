@@ -7,31 +7,31 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate};
 use nodeward_testkit::{bulk, workload};
 
+use crate::environment::Environment;
 use crate::person::says;
-use crate::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Result<()> {
-    let place = Place::new().await?;
-    let [node, other] = place.workers().await?;
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
     // A budget that can never allow a disruption, and one that its owner holds.
     let single = PodTemplate::new().node_selector("kubernetes.io/hostname", &node);
-    bulk::create(&place.client, [single.deployment(&place.name, "single", 1)?]).await?;
+    bulk::create(&env.client, [single.deployment(&env.name, "single", 1)?]).await?;
     bulk::create(
-        &place.client,
-        [Budget::min_available(&place.name, "single", 1).of("single").build()?],
+        &env.client,
+        [Budget::min_available(&env.name, "single", 1).of("single").build()?],
     )
     .await?;
-    workload::ready_pods(&place.client, &place.name, "single", 1, secs(90)).await?;
-    workload::counted_budget(&place.client, &place.name, "single", 1, secs(60)).await?;
-    place.add_pinned("db", &[node.clone(), other]).await?;
-    let admin = &place.admin;
-    let hold = ["hold", "db", "-n", &place.name, "--reason", "reindexing", "--for", "1h"];
+    workload::ready_pods(&env.client, &env.name, "single", 1, secs(90)).await?;
+    workload::counted_budget(&env.client, &env.name, "single", 1, secs(60)).await?;
+    env.add_pinned("db", &[node.clone(), other]).await?;
+    let admin = &env.admin;
+    let hold = ["hold", "db", "-n", &env.name, "--reason", "reindexing", "--for", "1h"];
     admin.page(&hold).await?;
 
-    fleet::cordon(&place.client, &node).await?;
+    fleet::cordon(&env.client, &node).await?;
     admin.page(&["drain", &node, "--no-wait", "--fallback", "wait"]).await?;
-    place.phase(&node, Phase::Queued).await?;
+    env.phase(&node, Phase::Queued).await?;
     let why = wait::until("both verdicts", secs(90), || async {
         let why = admin.page(&["why", &node]).await?;
         says(
@@ -67,5 +67,5 @@ async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Resu
         &["drain-keeper", "DRAIN-KEEPER TIMES", &node, "kubectl nodeward why NODE"],
     )?;
     admin.page(&["release", &node]).await?;
-    place.gone(&node).await
+    env.gone(&node).await
 }

@@ -7,12 +7,12 @@ use anyhow::{Context, Result, ensure};
 use nodeward_testkit::bulk;
 use nodeward_testkit::workload::Budget;
 
+use crate::environment::Environment;
 use crate::person::{Person, plugins, says};
-use crate::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<()> {
-    for (command, answer) in Place::bare().await? {
+    for (command, answer) in Environment::bare().await? {
         match command[0] {
             "status" | "locks" => {
                 assert_eq!(answer.code, 0, "{answer:?}");
@@ -32,11 +32,11 @@ async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_finds_the_plugin_and_completes_what_it_is_asked() -> Result<()> {
-    let place = Place::new().await?;
-    let [node] = place.workers().await?;
-    let budget = Budget::max_unavailable(&place.name, "web", 1).of("web").build()?;
-    bulk::create(&place.client, [budget]).await?;
-    let admin = &place.admin;
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let budget = Budget::max_unavailable(&env.name, "web", 1).of("web").build()?;
+    bulk::create(&env.client, [budget]).await?;
+    let admin = &env.admin;
     let listed = admin.kubectl(&["plugin", "list"]).await?;
     says(&listed.out, &["/kubectl-nodeward"])?;
     says(
@@ -47,14 +47,14 @@ async fn kubectl_finds_the_plugin_and_completes_what_it_is_asked() -> Result<()>
     // As a shell's completion of kubectl asks; the link's name is kubectl's convention.
     for (line, offered) in [
         (&["nodeward", "pl"][..], "plan\tShow what draining a node would take"),
-        (&["nodeward", "why", &place.name], &node),
-        (&["nodeward", "hold", "-n", &place.name, ""], "web\n:4"),
+        (&["nodeward", "why", &env.name], &node),
+        (&["nodeward", "hold", "-n", &env.name, ""], "web\n:4"),
         (&["nodeward", "status", "--context", ""], "testbed\n:4"),
     ] {
         let completed = admin.kubectl(&[&["__complete"], line].concat()).await?;
         ensure!(completed.out.contains(offered), "{line:?}: {completed:?}");
     }
-    let nobody = Person::named(place.plane, "nobody", "people", "default")?;
+    let nobody = Person::named(env.plane, "nobody", "people", "default")?;
     let completed = nobody.nodeward(&["__complete", "why", ""]).await?;
     assert_eq!(
         (completed.code, completed.out.as_str(), completed.err.as_str()),

@@ -5,32 +5,32 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use nodeward_testkit::bulk;
 use serde_json::{Value, json};
 
+use crate::environment::Environment;
 use crate::person::{Person, says};
-use crate::place::Place;
 
 /// Binds a ClusterRole to a person: in a namespace, or everywhere.
-async fn bind(place: &Place, role: &str, person: &str, namespace: Option<&str>) -> Result<()> {
+async fn bind(env: &Environment, role: &str, person: &str, namespace: Option<&str>) -> Result<()> {
     let binding: Value = json!({
         "metadata": { "name": format!("{person}-{role}"), "namespace": namespace },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": person }],
     });
     if namespace.is_some() {
-        bulk::create(&place.client, [serde_json::from_value::<RoleBinding>(binding)?]).await?;
+        bulk::create(&env.client, [serde_json::from_value::<RoleBinding>(binding)?]).await?;
     } else {
-        bulk::create(&place.client, [serde_json::from_value::<ClusterRoleBinding>(binding)?]).await?;
+        bulk::create(&env.client, [serde_json::from_value::<ClusterRoleBinding>(binding)?]).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_charts_roles_suffice_and_a_right_that_is_missing_is_named_with_the_role_that_gives_it() -> Result<()> {
-    let place = Place::new().await?;
-    let [n1, n2] = place.workers().await?;
-    place.add_pinned("web", &[n1.clone(), n2]).await?;
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    env.add_pinned("web", &[n1.clone(), n2]).await?;
     let person = |name: &str| {
-        let name = format!("{}-{name}", place.name);
-        Person::named(place.plane, &name, "people", &place.name).map(|person| (person, name))
+        let name = format!("{}-{name}", env.name);
+        Person::named(env.plane, &name, "people", &env.name).map(|person| (person, name))
     };
     let ((operator, operator_name), (owner, owner_name), (viewer, viewer_name), (nobody, nobody_name)) = (
         person("operator")?,
@@ -38,9 +38,9 @@ async fn the_charts_roles_suffice_and_a_right_that_is_missing_is_named_with_the_
         person("viewer")?,
         person("nobody")?,
     );
-    bind(&place, "nodeward-admin", &operator_name, None).await?;
-    bind(&place, "edit", &owner_name, Some(&place.name)).await?;
-    bind(&place, "nodeward-view", &viewer_name, None).await?;
+    bind(&env, "nodeward-admin", &operator_name, None).await?;
+    bind(&env, "edit", &owner_name, Some(&env.name)).await?;
+    bind(&env, "nodeward-view", &viewer_name, None).await?;
 
     // Who runs the cluster needs no right to evict pods or to cordon nodes.
     says(&operator.page(&["plan", &n1]).await?, &["[NoRoom]"])?;
@@ -49,10 +49,10 @@ async fn the_charts_roles_suffice_and_a_right_that_is_missing_is_named_with_the_
     for page in [&["why", &n1][..], &["locks"]] {
         let page = operator.page(page).await?;
         assert!(!page.contains("Not shown"), "{page}");
-        says(&page, &[&format!("{}/web", place.name)])?;
+        says(&page, &[&format!("{}/web", env.name)])?;
     }
     says(&operator.page(&["release", &n1]).await?, &["its drain ends"])?;
-    place.gone(&n1).await?;
+    env.gone(&n1).await?;
 
     // The owner of an application holds its budgets, and drains no node.
     says(

@@ -2,12 +2,12 @@
 
 mod audit;
 mod cleanup;
+mod fault_injection;
 mod foreign_kinds;
 mod kubectl;
 mod nodes;
 mod operators;
 mod parts;
-mod perturb;
 mod pods;
 mod proxy;
 mod reboot;

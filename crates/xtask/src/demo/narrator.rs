@@ -9,8 +9,8 @@ use console::{Style, StyledObject, style};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
+use super::environment::Environment;
 use super::page::{self, MARGIN};
-use super::place::Place;
 use crate::watch::lock;
 
 /// Who is speaking.
@@ -79,7 +79,7 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    pub fn new(place: &Place) -> Self {
+    pub fn new(env: &Environment) -> Self {
         let bar = std::io::stdout().is_terminal().then(|| {
             let bar = ProgressBar::new(1);
             if let Ok(style) =
@@ -93,7 +93,7 @@ impl Narrator {
         Self {
             began: Instant::now(),
             began_at: Timestamp::now(),
-            prefix: place.prefix.clone(),
+            prefix: env.prefix.clone(),
             bar,
             under: Mutex::default(),
             last_said: Mutex::new(Instant::now()),

@@ -19,8 +19,8 @@ use self::outcome::Rounds;
 use self::round::{Eyes, Round};
 use self::waits::Waiter;
 use super::Played;
+use super::environment::Environment;
 use super::narrator::{Line, Narrator, Voice};
-use super::place::Place;
 use crate::budget_watch::BudgetWatch;
 use crate::maintenance::{Drainer, Maintenance};
 
@@ -28,39 +28,39 @@ use crate::maintenance::{Drainer, Maintenance};
 const ROUNDS: usize = 4;
 
 /// With drain-lock's binary, or without drain-lock.
-pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
+pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> {
     let progress = Progress::begin("three nodes and two StatefulSets");
-    scenario::create(place).await?;
+    scenario::create(env).await?;
     progress.done("all members ready");
-    let narrator = Arc::new(Narrator::new(place));
+    let narrator = Arc::new(Narrator::new(env));
     introduce(&narrator);
     let maintenance = Maintenance {
-        client: place.client(),
-        kubectl: Kubectl::of(&place.cluster)?,
+        client: env.client(),
+        kubectl: Kubectl::of(&env.cluster)?,
         drainer: Drainer::Kubectl,
         away: scenario::AWAY,
     };
-    let budgets = BudgetWatch::start(place.client(), &place.prefix);
+    let budgets = BudgetWatch::start(env.client(), &env.prefix);
 
     let mut naive: Vec<Round> = Vec::new();
     while naive.len() < ROUNDS && naive.iter().all(Round::is_finished) {
         narrator.title("kubectl drain, three at once");
-        let round = round::run(place, &narrator, &maintenance, Eyes::Ours).await?;
+        let round = round::run(env, &narrator, &maintenance, Eyes::Ours).await?;
         tell_end(&narrator, &round);
         naive.push(round);
     }
     let mut operator = None;
     let mut locked = None;
     if let Some(binary) = binary {
-        put_back(place, &narrator, &maintenance).await?;
+        put_back(env, &narrator, &maintenance).await?;
         // The line that shows progress must not be in the way.
         narrator.finish();
-        let lock = place.installation("drain-lock", binary, serde_json::json!({}));
-        operator = Some(lock.start(&place.cluster).await?);
-        let narrator = Arc::new(Narrator::new(place));
+        let lock = env.installation("drain-lock", binary, serde_json::json!({}));
+        operator = Some(lock.start(&env.cluster).await?);
+        let narrator = Arc::new(Narrator::new(env));
         narrator.title("the same commands, with drain-lock running");
-        let _drains = follow::drains(&narrator, place);
-        let round = round::run(place, &narrator, &maintenance, Eyes::DrainLocks).await?;
+        let _drains = follow::drains(&narrator, env);
+        let round = round::run(env, &narrator, &maintenance, Eyes::DrainLocks).await?;
         tell_end(&narrator, &round);
         locked = Some(round);
         narrator.finish();
@@ -133,10 +133,10 @@ fn and(words: &[String]) -> String {
 }
 
 /// As it was before the drains.
-async fn put_back(place: &Place, narrator: &Narrator, maintenance: &Maintenance) -> Result<()> {
+async fn put_back(env: &Environment, narrator: &Narrator, maintenance: &Maintenance) -> Result<()> {
     narrator.say(Voice::Admin, "", "interrupts them, and uncordons the nodes");
-    for node in scenario::nodes(place) {
+    for node in scenario::nodes(env) {
         maintenance.uncordon(&node).await?;
     }
-    scenario::all_ready(place).await.map(drop)
+    scenario::all_ready(env).await.map(drop)
 }

@@ -13,7 +13,7 @@ use nodeward_testkit::progress::Progress;
 use nodeward_testkit::wait;
 use serde_json::json;
 
-use super::place::Place;
+use super::environment::Environment;
 
 /// How long the cluster's controllers may take to empty a namespace.
 const GONE_WITHIN: Duration = Duration::from_mins(2);
@@ -23,7 +23,7 @@ const ROUNDS: usize = 5;
 const LATE_EVENTS: Duration = Duration::from_secs(3);
 
 /// Removes everything, and says what. Nothing stops at the first error: what can be removed is.
-pub async fn remove(place: &Place) -> Result<()> {
+pub async fn remove(env: &Environment) -> Result<()> {
     let progress = Progress::begin("removing what the demo made");
     let mut failures = Vec::new();
     let mut removed = Vec::new();
@@ -33,15 +33,15 @@ pub async fn remove(place: &Place) -> Result<()> {
         Err(error) => failures.push(format!("{what}: {error:#}")),
     };
     progress.step("the chart's release");
-    note("release", release(place).await);
+    note("release", release(env).await);
     progress.step("namespaces and all that is in them");
-    note("namespaces", namespaces(place).await);
+    note("namespaces", namespaces(env).await);
     progress.step("nodes");
-    place.stop_kubelets();
+    env.stop_kubelets();
     let mut visitors = BTreeSet::new();
-    note("nodes", nodes(place, &mut visitors).await);
+    note("nodes", nodes(env, &mut visitors).await);
     progress.step("Events about the nodes");
-    note("Events", events(place, &visitors).await);
+    note("Events", events(env, &visitors).await);
     if removed.is_empty() {
         removed.push("there was nothing".to_owned());
     }
@@ -50,18 +50,18 @@ pub async fn remove(place: &Place) -> Result<()> {
         failures.is_empty(),
         "not all could be removed:\n  {}\nTo try again: cargo xtask demo --kubeconfig {} --remove",
         failures.join("\n  "),
-        place.cluster.kubeconfig().display(),
+        env.cluster.kubeconfig().display(),
     );
     Ok(())
 }
 
-async fn release(place: &Place) -> Result<usize> {
-    let namespaces: Api<Namespace> = Api::all(place.client());
-    let release = place.release();
+async fn release(env: &Environment) -> Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(env.client());
+    let release = env.release();
     if namespaces.get_opt(release.namespace()).await?.is_none() {
         return Ok(0);
     }
-    match release.uninstall(&place.cluster).await {
+    match release.uninstall(&env.cluster).await {
         Ok(()) => Ok(1),
         // The demo ended before it was installed.
         Err(error) if error.to_string().contains("not found") => Ok(0),
@@ -69,9 +69,9 @@ async fn release(place: &Place) -> Result<usize> {
     }
 }
 
-async fn namespaces(place: &Place) -> Result<usize> {
-    let namespaces: Api<Namespace> = Api::all(place.client());
-    let ours = ListParams::default().labels(&place.ours());
+async fn namespaces(env: &Environment) -> Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(env.client());
+    let ours = ListParams::default().labels(&env.ours());
     let names = async || {
         let ours = namespaces.list_metadata(&ours).await?;
         anyhow::Ok(ours.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
@@ -82,7 +82,7 @@ async fn namespaces(place: &Place) -> Result<usize> {
     }
     wait::until("the namespaces to be gone", GONE_WITHIN, || async {
         for name in &all {
-            empty(&Api::namespaced(place.client(), name)).await?;
+            empty(&Api::namespaced(env.client(), name)).await?;
         }
         let left = names().await?;
         ensure!(left.is_empty(), "{left:?}");
@@ -105,11 +105,11 @@ async fn empty(pods: &Api<Pod>) -> Result<()> {
 }
 
 /// `visitors` gets the UIDs of pods that are not the demo's and were on its nodes.
-async fn nodes(place: &Place, visitors: &mut BTreeSet<String>) -> Result<usize> {
-    let nodes: Api<Node> = Api::all(place.client());
-    let leases: Api<Lease> = Api::namespaced(place.client(), "kube-node-lease");
-    let pods: Api<Pod> = Api::all(place.client());
-    let ours = ListParams::default().labels(&place.ours());
+async fn nodes(env: &Environment, visitors: &mut BTreeSet<String>) -> Result<usize> {
+    let nodes: Api<Node> = Api::all(env.client());
+    let leases: Api<Lease> = Api::namespaced(env.client(), "kube-node-lease");
+    let pods: Api<Pod> = Api::all(env.client());
+    let ours = ListParams::default().labels(&env.ours());
     let all: Vec<String> = nodes
         .list_metadata(&ours)
         .await?
@@ -125,7 +125,7 @@ async fn nodes(place: &Place, visitors: &mut BTreeSet<String>) -> Result<usize> 
     for name in &all {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
         for pod in pods.list_metadata(&on_node).await? {
-            let namespaced: Api<Pod> = Api::namespaced(place.client(), &pod.namespace().unwrap_or_default());
+            let namespaced: Api<Pod> = Api::namespaced(env.client(), &pod.namespace().unwrap_or_default());
             visitors.extend(pod.uid());
             is_gone_or(namespaced.delete(&pod.name_any(), &now).await)?;
         }
@@ -134,8 +134,8 @@ async fn nodes(place: &Place, visitors: &mut BTreeSet<String>) -> Result<usize> 
 }
 
 /// Events about the nodes, which are in `default`, and about visiting pods. The last are written when the nodes go.
-async fn events(place: &Place, visitors: &BTreeSet<String>) -> Result<usize> {
-    let events: Api<Event> = Api::all(place.client());
+async fn events(env: &Environment, visitors: &BTreeSet<String>) -> Result<usize> {
+    let events: Api<Event> = Api::all(env.client());
     let mut removed = 0;
     // Bounded: nothing that is gone has anything to tell for long.
     for _ in 0..ROUNDS {
@@ -143,9 +143,9 @@ async fn events(place: &Place, visitors: &BTreeSet<String>) -> Result<usize> {
         for event in events.list(&ListParams::default()).await? {
             let about = &event.involved_object;
             let of_node = about.kind.as_deref() == Some("Node")
-                && about.name.as_ref().is_some_and(|name| name.starts_with(&place.prefix));
+                && about.name.as_ref().is_some_and(|name| name.starts_with(&env.prefix));
             if of_node || about.uid.as_ref().is_some_and(|uid| visitors.contains(uid)) {
-                let namespaced: Api<Event> = Api::namespaced(place.client(), &event.namespace().unwrap_or_default());
+                let namespaced: Api<Event> = Api::namespaced(env.client(), &event.namespace().unwrap_or_default());
                 is_gone_or(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;
                 found += 1;
             }

@@ -20,50 +20,50 @@ use self::outcome::{Kept, Upgraded};
 use self::simulated_mco::SimulatedMco;
 use self::upgrader::Upgrader;
 use super::Played;
+use super::environment::Environment;
 use super::narrator::Narrator;
-use super::place::Place;
 use crate::budget_watch::BudgetWatch;
 
 /// With drain-keeper's binary, or without drain-keeper.
-pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
+pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> {
     let without = binary.is_none();
     let progress = Progress::begin("fleet and workloads");
-    scenario::create(place, &progress).await?;
+    scenario::create(env, &progress).await?;
     progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
     let keeper = match binary {
         Some(binary) => {
-            if place.plane.is_none() {
+            if env.plane.is_none() {
                 // With the run's label, by which it is found again.
-                place.create_namespace("system").await?;
+                env.create_namespace("system").await?;
             }
-            let config = SimulatedMco::of(place).config(place);
-            let keeper = place.installation("drain-keeper", binary, config);
-            Some(keeper.start(&place.cluster).await?)
+            let config = SimulatedMco::of(env).config(env);
+            let keeper = env.installation("drain-keeper", binary, config);
+            Some(keeper.start(&env.cluster).await?)
         }
         None => None,
     };
 
-    let narrator = Arc::new(Narrator::new(place));
-    introduce(&narrator, without, place);
-    let _events = follow::events(&narrator, place);
-    let _conditions = follow::conditions(&narrator, place);
-    let budgets = BudgetWatch::start(place.client(), &place.prefix);
-    let _owners = owners::start(place, &narrator);
+    let narrator = Arc::new(Narrator::new(env));
+    introduce(&narrator, without, env);
+    let _events = follow::events(&narrator, env);
+    let _conditions = follow::conditions(&narrator, env);
+    let budgets = BudgetWatch::start(env.client(), &env.prefix);
+    let _owners = owners::start(env, &narrator);
     let began = Instant::now();
     let patience = if without {
         scenario::PATIENCE_WITHOUT
     } else {
         scenario::PATIENCE
     };
-    let upgrade = Upgrader::new(place, Arc::clone(&narrator))
-        .upgrade_all(&scenario::nodes(place), patience)
+    let upgrade = Upgrader::new(env, Arc::clone(&narrator))
+        .upgrade_all(&scenario::nodes(env), patience)
         .await?;
     let took = began.elapsed();
     narrator.finish();
     let kept = match &keeper {
         Some(keeper) => {
             let progress = Progress::begin("drain-keeper cleans up after itself");
-            let kept = Kept::gather(place, keeper).await?;
+            let kept = Kept::gather(env, keeper).await?;
             progress.done(if kept.leftovers.is_empty() {
                 "nothing is left on the nodes"
             } else {
@@ -85,7 +85,7 @@ pub async fn play(place: &Place, binary: Option<PathBuf>) -> Result<Played> {
     })
 }
 
-fn introduce(narrator: &Narrator, without: bool, place: &Place) {
+fn introduce(narrator: &Narrator, without: bool, env: &Environment) {
     let who = if without {
         "without drain-keeper"
     } else {
@@ -106,11 +106,11 @@ fn introduce(narrator: &Narrator, without: bool, place: &Place) {
             0,
         );
     }
-    if !place.prefix.is_empty() {
+    if !env.prefix.is_empty() {
         narrator.preface(
             &format!(
                 "All names begin with {}, which is left out below. All of it is removed at the end.",
-                &place.prefix
+                &env.prefix
             ),
             0,
         );

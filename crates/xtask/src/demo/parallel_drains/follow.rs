@@ -15,16 +15,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::and;
+use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
-use crate::demo::place::Place;
 
 /// How long a drain waits for the same before that is told: while others come back it changes several times a second.
 const SETTLES_IN: Duration = Duration::from_millis(500);
 
 /// Tells each drain's phases, and what it waits for, until dropped.
-pub fn drains(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
+pub fn drains(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
-    let drains: Api<NodeDrain> = Api::all(place.client());
+    let drains: Api<NodeDrain> = Api::all(env.client());
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut known: BTreeMap<String, Told> = BTreeMap::new();

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use super::scenario;
 use super::waits::{self, Member, Wait, Waiter};
+use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::page::seconds;
-use crate::demo::place::Place;
 use crate::maintenance::{Maintenance, Step};
 use crate::watch::lock;
 
@@ -70,9 +70,9 @@ struct Progress {
 }
 
 /// Maintains all nodes at once, until that is done, or can never be.
-pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintenance, eyes: Eyes) -> Result<Round> {
-    let nodes = scenario::nodes(place);
-    let members = scenario::all_ready(place).await?;
+pub async fn run(env: &Environment, narrator: &Arc<Narrator>, maintenance: &Maintenance, eyes: Eyes) -> Result<Round> {
+    let nodes = scenario::nodes(env);
+    let members = scenario::all_ready(env).await?;
     let began = Instant::now();
     let progress = Arc::new(Mutex::new(Progress::default()));
     let mut drains = JoinSet::new();
@@ -89,7 +89,7 @@ pub async fn run(place: &Place, narrator: &Arc<Narrator>, maintenance: &Maintena
         is_by_luck: eyes == Eyes::Ours,
         ..Round::default()
     };
-    let looker = look_on(place, narrator, members, &progress, eyes);
+    let looker = look_on(env, narrator, members, &progress, eyes);
     let all = async {
         while let Some(ended) = drains.join_next().await {
             if let Err(error) = ended.context("a drain panicked").and_then(|outcome| outcome) {
@@ -213,7 +213,7 @@ impl<'a> Said<'a> {
 
 /// Says who waits for whom, until that can never end.
 async fn look_on(
-    place: &Place,
+    env: &Environment,
     narrator: &Narrator,
     mut members: Vec<Member>,
     progress: &Mutex<Progress>,
@@ -224,7 +224,7 @@ async fn look_on(
     let mut wedged_since = None;
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
-        scenario::look_at(place, &mut members).await?;
+        scenario::look_at(env, &mut members).await?;
         let draining = lock(progress).draining.clone();
         let waits = waits::waits(&members, &draining, 1);
         let waiters = Waiter::all(&waits);

@@ -13,7 +13,7 @@ use nodeward_testkit::{bulk, fleet, workload};
 use serde_json::{Value, json};
 
 use super::waits::Member;
-use crate::demo::place::{Place, RUN};
+use crate::demo::environment::{Environment, RUN};
 use crate::workloads::{TERMINATES, disruptions_allowed, is_up, pinned};
 
 const NODES: [&str; NODE_COUNT] = ["db-1", "db-2", "db-3"];
@@ -45,46 +45,46 @@ pub const AWAY: Duration = Duration::from_millis(1500);
 
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
-pub fn nodes(place: &Place) -> Vec<String> {
-    NODES.map(|name| place.named(name)).to_vec()
+pub fn nodes(env: &Environment) -> Vec<String> {
+    NODES.map(|name| env.named(name)).to_vec()
 }
 
-pub fn namespace(place: &Place) -> String {
-    place.named(NAMESPACE)
+pub fn namespace(env: &Environment) -> String {
+    env.named(NAMESPACE)
 }
 
 /// Puts it all onto the cluster, and waits until every member is Ready.
-pub async fn create(place: &Place) -> Result<()> {
-    let client = place.client();
-    let nodes = nodes(place);
-    let taint = |name| place.node(name).taint(ACT, "", "NoSchedule");
+pub async fn create(env: &Environment) -> Result<()> {
+    let client = env.client();
+    let nodes = nodes(env);
+    let taint = |name| env.node(name).taint(ACT, "", "NoSchedule");
     fleet::create(&client, nodes.iter().map(|name| taint(name))).await?;
-    place.create_namespace(NAMESPACE).await?;
+    env.create_namespace(NAMESPACE).await?;
     for (set, time_to_ready) in SETS {
-        let pods = place
+        let pods = env
             .pods(None)
             .start(Start::Ready(time_to_ready))
             .end(TERMINATES)
-            .spec("tolerations", tolerations(place));
+            .spec("tolerations", tolerations(env));
         let pods = pinned(pods, set, &nodes);
-        let namespace = namespace(place);
+        let namespace = namespace(env);
         let replicas = u32::try_from(MEMBERS)?;
         bulk::create(&client, [pods.stateful_set(&namespace, set, replicas)?]).await?;
         bulk::create(&client, [Budget::max_unavailable(&namespace, set, 1).of(set).build()?]).await?;
     }
-    all_ready(place).await.map(drop)
+    all_ready(env).await.map(drop)
 }
 
-fn tolerations(place: &Place) -> Value {
+fn tolerations(env: &Environment) -> Value {
     json!([
-        { "key": RUN, "value": &place.run, "effect": "NoSchedule" },
+        { "key": RUN, "value": &env.run, "effect": "NoSchedule" },
         { "key": ACT, "operator": "Exists", "effect": "NoSchedule" },
     ])
 }
 
 /// Waits until all members are Ready and their budgets know it; gives where each runs.
-pub async fn all_ready(place: &Place) -> Result<Vec<Member>> {
-    let (client, namespace) = (place.client(), namespace(place));
+pub async fn all_ready(env: &Environment) -> Result<Vec<Member>> {
+    let (client, namespace) = (env.client(), namespace(env));
     let mut members = Vec::new();
     for (set, _) in SETS {
         for pod in workload::ready_pods(&client, &namespace, set, MEMBERS, READY_WITHIN).await? {
@@ -102,8 +102,8 @@ pub async fn all_ready(place: &Place) -> Result<Vec<Member>> {
 }
 
 /// Looks which members are up now; one that does not exist is down.
-pub async fn look_at(place: &Place, members: &mut [Member]) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(place.client(), &namespace(place));
+pub async fn look_at(env: &Environment, members: &mut [Member]) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(env.client(), &namespace(env));
     let pods = pods.list(&ListParams::default()).await?;
     let up: BTreeSet<String> = pods
         .iter()

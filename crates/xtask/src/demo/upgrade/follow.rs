@@ -13,14 +13,14 @@ use nodeward_api::condition::DRAIN_BLOCKED;
 use tokio::task::JoinSet;
 
 use super::parse_messages;
+use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
-use crate::demo::place::Place;
 use crate::watch::follow;
 
 /// Retells drain-keeper's Events on pods: what it does.
-pub fn events(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
+pub fn events(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
-    let events: Api<Event> = Api::all(place.client());
+    let events: Api<Event> = Api::all(env.client());
     follow(events, watcher::Config::default(), move |event| {
         retell_act(&narrator, &event);
     })
@@ -66,10 +66,10 @@ fn retell_act(narrator: &Narrator, event: &Event) {
 
 /// Retells the Nodes' condition: who is blocked by what, and what comes next. Each situation is told once: that only
 /// times have changed is no news, and when a node is no longer blocked, the upgrader says so.
-pub fn conditions(narrator: &Arc<Narrator>, place: &Place) -> JoinSet<()> {
+pub fn conditions(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    follow(Api::all(place.client()), place.selecting_ours(), move |node: Node| {
+    follow(Api::all(env.client()), env.selecting_ours(), move |node: Node| {
         let name = node.name_any();
         let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let blocked = conditions.find(|condition| condition.type_ == DRAIN_BLOCKED);

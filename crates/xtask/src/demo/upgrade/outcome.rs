@@ -14,9 +14,9 @@ use nodeward_testkit::wait;
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
+use crate::demo::environment::Environment;
 use crate::demo::outcome::Outcome;
 use crate::demo::page::seconds;
-use crate::demo::place::Place;
 
 /// What came of the upgrade.
 #[derive(Debug, Default)]
@@ -49,10 +49,10 @@ pub struct Acts {
 }
 
 impl Kept {
-    pub async fn gather(place: &Place, keeper: &Operator) -> Result<Self> {
+    pub async fn gather(env: &Environment, keeper: &Operator) -> Result<Self> {
         Ok(Self {
-            leftovers: leftovers(place).await?,
-            touched: protected::touched(place).await?,
+            leftovers: leftovers(env).await?,
+            touched: protected::touched(env).await?,
             acts: Acts::read(&keeper.metrics().await?),
         })
     }
@@ -176,9 +176,9 @@ impl Upgraded {
 }
 
 /// What drain-keeper should have cleaned up and has not: conditions go at once, drain clocks when no flap can follow.
-async fn leftovers(place: &Place) -> Result<Vec<String>> {
-    let nodes: Api<Node> = Api::all(place.client());
-    let ours = ListParams::default().labels(&place.ours());
+async fn leftovers(env: &Environment) -> Result<Vec<String>> {
+    let nodes: Api<Node> = Api::all(env.client());
+    let ours = ListParams::default().labels(&env.ours());
     let left = || async {
         let mut left = Vec::new();
         for node in nodes.list(&ours).await? {

@@ -15,8 +15,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::scenario::{REPORT, VAULT};
+use crate::demo::environment::Environment;
 use crate::demo::narrator::{Narrator, Voice};
-use crate::demo::place::Place;
 
 /// How long an owner takes to act.
 const REACTION: Duration = Duration::from_secs(4);
@@ -41,13 +41,13 @@ const OWNERS: [Owner; 2] = [
 ];
 
 /// Starts them; they stop when the returned set is dropped.
-pub fn start(place: &Place, narrator: &Arc<Narrator>) -> JoinSet<()> {
+pub fn start(env: &Environment, narrator: &Arc<Narrator>) -> JoinSet<()> {
     let mut owners = JoinSet::new();
     for owner in OWNERS {
-        let namespace = place.named(owner.budget.0);
-        let budgets = Api::namespaced(place.client(), &namespace);
-        let nodes = Api::all(place.client());
-        owners.spawn(act(nodes, place.selecting_ours(), budgets, Arc::clone(narrator), owner));
+        let namespace = env.named(owner.budget.0);
+        let budgets = Api::namespaced(env.client(), &namespace);
+        let nodes = Api::all(env.client());
+        owners.spawn(act(nodes, env.selecting_ours(), budgets, Arc::clone(narrator), owner));
     }
     owners
 }

@@ -9,22 +9,22 @@ use nodeward_testkit::audit::Requests;
 
 use super::follow;
 use super::scenario::{REPORT, VAULT};
-use crate::demo::place::Place;
+use crate::demo::environment::Environment;
 
 /// What drain-keeper did, or tried, to protected pods.
-pub async fn touched(place: &Place) -> Result<Vec<String>> {
-    let namespaces = [place.named(VAULT.0), place.named(REPORT.0)];
-    if let Some(plane) = &place.plane {
+pub async fn touched(env: &Environment) -> Result<Vec<String>> {
+    let namespaces = [env.named(VAULT.0), env.named(REPORT.0)];
+    if let Some(plane) = &env.plane {
         let audit = plane.audit();
         let asked = audit.since(audit.beginning())?;
-        let release = place.release();
+        let release = env.release();
         let account = format!("{}-drain-keeper", release.name());
         let asked = asked.of_service_account(release.namespace(), &account);
         return Ok(writes_to_pods(asked, &namespaces));
     }
     let mut touched = Vec::new();
     for namespace in &namespaces {
-        let events: Api<Event> = Api::namespaced(place.client(), namespace);
+        let events: Api<Event> = Api::namespaced(env.client(), namespace);
         for event in events.list(&ListParams::default()).await? {
             if let Some(pod) = follow::pod_of(&event) {
                 let (reason, name) = (

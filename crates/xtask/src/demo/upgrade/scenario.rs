@@ -10,7 +10,7 @@ use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 use serde_json::json;
 
 use super::simulated_mco::SimulatedMco;
-use crate::demo::place::Place;
+use crate::demo::environment::Environment;
 
 /// How many nodes are upgraded.
 pub const NODES: usize = 12;
@@ -52,26 +52,22 @@ pub const VAULT: (&str, &str) = ("vault", "vault");
 pub const REPORT: (&str, &str) = ("batch-reports", "report");
 
 /// Names of all nodes, in the order of the upgrade.
-pub fn nodes(place: &Place) -> Vec<String> {
+pub fn nodes(env: &Environment) -> Vec<String> {
     (1..=NODES)
-        .map(|number| place.named(&format!("node-{number:02}")))
+        .map(|number| env.named(&format!("node-{number:02}")))
         .collect()
 }
 
 /// Puts it all onto the cluster, and waits until it is ready.
-pub async fn create(place: &Place, progress: &Progress) -> Result<()> {
+pub async fn create(env: &Environment, progress: &Progress) -> Result<()> {
     progress.step("nodes");
-    let client = place.client();
-    let nodes = nodes(place);
-    fleet::create(
-        &client,
-        nodes.iter().map(|name| place.node(name).label(SLOT, slot(name))),
-    )
-    .await?;
+    let client = env.client();
+    let nodes = nodes(env);
+    fleet::create(&client, nodes.iter().map(|name| env.node(name).label(SLOT, slot(name)))).await?;
     progress.step("the upgrade's own objects");
-    SimulatedMco::of(place).begin(place).await?;
+    SimulatedMco::of(env).begin(env).await?;
     progress.step("workloads");
-    workloads(place, progress).await
+    workloads(env, progress).await
 }
 
 /// Which pinned workload a node is for.
@@ -94,10 +90,10 @@ struct App {
     budget: Option<Budget>,
 }
 
-fn apps(place: &Place) -> Vec<App> {
+fn apps(env: &Environment) -> Vec<App> {
     let starting = |pods: PodTemplate| pods.start(Start::Ready(Duration::from_secs(1)));
-    let ordinary = || starting(place.pods(None));
-    let pinned = |slot| starting(place.pods(Some((SLOT, slot))));
+    let ordinary = || starting(env.pods(None));
+    let pinned = |slot| starting(env.pods(Some((SLOT, slot))));
     let app = |namespace, name, replicas, pods, budget: Option<Budget>| App {
         namespace,
         name,
@@ -105,8 +101,8 @@ fn apps(place: &Place) -> Vec<App> {
         pods,
         budget: budget.map(|budget| budget.of(name)),
     };
-    let most = |namespace, name, count| Some(Budget::max_unavailable(&place.named(namespace), name, count));
-    let least = |namespace, name, count| Budget::min_available(&place.named(namespace), name, count);
+    let most = |namespace, name, count| Some(Budget::max_unavailable(&env.named(namespace), name, count));
+    let least = |namespace, name, count| Budget::min_available(&env.named(namespace), name, count);
     let never_forced = least(VAULT.0, VAULT.1, json!(1)).label("nodeward.dev/force-drain", "never");
     vec![
         app("shop", "web", 24, ordinary(), Some(least("shop", "web", json!("80%")))),
@@ -138,24 +134,24 @@ fn apps(place: &Place) -> Vec<App> {
     ]
 }
 
-async fn workloads(place: &Place, progress: &Progress) -> Result<()> {
+async fn workloads(env: &Environment, progress: &Progress) -> Result<()> {
     const READY_WITHIN: Duration = Duration::from_secs(90);
     const AGENTS: &str = "node-agents";
-    let client = place.client();
-    let apps = apps(place);
+    let client = env.client();
+    let apps = apps(env);
     let mut namespaces: Vec<&str> = apps.iter().map(|app| app.namespace).collect();
     namespaces.push(AGENTS);
     namespaces.dedup();
     for namespace in namespaces {
-        place.create_namespace(namespace).await?;
+        env.create_namespace(namespace).await?;
     }
-    let agent = place
+    let agent = env
         .pods(None)
         .tolerates_all()
-        .daemon_set(&place.named(AGENTS), "node-agent")?;
+        .daemon_set(&env.named(AGENTS), "node-agent")?;
     bulk::create(&client, [agent]).await?;
     for app in &apps {
-        let namespace = place.named(app.namespace);
+        let namespace = env.named(app.namespace);
         bulk::create(&client, [app.pods.deployment(&namespace, app.name, app.replicas)?]).await?;
         if let Some(budget) = &app.budget {
             bulk::create(&client, [budget.build()?]).await?;
@@ -163,7 +159,7 @@ async fn workloads(place: &Place, progress: &Progress) -> Result<()> {
     }
     for app in &apps {
         progress.step(&format!("{}/{}", app.namespace, app.name));
-        let namespace = place.named(app.namespace);
+        let namespace = env.named(app.namespace);
         workload::ready_pods(&client, &namespace, app.name, app.replicas as usize, READY_WITHIN).await?;
         if app.budget.is_some() {
             let expected = i32::try_from(app.replicas)?;

@@ -8,7 +8,7 @@ use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
 use serde_json::{Value, json};
 
 use super::scenario::NODES;
-use crate::demo::place::{Place, RUN};
+use crate::demo::environment::{Environment, RUN};
 
 /// Where the UpgradeConfig lives, as in managed-upgrade-operator's clusters.
 const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
@@ -33,9 +33,9 @@ pub enum SimulatedMco {
 }
 
 impl SimulatedMco {
-    /// As suits the place.
-    pub const fn of(place: &Place) -> Self {
-        if place.plane.is_some() {
+    /// As suits the environment.
+    pub const fn of(env: &Environment) -> Self {
+        if env.plane.is_some() {
             Self::OpenShift
         } else {
             Self::Annotation
@@ -43,15 +43,15 @@ impl SimulatedMco {
     }
 
     /// Announces the upgrade.
-    pub async fn begin(self, place: &Place) -> Result<()> {
+    pub async fn begin(self, env: &Environment) -> Result<()> {
         if matches!(self, Self::Annotation) {
             return Ok(());
         }
-        let client = place.client();
+        let client = env.client();
         for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
             kind.install(&client).await?;
         }
-        place.create_namespace(UPGRADE_NAMESPACE).await?;
+        env.create_namespace(UPGRADE_NAMESPACE).await?;
         self.upgraded(&client, 0).await?;
         // 0 minutes is legal in an UpgradeConfig: budgets are respected for `expectedNodeDrainTime` alone.
         let config = upgrade_config(VERSION, "Upgrading", Timestamp::now(), 0);
@@ -99,8 +99,8 @@ impl SimulatedMco {
     }
 
     /// drain-keeper's configuration: minutes are seconds here, so that the demo is short.
-    pub fn config(self, place: &Place) -> Value {
-        let opted_out = format!("^{}batch-", &place.prefix);
+    pub fn config(self, env: &Environment) -> Value {
+        let opted_out = format!("^{}batch-", &env.prefix);
         let mut config = json!({
             "nodeDrain": {
                 "timeOut": "6s",
@@ -118,9 +118,9 @@ impl SimulatedMco {
             config["countsAsDrain"] = mark;
             config["nodeDrain"]["expectedNodeDrainTime"] = json!("8s");
             config["pdbForceDrainTimeout"] = json!("1s");
-            config["nodeSelector"] = json!({ RUN: &place.run });
+            config["nodeSelector"] = json!({ RUN: &env.run });
             // Whatever of somebody else's tolerates the demo's taint is none of its business.
-            let others = place.others.iter().map(|name| Value::from(format!("^{name}$")));
+            let others = env.others.iter().map(|name| Value::from(format!("^{name}$")));
             if let Some(patterns) = config["nodeDrain"]["ignoredNamespacePatterns"].as_array_mut() {
                 patterns.extend(others);
             }

@@ -13,9 +13,9 @@ use kube::{Client, ResourceExt};
 use nodeward_testkit::{fleet, workload};
 
 use super::simulated_mco::SimulatedMco;
+use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::page::seconds;
-use crate::demo::place::Place;
 
 /// How often evictions are tried again; `kubectl drain` waits 5 s.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const REMINDS: Duration = Duration::from_secs(8);
 
 /// The upgrader.
 pub struct Upgrader<'a> {
-    place: &'a Place,
+    env: &'a Environment,
     client: Client,
     mco: SimulatedMco,
     narrator: Arc<Narrator>,
@@ -47,11 +47,11 @@ pub struct Upgrade {
 }
 
 impl<'a> Upgrader<'a> {
-    pub fn new(place: &'a Place, narrator: Arc<Narrator>) -> Self {
+    pub fn new(env: &'a Environment, narrator: Arc<Narrator>) -> Self {
         Self {
-            place,
-            client: place.client(),
-            mco: SimulatedMco::of(place),
+            env,
+            client: env.client(),
+            mco: SimulatedMco::of(env),
             narrator,
         }
     }
@@ -145,7 +145,7 @@ impl<'a> Upgrader<'a> {
 
     /// Whether a drain evicts it: one of the demo's, not of a DaemonSet, and not one that has ended.
     fn is_drained_off(&self, pod: &Pod) -> bool {
-        let is_ours = pod.namespace().is_some_and(|namespace| self.place.is_ours(&namespace));
+        let is_ours = pod.namespace().is_some_and(|namespace| self.env.is_ours(&namespace));
         let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
         is_ours && !of_daemon_set && !matches!(workload::phase(pod), "Succeeded" | "Failed")
     }

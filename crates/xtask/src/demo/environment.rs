@@ -31,7 +31,7 @@ pub const RUN: &str = "demo.nodeward.dev/run";
 const USABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where the demo plays.
-pub struct Place {
+pub struct Environment {
     pub cluster: Cluster,
     client: Client,
     /// The value of [`RUN`], and the name of the chart's release on a user's cluster.
@@ -47,15 +47,15 @@ pub struct Place {
     _dir: Option<TempDir>,
 }
 
-impl Place {
+impl Environment {
     /// As asked for: a new control plane, or the cluster of the kubeconfig.
     pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
         if let Some(kubeconfig) = kubeconfig {
-            let place = Self::reach(kubeconfig, names::unique("nodeward-demo")).await?;
-            let kubelets = kwok::kubelets(&place.cluster, &place.run)?;
+            let env = Self::reach(kubeconfig, names::unique("nodeward-demo")).await?;
+            let kubelets = kwok::kubelets(&env.cluster, &env.run)?;
             return Ok(Self {
                 kubelets: Some(kubelets),
-                ..place
+                ..env
             });
         }
         // Before, for its progress to be seen.

@@ -23,15 +23,15 @@ use nodeward_testkit::{ControlPlane, bulk, names};
 use serde_json::{Value, json};
 
 /// The label by which a drain-keeper finds the nodes of its own test.
-pub const PLACE: &str = "test.nodeward.dev/place";
+pub const ENVIRONMENT: &str = "test.nodeward.dev/environment";
 
 const COMPONENT: &str = "drain-keeper";
 
 /// Where one test takes place.
-pub struct Place<'a> {
+pub struct Environment<'a> {
     pub plane: &'a ControlPlane,
     pub client: Client,
-    /// The place's name, and its namespace.
+    /// The environment's name, and its namespace.
     pub name: String,
     /// The operator's namespace.
     pub system: String,
@@ -40,7 +40,7 @@ pub struct Place<'a> {
     began: Mark,
 }
 
-/// A drain-keeper of a place.
+/// A drain-keeper of an environment.
 pub struct Keeper {
     operator: Operator,
 }
@@ -53,18 +53,18 @@ impl Deref for Keeper {
     }
 }
 
-impl Place<'static> {
-    /// A new place on the control plane that all tests share.
+impl Environment<'static> {
+    /// A new environment on the control plane that all tests share.
     pub async fn new() -> Result<Self> {
-        Place::with(ControlPlane::shared().await, json!({})).await
+        Environment::with(ControlPlane::shared().await, json!({})).await
     }
 }
 
-impl<'a> Place<'a> {
-    /// A new place, with these values of the chart's block `drainKeeper`.
+impl<'a> Environment<'a> {
+    /// A new environment, with these values of the chart's block `drainKeeper`.
     pub async fn with(plane: &'a ControlPlane, values: Value) -> Result<Self> {
         let client = plane.client().await?;
-        let name = names::unique("place");
+        let name = names::unique("env");
         let system = format!("{name}-system");
         plane.namespace(&name).await?;
         let release = Release::new(&name, &system).values(json!({ "drainKeeper": merged(chart_values(), &values) }));
@@ -80,17 +80,17 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// The name of a node of this place.
+    /// The name of a node of this environment.
     pub fn node_name(&self, node: &str) -> String {
         format!("{}-{node}", self.name)
     }
 
-    /// A worker of this place, to be created.
+    /// A worker of this environment, to be created.
     pub fn worker(&self, node: &str) -> NodeSpec {
-        NodeSpec::worker(self.node_name(node)).label(PLACE, &self.name)
+        NodeSpec::worker(self.node_name(node)).label(ENVIRONMENT, &self.name)
     }
 
-    /// Creates a worker of this place.
+    /// Creates a worker of this environment.
     pub async fn add_node(&self, node: &str) -> Result<String> {
         fleet::create(&self.client, [self.worker(node)]).await?;
         Ok(self.node_name(node))
@@ -134,7 +134,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// A budget of this place that leaves no room to its `pods` pods, which have the label `app` of the same name.
+    /// A budget of this environment that leaves no room to its `pods` pods, which have the label `app` of the same name.
     pub fn tight(&self, app: &str, pods: i32) -> Budget {
         Budget::min_available(&self.name, app, pods).of(app)
     }
@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// A configuration under which everything on this place's cordoned nodes falls due within seconds, but budgets are
+    /// A configuration under which everything on this environment's cordoned nodes falls due within seconds, but budgets are
     /// respected for an hour; `changes` come on top.
     pub fn config(&self, changes: &Value) -> String {
         let quick = json!({
@@ -152,17 +152,17 @@ impl<'a> Place<'a> {
             "forceAfter": "2s",
             "upgradeSignal": "always",
             "countsAsDrain": "all",
-            "nodeSelector": { PLACE: self.name },
+            "nodeSelector": { ENVIRONMENT: self.name },
         });
         serde_yaml::to_string(&merged(quick, changes)).unwrap_or_default()
     }
 
-    /// A drain-keeper of this place, to be started.
+    /// A drain-keeper of this environment, to be started.
     pub fn spec(&self, changes: &Value) -> OperatorSpec {
         self.keeper().config(&self.config(changes))
     }
 
-    /// A drain-keeper under this place's ServiceAccount, without a configuration yet.
+    /// A drain-keeper under this environment's ServiceAccount, without a configuration yet.
     pub fn keeper(&self) -> OperatorSpec {
         OperatorSpec::new(COMPONENT, &self.system, &self.service_account)
     }
@@ -179,13 +179,13 @@ impl<'a> Place<'a> {
         Ok(Keeper { operator })
     }
 
-    /// What this place's drain-keepers have asked the API server for since `mark`.
+    /// What this environment's drain-keepers have asked the API server for since `mark`.
     pub fn requests_since(&self, mark: Mark) -> Result<Requests> {
         let all = self.plane.audit().since(mark)?;
         Ok(all.of_service_account(&self.system, &self.service_account))
     }
 
-    /// All that this place's drain-keepers have asked for.
+    /// All that this environment's drain-keepers have asked for.
     pub fn requests(&self) -> Result<Requests> {
         self.requests_since(self.began)
     }
@@ -247,7 +247,7 @@ impl<'a> Place<'a> {
         self.end_whatever_was_refused(keepers).await
     }
 
-    /// As [`Place::end`], but rights may have been refused.
+    /// As [`Environment::end`], but rights may have been refused.
     pub async fn end_whatever_was_refused<const N: usize>(self, keepers: [Keeper; N]) -> Result<()> {
         for keeper in &keepers {
             let status = keeper.stop(secs(20)).await?;

@@ -15,110 +15,109 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, Start};
 use serde_json::json;
 
-use crate::place::{APPS, Place, pinned, spec};
+use crate::environment::{APPS, Environment, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-fn budgets(place: &Place) -> Api<PodDisruptionBudget> {
-    Api::namespaced(place.client.clone(), APPS)
+fn budgets(env: &Environment) -> Api<PodDisruptionBudget> {
+    Api::namespaced(env.client.clone(), APPS)
 }
 
-async fn is_blocked(place: &Place, node: &str, reasons: &[LockReason]) -> Result<()> {
-    place
-        .status_that(node, &format!("to be blocked: {reasons:?}"), secs(60), |status| {
-            status
-                .blocked_by
-                .iter()
-                .any(|blocked| reasons.contains(&blocked.reason))
-        })
-        .await?;
-    ensure!(!place.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
+async fn is_blocked(env: &Environment, node: &str, reasons: &[LockReason]) -> Result<()> {
+    env.status_that(node, &format!("to be blocked: {reasons:?}"), secs(60), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| reasons.contains(&blocked.reason))
+    })
+    .await?;
+    ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_is_deleted_binds_nobody_and_one_made_anew_or_selecting_otherwise_counts_as_it_is() -> Result<()>
 {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    place.drain("n2", json!({})).await?;
-    is_blocked(&place, "n2", &[LockReason::WaitsForUnits, LockReason::BudgetUnhealthy]).await?;
-    budgets(&place).delete("a", &DeleteParams::default()).await?;
-    place.phase("n2", Phase::Drained, secs(60)).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    is_blocked(&env, "n2", &[LockReason::WaitsForUnits, LockReason::BudgetUnhealthy]).await?;
+    budgets(&env).delete("a", &DeleteParams::default()).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     // The same name, another budget: two pods are down, one more than it allows.
-    bulk::create(&place.client, [Budget::max_unavailable(APPS, "a", 1).of("a").build()?]).await?;
-    workload::counted_budget(&place.client, APPS, "a", 3, secs(60)).await?;
-    place.drain("n3", json!({})).await?;
-    is_blocked(&place, "n3", &[LockReason::BudgetUnhealthy]).await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
-    is_blocked(&place, "n3", &[LockReason::BudgetUnhealthy]).await?;
+    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 1).of("a").build()?]).await?;
+    workload::counted_budget(&env.client, APPS, "a", 3, secs(60)).await?;
+    env.drain("n3", json!({})).await?;
+    is_blocked(&env, "n3", &[LockReason::BudgetUnhealthy]).await?;
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    is_blocked(&env, "n3", &[LockReason::BudgetUnhealthy]).await?;
     // Its selector is edited, and no pod of the node is under it any more.
     let elsewhere = json!({ "spec": { "selector": { "matchLabels": { "app": "none" } } } });
-    budgets(&place)
+    budgets(&env)
         .patch("a", &PatchParams::default(), &Patch::Merge(&elsewhere))
         .await?;
-    place.phase("n3", Phase::Drained, secs(60)).await?;
-    place.end([lock]).await
+    env.phase("n3", Phase::Drained, secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_whose_pods_others_delete_waits_until_they_are_ready_and_a_smaller_application_holds_less()
 -> Result<()> {
-    let place = Place::new(&NODES).await?;
+    let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(4)));
-    place.add_app("a", &NODES, slow).await?;
-    let lock = place.start(json!({})).await?;
-    let deleted = place.pods_on("n3").await?.remove(0);
-    workload::delete(&place.client, APPS, &deleted.name_any()).await?;
-    place.drain("n1", json!({})).await?;
-    is_blocked(&place, "n1", &[LockReason::BudgetUnhealthy]).await?;
-    let watch = place.watch_budgets();
-    workload::ready_pods(&place.client, APPS, "a", 3, secs(60)).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.add_app("a", &NODES, slow).await?;
+    let lock = env.start(json!({})).await?;
+    let deleted = env.pods_on("n3").await?.remove(0);
+    workload::delete(&env.client, APPS, &deleted.name_any()).await?;
+    env.drain("n1", json!({})).await?;
+    is_blocked(&env, "n1", &[LockReason::BudgetUnhealthy]).await?;
+    let watch = env.watch_budgets();
+    workload::ready_pods(&env.client, APPS, "a", 3, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
     // Nobody waits any more for pods that are not wanted any more.
-    let applications: Api<StatefulSet> = Api::namespaced(place.client.clone(), APPS);
+    let applications: Api<StatefulSet> = Api::namespaced(env.client.clone(), APPS);
     let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
     applications.patch("a", &PatchParams::default(), &none).await?;
-    place.delete_drain("n1").await?;
-    place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_under_the_same_ticket() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
-    place.add_app("hangs", &NODES, hangs).await?;
+    env.add_app("hangs", &NODES, hangs).await?;
     let others = pinned("late", &["n2", "n3"]).stateful_set(APPS, "late", 2)?;
-    bulk::create(&place.client, [others]).await?;
-    workload::ready_pods(&place.client, APPS, "late", 2, secs(60)).await?;
+    bulk::create(&env.client, [others]).await?;
+    workload::ready_pods(&env.client, APPS, "late", 2, secs(60)).await?;
     bulk::create(
-        &place.client,
+        &env.client,
         [Budget::min_available(APPS, "late", 2).of("late").build()?],
     )
     .await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    let first = place
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let first = env
         .status_that("n1", "to wait for the pod that hangs", secs(60), |status| {
             status.phase == Some(Phase::Draining) && status.pods.is_some_and(|pods| pods.gone == 1)
         })
         .await?;
-    let before = place.claim("n1").await?.context("no claim")?;
+    let before = env.claim("n1").await?.context("no claim")?;
     ensure!(before.holds.len() == 2, "{before:?}");
     // Somebody binds a pod by hand.
     let late = pinned("late", &["n1"]).on("n1").tolerates_all().label("app", "late");
     let late = late.owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
-    bulk::create(&place.client, [late.pod(APPS, "late-x")?]).await?;
-    workload::ready_pods(&place.client, APPS, "late", 3, secs(60)).await?;
+    bulk::create(&env.client, [late.pod(APPS, "late-x")?]).await?;
+    workload::ready_pods(&env.client, APPS, "late", 3, secs(60)).await?;
     let after = wait::until("a grant of the whole need", secs(60), || async {
-        let claim = place.claim("n1").await?.context("no claim")?;
+        let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(claim.grant > before.grant, "{claim:?}");
         ensure!(claim.holds.iter().any(|units| units.pdb.name == "late"), "{claim:?}");
         Ok(claim)
@@ -126,38 +125,38 @@ async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_unde
     .await?;
     ensure!(Some(after.ticket) == first.ticket, "another ticket: {after:?}");
     wait::until("the late pod to be gone", secs(60), || async {
-        let here = place.pods_on("n1").await?;
+        let here = env.pods_on("n1").await?;
         ensure!(here.iter().all(|pod| pod.name_any() != "late-x"), "it is there");
         Ok(())
     })
     .await?;
     ensure!(
-        place.claim("n1").await?.is_some_and(|claim| claim.holds.len() >= 2),
+        env.claim("n1").await?.is_some_and(|claim| claim.holds.len() >= 2),
         "units of pods that are down were given back"
     );
-    place.end([lock]).await
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by_then() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_app("a", &NODES, pinned("a", &NODES)).await?;
-    let proxy = Proxy::start(&place.plane).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_app("a", &NODES, pinned("a", &NODES)).await?;
+    let proxy = Proxy::start(&env.plane).await?;
     let delay = Rule::new(Fault::Delay(secs(5))).resource("pods/eviction").times(1);
     proxy.inject(delay);
-    let lock = place.run(spec(&json!({})).through(&proxy.url())).await?;
-    let first = place.pods_on("n1").await?.remove(0);
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    let first = env.pods_on("n1").await?.remove(0);
     let name = first.name_any();
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Draining, secs(60)).await?;
-    workload::delete(&place.client, APPS, &name).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Draining, secs(60)).await?;
+    workload::delete(&env.client, APPS, &name).await?;
     let successor = wait::until("its successor", secs(60), || async {
-        let pod = place.pods().get(&name).await?;
+        let pod = env.pods().get(&name).await?;
         ensure!(pod.uid() != first.uid(), "the old one");
         Ok(pod)
     })
     .await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     wait::until("the late eviction", secs(30), || async {
         let evictions = proxy.count(|record| record.request.resource == "pods/eviction");
         ensure!(evictions > 0, "none");
@@ -165,30 +164,27 @@ async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by
     })
     .await?;
     wait::throughout("the successor stays", secs(3), || async {
-        ensure!(
-            place.pods().get(&name).await?.uid() == successor.uid(),
-            "it was evicted"
-        );
+        ensure!(env.pods().get(&name).await?.uid() == successor.uid(), "it was evicted");
         Ok(())
     })
     .await?;
-    place.uncordon("n1").await?;
-    place.released("n1", secs(60)).await?;
-    place.end([lock]).await
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_written_by_clocks_that_were_wrong_delays_nobody() -> Result<()> {
-    let place = Place::new(&NODES).await?;
-    place.add_pinned("a", &NODES).await?;
-    let lock = place.start(json!({})).await?;
-    place.drain("n1", json!({})).await?;
-    place.phase("n1", Phase::Drained, secs(60)).await?;
-    place.drain("n2", json!({})).await?;
-    place.drain("n3", json!({})).await?;
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    env.drain("n3", json!({})).await?;
     for node in ["n2", "n3"] {
         is_blocked(
-            &place,
+            &env,
             node,
             &[
                 LockReason::WaitsForUnits,
@@ -200,7 +196,7 @@ async fn a_ledger_written_by_clocks_that_were_wrong_delays_nobody() -> Result<()
     }
     let status = lock.stop(secs(30)).await?;
     ensure!(status.success(), "{status}");
-    let ledgers: Api<DrainLedger> = Api::all(place.client.clone());
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     let mut ledger = ledgers.get(drain_ledger::NAME).await?;
     for (claim, minutes) in ledger.spec.claims.iter_mut().zip([5, 5, -5]) {
         claim.since += SignedDuration::from_mins(minutes);
@@ -209,14 +205,14 @@ async fn a_ledger_written_by_clocks_that_were_wrong_delays_nobody() -> Result<()
     ledgers
         .replace(drain_ledger::NAME, &kube::api::PostParams::default(), &ledger)
         .await?;
-    let watch = place.watch_budgets();
-    let lock = place.start(json!({})).await?;
+    let watch = env.watch_budgets();
+    let lock = env.start(json!({})).await?;
     let all = NODES.map(async |node| {
-        place.phase(node, Phase::Drained, secs(120)).await?;
-        place.uncordon(node).await?;
-        place.released(node, secs(60)).await
+        env.phase(node, Phase::Drained, secs(120)).await?;
+        env.uncordon(node).await?;
+        env.released(node, secs(60)).await
     });
     futures::future::try_join_all(all).await?;
     watch.none_was_violated()?;
-    place.end([lock]).await
+    env.end([lock]).await
 }

@@ -1,4 +1,4 @@
-//! The perturbations find what they are there for: each finds the fault planted for it, and a sound operator passes.
+//! Each fault injection finds the fault that is planted for it, and a sound operator passes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::control_plane::client_from;
-use nodeward_testkit::perturb::{Perturbed, Point, Report, Scenario, Site, Subject};
+use nodeward_testkit::fault_injection::{self, OperatorProcess, Point, Report, Scenario, TestEnv};
 use nodeward_testkit::process::Process;
 use nodeward_testkit::wait::secs;
 use rstest::rstest;
@@ -133,7 +133,7 @@ async fn sample_operator() -> Result<()> {
 /// The sample operator's process.
 struct SampleProcess(Process);
 
-impl Subject for SampleProcess {
+impl OperatorProcess for SampleProcess {
     fn process(&self) -> &Process {
         &self.0
     }
@@ -147,39 +147,44 @@ impl Subject for SampleProcess {
 }
 
 /// The test binary again, as the sample operator.
-fn launch(site: &Site, fault: Fault) -> Result<SampleProcess> {
+fn launch(env: &TestEnv, fault: Fault) -> Result<SampleProcess> {
     let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "site",
-        "contexts": [{"name": "site", "context": {"cluster": "site", "user": "nobody"}}],
-        "clusters": [{"name": "site", "cluster": {
-            "server": site.proxy.url(),
-            "certificate-authority-data": k8s_openapi::ByteString(site.proxy.ca().as_bytes().to_vec()),
+        "apiVersion": "v1", "kind": "Config", "current-context": "env",
+        "contexts": [{"name": "env", "context": {"cluster": "env", "user": "nobody"}}],
+        "clusters": [{"name": "env", "cluster": {
+            "server": env.proxy.url(),
+            "certificate-authority-data": k8s_openapi::ByteString(env.proxy.ca().as_bytes().to_vec()),
         }}],
         "users": [{"name": "nobody", "user": {}}],
     });
-    let file = site.plane.dir().join(&site.name);
+    let file = env.plane.dir().join(&env.name);
     std::fs::write(&file, kubeconfig.to_string())?;
     let operator = Process::new("sample", std::env::current_exe()?, file.with_extension("log"))
-        .args(["perturb::sample_operator", "--exact", "--ignored", "--nocapture"])
+        .args([
+            "fault_injection::sample_operator",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
         .env("KUBECONFIG", &file)
-        .env(NAMESPACE, &site.name)
+        .env(NAMESPACE, &env.name)
         .env(MODE, format!("{fault:?}"));
     operator.start()?;
     Ok(SampleProcess(operator))
 }
 
-fn maps(client: &Client, site: &Site) -> Api<ConfigMap> {
-    Api::namespaced(client.clone(), &site.name)
+fn maps(client: &Client, env: &TestEnv) -> Api<ConfigMap> {
+    Api::namespaced(client.clone(), &env.name)
 }
 
-async fn turn(site: &Site, switch: &str, revision: &str) -> Result<()> {
+async fn turn(env: &TestEnv, switch: &str, revision: &str) -> Result<()> {
     let data = json!({"switch": switch, "revision": revision});
-    put(&maps(&site.client, site), "testbed", "wanted", data).await
+    put(&maps(&env.client, env), "testbed", "wanted", data).await
 }
 
-async fn follows(site: &Site, revision: &str) -> Result<()> {
+async fn follows(env: &TestEnv, revision: &str) -> Result<()> {
     for name in ["first", "second"] {
-        let map = maps(&site.client, site)
+        let map = maps(&env.client, env)
             .get_opt(name)
             .await?
             .with_context(|| format!("no {name}"))?;
@@ -191,33 +196,33 @@ async fn follows(site: &Site, revision: &str) -> Result<()> {
 
 /// On, and then off and on again without a pause.
 fn flapping() -> Scenario<()> {
-    Scenario::new("a switch that flaps", |site: Site| async move {
-        site.plane.namespace(&site.name).await?;
-        turn(&site, "on", "1").await
+    Scenario::new("a switch that flaps", |env: TestEnv| async move {
+        env.plane.namespace(&env.name).await?;
+        turn(&env, "on", "1").await
     })
-    .effect("both follow", |site, _| async move { follows(&site, "1").await })
-    .event("off", |site, _| async move { turn(&site, "off", "2").await })
-    .event("on", |site, _| async move { turn(&site, "on", "3").await })
-    .end(|site, _| async move { follows(&site, "3").await })
+    .effect("both follow", |env, _| async move { follows(&env, "1").await })
+    .event("off", |env, _| async move { turn(&env, "off", "2").await })
+    .event("on", |env, _| async move { turn(&env, "on", "3").await })
+    .end(|env, _| async move { follows(&env, "3").await })
     .within(secs(8))
     .stays(Duration::from_millis(500))
 }
 
 /// Off at first; then somebody switches it on and makes `first` himself, which must not be lost.
 fn taken_over() -> Scenario<()> {
-    Scenario::new("a switch that is taken over", |site: Site| async move {
-        site.plane.namespace(&site.name).await?;
-        turn(&site, "off", "1").await
+    Scenario::new("a switch that is taken over", |env: TestEnv| async move {
+        env.plane.namespace(&env.name).await?;
+        turn(&env, "off", "1").await
     })
-    .event("on", |site, _| async move {
-        turn(&site, "on", "2").await?;
+    .event("on", |env, _| async move {
+        turn(&env, "on", "2").await?;
         let mut precious = json!({"revision": "2"});
         precious["precious"] = json!("yes");
-        put(&maps(&site.client, &site), "testbed", "first", precious).await
+        put(&maps(&env.client, &env), "testbed", "first", precious).await
     })
-    .end(|site, _| async move {
-        follows(&site, "2").await?;
-        let first = maps(&site.client, &site).get("first").await?;
+    .end(|env, _| async move {
+        follows(&env, "2").await?;
+        let first = maps(&env.client, &env).get("first").await?;
         ensure!(
             value(&first, "precious").is_some(),
             "what was precious is gone, now {}",
@@ -230,10 +235,7 @@ fn taken_over() -> Scenario<()> {
 }
 
 async fn report_of(scenario: Scenario<()>, fault: Fault) -> Result<Report> {
-    Perturbed::new(scenario, move |site| async move { launch(&site, fault) })
-        .at_once(3)
-        .everything()
-        .await
+    fault_injection::run_with_faults(&scenario.at_once(3), |env| async move { launch(&env, fault) }).await
 }
 
 fn failed(report: &Report, is_meant: impl Fn(Point) -> bool) -> (usize, usize) {
@@ -245,7 +247,7 @@ fn failed(report: &Report, is_meant: impl Fn(Point) -> bool) -> (usize, usize) {
 #[case::flapping(flapping(), 2)]
 #[case::taken_over(taken_over(), 1)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_operator_comes_to_the_same_end_through_every_perturbation(
+async fn a_sound_operator_comes_to_the_same_end_under_every_fault(
     #[case] scenario: Scenario<()>,
     #[case] events: usize,
 ) -> Result<()> {
@@ -287,17 +289,15 @@ async fn an_operator_that_needs_to_see_every_change_is_found_by_an_unobserved_st
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_invariant_fails_the_run_even_if_the_end_is_as_expected() -> Result<()> {
-    let scenario = flapping().throughout(|site, _| async move {
-        let second = maps(&site.client, &site).get_opt("second").await?;
+    let scenario = flapping().throughout(|env, _| async move {
+        let second = maps(&env.client, &env).get_opt("second").await?;
         ensure!(
             second.is_none_or(|second| value(&second, "revision") != Some("3")),
             "revision 3 is there"
         );
         Ok(())
     });
-    let plain = Perturbed::new(scenario, |site| async move { launch(&site, Fault::None) })
-        .plain()
-        .await;
+    let plain = fault_injection::run_plain(&scenario, |env| async move { launch(&env, Fault::None) }).await;
     let error = format!("{:#}", plain.expect_err("a broken invariant"));
     assert!(error.contains("an invariant is broken: revision 3 is there"), "{error}");
     Ok(())

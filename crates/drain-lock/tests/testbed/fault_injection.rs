@@ -1,4 +1,4 @@
-//! Two drains that need each other's units, run through the three perturbations: ended between any two writes, with a view
+//! Two drains that need each other's units, run through the three fault injections: ended between any two writes, with a view
 //! that stands still, and without seeing every change, they must come to the same end.
 
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nodeward_api::NodeDrain;
 use nodeward_api::node_drain::Phase;
-use nodeward_testkit::perturb::{Perturbed, Scenario, Site};
+use nodeward_testkit::fault_injection::{self, Scenario, TestEnv};
 use nodeward_testkit::wait::secs;
 use nodeward_testkit::workload::{self, Budget};
 use nodeward_testkit::{ControlPlane, bulk, fleet};
 use serde_json::json;
 
-use crate::place::{create_drain, install, pinned, spec};
+use crate::environment::{create_drain, install, pinned, spec};
 
-/// What was made at a site.
+/// What was made at an environment.
 struct World {
     nodes: [String; 2],
 }
 
-async fn set_up(site: Site) -> Result<World> {
-    site.plane.namespace(&site.name).await?;
-    let nodes = ["a", "b"].map(|node| format!("{}-{node}", site.name));
+async fn set_up(env: TestEnv) -> Result<World> {
+    env.plane.namespace(&env.name).await?;
+    let nodes = ["a", "b"].map(|node| format!("{}-{node}", env.name));
     fleet::create(
-        &site.client,
+        &env.client,
         nodes.iter().map(|node| fleet::NodeSpec::worker(node.as_str())),
     )
     .await?;
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
     for app in ["one", "two"] {
-        bulk::create(&site.client, [pinned(app, &names).deployment(&site.name, app, 2)?]).await?;
+        bulk::create(&env.client, [pinned(app, &names).deployment(&env.name, app, 2)?]).await?;
         bulk::create(
-            &site.client,
-            [Budget::max_unavailable(&site.name, app, 1).of(app).build()?],
+            &env.client,
+            [Budget::max_unavailable(&env.name, app, 1).of(app).build()?],
         )
         .await?;
-        workload::ready_pods(&site.client, &site.name, app, 2, secs(60)).await?;
-        workload::counted_budget(&site.client, &site.name, app, 2, secs(30)).await?;
+        workload::ready_pods(&env.client, &env.name, app, 2, secs(60)).await?;
+        workload::counted_budget(&env.client, &env.name, app, 2, secs(30)).await?;
     }
     Ok(World { nodes })
 }
 
-async fn no_budget_is_violated(site: Site, _: Arc<World>) -> Result<()> {
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(site.client.clone(), &site.name);
+async fn no_budget_is_violated(env: TestEnv, _: Arc<World>) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     for budget in budgets.list(&ListParams::default()).await? {
         let Some(status) = budget.status.clone() else { continue };
         ensure!(
@@ -57,18 +57,18 @@ async fn no_budget_is_violated(site: Site, _: Arc<World>) -> Result<()> {
     Ok(())
 }
 
-async fn has_phase(site: &Site, node: &str, phase: Phase) -> Result<()> {
-    let drains: Api<NodeDrain> = Api::all(site.client.clone());
+async fn has_phase(env: &TestEnv, node: &str, phase: Phase) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(env.client.clone());
     let status = drains.get(node).await?.status.unwrap_or_default();
     ensure!(status.phase == Some(phase), "{}", serde_json::to_string(&status)?);
     Ok(())
 }
 
-async fn all_is_over(site: Site, world: Arc<World>) -> Result<()> {
-    let drains: Api<NodeDrain> = Api::all(site.client.clone());
+async fn all_is_over(env: TestEnv, world: Arc<World>) -> Result<()> {
+    let drains: Api<NodeDrain> = Api::all(env.client.clone());
     for node in &world.nodes {
         ensure!(drains.get_opt(node).await?.is_none(), "the drain of {node} is left");
-        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(site.client.clone());
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(env.client.clone());
         let node = nodes.get(node).await?;
         ensure!(
             node.spec.as_ref().and_then(|spec| spec.unschedulable).is_none(),
@@ -81,9 +81,9 @@ async fn all_is_over(site: Site, world: Arc<World>) -> Result<()> {
         );
     }
     for app in ["one", "two"] {
-        workload::ready_pods(&site.client, &site.name, app, 2, secs(1)).await?;
+        workload::ready_pods(&env.client, &env.name, app, 2, secs(1)).await?;
     }
-    let ledgers: Api<nodeward_api::DrainLedger> = Api::all(site.client.clone());
+    let ledgers: Api<nodeward_api::DrainLedger> = Api::all(env.client.clone());
     let claims = ledgers.get(nodeward_api::drain_ledger::NAME).await?.spec.claims;
     let left = claims.iter().any(|claim| world.nodes.contains(&claim.node));
     ensure!(!left, "{claims:?}");
@@ -92,29 +92,29 @@ async fn all_is_over(site: Site, world: Arc<World>) -> Result<()> {
 
 fn scenario() -> Scenario<World> {
     Scenario::new("two drains that need the same units", set_up)
-        .event("the first is asked for", |site, world| async move {
-            create_drain(&site.client, &world.nodes[0], json!({})).await.map(drop)
+        .event("the first is asked for", |env, world| async move {
+            create_drain(&env.client, &world.nodes[0], json!({})).await.map(drop)
         })
-        .effect("the first is drained", |site, world| async move {
-            has_phase(&site, &world.nodes[0], Phase::Drained).await
+        .effect("the first is drained", |env, world| async move {
+            has_phase(&env, &world.nodes[0], Phase::Drained).await
         })
-        .event("the second is asked for", |site, world| async move {
-            create_drain(&site.client, &world.nodes[1], json!({})).await.map(drop)
+        .event("the second is asked for", |env, world| async move {
+            create_drain(&env.client, &world.nodes[1], json!({})).await.map(drop)
         })
-        .event("the first is uncordoned", |site, world| async move {
-            fleet::uncordon(&site.client, &world.nodes[0]).await
+        .event("the first is uncordoned", |env, world| async move {
+            fleet::uncordon(&env.client, &world.nodes[0]).await
         })
-        .effect("the second is drained", |site, world| async move {
-            has_phase(&site, &world.nodes[1], Phase::Drained).await
+        .effect("the second is drained", |env, world| async move {
+            has_phase(&env, &world.nodes[1], Phase::Drained).await
         })
-        .event("the second is called off", |site, world| async move {
-            let drains: Api<NodeDrain> = Api::all(site.client.clone());
+        .event("the second is called off", |env, world| async move {
+            let drains: Api<NodeDrain> = Api::all(env.client.clone());
             let params = kube::api::DeleteParams::default();
             drains.delete(&world.nodes[1], &params).await?;
             Ok(())
         })
-        .event("its node is uncordoned by hand", |site, world| async move {
-            fleet::uncordon(&site.client, &world.nodes[1]).await
+        .event("its node is uncordoned by hand", |env, world| async move {
+            fleet::uncordon(&env.client, &world.nodes[1]).await
         })
         .end(all_is_over)
         .throughout(no_budget_is_violated)
@@ -125,18 +125,15 @@ fn scenario() -> Scenario<World> {
 async fn drains_come_to_the_same_end_whatever_happens_to_drain_lock_in_between() -> Result<()> {
     let plane = ControlPlane::shared().await;
     install(plane, &plane.client().await?).await?;
-    let launch = |site: Site| async move {
+    let launch = |env: TestEnv| async move {
         spec(&json!({}))
             .arg("--leader-elect=false")
-            .through(&site.proxy.url())
-            .start(site.plane)
+            .through(&env.proxy.url())
+            .start(env.plane)
             .await
     };
     // There is one ledger in a cluster.
-    Perturbed::new(scenario(), launch)
-        .at_once(1)
-        .at_most(10)
-        .everything()
+    fault_injection::run_with_faults(&scenario().at_once(1).at_most(10), launch)
         .await?
         .same_end()?;
     Ok(())

@@ -8,10 +8,10 @@ use anyhow::Result;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Site;
+use super::{Point, TestEnv};
 
-pub(super) type Act<W> = Arc<dyn Fn(Site, Arc<W>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
-type Setup<W> = Arc<dyn Fn(Site) -> BoxFuture<'static, Result<W>> + Send + Sync>;
+pub(super) type Act<W> = Arc<dyn Fn(TestEnv, Arc<W>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+type Setup<W> = Arc<dyn Fn(TestEnv) -> BoxFuture<'static, Result<W>> + Send + Sync>;
 
 pub(super) enum Step<W> {
     /// Something happens to the cluster.
@@ -31,26 +31,28 @@ pub struct Scenario<W> {
     pub(super) within: Duration,
     pub(super) stays: Duration,
     pub(super) stale_for: Duration,
+    pub(super) most_writes: u64,
+    pub(super) at_once: usize,
 }
 
 fn act<W, F, Fut>(act: F) -> Act<W>
 where
-    F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+    F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<()>> + Send + 'static,
 {
-    Arc::new(move |site, world| act(site, world).boxed())
+    Arc::new(move |env, world| act(env, world).boxed())
 }
 
 impl<W> Scenario<W> {
-    /// `setup` makes what is there before the operator starts, in the site that it is given.
+    /// `setup` makes what is there before the operator starts, in the environment that it is given.
     pub fn new<F, Fut>(name: impl Into<String>, setup: F) -> Self
     where
-        F: Fn(Site) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<W>> + Send + 'static,
     {
         Self {
             name: name.into(),
-            setup: Arc::new(move |site| setup(site).boxed()),
+            setup: Arc::new(move |env| setup(env).boxed()),
             steps: Vec::new(),
             end: None,
             invariant: None,
@@ -58,6 +60,8 @@ impl<W> Scenario<W> {
             within: Duration::from_secs(30),
             stays: Duration::from_secs(1),
             stale_for: Duration::from_secs(2),
+            most_writes: 40,
+            at_once: 2,
         }
     }
 
@@ -66,7 +70,7 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn event<F, Fut>(mut self, name: &'static str, event: F) -> Self
     where
-        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         self.steps.push(Step::Event(name, act(event)));
@@ -77,7 +81,7 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn effect<F, Fut>(mut self, name: &'static str, probe: F) -> Self
     where
-        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         self.steps.push(Step::Effect(name, act(probe)));
@@ -88,7 +92,7 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn end<F, Fut>(mut self, probe: F) -> Self
     where
-        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         self.end = Some(act(probe));
@@ -99,7 +103,7 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn throughout<F, Fut>(mut self, probe: F) -> Self
     where
-        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         self.invariant = Some(act(probe));
@@ -110,7 +114,7 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn clean_up<F, Fut>(mut self, clean_up: F) -> Self
     where
-        F: Fn(Site, Arc<W>) -> Fut + Send + Sync + 'static,
+        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         self.clean_up = Some(act(clean_up));
@@ -135,23 +139,39 @@ impl<W> Scenario<W> {
         Self { stale_for, ..self }
     }
 
-    /// How many events there are.
-    pub(super) fn events(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Event(..))).count()
+    /// After how many of its writes the operator is killed at most, spread evenly (default 40): the report names how
+    /// many of them all were tried. Writes of Leases and Events do not count.
+    #[must_use]
+    pub fn at_most(mut self, writes: u64) -> Self {
+        self.most_writes = writes.max(1);
+        self
     }
 
-    /// The events that the next one follows at once.
-    pub(super) fn pairs(&self) -> Vec<usize> {
-        let mut pairs = Vec::new();
-        let mut events = 0;
-        for (n, step) in self.steps.iter().enumerate() {
-            if matches!(step, Step::Event(..)) {
-                if matches!(self.steps.get(n + 1), Some(Step::Event(..))) {
-                    pairs.push(events);
-                }
-                events += 1;
-            }
+    /// How many runs take place side by side (default 2).
+    #[must_use]
+    pub fn at_once(mut self, runs: usize) -> Self {
+        self.at_once = runs.max(1);
+        self
+    }
+
+    /// All that is tried on it, when its plain run had so many writes.
+    pub(super) fn points(&self, writes: u64) -> Vec<Point> {
+        let step = usize::try_from(writes.div_ceil(self.most_writes).max(1)).unwrap_or(usize::MAX);
+        let mut points: Vec<Point> = (1..=writes).step_by(step).map(Point::AfterWrite).collect();
+        if writes > 0 {
+            points.push(Point::BeforeFirstWrite);
         }
-        pairs
+        let mut event = 0;
+        for (step, next) in self.steps.iter().zip(self.steps.iter().skip(1).map(Some).chain([None])) {
+            if !matches!(step, Step::Event(..)) {
+                continue;
+            }
+            points.extend([false, true].map(|restart| Point::StaleView { event, restart }));
+            if matches!(next, Some(Step::Event(..))) {
+                points.push(Point::UnobservedState { event });
+            }
+            event += 1;
+        }
+        points
     }
 }

@@ -36,17 +36,17 @@ struct SetUp {
 }
 
 /// Where one test takes place.
-pub struct Place {
+pub struct Environment {
     pub plane: &'static ControlPlane,
     pub client: Client,
-    /// The place's namespace.
+    /// The environment's namespace.
     pub name: String,
     /// The cluster's administrator.
     pub admin: Person,
 }
 
-impl Place {
-    /// A new place.
+impl Environment {
+    /// A new environment.
     pub async fn new() -> Result<Self> {
         let plane = ControlPlane::shared().await;
         SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
@@ -67,7 +67,7 @@ impl Place {
         Ok(BARE.into_iter().zip(&set_up.bare).collect())
     }
 
-    /// Creates workers of this place, and gives their names.
+    /// Creates workers of this environment, and gives their names.
     pub async fn workers<const N: usize>(&self) -> Result<[String; N]> {
         let nodes: [String; N] = std::array::from_fn(|index| format!("{}-n{}", self.name, index + 1));
         fleet::create(&self.client, nodes.iter().map(NodeSpec::worker)).await?;

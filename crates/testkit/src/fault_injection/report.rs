@@ -33,9 +33,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(scenario: String, writes: u64) -> Self {
+    pub(super) fn new(scenario: &str, writes: u64) -> Self {
         Self {
-            scenario,
+            scenario: scenario.to_owned(),
             writes,
             intermediate: 0,
             missed: 0,

@@ -38,17 +38,17 @@ pub const SYSTEM: &str = "nodeward-system";
 /// Namespace of the applications.
 pub const APPS: &str = "apps";
 
-/// Each place has a control plane of its own: no more of them at once than the machine bears.
+/// Each environment has a control plane of its own: no more of them at once than the machine bears.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Where one test takes place.
-pub struct Place {
+pub struct Environment {
     pub client: Client,
     pub plane: ControlPlane,
     _turn: SemaphorePermit<'static>,
 }
 
-/// A drain-lock of a place.
+/// A drain-lock of an environment.
 pub struct Lock {
     operator: Operator,
 }
@@ -81,8 +81,8 @@ impl Drop for Lock {
     }
 }
 
-impl Place {
-    /// A new place with these workers.
+impl Environment {
+    /// A new environment with these workers.
     pub async fn new(nodes: &[&str]) -> Result<Self> {
         let turn = TURNS.acquire().await?;
         // A machine that is busy with many control planes must not make a node look silent.
