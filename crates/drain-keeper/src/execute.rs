@@ -91,7 +91,7 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
         ActionResult::Failed(ApiError::RefusedByBudget { .. }) => "refused-by-budget",
         ActionResult::Failed(ApiError::NamespaceTerminating) => "namespace-terminating",
         ActionResult::Failed(_) => "failed",
-        ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged) => "outdated",
+        ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }

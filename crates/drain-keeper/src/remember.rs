@@ -176,7 +176,7 @@ impl Remember {
                 self.memory.attempts.remove(&uid);
                 return;
             }
-            ActionResult::Stopped(Stop::PolicyChanged) => (Outcome::NotSent, now),
+            ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => (Outcome::NotSent, now),
             ActionResult::Outdated(_) => (Outcome::NotSent, retry_at),
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),

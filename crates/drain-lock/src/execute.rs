@@ -74,7 +74,7 @@ pub fn done_label(done: &Done) -> &'static str {
     match done {
         Done::Acted(()) => "done",
         Done::AlreadyDone => "already-so",
-        Done::Outdated(_) | Done::Stopped(Stop::PolicyChanged) => "outdated",
+        Done::Outdated(_) | Done::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
         Done::Failed(error) => match error {
             ApiError::RefusedByBudget { .. } => "refused-by-budget",
             ApiError::Throttled { .. } => "throttled",

@@ -196,6 +196,12 @@ pub trait Action: Send + 'static {
         true
     }
 
+    /// Whether it is stopped before its next write once the newest plan no longer has an action of its key. For actions of
+    /// several writes whose later ones must not follow from an old plan alone.
+    fn stops_when_unplanned(&self) -> bool {
+        false
+    }
+
     /// Does it. Each write is preceded by [`Permits::next_write`].
     fn run(self, context: Self::Context, permits: Permits) -> impl Future<Output = Self::Outcome> + Send;
 }
@@ -319,8 +325,10 @@ impl<O: Operator> Control<O> {
         let report = self.operator.report(&snapshot, plan.verdicts, now);
         self.backoffs.forget_idle_since(later(now, -BACKOFF_FORGOTTEN_AFTER));
         let context = self.operator.action_context(&snapshot, &policy);
-        let actions = plan.actions.into_iter().chain(report.actions);
+        let actions: Vec<O::Action> = plan.actions.into_iter().chain(report.actions).collect();
+        self.executor.stop_unplanned(&actions.iter().map(Action::key).collect());
         let delayed = actions
+            .into_iter()
             .filter_map(|action| self.start(action, &context, now).err())
             .min();
         [plan.requeue_at, report.requeue_at, delayed]

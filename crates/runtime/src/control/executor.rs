@@ -1,6 +1,7 @@
 //! Runs actions beside the loop: each as a task of its own, at most one for a key.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -25,6 +26,9 @@ struct UnderWay<A: Action> {
     started_at: Timestamp,
     /// Empty once the action has its slot.
     queued: Queued<A>,
+    stops_when_unplanned: bool,
+    /// It stays so for an action that has begun: what it rests on was gone for a moment.
+    is_unplanned: Arc<AtomicBool>,
 }
 
 type Queued<A> = Arc<Mutex<Option<Planned<A>>>>;
@@ -64,6 +68,14 @@ impl<A: Action> Executor<A> {
         self.under_way.contains_key(key)
     }
 
+    /// From now on no action writes that asks for it and is of none of the newest plan's keys.
+    pub(super) fn stop_unplanned(&self, planned: &BTreeSet<A::Key>) {
+        let unplanned = self.under_way.iter().filter(|(key, _)| !planned.contains(key));
+        for (_, under_way) in unplanned.filter(|(_, under_way)| under_way.stops_when_unplanned) {
+            under_way.is_unplanned.store(true, Ordering::Release);
+        }
+    }
+
     /// Puts a newer plan's action in place of one that still waits for its slot. Of several in one plan the first counts.
     pub(super) fn replace_queued(&self, action: A, context: &A::Context, now: Timestamp) {
         let Some(under_way) = self.under_way.get(&action.key()) else {
@@ -72,19 +84,24 @@ impl<A: Action> Executor<A> {
         let mut queued = under_way.queued.lock().unwrap_or_else(PoisonError::into_inner);
         if queued.as_ref().is_some_and(|queued| queued.at < now) {
             *queued = Some(self.planned(action, context, now));
+            under_way.is_unplanned.store(false, Ordering::Release);
         }
     }
 
     /// Starts an action whose key is free.
     pub(super) fn start(&mut self, action: A, context: &A::Context, now: Timestamp) {
         let (key, lane, gate) = (action.key(), action.lane(), Arc::clone(&self.gate));
+        let stops_when_unplanned = action.stops_when_unplanned();
         let queued: Queued<A> = Arc::new(Mutex::new(Some(self.planned(action, context, now))));
+        let is_unplanned = Arc::new(AtomicBool::new(false));
         let under_way = UnderWay {
             started_at: now,
             queued: Arc::clone(&queued),
+            stops_when_unplanned,
+            is_unplanned: Arc::clone(&is_unplanned),
         };
         self.under_way.insert(key.clone(), under_way);
-        let task = self.tasks.spawn(run(gate, lane, queued));
+        let task = self.tasks.spawn(run(gate, lane, queued, is_unplanned));
         self.keys.insert(task.id(), key);
     }
 
@@ -149,9 +166,14 @@ impl<A: Action> Executor<A> {
 
 /// Hundreds of actions may wait for a slot at once, and a future takes the memory of its largest part: so the action's own is
 /// boxed when it begins.
-async fn run<A: Action>(gate: Arc<Gate>, lane: Lane, queued: Queued<A>) -> Option<A::Outcome> {
+async fn run<A: Action>(
+    gate: Arc<Gate>,
+    lane: Lane,
+    queued: Queued<A>,
+    is_unplanned: Arc<AtomicBool>,
+) -> Option<A::Outcome> {
     let slot = gate.slot(lane).await;
     let planned = queued.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    let permits = Permits::new(gate, lane, planned.policy, slot);
+    let permits = Permits::new(gate, lane, planned.policy, is_unplanned, slot);
     Some(Box::pin(planned.action.run(planned.context, permits)).await)
 }

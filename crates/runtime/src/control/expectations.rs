@@ -18,7 +18,7 @@ pub struct Expectations<K, W, V = ResourceVersion>(BTreeMap<K, Expectation<W, V>
 
 #[derive(Debug, Clone)]
 struct Expectation<W, V> {
-    base: V,
+    bases: Vec<V>,
     written: W,
     until: Timestamp,
 }
@@ -37,13 +37,24 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
 
     /// As [`Expectations::expect`], believed until this time. A dry run sets no end: nobody else writes what it would have.
     pub fn expect_until(&mut self, key: K, base: V, written: W, until: Timestamp) {
-        self.0.insert(key, Expectation { base, written, until });
+        let bases = vec![base];
+        self.0.insert(key, Expectation { bases, written, until });
+    }
+
+    /// As [`Expectations::expect`], for a write onto our own last one, which the cache need not show yet: while it still
+    /// shows what that one replaced, it is two versions behind.
+    pub fn expect_onto(&mut self, key: K, base: V, written: W, now: Timestamp) {
+        let pending = self.0.remove(&key).filter(|pending| now < pending.until);
+        let mut bases = pending.map(|pending| pending.bases).unwrap_or_default();
+        bases.push(base);
+        let until = later(now, EXPECTATION_TIMEOUT);
+        self.0.insert(key, Expectation { bases, written, until });
     }
 
     /// What was written, if the cache still shows the version before it; otherwise the cache is right.
     pub fn effective(&mut self, key: &K, cached: &V, now: Timestamp) -> Option<&W> {
         let pending = self.0.get(key)?;
-        if pending.base != *cached || pending.until <= now {
+        if !pending.bases.contains(cached) || pending.until <= now {
             self.0.remove(key);
         }
         self.0.get(key).map(|pending| &pending.written)
@@ -76,6 +87,18 @@ mod tests {
         assert_eq!(expectations.effective(&"b", &1, second(9)), None);
         assert_eq!(expectations.effective(&"a", &2, second(9)), None, "the cache is newer");
         assert_eq!(expectations.effective(&"a", &1, second(9)), None, "for good");
+    }
+
+    #[test]
+    fn cache_two_writes_behind_is_still_behind() {
+        let mut expectations = Expectations::<&str, &str, u32>::default();
+        expectations.expect_onto("a", 1, "first", second(0));
+        expectations.expect_onto("a", 2, "second", second(1));
+        assert_eq!(expectations.effective(&"a", &1, second(2)), Some(&"second"));
+        assert_eq!(expectations.effective(&"a", &2, second(2)), Some(&"second"));
+        assert_eq!(expectations.effective(&"a", &3, second(2)), None);
+        expectations.expect_onto("a", 3, "third", second(3));
+        assert_eq!(expectations.effective(&"a", &1, second(3)), None, "none was pending");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The gate that every write passes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -32,6 +32,9 @@ pub enum Stop {
     /// The plan followed a policy that is no longer in force.
     #[error("another configuration is in force now")]
     PolicyChanged,
+    /// The newest plan has no action of this key ([`Action::stops_when_unplanned`](super::Action::stops_when_unplanned)).
+    #[error("the newest plan leaves it out")]
+    Unplanned,
     /// A dry run writes nothing.
     #[error("dry run")]
     DryRun,
@@ -42,6 +45,7 @@ pub struct Permits {
     gate: Arc<Gate>,
     lane: Lane,
     policy: u64,
+    is_unplanned: Arc<AtomicBool>,
     /// The slot that the action was begun with: its first write needs no other.
     first: Mutex<Option<OwnedSemaphorePermit>>,
 }
@@ -86,16 +90,23 @@ impl Gate {
 }
 
 impl Permits {
-    pub(super) fn new(gate: Arc<Gate>, lane: Lane, policy: u64, first: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(
+        gate: Arc<Gate>,
+        lane: Lane,
+        policy: u64,
+        is_unplanned: Arc<AtomicBool>,
+        first: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self {
             gate,
             lane,
             policy,
+            is_unplanned,
             first: Mutex::new(first),
         }
     }
 
-    /// Waits for a slot, and then asks whether this process still leads, by the policy of the plan.
+    /// Waits for a slot, and then asks whether this process still leads, by the policy of the plan, and still plans it.
     ///
     /// # Errors
     /// When the write is not to be sent.
@@ -123,6 +134,9 @@ impl Permits {
         }
         if self.gate.policy() != self.policy {
             return Err(Stop::PolicyChanged);
+        }
+        if self.is_unplanned.load(Ordering::Acquire) {
+            return Err(Stop::Unplanned);
         }
         Ok(())
     }

@@ -31,6 +31,9 @@ struct Writes {
 /// Plans from this number on have been noted by the operator when they were started.
 const NOTED: u32 = 100;
 
+/// Actions of keys from this number on are stopped when a plan leaves them out.
+const STOPPABLE: u32 = 50;
+
 /// An action of a key, with the number of the plan that it comes from.
 struct Write {
     key: u32,
@@ -55,6 +58,10 @@ impl Action for Write {
 
     fn replaces_queued(&self) -> bool {
         self.plan < NOTED
+    }
+
+    fn stops_when_unplanned(&self) -> bool {
+        self.key >= STOPPABLE
     }
 
     async fn run(self, (writes, behaviour): Context, permits: Permits) -> ActionResult {
@@ -290,13 +297,17 @@ async fn a_queued_write_is_stopped_when_the_policy_changes() {
 }
 
 /// An action of several writes: the second one is asked for anew.
+fn two_writes(permits: &Permits) -> ActionResult {
+    match permits.next_write().now_or_never() {
+        Some(Err(stop)) => stop.into(),
+        _ => ActionResult::Acted(()),
+    }
+}
+
 #[tokio::test]
 async fn a_second_write_is_stopped_when_the_policy_has_changed_since_the_first() {
     let mut toy = toy();
-    toy.behaviour = Arc::new(|permits| match permits.next_write().now_or_never() {
-        Some(Err(stop)) => stop.into(),
-        _ => ActionResult::Acted(()),
-    });
+    toy.behaviour = Arc::new(two_writes);
     let mut control = control(toy);
     control.block(true);
     control.pass(at(0));
@@ -308,6 +319,53 @@ async fn a_second_write_is_stopped_when_the_policy_has_changed_since_the_first()
     control.settle().await;
     control.pass(at(2));
     assert_eq!(control.log(), ["1 after 0: Some(Stopped(PolicyChanged))"]);
+}
+
+#[rstest]
+#[case::stopped_where_it_asks_for_it(STOPPABLE, &[], "Stopped(Unplanned)")]
+#[case::finished_where_it_does_not(1, &[], "Acted(())")]
+#[case::finished_where_it_is_still_planned(STOPPABLE, &[(STOPPABLE, 2)], "Acted(())")]
+#[tokio::test]
+async fn second_write_of_an_unplanned_action(
+    #[case] key: u32,
+    #[case] next_plan: &[(u32, u32)],
+    #[case] expected: &str,
+) {
+    let mut toy = toy();
+    toy.planned = vec![(key, 1)];
+    toy.behaviour = Arc::new(two_writes);
+    let mut control = control(toy);
+    control.block(true);
+    control.pass(at(0));
+    control.settle().await;
+    control.operator.planned = next_plan.to_vec();
+    control.pass(at(1));
+    control.block(false);
+    control.operator.writes.release.notify_waiters();
+    control.settle().await;
+    control.operator.planned = Vec::new();
+    control.pass(at(2));
+    assert_eq!(control.log(), [format!("{key} after 0: Some({expected})")]);
+}
+
+/// The first action of the key rests on what was gone for a moment; one that has not begun is replaced.
+#[tokio::test]
+async fn action_that_is_planned_again_while_queued_runs() {
+    let mut toy = toy();
+    toy.lane = Lane::Status;
+    toy.planned = (STOPPABLE..STOPPABLE + 5).map(|key| (key, 1)).collect();
+    let mut control = control(toy);
+    control.block(true);
+    control.pass(at(0));
+    control.settle().await;
+    control.operator.planned = Vec::new();
+    control.pass(at(1));
+    control.operator.planned = (STOPPABLE..STOPPABLE + 5).map(|key| (key, 2)).collect();
+    control.pass(at(2));
+    control.block(false);
+    control.operator.writes.release.notify_waiters();
+    control.settle().await;
+    assert_eq!(control.arrived()[4..], [(STOPPABLE + 4, 2)]);
 }
 
 #[tokio::test]
