@@ -23,7 +23,7 @@ mod election;
 mod observation;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -41,6 +41,9 @@ pub enum LeaderState {
     Leading {
         /// Since when, by the wall clock.
         since: Timestamp,
+        /// For how long nobody had renewed the lease before. After an ordinary failover this is little more than the
+        /// lease's duration; if it is longer, the API server was away, or all replicas were.
+        unrenewed_for: Duration,
     },
 }
 
@@ -57,6 +60,7 @@ impl Leadership {
         let state = if leading {
             LeaderState::Leading {
                 since: Timestamp::now(),
+                unrenewed_for: Duration::ZERO,
             }
         } else {
             LeaderState::Following

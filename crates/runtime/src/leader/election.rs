@@ -66,6 +66,8 @@ pub struct Election {
     /// A lease that names us at the first look is that of an earlier process of ours, which is gone.
     has_looked: bool,
     has_failed: bool,
+    /// For how long the lease had not been renewed when it was found.
+    unrenewed_for: Duration,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
     wake: Wake,
@@ -111,6 +113,7 @@ impl Election {
             term: None,
             has_looked: false,
             has_failed: false,
+            unrenewed_for: Duration::ZERO,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
             wake,
@@ -174,6 +177,12 @@ impl Election {
             return self.renew(FIRST_TERM).await;
         };
         let held = held_term(&lease, &self.identity);
+        let unrenewed_for = unrenewed_for(&lease, Timestamp::now());
+        // What we have renewed ourselves since, without learning of it, does not make the gap before it shorter.
+        self.unrenewed_for = match held {
+            Some(_) => self.unrenewed_for.max(unrenewed_for),
+            None => unrenewed_for,
+        };
         // Another process may go by the same name.
         if let Some(term) = held.filter(|term| self.term == Some(*term)) {
             return self.renew(term).await;
@@ -246,6 +255,7 @@ impl Election {
         }
         if self.is_leader() && self.term == Some(expected) {
             self.deadline.extend(asked, self.times.renew_deadline);
+            self.unrenewed_for = Duration::ZERO;
             return Ok(());
         }
         self.follow("a new term begins");
@@ -288,6 +298,7 @@ impl Election {
         self.leading.set(1);
         self.state.send_replace(LeaderState::Leading {
             since: Timestamp::now(),
+            unrenewed_for: std::mem::take(&mut self.unrenewed_for),
         });
         tracing::info!(lease = self.name, identity = self.identity, "leading");
         self.wake.wake();
@@ -333,6 +344,13 @@ impl Election {
 fn held_term(lease: &Lease, identity: &str) -> Option<i32> {
     let spec = lease.spec.as_ref()?;
     (spec.holder_identity.as_deref() == Some(identity)).then(|| spec.lease_transitions.unwrap_or_default())
+}
+
+/// By the wall clock; nothing for a lease that was never renewed, or by a clock that is ahead of ours.
+fn unrenewed_for(lease: &Lease, now: Timestamp) -> Duration {
+    let renewed = lease.spec.as_ref().and_then(|spec| Some(spec.renew_time.as_ref()?.0));
+    let age = renewed.map(|renewed| now.duration_since(renewed));
+    age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

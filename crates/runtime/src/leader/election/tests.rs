@@ -222,6 +222,48 @@ async fn a_released_lease_is_taken_at_once() {
     assert_eq!(server.holder().as_deref(), Some(US));
 }
 
+fn unrenewed_for(leadership: &Leadership) -> Duration {
+    match leadership.state() {
+        LeaderState::Leading { unrenewed_for, .. } => unrenewed_for,
+        LeaderState::Following => panic!("it does not lead"),
+    }
+}
+
+fn released(age: Duration) -> Value {
+    let renewed = format!("{:.6}", jiff::Timestamp::now() - age);
+    json!({ "holderIdentity": "", "leaseDurationSeconds": 15, "renewTime": renewed, "leaseTransitions": 4 })
+}
+
+#[rstest]
+#[case::answered(None)]
+#[case::with_a_lost_answer(Some(Meanwhile::AnswerLost))]
+#[tokio::test]
+async fn gap_before_a_claim_is_told(#[case] claim: Option<Meanwhile>) {
+    let server = Server::holding(&released(Duration::from_mins(1)));
+    let (mut election, leadership) = server.election();
+    // 1 looks, 2 claims.
+    if let Some(what) = claim {
+        server.meanwhile(2, what);
+        election.attempt_or_step_down().await;
+        assert!(!leadership.is_leading_now());
+    }
+    election.attempt_or_step_down().await;
+    assert!(unrenewed_for(&leadership) >= Duration::from_mins(1));
+}
+
+#[tokio::test]
+async fn gap_ends_with_a_renewal_of_another() {
+    let server = Server::holding(&released(Duration::from_mins(1)));
+    server.meanwhile(2, Meanwhile::Written(held_by("other", 5)));
+    let (mut election, leadership) = server.election();
+    election.attempt_or_step_down().await;
+    assert!(!leadership.is_leading_now());
+    election.attempt_or_step_down().await;
+    server.0.lock().unwrap().write(&released(Duration::ZERO));
+    election.attempt_or_step_down().await;
+    assert!(unrenewed_for(&leadership) < Duration::from_mins(1));
+}
+
 #[tokio::test]
 async fn a_renewal_moves_the_deadline() {
     let server = Server::default();
