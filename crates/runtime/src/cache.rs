@@ -14,13 +14,13 @@ mod tests;
 mod watches;
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
-pub use index::Index;
+pub use index::{Index, Known};
 pub use nodeward_core::id::NamespacedName;
 pub use selection::Selection;
 pub use store::{Change, Content, Store};
@@ -83,6 +83,7 @@ pub(crate) struct Status {
     synced: watch::Sender<bool>,
     revision: watch::Sender<u64>,
     not_served: watch::Sender<u64>,
+    polled: AtomicBool,
 }
 
 impl Status {
@@ -92,6 +93,7 @@ impl Status {
             synced: watch::Sender::new(false),
             revision: watch::Sender::new(0),
             not_served: watch::Sender::new(0),
+            polled: AtomicBool::new(false),
         }
     }
 
@@ -221,6 +223,11 @@ impl<V> Cache<V> {
     /// How the watch fares.
     pub fn health(&self) -> WatchHealth {
         self.feed.health()
+    }
+
+    /// Whether the content is only read from time to time ([`Selection::or_polled`]), and may be as old as that.
+    pub fn is_polled(&self) -> bool {
+        self.feed.shared.status.polled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn status_view(&self) -> Arc<Status> {

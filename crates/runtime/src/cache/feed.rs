@@ -39,6 +39,8 @@ pub(super) trait Sink<K> {
     fn contact(&mut self);
     /// A request failed; it will be repeated.
     fn failed(&mut self, error: &kube::Error);
+    /// Whether the content is read from time to time, because it may not be watched.
+    fn polled(&mut self, is_polled: bool);
 }
 
 /// An answer that has not begun by then will not come.
@@ -111,6 +113,7 @@ where
 {
     let mut listing = Listing::Streamed;
     let mut position = Position::Start;
+    let mut was_polled = false;
     let mut backoff = backoff();
     loop {
         let began = Instant::now();
@@ -126,8 +129,19 @@ where
                 continue;
             }
             Err(Ending::Closed) => {}
-            Err(Ending::Failed(error)) => sink.failed(&error),
+            Err(Ending::Failed(error)) => match selection.poll_interval() {
+                Some(interval) if is_forbidden(&error) && poll(&api, &selection, sink).await.is_ok() => {
+                    // An API server that restarts forbids everything for a moment: one refusal is not believed for long.
+                    let wait = if was_polled { interval } else { SERVED_AFTER };
+                    was_polled = true;
+                    position = Position::Start;
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+                _ => sink.failed(&error),
+            },
         }
+        was_polled = false;
         if began.elapsed() >= HEALTHY_LIFE {
             backoff = self::backoff();
         } else {
@@ -160,6 +174,7 @@ where
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
     let mut is_served = listing;
+    sink.polled(false);
     loop {
         let silence = if listing {
             LIST_SILENCE
@@ -245,6 +260,35 @@ where
             return Ok(());
         }
     }
+}
+
+/// The content without a watch: a list, or, where only that is granted, the one object that is asked for.
+async fn poll<K>(api: &Api<K>, selection: &Selection, sink: &mut impl Sink<K>) -> Result<(), Ending>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let listed = list(api, selection, &mut Position::Start, sink).await;
+    match (listed, selection.name()) {
+        (Err(Ending::Failed(error)), Some(name)) if is_forbidden(&error) => {
+            let object = match in_time(api.get(name)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                object => Some(object.map_err(Ending::Failed)?),
+            };
+            sink.contact();
+            sink.step(Step::ListBegan);
+            if let Some(object) = object {
+                sink.step(Step::Listed(object));
+            }
+            sink.step(Step::ListEnded);
+        }
+        (listed, _) => listed?,
+    }
+    sink.polled(true);
+    Ok(())
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// A page again, without those of its objects that cannot be read: one of them must not hide the others.

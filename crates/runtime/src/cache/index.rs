@@ -33,6 +33,15 @@ pub trait Index<K>: Send + 'static {
     fn objects(&self) -> usize;
 }
 
+/// What a cache knows of an object when the watch tells of it anew.
+#[derive(Debug)]
+pub struct Known<V> {
+    /// Its value; `None` for an object that is new to the cache.
+    pub value: Option<Arc<V>>,
+    /// No list has been complete yet: how long the object has been as it is, nobody saw.
+    pub is_first_list: bool,
+}
+
 /// The index of a cache: projects, and stores.
 pub(super) struct StoreIndex<V, P> {
     pub(super) shared: Arc<Shared<V>>,
@@ -43,7 +52,7 @@ impl<K, V, P> Index<K> for StoreIndex<V, P>
 where
     K: Resource,
     V: PartialEq + Send + Sync + 'static,
-    P: Fn(K) -> Option<V> + Send + 'static,
+    P: FnMut(K, Known<V>) -> Option<V> + Send + 'static,
 {
     fn list_began(&mut self) {
         self.apply(Change::ListBegan);
@@ -71,12 +80,23 @@ where
 }
 
 impl<V: PartialEq, P> StoreIndex<V, P> {
-    fn put<K>(&self, object: K, change: impl Fn(NamespacedName, Option<V>) -> Change<V>) -> bool
+    fn put<K>(&mut self, object: K, change: impl Fn(NamespacedName, Option<V>) -> Change<V>) -> bool
     where
         K: Resource,
-        P: Fn(K) -> Option<V>,
+        P: FnMut(K, Known<V>) -> Option<V>,
     {
-        NamespacedName::of(object.meta()).is_some_and(|key| self.apply(change(key, (self.project)(object))))
+        let Some(key) = NamespacedName::of(object.meta()) else {
+            return false;
+        };
+        let known = {
+            let store = self.shared.read();
+            Known {
+                value: store.get(&key),
+                is_first_list: !store.is_synced(),
+            }
+        };
+        let value = (self.project)(object, known);
+        self.apply(change(key, value))
     }
 
     fn apply(&self, change: Change<V>) -> bool {

@@ -1,5 +1,7 @@
 //! Which objects a watch asks for.
 
+use std::time::Duration;
+
 use kube::api::{ListParams, WatchParams};
 
 /// Selectors that the server applies, so that what does not match never crosses the wire.
@@ -7,6 +9,8 @@ use kube::api::{ListParams, WatchParams};
 pub struct Selection {
     fields: Option<String>,
     labels: Option<String>,
+    name: Option<String>,
+    poll_interval: Option<Duration>,
 }
 
 /// How long the server keeps one watch open. kube refuses 295 s and more, for the server cuts a request at five minutes.
@@ -33,6 +37,30 @@ impl Selection {
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self
+    }
+
+    /// Only the object of this name.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self {
+            name: Some(name.to_owned()),
+            ..self.fields(format!("metadata.name={name}"))
+        }
+    }
+
+    /// Where the server forbids to watch, the objects are listed, or the one object is read, as often as this.
+    #[must_use]
+    pub fn or_polled(mut self, interval: Duration) -> Self {
+        self.poll_interval = Some(interval);
+        self
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(super) fn poll_interval(&self) -> Option<Duration> {
+        self.poll_interval
     }
 
     pub(super) fn watch_params(&self, with_initial_list: bool) -> WatchParams {

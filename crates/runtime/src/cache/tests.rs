@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, CacheState, Feed, Index, NamespacedName, Selection, Watches};
+use super::{Cache, CacheState, Feed, Index, Known, NamespacedName, Selection, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -93,8 +93,12 @@ impl Server {
     }
 
     fn cache(&self) -> Cache<String> {
+        self.selecting(Selection::all())
+    }
+
+    fn selecting(&self, selection: Selection) -> Cache<String> {
         let api: Api<ConfigMap> = Api::namespaced(self.client(), "ns");
-        Watches::detached().cache("things", api, Selection::all(), |object| object.data?.remove("value"))
+        Watches::detached().cache("things", api, selection, |object| object.data?.remove("value"))
     }
 }
 
@@ -494,4 +498,97 @@ async fn an_index_whose_first_list_changed_nothing_is_complete_all_the_same() {
         .await
         .unwrap()
         .unwrap();
+}
+
+/// The server refuses to watch, and a list, or a read of the one object, takes its place.
+#[rstest]
+#[case::listed(
+    Selection::all(),
+    vec![
+        Answer::Refused(403), page(&[object("a", "1", "8")], ""),
+        Answer::Refused(403), page(&[object("a", "2", "9")], ""),
+    ],
+    "a=2",
+    &["stream", "page", "stream", "page"]
+)]
+#[case::read_where_it_may_not_be_listed_either(
+    Selection::all().named("a"),
+    vec![Answer::Refused(403), Answer::Refused(403), Answer::Page(object("a", "1", "8"))],
+    "a=1",
+    &["stream", "page", "page"]
+)]
+#[case::named_object_is_gone(
+    Selection::all().named("a"),
+    vec![
+        Answer::Refused(403), page(&[object("a", "1", "8")], ""),
+        Answer::Refused(403), Answer::Refused(403), Answer::Refused(404),
+    ],
+    "",
+    &["stream", "page", "stream", "page", "page"]
+)]
+#[tokio::test(start_paused = true)]
+async fn content_that_may_not_be_watched_is_polled(
+    #[case] selection: Selection,
+    #[case] script: Vec<Answer>,
+    #[case] expected: &str,
+    #[case] asked: &[&str],
+) {
+    let server = Server::new(script);
+    let cache = server.selecting(selection.or_polled(Duration::from_mins(1)));
+    until(&cache, |cache| {
+        server.asked().len() >= asked.len() && cache.state() == CacheState::Synced && visible(cache) == expected
+    })
+    .await;
+    assert_eq!(server.asked()[..asked.len()], *asked);
+    assert!(cache.is_polled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn polling_ends_when_the_right_to_watch_is_given() {
+    let mut script = Vec::new();
+    for _ in 0..3 {
+        script.extend([Answer::Refused(403), page(&[object("a", "1", "8")], "")]);
+    }
+    script.push(Answer::Open(vec![added("b", "1"), end_of_list()]));
+    let server = Server::new(script);
+    let began = tokio::time::Instant::now();
+    let cache = server.selecting(Selection::all().or_polled(Duration::from_mins(1)));
+    until(&cache, |cache| visible(cache) == "b=1").await;
+    assert!(!cache.is_polled());
+    // One refusal may be a moment's: the first poll is followed by another soon.
+    let took = began.elapsed();
+    assert!(
+        Duration::from_mins(2) < took && took < Duration::from_secs(125),
+        "{took:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_listed_either_is_forbidden() {
+    let server = Server::new([Answer::Refused(403), Answer::Refused(403)]);
+    let cache = server.selecting(Selection::all().or_polled(Duration::from_mins(1)));
+    until(&cache, |cache| matches!(cache.state(), CacheState::Forbidden(_))).await;
+    assert!(!cache.is_synced() && !cache.is_polled());
+}
+
+/// The projection keeps count of what it was told of one object.
+#[tokio::test(start_paused = true)]
+async fn projection_knows_the_value_before() {
+    let server = Server::new([
+        Answer::Open(vec![
+            added("a", "1"),
+            end_of_list(),
+            modified("a", "2", "11"),
+            error(410),
+        ]),
+        Answer::Open(vec![added("a", "3"), added("b", "1"), end_of_list()]),
+    ]);
+    let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+    let watches = Watches::detached();
+    let cache = watches.cache_comparing("things", api, Selection::all(), |object, known: Known<String>| {
+        let before = known.value.map(|before| (*before).clone()).unwrap_or_default();
+        let sight = if known.is_first_list { "first:" } else { "" };
+        Some(format!("{before}{sight}{}", object.data?.remove("value")?))
+    });
+    until(&cache, |cache| visible(cache) == "a=first:123 b=1").await;
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{self, Sink, Step};
-use super::index::{Index, StoreIndex};
+use super::index::{Index, Known, StoreIndex};
 use super::outage::{Outage, Outages};
 use super::{Cache, CacheState, Feed, FeedShared, Selection, Shared, Status, Store, WatchHealth};
 use crate::api_error::with_sources;
@@ -73,6 +73,22 @@ impl Watches {
         api: Api<K>,
         selection: Selection,
         project: impl Fn(K) -> Option<V> + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        V: PartialEq + Send + Sync + 'static,
+    {
+        self.cache_comparing(name, api, selection, move |object, _| project(object))
+    }
+
+    /// The same where the projection also rests on what is known of the object so far: since when something has been as it
+    /// is, or texts that many objects share.
+    pub fn cache_comparing<K, V>(
+        &self,
+        name: &'static str,
+        api: Api<K>,
+        selection: Selection,
+        project: impl FnMut(K, Known<V>) -> Option<V> + Send + 'static,
     ) -> Cache<V>
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -164,6 +180,18 @@ where
         // The server lets us read again.
         if self.shared.status.is_synced() && self.shared.status.enter(CacheState::Synced) {
             self.ring();
+        }
+    }
+
+    fn polled(&mut self, is_polled: bool) {
+        let was_polled = self.shared.status.polled.swap(is_polled, Ordering::Relaxed);
+        match (was_polled, is_polled) {
+            (false, true) => tracing::warn!(
+                cache = self.shared.name,
+                "may not be watched, and is read from time to time instead: grant list and watch to be told of changes at once"
+            ),
+            (true, false) => tracing::info!(cache = self.shared.name, "is watched now"),
+            (true, true) | (false, false) => {}
         }
     }
 
