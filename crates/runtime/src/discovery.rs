@@ -1,7 +1,9 @@
 //! Kinds that may be absent: foreign CustomResourceDefinitions that appear and go while the operator runs.
 
 mod dynamic_cache;
+mod dynamic_watches;
 mod kind_registry;
 
 pub use dynamic_cache::{DynamicCache, KindState};
+pub use dynamic_watches::{DynamicWatches, LIST_PATIENCE};
 pub use kind_registry::KindRegistry;

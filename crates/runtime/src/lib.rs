@@ -42,7 +42,7 @@ pub use client::Clients;
 pub use component::Component;
 pub use config::{ConfigError, ConfigHandle, ConfigMapSource, ConfigMapText};
 pub use control::{Action, ActionResult, Expectations, Operator, Permits, Stop};
-pub use discovery::{DynamicCache, KindRegistry, KindState};
+pub use discovery::{DynamicCache, DynamicWatches, KindRegistry, KindState};
 pub use events::{EventSink, EventSpec, Severity};
 pub use leader::{LeaderState, Leadership};
 pub use limiter::TokenBucket;

@@ -1,107 +1,43 @@
 //! What an upgrade signal reads, watched: its kinds, as they come and go, and the objects of each.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::core::DynamicObject;
-use nodeward_core::deadline::later;
 use nodeward_core::signal::{self, SignalInputs, UpgradeSignal, WatchedResource};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::cache::Watches;
-use crate::discovery::{DynamicCache, KindRegistry, KindState};
+use crate::discovery::{DynamicWatches, KindRegistry, KindState};
 use crate::readiness::Readiness;
 
-/// How long decisions wait for the first list of a kind.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
-
 /// The watches of an upgrade signal.
-pub struct SignalWatches {
-    watches: Watches,
-    kinds: KindRegistry,
-    open: BTreeMap<WatchedResource, SignalWatch>,
-    /// What is not known yet, for the readiness probe.
-    unsettled: Arc<Mutex<Vec<String>>>,
-}
-
-/// The watch of one kind.
-struct SignalWatch {
-    cache: DynamicCache<Value>,
-    opened: Instant,
-}
-
-impl SignalWatch {
-    fn is_syncing(&self) -> bool {
-        self.cache.state() == KindState::Syncing
-    }
-
-    /// Until when its first list is waited for, if it is still to come. After that it counts as unknown, so that one kind
-    /// that cannot be listed does not stop the others.
-    fn waits_until(&self) -> Option<Instant> {
-        let until = self.opened + LIST_PATIENCE;
-        (self.is_syncing() && Instant::now() < until).then_some(until)
-    }
-}
+pub struct SignalWatches(DynamicWatches<Value>);
 
 impl SignalWatches {
     /// Nothing watched yet. `/readyz` is 503 from [`SignalWatches::follow`] until every kind of the signal has been listed,
     /// or is known to be absent.
     pub fn new(watches: &Watches, kinds: &KindRegistry, readiness: &Readiness) -> Self {
-        let unsettled: Arc<Mutex<Vec<String>>> = Arc::default();
-        let not_listed = Arc::clone(&unsettled);
-        readiness.require("upgrade signal", move || {
-            let not_listed = not_listed.lock().unwrap_or_else(PoisonError::into_inner);
-            if not_listed.is_empty() {
-                Ok(())
-            } else {
-                Err(format!("not listed yet: {}", not_listed.join(", ")))
-            }
-        });
-        Self {
-            watches: watches.clone(),
-            kinds: kinds.clone(),
-            open: BTreeMap::new(),
-            unsettled,
-        }
+        let watches = DynamicWatches::new("upgrade signal", watches, kinds, |_, object| whole_object(object));
+        Self(watches.required_by(readiness))
     }
 
     /// Watches what the signal reads, and nothing that an earlier one read. Cheap where nothing has changed: call it in
     /// every pass, which also keeps the probe true.
     pub fn follow(&mut self, signal: &UpgradeSignal) {
         let wanted: BTreeSet<WatchedResource> = signal.kinds().into_iter().collect();
-        self.open.retain(|kind, _| wanted.contains(kind));
-        for kind in wanted {
-            if self.open.contains_key(&kind) {
-                continue;
-            }
-            let cache = self
-                .watches
-                .dynamic("upgrade signal", &self.kinds, kind.clone(), whole_object);
-            let opened = Instant::now();
-            self.open.insert(kind, SignalWatch { cache, opened });
-        }
-        *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = self
-            .open
-            .iter()
-            .filter(|(_, watch)| watch.is_syncing())
-            .map(|(kind, _)| kind.to_string())
-            .collect();
+        self.0.follow(wanted);
     }
 
     /// Until when to wait for the first list of a kind, if one is still to come and worth waiting for.
     pub fn waits_until(&self) -> Option<Timestamp> {
-        let until = self.open.values().filter_map(SignalWatch::waits_until).min()?;
-        let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-        Some(later(Timestamp::now(), left))
+        self.0.waits_until()
     }
 
     /// What the signal reads, at this moment.
     pub fn inputs(&self) -> SignalInputs {
         let mut inputs = SignalInputs::default();
-        for (kind, SignalWatch { cache, .. }) in &self.open {
+        for (kind, cache) in self.0.iter() {
             let state = match cache.state() {
                 KindState::Absent => signal::KindState::Absent,
                 KindState::Syncing => signal::KindState::Syncing,
@@ -129,9 +65,9 @@ mod tests {
     use kube::Client;
     use nodeward_core::signal::{KindState, SignalInputs, SignalSpec, UpgradeSignal};
 
-    use super::{LIST_PATIENCE, SignalWatches, WatchedResource};
+    use super::{SignalWatches, WatchedResource};
     use crate::cache::Watches;
-    use crate::discovery::KindRegistry;
+    use crate::discovery::{KindRegistry, LIST_PATIENCE};
     use crate::readiness::Readiness;
 
     /// A server that never answers.

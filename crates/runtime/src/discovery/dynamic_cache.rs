@@ -76,11 +76,27 @@ impl Watches {
     where
         V: PartialEq + Send + Sync + 'static,
     {
+        self.dynamic_selecting(name, kinds, resource, |selection| selection, project)
+    }
+
+    /// The same with a selection of the caller's own.
+    pub(super) fn dynamic_selecting<V>(
+        &self,
+        name: &'static str,
+        kinds: &KindRegistry,
+        resource: WatchedResource,
+        select: impl FnOnce(Selection) -> Selection,
+        project: impl Fn(DynamicObject) -> Option<V> + Send + Sync + 'static,
+    ) -> DynamicCache<V>
+    where
+        V: PartialEq + Send + Sync + 'static,
+    {
         let shared = Arc::new(Shared {
             name,
             slot: RwLock::new(Slot::Unknown),
         });
         let follower = Follower {
+            selection: select(selection(&resource)),
             shared: Arc::clone(&shared),
             watches: self.clone(),
             kinds: kinds.clone(),
@@ -128,6 +144,14 @@ impl<V> DynamicCache<V> {
         match &*self.shared.read() {
             Slot::Open(cache, _) => Some(cache.health()),
             Slot::Unknown | Slot::Absent => None,
+        }
+    }
+
+    /// Whether the content is only read from time to time, because it may not be watched.
+    pub fn is_polled(&self) -> bool {
+        match &*self.shared.read() {
+            Slot::Open(cache, _) => cache.is_polled(),
+            Slot::Unknown | Slot::Absent => false,
         }
     }
 
@@ -201,6 +225,7 @@ struct Follower<V, P> {
     watches: Watches,
     kinds: KindRegistry,
     resource: WatchedResource,
+    selection: Selection,
     project: Arc<P>,
 }
 
@@ -272,12 +297,11 @@ where
         }
         let api = served.api(&self.kinds, &self.resource);
         let project = Arc::clone(&self.project);
-        let cache = self.watches.cache(
-            self.shared.name,
-            api.clone(),
-            selection(&self.resource),
-            move |object| project(object),
-        );
+        let cache = self
+            .watches
+            .cache(self.shared.name, api.clone(), self.selection.clone(), move |object| {
+                project(object)
+            });
         tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is served: watching it");
         let not_served = cache.status_view().not_served();
         self.shared.put(Slot::Open(cache, api));
@@ -319,7 +343,7 @@ fn next(retries: &mut ExponentialBackoff) -> Duration {
 fn selection(resource: &WatchedResource) -> Selection {
     let mut selection = Selection::all();
     if let Some(name) = &resource.name {
-        selection = selection.fields(format!("metadata.name={name}"));
+        selection = selection.named(name);
     }
     if let Some(labels) = &resource.selector {
         selection = selection.labels(labels);
@@ -440,9 +464,6 @@ mod tests {
     fn name_and_labels_are_left_to_the_server() {
         let mut resource = WatchedResource::all("v1", "ConfigMap").named("a");
         resource.selector = Some("b=c".to_owned());
-        assert_eq!(
-            selection(&resource),
-            Selection::all().fields("metadata.name=a").labels("b=c")
-        );
+        assert_eq!(selection(&resource), Selection::all().named("a").labels("b=c"));
     }
 }
