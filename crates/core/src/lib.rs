@@ -18,6 +18,7 @@ pub mod hold;
 pub mod id;
 pub mod intern;
 pub mod labels;
+pub mod lease;
 pub mod ledger;
 pub mod node;
 pub mod pattern;

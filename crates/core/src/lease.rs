@@ -1,0 +1,150 @@
+//! Leases by which components take turns at a node, or at the control plane.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::deadline::later;
+use crate::id::{NodeName, ResourceVersion};
+
+/// The lease that whoever takes a control-plane node out of service holds: one such node at a time.
+pub const CONTROL_PLANE_LEASE: &str = "nodeward-control-plane";
+
+/// Name of a node's lease, as medik8s has it.
+pub fn node_lease_name(node: &NodeName) -> String {
+    format!("node-{node}")
+}
+
+/// A Lease, projected to what decisions read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseView {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// The precondition of taking it or giving it back.
+    pub resource_version: ResourceVersion,
+    /// Who holds it; `None`: nobody.
+    pub holder: Option<Arc<str>>,
+    /// Since when its holder has it.
+    pub acquired: Option<Timestamp>,
+    /// When it was last renewed.
+    pub renewed: Option<Timestamp>,
+    /// How long it lasts from then.
+    pub duration: Option<SignedDuration>,
+    /// How often it has changed hands.
+    pub transitions: i32,
+}
+
+/// Who holds a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseState {
+    /// Nobody is seen to hold it. Whether that is so, taking it tells: that is a compare-and-swap.
+    Free,
+    /// We do, or did when it was last renewed.
+    Ours {
+        /// When half of it has passed.
+        renew_at: Timestamp,
+    },
+    /// Somebody else does.
+    Others {
+        /// Who.
+        holder: Arc<str>,
+        /// When it expires unless it is renewed.
+        until: Timestamp,
+    },
+}
+
+impl LeaseView {
+    /// Projects a Lease as the API server sends it; `None` without a name.
+    pub fn project(lease: &Lease) -> Option<Self> {
+        let meta = &lease.metadata;
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+        Some(Self {
+            name: meta.name.as_deref()?.into(),
+            resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            holder: holder.filter(|holder| !holder.is_empty()).map(Arc::from),
+            acquired: spec.and_then(|spec| Some(spec.acquire_time.as_ref()?.0)),
+            renewed: spec.and_then(|spec| Some(spec.renew_time.as_ref()?.0)),
+            duration: seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
+            transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),
+        })
+    }
+
+    /// When it expires. As medik8s has it, a lease that was never renewed or says no duration has expired: `None`.
+    pub fn until(&self) -> Option<Timestamp> {
+        Some(later(self.renewed?, self.duration?))
+    }
+
+    /// Whether `holder` is in it, expired or not.
+    pub fn is_held_by(&self, holder: &str) -> bool {
+        self.holder.as_deref() == Some(holder)
+    }
+}
+
+/// How a lease stands for `us` at `now`.
+pub fn lease_state(lease: Option<&LeaseView>, us: &str, now: Timestamp) -> LeaseState {
+    let Some((lease, holder)) = lease.and_then(|lease| Some((lease, lease.holder.as_ref()?))) else {
+        return LeaseState::Free;
+    };
+    if **holder == *us {
+        let half = lease.duration.map_or(SignedDuration::ZERO, |duration| duration / 2);
+        let renew_at = lease.renewed.map_or(now, |renewed| later(renewed, half));
+        return LeaseState::Ours { renew_at };
+    }
+    match lease.until() {
+        Some(until) if now < until => LeaseState::Others {
+            holder: Arc::clone(holder),
+            until,
+        },
+        _ => LeaseState::Free,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn lease(spec: Value) -> LeaseView {
+        let object = json!({ "metadata": { "name": "node-a", "resourceVersion": "7" }, "spec": spec });
+        LeaseView::project(&serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn others(until: i64) -> LeaseState {
+        LeaseState::Others {
+            holder: "them".into(),
+            until: at(until),
+        }
+    }
+
+    fn ours(renew_at: i64) -> LeaseState {
+        LeaseState::Ours { renew_at: at(renew_at) }
+    }
+
+    #[rstest]
+    #[case::never_taken(json!({}), LeaseState::Free)]
+    #[case::given_back(json!({ "holderIdentity": "", "renewTime": at(0), "leaseDurationSeconds": 60 }), LeaseState::Free)]
+    #[case::of_another(json!({ "holderIdentity": "them", "renewTime": at(0), "leaseDurationSeconds": 60 }), others(60))]
+    #[case::expired(json!({ "holderIdentity": "them", "renewTime": at(0), "leaseDurationSeconds": 50 }), LeaseState::Free)]
+    #[case::without_duration(json!({ "holderIdentity": "them", "renewTime": at(0) }), LeaseState::Free)]
+    #[case::never_renewed(json!({ "holderIdentity": "them", "leaseDurationSeconds": 60 }), LeaseState::Free)]
+    #[case::ours(json!({ "holderIdentity": "us", "renewTime": at(0), "leaseDurationSeconds": 110 }), ours(55))]
+    #[case::ours_but_expired(json!({ "holderIdentity": "us", "renewTime": at(0), "leaseDurationSeconds": 10 }), ours(5))]
+    #[case::ours_but_never_renewed(json!({ "holderIdentity": "us" }), ours(50))]
+    fn state_at_second_50(#[case] spec: Value, #[case] expected: LeaseState) {
+        assert_eq!(lease_state(Some(&lease(spec)), "us", at(50)), expected);
+    }
+
+    #[test]
+    fn absent_lease_is_free() {
+        assert_eq!(lease_state(None, "us", at(50)), LeaseState::Free);
+    }
+}

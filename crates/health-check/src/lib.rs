@@ -1,0 +1,19 @@
+//! health-check creates a remediation for each node that stays unhealthy, as its NodeHealthCheck says, and deletes it once
+//! the node is healthy again. Creating a remediation reboots a machine: when in doubt, it does not.
+//!
+//! The four steps of every operator: observe (caches to a [`snapshot::Snapshot`]), [`mod@plan`] (pure), execute (each action
+//! with its own preconditions), report (Events, metrics).
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "a table's rows are written where they are used"
+    )
+)]
+
+pub mod check_spec;
+pub mod observations;
+pub mod plan;
+pub mod policy;
+pub mod snapshot;

@@ -1,0 +1,114 @@
+//! What this process has seen and tried. Losing it costs time, never safety: what safety rests on is in the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::later;
+use nodeward_core::id::{NodeName, NodeUid};
+
+use crate::snapshot::{CheckName, ConditionFacts};
+
+/// What this process remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observations {
+    /// By node and type of condition, since when the node is seen to lack a condition that some NodeHealthCheck wants.
+    pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
+    /// By node, since when it cannot be told whether it is being upgraded.
+    pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
+    /// Starts that came to nothing, by NodeHealthCheck and node.
+    pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
+}
+
+/// A remediation that was to start, and did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: HealthReason,
+    /// The same for a person.
+    pub detail: String,
+    /// Not before then again.
+    pub retry_at: Timestamp,
+    /// How often in a row.
+    pub in_a_row: u32,
+}
+
+/// The wait after a first refusal; it doubles with each.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// The longest wait after a refusal.
+const LONGEST_RETRY: SignedDuration = SignedDuration::from_mins(5);
+
+/// A refusal that is over for this long is forgotten.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+impl Observations {
+    /// A start came to nothing: its intent is withdrawn, and it is not tried again at once.
+    pub fn start_refused(
+        &mut self,
+        check: &CheckName,
+        node: &NodeName,
+        reason: HealthReason,
+        detail: String,
+        now: Timestamp,
+    ) {
+        let key = (Arc::clone(check), node.clone());
+        let in_a_row = self.refusals.get(&key).map_or(0, |before| before.in_a_row) + 1;
+        let factor = 1_i32 << in_a_row.saturating_sub(1).min(6);
+        let wait = (FIRST_RETRY * factor).min(LONGEST_RETRY);
+        let refusal = Refusal {
+            reason,
+            detail,
+            retry_at: later(now, wait),
+            in_a_row,
+        };
+        self.refusals.insert(key, refusal);
+    }
+
+    /// A remediation was started.
+    pub fn started(&mut self, check: &CheckName, node: &NodeName) {
+        self.refusals.remove(&(Arc::clone(check), node.clone()));
+    }
+
+    /// Forgets refusals that were long ago.
+    pub fn forget_old(&mut self, now: Timestamp) {
+        self.refusals
+            .retain(|_, refusal| now < later(refusal.retry_at, FORGOTTEN_AFTER));
+    }
+
+    /// The refusal that still keeps a remediation from starting.
+    pub fn refusal(&self, check: &CheckName, node: &NodeName, now: Timestamp) -> Option<&Refusal> {
+        let refusal = self.refusals.get(&(Arc::clone(check), node.clone()))?;
+        (now < refusal.retry_at).then_some(refusal)
+    }
+}
+
+/// How a condition came to our knowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// In the first complete list of nodes: it may have stood there for long.
+    FirstList,
+    /// Later: it has just come about.
+    Live,
+}
+
+/// From when the duration of a condition counts, by our clock; `before` is the node's condition of that type as it was known.
+/// What came about before our eyes counts from its arrival, however far the writer's clock is off; what was there before us
+/// counts from its stamp, unless that lies in the future.
+pub fn counts_since(
+    before: Option<&ConditionFacts>,
+    status: &str,
+    stamp: Option<Timestamp>,
+    sight: Sight,
+    now: Timestamp,
+) -> Timestamp {
+    match (before, sight) {
+        (Some(before), _) if *before.status == *status && before.last_transition == stamp => before.counts_since,
+        (None, Sight::FirstList) => stamp.filter(|stamp| *stamp <= now).unwrap_or(now),
+        _ => now,
+    }
+}
+
+#[cfg(test)]
+mod tests;

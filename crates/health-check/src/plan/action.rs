@@ -1,0 +1,299 @@
+//! What a plan has done: each action carries its own preconditions, and may be done twice without harm.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use nodeward_api::node_health_check::NodeHealthCheckStatus;
+use nodeward_api::node_lease;
+use nodeward_api::reason::HealthEvent;
+use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
+use nodeward_core::lease::LeaseView;
+use serde_json::Value;
+
+use super::evidence::NodeEvidence;
+use crate::snapshot::{CheckName, RemediationKind, TemplateRef};
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Write a NodeHealthCheck's status: the one write that orders leaders, pauses, caps and thresholds.
+    WriteStatus(Box<StatusWrite>),
+    /// Write the default selector, once.
+    WriteSelector(SelectorWrite),
+    /// Create a remediation, after the leases that it needs.
+    StartRemediation(Box<StartRemediation>),
+    /// Delete a remediation.
+    DeleteRemediation {
+        /// Whose it is.
+        check: CheckRef,
+        /// The remediation.
+        remediation: RemediationRef,
+        /// What it rests on.
+        evidence: NodeEvidence,
+    },
+    /// Annotate a remediation.
+    AnnotateRemediation {
+        /// Whose it is.
+        check: CheckRef,
+        /// The remediation.
+        remediation: RemediationRef,
+        /// The change.
+        change: RemediationChange,
+        /// What it rests on, where that matters.
+        evidence: Option<NodeEvidence>,
+    },
+    /// Renew, take again or give back a lease.
+    Lease(LeaseChange),
+    /// Annotate a Node.
+    AnnotateNode {
+        /// Its name.
+        node: NodeName,
+        /// Its UID.
+        node_uid: NodeUid,
+        /// The change.
+        change: NodeChange,
+    },
+}
+
+/// A NodeHealthCheck.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CheckRef {
+    /// Name.
+    pub name: CheckName,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// Write a NodeHealthCheck's status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusWrite {
+    /// The NodeHealthCheck.
+    pub check: CheckRef,
+    /// What it replaces: on a conflict the plan is made anew.
+    pub base: ResourceVersion,
+    /// The status.
+    pub status: NodeHealthCheckStatus,
+    /// What to say once it is written.
+    pub announcements: Vec<Announcement>,
+}
+
+/// Something that people are told once it has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// What happened.
+    pub event: HealthEvent,
+    /// The node that it happened to, besides the NodeHealthCheck.
+    pub node: Option<(NodeName, NodeUid)>,
+    /// The same for a person.
+    pub note: String,
+}
+
+/// Write the default selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectorWrite {
+    /// The NodeHealthCheck.
+    pub check: CheckRef,
+    /// What it replaces.
+    pub base: ResourceVersion,
+    /// The selector.
+    pub selector: LabelSelector,
+}
+
+/// Create a remediation. Its intent stands in the status already.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartRemediation {
+    /// The NodeHealthCheck.
+    pub check: CheckRef,
+    /// The node.
+    pub node: NodeName,
+    /// UID of the node.
+    pub node_uid: NodeUid,
+    /// What it rests on: read by quorum before the first write.
+    pub evidence: NodeEvidence,
+    /// Which step it is, from 0.
+    pub step: usize,
+    /// The template.
+    pub template: TemplateRef,
+    /// Kind of the remediation.
+    pub kind: RemediationKind,
+    /// Namespace and name of the remediation.
+    pub key: NamespacedName,
+    /// The remediation in full.
+    pub object: Value,
+    /// Leases to be taken before it is created, in this order; those that it took itself are given back if the create fails.
+    pub leases: Vec<LeaseChange>,
+}
+
+/// A remediation that exists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RemediationRef {
+    /// Its kind.
+    pub kind: RemediationKind,
+    /// Namespace and name.
+    pub key: NamespacedName,
+    /// UID: the precondition of each write.
+    pub uid: Arc<str>,
+    /// Its node.
+    pub node: NodeName,
+}
+
+/// A change of a remediation's annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemediationChange {
+    /// Its step is over: `remediation.medik8s.io/nhc-timed-out`.
+    TimedOut(Timestamp),
+    /// Since when its node is healthy: `remediation.medik8s.io/healthy-delay`; `None`: the node is not any more.
+    HealthySince(Option<Timestamp>),
+    /// It is old: `nodehealthcheck.medik8s.io/old-remediation-cr-flag`.
+    FlagOld,
+}
+
+/// A change of a Node's annotations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeChange {
+    /// How often it was remediated: `nodeward.dev/remediations`; `None`: long enough ago.
+    Remediations(Option<String>),
+    /// A person's word was heeded: `remediation.medik8s.io/manually-confirmed-healthy` goes.
+    ConfirmationHeeded,
+}
+
+/// A change of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseChange {
+    /// Which lease.
+    pub name: LeaseName,
+    /// As it was seen, if it was.
+    pub seen: Option<Arc<LeaseView>>,
+    /// What is done.
+    pub step: LeaseStep,
+}
+
+/// Which lease.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeaseName {
+    /// A node's.
+    Node(NodeName),
+    /// The one for control-plane nodes.
+    ControlPlane,
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => f.write_str(&node_lease::name_of(node.as_str())),
+            Self::ControlPlane => f.write_str(node_lease::CONTROL_PLANE),
+        }
+    }
+}
+
+/// What is done to a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseStep {
+    /// It is taken, or renewed.
+    Take {
+        /// For whom.
+        holder: String,
+        /// For how long.
+        duration: SignedDuration,
+        /// The Node that it goes with; the control plane's goes with none.
+        owner: Option<(NodeName, NodeUid)>,
+    },
+    /// It is deleted, as it was seen.
+    GiveBack,
+}
+
+/// What an action is about: at most one of a key runs at once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ActionKey {
+    /// A NodeHealthCheck's status.
+    Status(CheckName),
+    /// A NodeHealthCheck's specification.
+    Selector(CheckName),
+    /// A node's next remediation.
+    Start(CheckName, NodeName),
+    /// A remediation's end.
+    Delete(RemediationRef),
+    /// An annotation of a remediation.
+    Annotate(RemediationRef, &'static str),
+    /// A lease.
+    Lease(LeaseName),
+    /// An annotation of a Node.
+    Node(NodeUid, &'static str),
+}
+
+impl Action {
+    /// What it is about.
+    pub fn key(&self) -> ActionKey {
+        match self {
+            Self::WriteStatus(write) => ActionKey::Status(Arc::clone(&write.check.name)),
+            Self::WriteSelector(write) => ActionKey::Selector(Arc::clone(&write.check.name)),
+            Self::StartRemediation(start) => ActionKey::Start(Arc::clone(&start.check.name), start.node.clone()),
+            Self::DeleteRemediation { remediation, .. } => ActionKey::Delete(remediation.clone()),
+            Self::AnnotateRemediation {
+                remediation, change, ..
+            } => ActionKey::Annotate(remediation.clone(), change.annotation()),
+            Self::Lease(change) => ActionKey::Lease(change.name.clone()),
+            Self::AnnotateNode { node_uid, change, .. } => ActionKey::Node(node_uid.clone(), change.annotation()),
+        }
+    }
+}
+
+impl RemediationChange {
+    /// The annotation that changes.
+    pub const fn annotation(self) -> &'static str {
+        match self {
+            Self::TimedOut(_) => nodeward_api::annotation::REMEDIATION_TIMED_OUT,
+            Self::HealthySince(_) => nodeward_api::annotation::HEALTHY_DELAY,
+            Self::FlagOld => nodeward_api::annotation::OLD_REMEDIATION_FLAG,
+        }
+    }
+
+    /// Its new value; `None`: it is removed.
+    pub fn value(self) -> Option<String> {
+        match self {
+            Self::TimedOut(at) => Some(nodeward_core::deadline::to_the_second(at)),
+            Self::HealthySince(since) => since.map(nodeward_core::deadline::to_the_second),
+            Self::FlagOld => Some(nodeward_api::annotation::OLD_REMEDIATION_FLAG_ON.to_owned()),
+        }
+    }
+}
+
+impl NodeChange {
+    /// The annotation that changes.
+    pub const fn annotation(&self) -> &'static str {
+        match self {
+            Self::Remediations(_) => nodeward_api::annotation::REMEDIATIONS,
+            Self::ConfirmationHeeded => nodeward_api::annotation::MANUALLY_CONFIRMED_HEALTHY,
+        }
+    }
+
+    /// Its new value; `None`: it is removed.
+    pub fn value(&self) -> Option<&str> {
+        match self {
+            Self::Remediations(value) => value.as_deref(),
+            Self::ConfirmationHeeded => None,
+        }
+    }
+}
+
+impl fmt::Display for ActionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(check) => write!(f, "status of NodeHealthCheck {check}"),
+            Self::Selector(check) => write!(f, "selector of NodeHealthCheck {check}"),
+            Self::Start(check, node) => write!(f, "remediation of node {node} for NodeHealthCheck {check}"),
+            Self::Delete(remediation) => write!(f, "deletion of {remediation}"),
+            Self::Annotate(remediation, annotation) => write!(f, "annotation {annotation} of {remediation}"),
+            Self::Lease(lease) => write!(f, "lease {lease}"),
+            Self::Node(uid, annotation) => write!(f, "annotation {annotation} of the node with UID {uid}"),
+        }
+    }
+}
+
+impl fmt::Display for RemediationRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.kind, self.key)
+    }
+}

@@ -1,0 +1,118 @@
+//! What a plan has found out: the one source of statuses, Events, metrics and what the command line says.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_health_check::Phase;
+use nodeward_api::reason::{DisabledReason, HealthReason};
+use nodeward_core::id::{NodeName, NodeUid};
+
+use super::action::{CheckRef, RemediationRef};
+use crate::snapshot::{CheckName, TemplateRef};
+
+/// How everything stands.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Verdicts {
+    /// NodeHealthChecks, by name.
+    pub checks: Vec<CheckVerdict>,
+    /// Their nodes that are not plainly healthy, by NodeHealthCheck and name.
+    pub nodes: Vec<NodeVerdict>,
+    /// What somebody should mend, each said once.
+    pub oddities: Vec<Oddity>,
+}
+
+/// How a NodeHealthCheck stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckVerdict {
+    /// The NodeHealthCheck.
+    pub check: CheckRef,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why, for a person.
+    pub reason: String,
+    /// Why it is disabled, or that it is not.
+    pub disabled: DisabledReason,
+    /// How many nodes are selected.
+    pub observed: usize,
+    /// How many of these are healthy.
+    pub healthy: usize,
+    /// How many nodes have a remediation of it.
+    pub remediating: usize,
+    /// Its remediations that are older than 48 hours.
+    pub old_remediations: Vec<RemediationRef>,
+}
+
+/// How a node stands in the eyes of a NodeHealthCheck.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeVerdict {
+    /// The NodeHealthCheck.
+    pub check: CheckName,
+    /// The node.
+    pub node: NodeName,
+    /// Its UID; `None`: it does not exist.
+    pub node_uid: Option<NodeUid>,
+    /// What is done for it, or what stops that.
+    pub reason: HealthReason,
+    /// More on that, for a person; may be empty.
+    pub detail: String,
+    /// When that ends by itself, where it does.
+    pub until: Option<Timestamp>,
+    /// The unhealthy condition that holds, the one that expires first.
+    pub condition: Option<ConditionVerdict>,
+    /// The step that runs.
+    pub step: Option<StepVerdict>,
+    /// What comes next, and when.
+    pub next: Option<NextStep>,
+}
+
+/// An unhealthy condition of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionVerdict {
+    /// Type.
+    pub type_: Arc<str>,
+    /// Status; `None`: missing.
+    pub status: Option<Arc<str>>,
+    /// Since when it counts.
+    pub since: Timestamp,
+    /// When it has lasted for long enough.
+    pub expires: Timestamp,
+}
+
+/// A step that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepVerdict {
+    /// Which, from 1.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Its template.
+    pub template: TemplateRef,
+    /// Since when.
+    pub started: Timestamp,
+    /// When it times out.
+    pub ends: Option<Timestamp>,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextStep {
+    /// The template.
+    pub template: TemplateRef,
+    /// When, where that is known.
+    pub at: Option<Timestamp>,
+}
+
+/// Something in the cluster that somebody should mend.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Oddity {
+    /// Stays the same while the oddity does: one that has been reported need not be reported again.
+    pub key: String,
+    /// What is wrong, and what to do.
+    pub text: String,
+    /// The NodeHealthCheck that it concerns.
+    pub check: CheckName,
+    /// The node that it concerns, if it is about one.
+    pub node: Option<(NodeName, NodeUid)>,
+    /// It is about the exclusion label, which has an Event of its own.
+    pub is_invalid_label: bool,
+}
