@@ -418,6 +418,21 @@ pub async fn start_kubelet(client: &Client, name: &str) -> Result<()> {
     .await
 }
 
+/// Starts the node's kubelet, which says for so long that it is not ready, and then that it is.
+///
+/// # Errors
+/// When the node is missing.
+pub async fn boot_kubelet(client: &Client, name: &str, not_ready: Duration) -> Result<()> {
+    let nodes = Api::all(client.clone());
+    let labels =
+        |ready: serde_json::Value| json!({"metadata": {"labels": {KUBELET_LABEL: "kwok", READY_LABEL: ready}}});
+    if !not_ready.is_zero() {
+        merge(&nodes, name, labels(json!("false"))).await?;
+        tokio::time::sleep(not_ready).await;
+    }
+    merge(&nodes, name, labels(json!(null))).await
+}
+
 /// Sets (or, with `None`, removes) an annotation.
 ///
 /// # Errors

@@ -16,38 +16,111 @@ use serde_json::{Value, json};
 use crate::wait;
 
 /// A kind of another system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Foreign {
-    /// `upgrade.managed.openshift.io/v1alpha1`, namespaced (managed-upgrade-operator).
+    /// Of managed-upgrade-operator.
     UpgradeConfig,
-    /// `machineconfiguration.openshift.io/v1`, cluster-scoped (machine-config-operator).
+    /// Of machine-config-operator.
     MachineConfigPool,
-    /// `config.openshift.io/v1`, cluster-scoped (cluster-version-operator).
+    /// Of cluster-version-operator.
     ClusterVersion,
+    /// Of OpenShift's machine-api-operator.
+    Machine,
+    /// Of OpenShift's machine-api-operator.
+    MachineHealthCheck,
+    /// Of node-maintenance-operator.
+    NodeMaintenance,
+    /// Of self-node-remediation.
+    SelfNodeRemediation,
+    /// Its template.
+    SelfNodeRemediationTemplate,
+    /// Of fence-agents-remediation.
+    FenceAgentsRemediation,
+    /// Its template.
+    FenceAgentsRemediationTemplate,
+    /// Of machine-deletion-remediation.
+    MachineDeletionRemediation,
+    /// Its template.
+    MachineDeletionRemediationTemplate,
+    /// Of Cluster API's provider Metal3.
+    Metal3Remediation,
+    /// Its template.
+    Metal3RemediationTemplate,
 }
 
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 impl Foreign {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::UpgradeConfig, Self::MachineConfigPool, Self::ClusterVersion];
-
-    const fn crd(self) -> &'static str {
+    /// Group, version and kind.
+    pub const fn identity(self) -> (&'static str, &'static str, &'static str) {
+        const SELF_NODE: &str = "self-node-remediation.medik8s.io";
+        const FENCE_AGENTS: &str = "fence-agents-remediation.medik8s.io";
+        const MACHINE_DELETION: &str = "machine-deletion-remediation.medik8s.io";
+        const METAL3: &str = "infrastructure.cluster.x-k8s.io";
         match self {
-            Self::UpgradeConfig => include_str!("../crds/upgradeconfigs.yaml"),
-            Self::MachineConfigPool => include_str!("../crds/machineconfigpools.yaml"),
-            Self::ClusterVersion => include_str!("../crds/clusterversions.yaml"),
+            Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
+            Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
+            Self::ClusterVersion => ("config.openshift.io", "v1", "ClusterVersion"),
+            Self::Machine => ("machine.openshift.io", "v1beta1", "Machine"),
+            Self::MachineHealthCheck => ("machine.openshift.io", "v1beta1", "MachineHealthCheck"),
+            Self::NodeMaintenance => ("nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance"),
+            Self::SelfNodeRemediation => (SELF_NODE, "v1alpha1", "SelfNodeRemediation"),
+            Self::SelfNodeRemediationTemplate => (SELF_NODE, "v1alpha1", "SelfNodeRemediationTemplate"),
+            Self::FenceAgentsRemediation => (FENCE_AGENTS, "v1alpha1", "FenceAgentsRemediation"),
+            Self::FenceAgentsRemediationTemplate => (FENCE_AGENTS, "v1alpha1", "FenceAgentsRemediationTemplate"),
+            Self::MachineDeletionRemediation => (MACHINE_DELETION, "v1alpha1", "MachineDeletionRemediation"),
+            Self::MachineDeletionRemediationTemplate => {
+                (MACHINE_DELETION, "v1alpha1", "MachineDeletionRemediationTemplate")
+            }
+            Self::Metal3Remediation => (METAL3, "v1beta1", "Metal3Remediation"),
+            Self::Metal3RemediationTemplate => (METAL3, "v1beta1", "Metal3RemediationTemplate"),
         }
+    }
+
+    const fn is_namespaced(self) -> bool {
+        !matches!(
+            self,
+            Self::MachineConfigPool | Self::ClusterVersion | Self::NodeMaintenance
+        )
     }
 
     /// Group, version, kind and plural.
     pub fn resource(self) -> ApiResource {
-        let (group, version, kind) = match self {
-            Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
-            Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
-            Self::ClusterVersion => ("config.openshift.io", "v1", "ClusterVersion"),
-        };
+        let (group, version, kind) = self.identity();
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    }
+
+    /// A stand-in for the CRD of the same name: everything is kept, and nothing is typed.
+    fn crd(self) -> Value {
+        let ApiResource {
+            group,
+            version,
+            kind,
+            plural,
+            ..
+        } = self.resource();
+        let anything = json!({ "x-kubernetes-preserve-unknown-fields": true });
+        let schema = json!({
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": true,
+            "properties": { "spec": anything, "status": anything },
+        });
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{plural}.{group}") },
+            "spec": {
+                "group": group,
+                "scope": if self.is_namespaced() { "Namespaced" } else { "Cluster" },
+                "names": {
+                    "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
+                },
+                "versions": [{
+                    "name": version, "served": true, "storage": true, "subresources": { "status": {} },
+                    "schema": { "openAPIV3Schema": schema },
+                }],
+            },
+        })
     }
 
     /// The API of this kind; `namespace` is `None` for a cluster-scoped one.
@@ -64,7 +137,7 @@ impl Foreign {
     /// When the server refuses it, or does not serve it in time.
     pub async fn install(self, client: &Client) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let crd: CustomResourceDefinition = serde_yaml::from_str(self.crd())?;
+        let crd: CustomResourceDefinition = serde_json::from_value(self.crd())?;
         match crds.create(&PostParams::default(), &crd).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}

@@ -24,6 +24,7 @@ pub mod process;
 pub mod progress;
 pub mod proxy;
 pub mod reboot;
+pub mod remediator;
 pub mod store;
 pub mod toolchain;
 pub mod wait;

@@ -88,6 +88,7 @@ impl Proxy {
             }),
             journal: Journal::default(),
             authority: authority.as_str().parse()?,
+            confined: Mutex::default(),
         });
         let admin = plane.config().await?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -161,6 +162,14 @@ impl Proxy {
     /// Sets the gate that writes pass, counting from 1 again; `None` opens it.
     pub fn set_gate(&self, gate: Option<Gate>) {
         *self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate.map(|gate| (gate, 0));
+    }
+
+    /// From now on lists and watches of a resource bring only objects with this label: so operators that look after the
+    /// whole cluster can be tried side by side. Before the first of them is opened.
+    pub fn confine(&self, resource: &'static str, label: &str, value: &str) {
+        let selector = format!("{}%3D{value}", label.replace('/', "%2F"));
+        let mut confined = self.shared.confined.lock().unwrap_or_else(PoisonError::into_inner);
+        confined.push((resource, selector));
     }
 
     /// Breaks all watches that are open now.

@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub view: watch::Sender<View>,
     pub journal: Journal,
     pub authority: HeaderValue,
+    /// Resource and label selector.
+    pub confined: Mutex<Vec<(&'static str, String)>>,
 }
 
 /// The answer, or the reason why the connection breaks without one.
@@ -39,7 +41,8 @@ pub(super) async fn handle(
         .headers()
         .get(http::header::USER_AGENT)
         .and_then(|agent| agent.to_str().ok());
-    let asked = ApiRequest::read(request.method(), request.uri(), agent.unwrap_or_default());
+    let mut asked = ApiRequest::read(request.method(), request.uri(), agent.unwrap_or_default());
+    shared.confine(&mut asked);
     let index = shared.journal.begin(asked.clone());
     let answered = carry(shared, session, request, &asked, index).await;
     if answered.is_err() && shared.journal.is_pending(index) {
@@ -241,6 +244,19 @@ fn from_version(uri: &str, version: &str) -> String {
 impl Shared {
     fn frozen_at(&self) -> Option<String> {
         self.view.borrow().frozen_at.clone()
+    }
+
+    /// Lets a list or a watch bring only what it is confined to.
+    fn confine(&self, request: &mut ApiRequest) {
+        if !matches!(request.verb, Verb::List | Verb::Watch) {
+            return;
+        }
+        let confined = self.confined.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, selector) in confined.iter().filter(|(resource, _)| request.resource == *resource) {
+            let asked = request.parameter("labelSelector").filter(|asked| !asked.is_empty());
+            let both = asked.map_or_else(|| selector.clone(), |asked| format!("{asked}%2C{selector}"));
+            request.uri = with_parameters(&request.uri, &[("labelSelector", Some(&both))]);
+        }
     }
 
     /// The faults that strike this request now; each counts it.

@@ -11,4 +11,5 @@ mod parts;
 mod pods;
 mod proxy;
 mod reboot;
+mod remediator;
 mod store;

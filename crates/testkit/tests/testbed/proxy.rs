@@ -350,3 +350,31 @@ async fn the_gate_stands_before_and_after_each_write_and_may_cut_there() -> Resu
     assert!(bench.direct.get_opt("three").await?.is_some());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn confined_lists_and_watches_bring_labelled_objects() -> Result<()> {
+    let bench = Bench::new().await?;
+    let label = |value: &str| json!({"metadata": {"labels": {"test.nodeward.dev/site": value}}});
+    for (name, site) in [("inside", "one"), ("outside", "two")] {
+        Bench::create(&bench.direct, name).await?;
+        let patch = Patch::Merge(label(site));
+        bench.direct.patch(name, &PatchParams::default(), &patch).await?;
+    }
+    bench.proxy.confine("configmaps", "test.nodeward.dev/site", "one");
+    let listed = bench.through.list(&ListParams::default()).await?;
+    let names: Vec<_> = listed
+        .items
+        .iter()
+        .filter_map(|map| map.metadata.name.as_deref())
+        .collect();
+    ensure!(names == ["inside"], "{names:?}");
+    // Combined with a selector of the client's own.
+    let other = ListParams::default().labels("test.nodeward.dev/site=two");
+    ensure!(bench.through.list(&other).await?.items.is_empty());
+    let version = bench.version().await?;
+    let mut events = bench.watch(&WatchParams::default(), &version).await?;
+    Bench::write(&bench.direct, "outside", "changed").await?;
+    Bench::write(&bench.direct, "inside", "changed").await?;
+    ensure!(next(&mut events).await? == "MODIFIED inside");
+    Ok(())
+}
