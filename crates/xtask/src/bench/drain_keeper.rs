@@ -132,7 +132,9 @@ async fn measure(size: Size, binary: &Path) -> Result<Figures> {
     let bench = Bench::new(fleet::start(size).await?, "drain-keeper").await?;
     begin_upgrade(&bench.plane, &bench.client, size).await?;
     let set_up_s = began.elapsed().as_secs_f64();
-    let (keeper, starts) = bench.install_and_time(binary, config(), STARTS).await?;
+    let keeper = bench.prepare(binary, config()).await?;
+    let starts = bench.time_starts(&keeper, STARTS).await?;
+    let starts: Vec<f64> = starts.iter().map(|start| start.seconds).collect();
     let heartbeats = Heartbeats::start(&bench.client, size.nodes);
     let after_start = keeper.usage()?;
     let idle = bench.at_rest(&keeper, "an upgrade is on, nothing is cordoned").await?;

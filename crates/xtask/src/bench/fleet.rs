@@ -9,6 +9,7 @@ pub mod size;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use nodeward_testkit::fleet::KUBELET_LABEL;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::store::{self, Stored};
 use nodeward_testkit::{ControlPlane, Options};
@@ -31,6 +32,37 @@ const REST_WITHIN: Duration = Duration::from_mins(5);
 /// Starts a control plane for so many objects, fills it, and waits until it is at rest. Budgets are counted, nodes are never
 /// found silent, nothing else runs.
 pub async fn start(size: Size) -> Result<ControlPlane> {
+    let plane = start_empty().await?;
+    fill(&plane, size).await?;
+    rest(&plane).await?;
+    Ok(plane)
+}
+
+/// The same with nodes alone, whose kubelets nobody plays.
+pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
+    let plane = start_empty().await?;
+    let progress = Progress::begin(format!("{} nodes", thousands(nodes)));
+    let all = (0..nodes).flat_map(|node| {
+        let mut object = nodes::node(node);
+        if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+            labels.remove(KUBELET_LABEL);
+        }
+        let lease = in_namespace("leases", "kube-node-lease", nodes::lease(node));
+        [
+            Stored::cluster("minions", &node_name(node), stored(object, None)),
+            lease,
+        ]
+    });
+    let written = store::put(&plane, all, |count| {
+        progress.step(&format!("{} objects", thousands(count)))
+    })
+    .await?;
+    progress.done(&format!("{} objects are in etcd", thousands(written)));
+    rest(&plane).await?;
+    Ok(plane)
+}
+
+async fn start_empty() -> Result<ControlPlane> {
     let progress = Progress::begin("control plane");
     let plane = ControlPlane::start(Options {
         controllers: ["disruption-controller", "serviceaccount-controller"]
@@ -41,8 +73,6 @@ pub async fn start(size: Size) -> Result<ControlPlane> {
     })
     .await?;
     progress.done("runs on this machine");
-    fill(&plane, size).await?;
-    rest(&plane).await?;
     Ok(plane)
 }
 

@@ -43,6 +43,13 @@ pub struct Rest {
     pub rss_mib: f64,
 }
 
+/// One start of an operator, until it was ready.
+pub struct Start {
+    pub seconds: f64,
+    /// With those of the lease, and watches.
+    pub requests: usize,
+}
+
 /// What was asked for and spent since a moment.
 pub struct Stretch {
     mark: Mark,
@@ -75,23 +82,34 @@ impl Bench {
         self.installation(binary, config).start(&cluster).await
     }
 
-    /// Installs the operator and starts it `times` times; gives the last one, and how long each start took until it was
-    /// ready.
-    pub async fn install_and_time(&self, binary: &Path, config: Value, times: usize) -> Result<(Operator, Vec<f64>)> {
-        let progress = Progress::begin(format!("{} starts", self.operator));
+    /// Installs the operator, and does not start it.
+    pub async fn prepare(&self, binary: &Path, config: Value) -> Result<Operator> {
+        let progress = Progress::begin(self.operator);
         let operator = self
             .installation(binary, config)
             .prepare(&Cluster::from(&self.plane))
             .await?;
+        progress.done("installed by helm");
+        Ok(operator)
+    }
+
+    /// Starts it `times` times; it runs on after the last start.
+    pub async fn time_starts(&self, operator: &Operator, times: usize) -> Result<Vec<Start>> {
+        let progress = Progress::begin(format!("{} starts", self.operator));
         let mut starts = Vec::new();
         loop {
-            starts.push(time_to_ready(&operator).await?);
+            let mark = self.plane.audit().mark()?;
+            starts.push(Start {
+                seconds: time_to_ready(operator).await?,
+                requests: self.requests_since(mark)?.count(),
+            });
+            let seconds: Vec<f64> = starts.iter().map(|start| start.seconds).collect();
             if starts.len() >= times {
-                progress.done(&format!("ready after {starts:.2?} s"));
-                return Ok((operator, starts));
+                progress.done(&format!("ready after {seconds:.2?} s"));
+                return Ok(starts);
             }
-            progress.step(&format!("ready after {starts:.2?} s"));
-            install::stop(&operator).await?;
+            progress.step(&format!("ready after {seconds:.2?} s"));
+            install::stop(operator).await?;
         }
     }
 
@@ -164,6 +182,13 @@ impl Stretch {
     /// The operator's requests, the lease's left out.
     pub fn requests(&self, bench: &Bench) -> Result<Requests> {
         Ok(bench.requests_since(self.mark)?.without_leases())
+    }
+
+    /// The operator's requests with the leases of what it does, its own left out.
+    pub fn of_remediation(&self, bench: &Bench) -> Result<Requests> {
+        let own = |request: &AuditedRequest| request.is_lease() && request.namespace == NAMESPACE;
+        let asked = bench.requests_since(self.mark)?.without_watches();
+        Ok(asked.only(|request| !own(request)))
     }
 
     /// Of one core.

@@ -29,7 +29,8 @@ const ASKED_FOR: usize = 5_000;
 /// Measures it on a control plane of its own.
 pub async fn measure(size: Size, binary: &Path, figures: &mut Figures) -> Result<()> {
     let bench = Bench::new(fleet::start(size).await?, "drain-lock").await?;
-    let (lock, starts) = bench.install_and_time(binary, json!({}), 1).await?;
+    let lock = bench.prepare(binary, json!({})).await?;
+    let starts = bench.time_starts(&lock, 1).await?;
     let after_start = lock.usage()?;
     let progress = Progress::begin(format!("{PER_SECOND} reviews a second"));
     let asked_for = pods::pods(size).step_by((size.pods / ASKED_FOR).max(1)).enumerate();
@@ -47,7 +48,7 @@ pub async fn measure(size: Size, binary: &Path, figures: &mut Figures) -> Result
     progress.done(&latency.text("ms", 2));
     install::stop(&lock).await?;
 
-    let ready_s = starts.iter().copied().fold(0.0, f64::max);
+    let ready_s = starts.iter().map(|start| start.seconds).fold(0.0, f64::max);
     let asked_per_s = count(latency.count) / SPAN.as_secs_f64();
     figures.add(json!({
         "webhook_ms": latency,

@@ -1,7 +1,8 @@
 //! What the kubelets of a cluster send without any cause: lease renewals and status updates.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -26,6 +27,8 @@ pub struct Heartbeats {
     began: Instant,
     /// How many were sent, by [`Beat`].
     sent: Arc<[AtomicUsize; 2]>,
+    /// Nodes that send none.
+    stopped: Arc<Mutex<HashSet<usize>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -49,16 +52,29 @@ impl Beat {
 impl Heartbeats {
     pub fn start(client: &Client, nodes: usize) -> Self {
         let sent = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let stopped = Arc::default();
         let mut tasks = JoinSet::new();
         for beat in [Beat::Lease, Beat::Status] {
-            tasks.spawn(send_all(client.clone(), nodes, beat, Arc::clone(&sent)));
+            let (sent, stopped) = (Arc::clone(&sent), Arc::clone(&stopped));
+            tasks.spawn(send_all(client.clone(), nodes, beat, sent, stopped));
         }
         Self {
             nodes,
             began: Instant::now(),
             sent,
+            stopped,
             _tasks: tasks,
         }
+    }
+
+    /// The node sends none from now on.
+    pub fn stop(&self, node: usize) {
+        lock(&self.stopped).insert(node);
+    }
+
+    /// The node sends them again.
+    pub fn resume(&self, node: usize) {
+        lock(&self.stopped).remove(&node);
     }
 
     /// What was sent, and what kubelets would have sent.
@@ -72,7 +88,17 @@ impl Heartbeats {
     }
 }
 
-async fn send_all(client: Client, nodes: usize, beat: Beat, sent: Arc<[AtomicUsize; 2]>) {
+fn lock(stopped: &Mutex<HashSet<usize>>) -> std::sync::MutexGuard<'_, HashSet<usize>> {
+    stopped.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn send_all(
+    client: Client,
+    nodes: usize,
+    beat: Beat,
+    sent: Arc<[AtomicUsize; 2]>,
+    stopped: Arc<Mutex<HashSet<usize>>>,
+) {
     let mut pace = interval(beat.interval() / u32::try_from(nodes).unwrap_or(u32::MAX));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let turns = futures::stream::unfold((pace, 0), |(mut pace, node)| async move {
@@ -81,8 +107,11 @@ async fn send_all(client: Client, nodes: usize, beat: Beat, sent: Arc<[AtomicUsi
         Some((node * 4099 % nodes, (pace, node + 1)))
     });
     let send = |node| {
-        let (client, sent) = (&client, &sent);
+        let (client, sent, stopped) = (&client, &sent, &stopped);
         async move {
+            if lock(stopped).contains(&node) {
+                return;
+            }
             if send(client, beat, node).await.is_ok() {
                 sent[beat as usize].fetch_add(1, Ordering::Relaxed);
             }

@@ -1,0 +1,169 @@
+//! Makes nodes unhealthy and healthy, and sees when their remediations come and go.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, Event, watcher};
+use nodeward_testkit::remediator::{self, Family};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::NAMESPACE;
+use crate::bench::fleet::heartbeats::Heartbeats;
+use crate::bench::fleet::nodes::conditions;
+use crate::bench::fleet::size::node_name;
+
+/// How many connections patch at once.
+pub const CONNECTIONS: usize = 8;
+
+/// How long a remediation may take to come, or to go.
+const WITHIN: Duration = Duration::from_mins(3);
+
+/// Remediations by their node: when they were last seen to come, and to go.
+type Seen = HashMap<String, (Option<Instant>, Option<Instant>)>;
+
+pub struct Meter {
+    nodes: Api<Node>,
+    heartbeats: Heartbeats,
+    seen: watch::Receiver<Seen>,
+    _watch: JoinSet<()>,
+}
+
+impl Meter {
+    pub async fn start(client: &Client, heartbeats: Heartbeats) -> Result<Self> {
+        let remediations = Family::SelfNode.remediation().api(client, Some(NAMESPACE));
+        let (tell, seen) = watch::channel(Seen::new());
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow(remediations, tell, begun));
+        has_begun.await.context("the watch of the remediations did not begin")?;
+        Ok(Self {
+            nodes: Api::all(client.clone()),
+            heartbeats,
+            seen,
+            _watch: tasks,
+        })
+    }
+
+    pub const fn heartbeats(&self) -> &Heartbeats {
+        &self.heartbeats
+    }
+
+    /// The node's heartbeats have stopped, and it is Unknown; gives when the API server had answered.
+    pub async fn fail(&self, node: usize) -> Result<Instant> {
+        self.heartbeats.stop(node);
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let unknown = |kind: &str| {
+            json!({
+                "type": kind, "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.",
+                "lastTransitionTime": now,
+            })
+        };
+        let all = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(unknown);
+        self.set_conditions(node, json!(all)).await
+    }
+
+    /// Its heartbeats are back; gives when the API server had answered.
+    pub async fn recover(&self, node: usize) -> Result<Instant> {
+        let answered = self.set_conditions(node, conditions(Timestamp::now())).await?;
+        self.heartbeats.resume(node);
+        Ok(answered)
+    }
+
+    async fn set_conditions(&self, node: usize, conditions: Value) -> Result<Instant> {
+        let patch = Patch::Strategic(json!({ "status": { "conditions": conditions } }));
+        self.nodes
+            .patch_status(&node_name(node), &PatchParams::default(), &patch)
+            .await?;
+        Ok(Instant::now())
+    }
+
+    /// When the node's remediation was created.
+    pub async fn created(&self, node: usize) -> Result<Instant> {
+        self.seen(node, "created", |(created, _)| *created).await
+    }
+
+    /// When the node's remediation was gone.
+    pub async fn deleted(&self, node: usize) -> Result<Instant> {
+        self.seen(node, "deleted", |(_, deleted)| *deleted).await
+    }
+
+    async fn seen(
+        &self,
+        node: usize,
+        what: &str,
+        when: impl Fn(&(Option<Instant>, Option<Instant>)) -> Option<Instant>,
+    ) -> Result<Instant> {
+        let name = node_name(node);
+        let mut seen = self.seen.clone();
+        let moment = |seen: &Seen| seen.get(&name).and_then(&when);
+        let seen = timeout(WITHIN, seen.wait_for(|seen| moment(seen).is_some()))
+            .await
+            .with_context(|| format!("the remediation of {name} was not {what}"))??;
+        moment(&seen).context("seen, and gone")
+    }
+
+    /// Does this to the first so many nodes over a few connections; gives what came of each, in order.
+    pub async fn for_each<F, Fut>(self: &Arc<Self>, count: usize, act: F) -> Result<Vec<Instant>>
+    where
+        F: Fn(Arc<Self>, usize) -> Fut,
+        Fut: Future<Output = Result<Instant>>,
+    {
+        let acts = futures::stream::iter((0..count).map(|node| act(Arc::clone(self), node)));
+        acts.buffered(CONNECTIONS).try_collect().await
+    }
+}
+
+async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Seen>, begun: tokio::sync::oneshot::Sender<()>) {
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+    let mut begun = Some(begun);
+    while let Some(event) = events.next().await {
+        let now = Instant::now();
+        match event {
+            Ok(Event::Apply(remediation) | Event::InitApply(remediation)) => tell.send_modify(|seen| {
+                let (created, deleted) = seen.entry(remediator::node_of(&remediation)).or_default();
+                if created.is_none() || deleted.is_some() {
+                    (*created, *deleted) = (Some(now), None);
+                }
+            }),
+            Ok(Event::Delete(remediation)) => tell.send_modify(|seen| {
+                seen.entry(remediator::node_of(&remediation)).or_default().1 = Some(now);
+            }),
+            Ok(Event::InitDone) => {
+                if let Some(begun) = begun.take() {
+                    let _ = begun.send(());
+                }
+            }
+            Ok(Event::Init) | Err(_) => {}
+        }
+    }
+}
+
+/// From one moment to another, in milliseconds; 0 where the second is not later.
+pub fn millis(from: Instant, to: Instant) -> f64 {
+    to.saturating_duration_since(from).as_secs_f64() * 1000.0
+}
+
+/// The kind NodeHealthCheck.
+pub fn health_checks(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("remediation.medik8s.io", "v1alpha1", "NodeHealthCheck");
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+}
+
+pub async fn create_health_check(client: &Client, object: &Value) -> Result<()> {
+    let object = serde_json::from_value(object.clone())?;
+    let created = health_checks(client).create(&PostParams::default(), &object).await;
+    created.context("create the NodeHealthCheck")?;
+    Ok(())
+}
