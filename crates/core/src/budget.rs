@@ -76,7 +76,7 @@ pub struct BudgetStatus {
 
 /// What a budget says to the eviction of one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum DisruptionAllowance {
     /// The pod is finished, pending or terminating: no budget is asked.
     NotAsked,
     /// The pod is not ready, and such pods may go without using the budget up.
@@ -84,12 +84,12 @@ pub enum Room {
     /// This many disruptions are allowed.
     Left(i32),
     /// None is allowed.
-    None(NoRoom),
+    None(NoAllowance),
 }
 
 /// Why a budget has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoRoom {
+pub enum NoAllowance {
     /// `disruptionsAllowed` is 0.
     Exhausted,
     /// The status is older than the spec.
@@ -100,9 +100,9 @@ pub enum NoRoom {
     TooManyDisrupted,
 }
 
-impl Room {
+impl DisruptionAllowance {
     /// Whether an eviction would be accepted.
-    pub fn is_there(self) -> bool {
+    pub fn is_available(self) -> bool {
         !matches!(self, Self::None(_))
     }
 }
@@ -173,26 +173,26 @@ impl BudgetView {
     }
 
     /// What the eviction handler would say to an eviction of `pod`, in its order of checks.
-    pub fn room(&self, pod: &PodView) -> Room {
+    pub fn allowance(&self, pod: &PodView) -> DisruptionAllowance {
         let status = &self.status;
         if pod.skips_budgets() {
-            return Room::NotAsked;
+            return DisruptionAllowance::NotAsked;
         }
         if !pod.ready && self.lets_unready_go() {
-            return Room::UnreadyMayGo;
+            return DisruptionAllowance::UnreadyMayGo;
         }
         if !self.is_status_current() {
-            return Room::None(NoRoom::StatusBehind);
+            return DisruptionAllowance::None(NoAllowance::StatusBehind);
         }
         if status.disruptions_allowed < 0 {
-            return Room::None(NoRoom::Negative);
+            return DisruptionAllowance::None(NoAllowance::Negative);
         }
         if status.disrupted_pods.len() > MAX_DISRUPTED_PODS {
-            return Room::None(NoRoom::TooManyDisrupted);
+            return DisruptionAllowance::None(NoAllowance::TooManyDisrupted);
         }
         match status.disruptions_allowed {
-            0 => Room::None(NoRoom::Exhausted),
-            left => Room::Left(left),
+            0 => DisruptionAllowance::None(NoAllowance::Exhausted),
+            left => DisruptionAllowance::Left(left),
         }
     }
 }
@@ -397,62 +397,80 @@ mod tests {
     const IF_HEALTHY: &str = "IfHealthyBudget";
 
     #[rstest]
-    #[case::room(IF_HEALTHY, status(2, 4, 2), pod(json!({})), Room::Left(2))]
-    #[case::exhausted(IF_HEALTHY, status(0, 2, 2), pod(json!({})), Room::None(NoRoom::Exhausted))]
-    #[case::negative(IF_HEALTHY, status(-1, 1, 2), pod(json!({})), Room::None(NoRoom::Negative))]
-    #[case::unready_and_healthy_budget(IF_HEALTHY, status(0, 2, 2), not_ready(), Room::UnreadyMayGo)]
-    #[case::unready_and_too_few_healthy(IF_HEALTHY, status(0, 1, 2), not_ready(), Room::None(NoRoom::Exhausted))]
-    #[case::unready_and_nothing_desired(IF_HEALTHY, status(0, 0, 0), not_ready(), Room::None(NoRoom::Exhausted))]
-    #[case::unready_falls_back_to_the_count(IF_HEALTHY, status(1, 1, 2), not_ready(), Room::Left(1))]
-    #[case::unready_always(ALWAYS, status(0, 0, 2), not_ready(), Room::UnreadyMayGo)]
-    #[case::ready_is_no_concern_of_always(ALWAYS, status(0, 2, 2), pod(json!({})), Room::None(NoRoom::Exhausted))]
-    #[case::an_unknown_policy_is_the_default("Whatever", status(0, 0, 2), not_ready(), Room::None(NoRoom::Exhausted))]
-    #[case::finished(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Succeeded" } })), Room::NotAsked)]
-    #[case::failed(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Failed" } })), Room::NotAsked)]
-    #[case::pending(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Pending" } })), Room::NotAsked)]
-    #[case::terminating(
-        IF_HEALTHY, status(0, 2, 2), pod(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })), Room::NotAsked
+    #[case::room(IF_HEALTHY, status(2, 4, 2), pod(json!({})), DisruptionAllowance::Left(2))]
+    #[case::exhausted(IF_HEALTHY, status(0, 2, 2), pod(json!({})), DisruptionAllowance::None(NoAllowance::Exhausted))]
+    #[case::negative(IF_HEALTHY, status(-1, 1, 2), pod(json!({})), DisruptionAllowance::None(NoAllowance::Negative))]
+    #[case::unready_and_healthy_budget(IF_HEALTHY, status(0, 2, 2), not_ready(), DisruptionAllowance::UnreadyMayGo)]
+    #[case::unready_and_too_few_healthy(
+        IF_HEALTHY,
+        status(0, 1, 2),
+        not_ready(),
+        DisruptionAllowance::None(NoAllowance::Exhausted)
     )]
-    #[case::no_status_at_all(IF_HEALTHY, json!({}), pod(json!({})), Room::None(NoRoom::StatusBehind))]
+    #[case::unready_and_nothing_desired(
+        IF_HEALTHY,
+        status(0, 0, 0),
+        not_ready(),
+        DisruptionAllowance::None(NoAllowance::Exhausted)
+    )]
+    #[case::unready_falls_back_to_the_count(IF_HEALTHY, status(1, 1, 2), not_ready(), DisruptionAllowance::Left(1))]
+    #[case::unready_always(ALWAYS, status(0, 0, 2), not_ready(), DisruptionAllowance::UnreadyMayGo)]
+    #[case::ready_is_no_concern_of_always(ALWAYS, status(0, 2, 2), pod(json!({})), DisruptionAllowance::None(NoAllowance::Exhausted))]
+    #[case::an_unknown_policy_is_the_default(
+        "Whatever",
+        status(0, 0, 2),
+        not_ready(),
+        DisruptionAllowance::None(NoAllowance::Exhausted)
+    )]
+    #[case::finished(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Succeeded" } })), DisruptionAllowance::NotAsked)]
+    #[case::failed(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Failed" } })), DisruptionAllowance::NotAsked)]
+    #[case::pending(IF_HEALTHY, status(0, 2, 2), pod(json!({ "status": { "phase": "Pending" } })), DisruptionAllowance::NotAsked)]
+    #[case::terminating(
+        IF_HEALTHY, status(0, 2, 2), pod(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })), DisruptionAllowance::NotAsked
+    )]
+    #[case::no_status_at_all(IF_HEALTHY, json!({}), pod(json!({})), DisruptionAllowance::None(NoAllowance::StatusBehind))]
     fn room_is_what_the_eviction_handler_would_say(
         #[case] policy: &str,
         #[case] status: Value,
         #[case] pod: PodView,
-        #[case] room: Room,
+        #[case] room: DisruptionAllowance,
     ) {
         let spec = json!({ "selector": {}, "unhealthyPodEvictionPolicy": policy });
         let budget = project(json!({ "generation": 1 }), spec, status);
-        assert_eq!(budget.room(&pod), room);
-        assert_eq!(budget.room(&pod).is_there(), !matches!(room, Room::None(_)));
+        assert_eq!(budget.allowance(&pod), room);
+        assert_eq!(
+            budget.allowance(&pod).is_available(),
+            !matches!(room, DisruptionAllowance::None(_))
+        );
     }
 
     #[rstest]
-    #[case::behind(3, 2, pod(json!({})), Room::None(NoRoom::StatusBehind))]
-    #[case::level(3, 3, pod(json!({})), Room::Left(1))]
-    #[case::ahead(3, 4, pod(json!({})), Room::Left(1))]
+    #[case::behind(3, 2, pod(json!({})), DisruptionAllowance::None(NoAllowance::StatusBehind))]
+    #[case::level(3, 3, pod(json!({})), DisruptionAllowance::Left(1))]
+    #[case::ahead(3, 4, pod(json!({})), DisruptionAllowance::Left(1))]
     // The handler looks at unready pods first.
-    #[case::unready_before_the_generation(3, 2, not_ready(), Room::UnreadyMayGo)]
+    #[case::unready_before_the_generation(3, 2, not_ready(), DisruptionAllowance::UnreadyMayGo)]
     fn a_status_that_lags_its_spec_leaves_no_room(
         #[case] generation: i64,
         #[case] observed: i64,
         #[case] pod: PodView,
-        #[case] room: Room,
+        #[case] room: DisruptionAllowance,
     ) {
         let mut status = status(1, 3, 2);
         status["observedGeneration"] = observed.into();
         assert_eq!(
-            project(json!({ "generation": generation }), json!({ "selector": {} }), status).room(&pod),
+            project(json!({ "generation": generation }), json!({ "selector": {} }), status).allowance(&pod),
             room
         );
     }
 
     #[rstest]
-    #[case(MAX_DISRUPTED_PODS, Room::Left(1))]
-    #[case(MAX_DISRUPTED_PODS + 1, Room::None(NoRoom::TooManyDisrupted))]
-    fn too_many_unconfirmed_evictions_leave_no_room(#[case] count: usize, #[case] room: Room) {
+    #[case(MAX_DISRUPTED_PODS, DisruptionAllowance::Left(1))]
+    #[case(MAX_DISRUPTED_PODS + 1, DisruptionAllowance::None(NoAllowance::TooManyDisrupted))]
+    fn too_many_unconfirmed_evictions_leave_no_room(#[case] count: usize, #[case] room: DisruptionAllowance) {
         let mut budget = project(json!({ "generation": 1 }), json!({ "selector": {} }), status(1, 3, 2));
         budget.status.disrupted_pods = (0..count).map(|i| (format!("p{i}"), Timestamp::UNIX_EPOCH)).collect();
-        assert_eq!(budget.room(&pod(json!({}))), room);
+        assert_eq!(budget.allowance(&pod(json!({}))), room);
     }
 
     #[rstest]

@@ -4,12 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The earliest of the moments noted so far that lie in the future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextWake {
+pub struct RequeueAt {
     now: Timestamp,
     at: Option<Timestamp>,
 }
 
-impl NextWake {
+impl RequeueAt {
     /// Nothing noted yet.
     pub fn after(now: Timestamp) -> Self {
         Self { now, at: None }
@@ -29,7 +29,7 @@ impl NextWake {
 }
 
 /// `moment + wait`; a sum beyond the calendar is its end, so a wait that long never falls due.
-pub fn later(moment: Timestamp, wait: SignedDuration) -> Timestamp {
+pub fn saturating_add(moment: Timestamp, wait: SignedDuration) -> Timestamp {
     moment.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
@@ -53,18 +53,18 @@ mod tests {
 
     #[test]
     fn the_earliest_future_moment_is_kept_and_past_ones_are_not() {
-        let mut wake = NextWake::after(at(100));
+        let mut requeue_at = RequeueAt::after(at(100));
         for second in [50, 100, 300, 200, 250] {
-            wake.note(at(second));
+            requeue_at.note(at(second));
         }
-        assert_eq!(wake.at(), Some(at(200)));
+        assert_eq!(requeue_at.at(), Some(at(200)));
     }
 
     #[test]
     fn without_a_future_moment_there_is_no_wake_up() {
-        let mut wake = NextWake::after(at(100));
-        wake.note(at(100));
-        assert_eq!(wake.at(), None);
+        let mut requeue_at = RequeueAt::after(at(100));
+        requeue_at.note(at(100));
+        assert_eq!(requeue_at.at(), None);
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_wait_beyond_the_calendar_never_falls_due() {
-        assert_eq!(later(at(0), SignedDuration::MAX), Timestamp::MAX);
+        assert_eq!(saturating_add(at(0), SignedDuration::MAX), Timestamp::MAX);
     }
 
     #[test]

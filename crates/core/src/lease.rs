@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::deadline::later;
+use crate::deadline::saturating_add;
 use crate::id::{NodeName, ResourceVersion};
 
 /// The lease that whoever takes a control-plane node out of service holds: one such node at a time.
@@ -74,7 +74,7 @@ impl LeaseView {
 
     /// When it expires. As medik8s has it, a lease that was never renewed or says no duration has expired: `None`.
     pub fn until(&self) -> Option<Timestamp> {
-        Some(later(self.renewed?, self.duration?))
+        Some(saturating_add(self.renewed?, self.duration?))
     }
 
     /// Whether `holder` is in it, expired or not.
@@ -90,7 +90,7 @@ pub fn lease_state(lease: Option<&LeaseView>, us: &str, now: Timestamp) -> Lease
     };
     if **holder == *us {
         let half = lease.duration.map_or(SignedDuration::ZERO, |duration| duration / 2);
-        let renew_at = lease.renewed.map_or(now, |renewed| later(renewed, half));
+        let renew_at = lease.renewed.map_or(now, |renewed| saturating_add(renewed, half));
         return LeaseState::Ours { renew_at };
     }
     match lease.until() {

@@ -2,11 +2,11 @@
 //! differs; the question does not.
 
 mod answer;
-mod drain_mark;
+mod drain_marker;
 mod expression;
 mod inputs;
 mod machine_config;
-mod node_mark;
+mod node_marker;
 mod openshift;
 mod preset;
 mod resource;
@@ -15,11 +15,11 @@ mod written;
 
 use serde::Deserialize;
 
-pub use self::answer::{Answer, NoteLevel, SignalNote, Truth};
-pub use self::drain_mark::{BeingDrained, CountsAsDrain, DrainMarks};
+pub use self::answer::{Answer, NoteLevel, SignalNote, Tristate};
+pub use self::drain_marker::{BeingDrained, CountsAsDrain, DrainMarkers};
 pub use self::expression::{Expression, ExpressionError};
-pub use self::inputs::{KindState, SignalInputs, WatchedResource};
-pub use self::node_mark::{NodeMark, NodeMarkPlace};
+pub use self::inputs::{KindObjects, KindState, SignalInputs, WatchedResource};
+pub use self::node_marker::{NodeMarker, NodeMarkerPlace};
 pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout};
 pub use self::preset::Preset;
 pub use self::spec::{ResourceSpec, SignalSpec};
@@ -44,7 +44,7 @@ enum Compiled {
     OpenShift,
     OpenShiftClusterVersion,
     Preset(Preset),
-    Node(NodeMark),
+    Node(NodeMarker),
     Resource(Box<ResourceSignal>),
     AnyOf(Vec<Compiled>),
     AllOf(Vec<Compiled>),
@@ -76,7 +76,7 @@ pub enum SignalError {
          taint that your drainer puts on a node, to nodeDrain (where drain-lock runs), or to all (every cordoned node \
          counts, parked ones too)"
     )]
-    NoDrainMark(String),
+    NoDrainMarker(String),
 }
 
 impl UpgradeSignal {
@@ -109,8 +109,8 @@ impl UpgradeSignal {
     }
 
     /// Taints besides `node.kubernetes.io/unschedulable` that cordon a node under this signal.
-    pub fn cordon_taints(&self) -> Vec<NodeMark> {
-        let mut taints: Vec<NodeMark> = Vec::new();
+    pub fn cordon_taints(&self) -> Vec<NodeMarker> {
+        let mut taints: Vec<NodeMarker> = Vec::new();
         self.root.for_each_leaf(&mut |leaf| {
             if let Compiled::Preset(preset) = leaf
                 && let Some(taint) = preset.cordon_taint()

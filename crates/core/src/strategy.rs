@@ -8,7 +8,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::deadline::later;
+use crate::deadline::saturating_add;
 use crate::pod::PodView;
 
 /// The waits that strategies are timed by, for one node.
@@ -173,13 +173,15 @@ impl Strategy {
     /// A terminating pod is left alone until its own grace has passed; a covered one that is to lose its grace
     /// altogether also gets `force_after` from the moment its delete was asked for.
     pub fn due(&self, pod: &PodView, drain_start: Timestamp, waits: &Waits) -> Timestamp {
-        let timed = later(drain_start.max(pod.created), waits.until(self.wait));
+        let timed = saturating_add(drain_start.max(pod.created), waits.until(self.wait));
         let Some(deletion) = &pod.deletion else {
             return timed;
         };
         let beyond_grace = timed.max(deletion.deadline);
         match self.name {
-            StrategyName::PdbStuckTerminating => beyond_grace.max(later(deletion.requested_at(), waits.force_after)),
+            StrategyName::PdbStuckTerminating => {
+                beyond_grace.max(saturating_add(deletion.requested_at(), waits.force_after))
+            }
             _ => beyond_grace,
         }
     }

@@ -10,7 +10,7 @@ use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{KindState, SignalInputs, Truth, UpgradeSignal, WatchedResource};
+use nodeward_core::signal::{KindState, SignalInputs, Tristate, UpgradeSignal, WatchedResource};
 use nodeward_core::strategy::{Strategy, StrategyName, Waits};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -125,20 +125,20 @@ fn pool(name: &str, selector: Value, machines: i64, updated: i64) -> Arc<Value> 
 /// There, the worker pool is asked for every node: one of another pool is forced while only the workers are upgraded, and
 /// left alone while its own pool is.
 #[rstest]
-#[case::own_pool_upgrades(3, 2, 3, 3, Truth::Yes)]
-#[case::only_the_worker_pool_upgrades(3, 3, 3, 2, Truth::No)]
+#[case::own_pool_upgrades(3, 2, 3, 3, Tristate::Yes)]
+#[case::only_the_worker_pool_upgrades(3, 3, 3, 2, Tristate::No)]
 fn the_nodes_own_pool_is_asked(
     #[case] infra: i64,
     #[case] infra_updated: i64,
     #[case] workers: i64,
     #[case] workers_updated: i64,
-    #[case] truth: Truth,
+    #[case] truth: Tristate,
 ) {
     let worker = json!({ "node-role.kubernetes.io/worker": "" });
     let mut inputs = SignalInputs::default();
     inputs.insert(
         WatchedResource::all("machineconfiguration.openshift.io/v1", "MachineConfigPool"),
-        KindState::Objects(vec![
+        KindState::Synced(vec![
             pool("worker", worker, workers, workers_updated),
             pool(
                 "infra",
@@ -150,7 +150,7 @@ fn the_nodes_own_pool_is_asked(
     );
     inputs.insert(
         WatchedResource::all("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig"),
-        KindState::Objects(vec![Arc::new(json!({
+        KindState::Synced(vec![Arc::new(json!({
             "metadata": { "name": "managed-upgrade-config" },
             "spec": { "desired": { "version": "4.20.1" }, "PDBForceDrainTimeout": 60 },
             "status": { "history": [{ "version": "4.20.1", "phase": "Upgrading" }] },

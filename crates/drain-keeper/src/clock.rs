@@ -1,15 +1,15 @@
 //! The drain clock: when a node's drain began, and whether a drain goes on where an earlier one left off.
 //!
 //! One exhaustive decision over what the Node's annotation records and what is seen now. What survives a restart is the
-//! annotation alone; [`Seen`] only sharpens the reading of changes that this process watched happen.
+//! annotation alone; [`NodeHistory`] only sharpens the reading of changes that this process watched happen.
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::drain_clock::{ClockSource, DrainClock};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 
 /// What this process has seen of a node before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeHistory {
     /// When it first saw the present cordon.
     pub cordoned_since: Option<Timestamp>,
     /// When it saw the drain interrupted: the node uncordoned, or a gate closed.
@@ -26,7 +26,7 @@ pub struct Seen {
 
 /// What is seen of the node now.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct ClockInput<'a> {
     /// What the annotation records; `None` also where it cannot be read.
     pub recorded: Option<&'a DrainClock>,
     /// The cordon, if there is one.
@@ -48,7 +48,7 @@ pub struct Cordon {
 
 /// What the clock says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum ClockState {
     /// No drain is timed, and nothing is to be written.
     Stopped,
     /// An interrupted drain is remembered until then.
@@ -68,11 +68,11 @@ pub enum ClockWrite {
     Remove,
 }
 
-impl Seen {
-    /// What has been seen once `sight` has been seen too.
+impl NodeHistory {
+    /// What has been seen once `input` has been seen too.
     #[must_use]
-    pub fn and(self, sight: &Sight<'_>, now: Timestamp) -> Self {
-        match (sight.cordon, sight.gates_open) {
+    pub fn and(self, input: &ClockInput<'_>, now: Timestamp) -> Self {
+        match (input.cordon, input.gates_open) {
             (None, _) => Self {
                 cordoned_since: None,
                 interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
@@ -98,20 +98,25 @@ impl Seen {
 }
 
 /// Reads the clock. `before` is what this process had seen until now.
-pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now: Timestamp) -> Reading {
-    let seen = before.and(sight, now);
-    match (sight.recorded, sight.cordon, sight.gates_open) {
-        (None, None, _) | (None, Some(_), false) => Reading::Stopped,
-        (None, Some(cordon), true) => begin(sight, cordon, seen, now),
-        (Some(clock), None, _) | (Some(clock), Some(_), false) => interrupt(clock, seen, flap_tolerance, now),
+pub fn evaluate(
+    input: &ClockInput<'_>,
+    before: NodeHistory,
+    flap_tolerance: SignedDuration,
+    now: Timestamp,
+) -> ClockState {
+    let history = before.and(input, now);
+    match (input.recorded, input.cordon, input.gates_open) {
+        (None, None, _) | (None, Some(_), false) => ClockState::Stopped,
+        (None, Some(cordon), true) => begin(input, cordon, history, now),
+        (Some(clock), None, _) | (Some(clock), Some(_), false) => interrupt(clock, history, flap_tolerance, now),
         // An interruption that was seen counts, whether or not it could be recorded in time.
         (Some(clock), Some(cordon), true) => match clock.uncordoned_at.or(before.interrupted_at) {
-            None => run(clock, sight, cordon, before, flap_tolerance, now),
+            None => run(clock, input, cordon, before, flap_tolerance, now),
             Some(interrupted) => {
-                let again = cordon.time_added.or(seen.cordoned_since).unwrap_or(now);
-                let is_short = again < later(interrupted, flap_tolerance);
-                let is_over = clock.ended || seen.drained || booted_since(clock, sight);
-                if is_short && !is_over && !seen.parked {
+                let again = cordon.time_added.or(history.cordoned_since).unwrap_or(now);
+                let is_short = again < saturating_add(interrupted, flap_tolerance);
+                let is_over = clock.ended || history.drained || booted_since(clock, input);
+                if is_short && !is_over && !history.parked {
                     let resumed = DrainClock {
                         uncordoned_at: None,
                         cordoned_at: cordon.time_added,
@@ -119,7 +124,7 @@ pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now
                     };
                     run_by(resumed, clock)
                 } else {
-                    begin(sight, cordon, seen, now)
+                    begin(input, cordon, history, now)
                 }
             }
         },
@@ -127,23 +132,23 @@ pub fn read(sight: &Sight<'_>, before: Seen, flap_tolerance: SignedDuration, now
 }
 
 /// A new drain: its start is the latest of the cordon, the upgrade, and the moment the gates opened on a parked node.
-fn begin(sight: &Sight<'_>, cordon: Cordon, seen: Seen, now: Timestamp) -> Reading {
+fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Timestamp) -> ClockState {
     let (mut start, mut from) = match cordon.time_added {
         Some(added) => (added, ClockSource::Taint),
-        None => (seen.cordoned_since.unwrap_or(now), ClockSource::FirstSeen),
+        None => (history.cordoned_since.unwrap_or(now), ClockSource::FirstSeen),
     };
-    if let Some(upgrade) = sight.upgrade_since
+    if let Some(upgrade) = input.upgrade_since
         && start < upgrade
     {
         (start, from) = (upgrade, ClockSource::Upgrade);
     }
-    if seen.parked && start < now {
+    if history.parked && start < now {
         (start, from) = (now, ClockSource::Gate);
     }
     set(DrainClock {
         start,
         from,
-        boot_id: sight.boot_id.to_owned(),
+        boot_id: input.boot_id.to_owned(),
         cordoned_at: cordon.time_added,
         uncordoned_at: None,
         ended: false,
@@ -151,46 +156,46 @@ fn begin(sight: &Sight<'_>, cordon: Cordon, seen: Seen, now: Timestamp) -> Readi
 }
 
 /// The node was uncordoned, or a gate closed: the drain is remembered for a while, in case this is only a flap.
-fn interrupt(clock: &DrainClock, seen: Seen, flap_tolerance: SignedDuration, now: Timestamp) -> Reading {
+fn interrupt(clock: &DrainClock, history: NodeHistory, flap_tolerance: SignedDuration, now: Timestamp) -> ClockState {
     if let Some(interrupted) = clock.uncordoned_at {
-        let forget_at = later(interrupted, flap_tolerance);
+        let forget_at = saturating_add(interrupted, flap_tolerance);
         return if forget_at <= now {
-            Reading::Write(ClockWrite::Remove)
+            ClockState::Write(ClockWrite::Remove)
         } else {
-            Reading::Interrupted(forget_at)
+            ClockState::Interrupted(forget_at)
         };
     }
-    match seen.interrupted_at {
-        Some(interrupted) if !clock.ended && !seen.drained => set(DrainClock {
+    match history.interrupted_at {
+        Some(interrupted) if !clock.ended && !history.drained => set(DrainClock {
             uncordoned_at: Some(interrupted),
             ..clock.clone()
         }),
         // Done, or it happened while nobody watched, possibly long ago.
-        Some(_) | None => Reading::Write(ClockWrite::Remove),
+        Some(_) | None => ClockState::Write(ClockWrite::Remove),
     }
 }
 
 /// A clock that runs: is it still the same drain?
 fn run(
     clock: &DrainClock,
-    sight: &Sight<'_>,
+    input: &ClockInput<'_>,
     cordon: Cordon,
-    before: Seen,
+    before: NodeHistory,
     flap_tolerance: SignedDuration,
     now: Timestamp,
-) -> Reading {
-    if booted_since(clock, sight) {
+) -> ClockState {
+    if booted_since(clock, input) {
         // The drain led to its reboot. Pods that block the node even so get the full waits anew.
         return set(DrainClock {
             start: now,
             from: ClockSource::Reboot,
-            boot_id: sight.boot_id.to_owned(),
+            boot_id: input.boot_id.to_owned(),
             cordoned_at: cordon.time_added,
             uncordoned_at: None,
             ended: true,
         });
     }
-    if let Some(upgrade) = sight.upgrade_since
+    if let Some(upgrade) = input.upgrade_since
         && clock.start < upgrade
     {
         return set(DrainClock {
@@ -205,19 +210,19 @@ fn run(
             // Uncordoned and cordoned again without our seeing the node in between.
             let watched = before.cordoned_since.is_some();
             let is_over = clock.ended || before.drained;
-            let is_a_flap = watched && !is_over && !before.parked && now < later(added, flap_tolerance);
+            let is_a_flap = watched && !is_over && !before.parked && now < saturating_add(added, flap_tolerance);
             if is_a_flap {
                 set(DrainClock {
                     cordoned_at: Some(added),
                     ..clock.clone()
                 })
             } else {
-                begin(sight, cordon, before.and(sight, now), now)
+                begin(input, cordon, before.and(input, now), now)
             }
         }
         Some(added) if added < clock.start && clock.from == ClockSource::Taint => {
             // The taint is where the start was read from, and it now says that the cordon is older.
-            let start = sight.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
+            let start = input.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
             let older = DrainClock {
                 start,
                 cordoned_at: Some(added),
@@ -225,25 +230,25 @@ fn run(
             };
             run_by(older, clock)
         }
-        _ => Reading::Running(clock.clone()),
+        _ => ClockState::Running(clock.clone()),
     }
 }
 
 /// Runs by `clock`, which is written first if it is not what is recorded.
-fn run_by(clock: DrainClock, recorded: &DrainClock) -> Reading {
+fn run_by(clock: DrainClock, recorded: &DrainClock) -> ClockState {
     if clock == *recorded {
-        Reading::Running(clock)
+        ClockState::Running(clock)
     } else {
         set(clock)
     }
 }
 
-fn set(clock: DrainClock) -> Reading {
-    Reading::Write(ClockWrite::Set(clock))
+fn set(clock: DrainClock) -> ClockState {
+    ClockState::Write(ClockWrite::Set(clock))
 }
 
-fn booted_since(clock: &DrainClock, sight: &Sight<'_>) -> bool {
-    !clock.boot_id.is_empty() && !sight.boot_id.is_empty() && clock.boot_id != sight.boot_id
+fn booted_since(clock: &DrainClock, input: &ClockInput<'_>) -> bool {
+    !clock.boot_id.is_empty() && !input.boot_id.is_empty() && clock.boot_id != input.boot_id
 }
 
 #[cfg(test)]

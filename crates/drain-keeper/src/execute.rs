@@ -2,7 +2,7 @@
 //! [`nodeward_runtime::control`].
 
 mod force_pod;
-mod recheck;
+mod preconditions;
 mod write_clock;
 pub mod write_condition;
 
@@ -18,7 +18,7 @@ use crate::plan::{ClockAction, PodAction};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-pub use self::recheck::Reads;
+pub use self::preconditions::Reads;
 use self::write_condition::ConditionWrite;
 
 /// Something to do.
@@ -34,7 +34,7 @@ pub enum Task {
 
 /// What a task is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum TaskKey {
     /// A node's drain clock.
     Clock(NodeUid),
     /// A pod.
@@ -43,7 +43,7 @@ pub enum Key {
     Condition(NodeUid),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for TaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Clock(uid) => write!(f, "drain clock of node {uid}"),
@@ -55,7 +55,7 @@ impl fmt::Display for Key {
 
 /// A task that has ended.
 #[derive(Debug)]
-pub enum Done {
+pub enum TaskOutcome {
     /// A clock write.
     Clock(ClockAction, ActionResult),
     /// Something was done to a pod, or not.
@@ -99,7 +99,7 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
 
 /// What the tasks of one pass share.
 #[derive(Clone)]
-pub struct Pass {
+pub struct ExecutorContext {
     /// For requests.
     pub clients: Clients,
     /// Quorum reads.
@@ -113,15 +113,15 @@ pub struct Pass {
 }
 
 impl Action for Task {
-    type Key = Key;
-    type Context = Pass;
-    type Outcome = Done;
+    type Key = TaskKey;
+    type Context = ExecutorContext;
+    type Outcome = TaskOutcome;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> TaskKey {
         match self {
-            Self::Clock(action) => Key::Clock(action.node.uid.clone()),
-            Self::Pod(action) => Key::Pod(action.pod.uid.clone()),
-            Self::Condition(write) => Key::Condition(write.uid.clone()),
+            Self::Clock(action) => TaskKey::Clock(action.node.uid.clone()),
+            Self::Pod(action) => TaskKey::Pod(action.pod.uid.clone()),
+            Self::Condition(write) => TaskKey::Condition(write.uid.clone()),
         }
     }
 
@@ -132,22 +132,22 @@ impl Action for Task {
         }
     }
 
-    async fn run(self, pass: Pass, permits: Permits) -> Done {
+    async fn run(self, context: ExecutorContext, permits: Permits) -> TaskOutcome {
         match self {
             Self::Clock(action) => {
-                let result = write_clock::write(&pass, &permits, &action).await;
-                Done::Clock(action, result)
+                let result = write_clock::write(&context, &permits, &action).await;
+                TaskOutcome::Clock(action, result)
             }
             Self::Pod(action) => {
-                let result = force_pod::force(&pass, &permits, &action).await;
-                Done::Pod(action, result)
+                let result = force_pod::force(&context, &permits, &action).await;
+                TaskOutcome::Pod(action, result)
             }
-            Self::Condition(write) => Done::Condition(write_condition::write(&pass, &permits, &write).await),
+            Self::Condition(write) => TaskOutcome::Condition(write_condition::write(&context, &permits, &write).await),
         }
     }
 }
 
-impl Outcome for Done {
+impl Outcome for TaskOutcome {
     fn result(&self) -> ActionResult {
         match self {
             Self::Clock(_, result) | Self::Condition(result) => result.clone(),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::GateReason;
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::node::{NodeView, Taint, UNSCHEDULABLE_TAINT};
-use nodeward_core::signal::{SignalInputs, SignalNote, Truth};
+use nodeward_core::signal::{SignalInputs, SignalNote, Tristate};
 
 use crate::clock::Cordon;
 use crate::policy::Policy;
@@ -66,14 +66,14 @@ pub fn look(node: &NodeView, signals: &SignalInputs, drains: &NodeDrains, policy
         .collect::<Vec<_>>()
         .join("; ");
     let gates = match answer.truth {
-        Truth::No => closed(GateReason::NotUpgrading, detail, None),
-        Truth::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
-        Truth::Yes => {
-            let mark = policy.drain_marks.is_being_drained(node, signals, drains);
+        Tristate::No => closed(GateReason::NotUpgrading, detail, None),
+        Tristate::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
+        Tristate::Yes => {
+            let mark = policy.drain_markers.is_being_drained(node, signals, drains);
             let reason = match mark.truth {
-                Truth::Yes => GateReason::Open,
-                Truth::No => GateReason::NotDraining,
-                Truth::Unknown => GateReason::DrainUnknown,
+                Tristate::Yes => GateReason::Open,
+                Tristate::No => GateReason::NotDraining,
+                Tristate::Unknown => GateReason::DrainUnknown,
             };
             closed(reason, mark.because, answer.since)
         }

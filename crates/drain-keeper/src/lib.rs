@@ -11,16 +11,16 @@
     )
 )]
 
+pub mod action_tracker;
 pub mod clock;
 pub mod config;
+pub mod effective_policy;
 pub mod execute;
 pub mod gate;
 pub mod observe;
 pub mod operate;
 pub mod plan;
 pub mod policy;
-pub mod policy_in_force;
-pub mod remember;
 pub mod report;
 pub mod settings;
 pub mod snapshot;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -34,7 +34,7 @@ const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
-const SILENCE: Duration = Duration::from_mins(5);
+const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// The watches of drain-keeper.
 pub struct Observer {
@@ -124,7 +124,7 @@ impl Observer {
     /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
     pub fn snapshot(&self, memory: &Memory) -> Observed<Snapshot> {
         let again = self.waits_until();
-        if !is_believed(&self.nodes) || !is_believed(&self.budgets) || again.is_some() {
+        if !is_fresh(&self.nodes) || !is_fresh(&self.budgets) || again.is_some() {
             let why = "nodes, budgets or what the upgrade signal reads are incomplete or stale".to_owned();
             return Observed::Wait { why, again };
         }
@@ -152,7 +152,7 @@ impl Observer {
     fn waits_until(&self) -> Option<Timestamp> {
         let holds = self.holds.waits_until().and_then(|until| {
             let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-            Some(later(Timestamp::now(), left))
+            Some(saturating_add(Timestamp::now(), left))
         });
         [self.signal.waits_until(), holds].into_iter().flatten().min()
     }
@@ -160,16 +160,18 @@ impl Observer {
 
 /// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
 /// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
-fn is_believed<V>(cache: &Cache<V>) -> bool {
+fn is_fresh<V>(cache: &Cache<V>) -> bool {
     cache.is_synced() && is_alive(&cache.health())
 }
 
 fn is_alive(watch: &WatchHealth) -> bool {
-    watch.last_contact.is_some_and(|contact| contact.elapsed() < SILENCE)
+    watch
+        .last_response
+        .is_some_and(|contact| contact.elapsed() < STALE_AFTER)
 }
 
 fn pods_of(cache: &Cache<PodView>) -> NodePods {
-    if is_believed(cache) {
+    if is_fresh(cache) {
         NodePods::Synced(cache.snapshot().values().cloned().collect())
     } else {
         NodePods::Syncing

@@ -11,12 +11,12 @@ use nodeward_runtime::{
 };
 use tokio::time::Instant;
 
-use crate::execute::{Done, Key, Pass, Reads, Task};
+use crate::action_tracker::ActionTracker;
+use crate::effective_policy::EffectivePolicy;
+use crate::execute::{ExecutorContext, Reads, Task, TaskKey, TaskOutcome};
 use crate::observe::Observer;
 use crate::plan::{Action, Plan, plan};
 use crate::policy::Policy;
-use crate::policy_in_force::PolicyInForce;
-use crate::remember::Remember;
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -25,9 +25,9 @@ use crate::snapshot::Snapshot;
 pub struct DrainKeeper {
     clients: Clients,
     reads: Reads,
-    policy: PolicyInForce,
+    policy: EffectivePolicy,
     observer: Observer,
-    remember: Remember,
+    tracker: ActionTracker,
     reporter: Reporter,
 }
 
@@ -61,9 +61,9 @@ impl Operator for DrainKeeper {
         Ok(Self {
             clients: context.clients.clone(),
             reads: Reads::default(),
-            policy: PolicyInForce::new(context.config.clone()),
+            policy: EffectivePolicy::new(context.config.clone()),
             observer: Observer::open(context),
-            remember: Remember::nothing(rate, context.args.dry_run, Timestamp::now()),
+            tracker: ActionTracker::nothing(rate, context.args.dry_run, Timestamp::now()),
             reporter: Reporter::new(context),
         })
     }
@@ -74,9 +74,9 @@ impl Operator for DrainKeeper {
 
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         self.observer.follow_signal(&policy.signal);
-        let mut observed = self.observer.snapshot(self.remember.at(policy.forced_per_minute, now));
+        let mut observed = self.observer.snapshot(self.tracker.at(policy.forced_per_minute, now));
         if let Observed::Ready(snapshot) = &mut observed {
-            self.remember.compare(snapshot, now);
+            self.tracker.compare(snapshot, now);
         }
         observed
     }
@@ -84,14 +84,14 @@ impl Operator for DrainKeeper {
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
         let mut plan = plan(snapshot, policy, now);
         self.observer.follow_pods_of(&plan.watch_pods);
-        self.remember.planned(&plan);
+        self.tracker.planned(&plan);
         let actions = std::mem::take(&mut plan.actions)
             .into_iter()
             .map(|action| match action {
                 Action::WriteClock(action) => Task::Clock(action),
                 Action::Act(action) => Task::Pod(action),
             });
-        let expires_at = self.remember.next_expiry();
+        let expires_at = self.tracker.next_expiry();
         control::Plan {
             actions: actions.collect(),
             requeue_at: plan.requeue_at.into_iter().chain(expires_at).min(),
@@ -107,8 +107,8 @@ impl Operator for DrainKeeper {
         }
     }
 
-    fn action_context(&self, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> Pass {
-        Pass {
+    fn action_context(&self, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> ExecutorContext {
+        ExecutorContext {
             clients: self.clients.clone(),
             reads: self.reads.clone(),
             snapshot: Arc::clone(snapshot),
@@ -120,14 +120,14 @@ impl Operator for DrainKeeper {
     fn started(&mut self, task: &Task, now: Timestamp) {
         match task {
             Task::Clock(_) => {}
-            Task::Pod(action) => self.remember.started(&action.pod, now),
+            Task::Pod(action) => self.tracker.started(&action.pod, now),
             Task::Condition(write) => self.reporter.condition_started(&write.uid),
         }
     }
 
     fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
         match (&completed.key, &completed.outcome) {
-            (Key::Condition(node), outcome) => {
+            (TaskKey::Condition(node), outcome) => {
                 // A dry run has said in the log what it would have written, and says it again as a real run would.
                 let is_done = |result: &ActionResult| {
                     matches!(
@@ -135,30 +135,30 @@ impl Operator for DrainKeeper {
                         ActionResult::Acted(()) | ActionResult::AlreadyDone | ActionResult::Stopped(Stop::DryRun)
                     )
                 };
-                let succeeded = matches!(outcome, Some(Done::Condition(result)) if is_done(result));
+                let succeeded = matches!(outcome, Some(TaskOutcome::Condition(result)) if is_done(result));
                 self.reporter.condition_completed(node, succeeded, now);
             }
-            (_, Some(Done::Clock(action, result))) => self.remember.clock_completed(action, result, now),
-            (_, Some(Done::Pod(action, result))) => {
+            (_, Some(TaskOutcome::Clock(action, result))) => self.tracker.clock_completed(action, result, now),
+            (_, Some(TaskOutcome::Pod(action, result))) => {
                 let started = (completed.failures_before == 0).then_some(completed.started_at);
                 self.reporter.forced(action, result, started);
                 let failures = completed.retry_at.map_or(0, |_| completed.failures_before + 1);
-                self.remember
+                self.tracker
                     .pod_completed(action, result, completed.retry_at.unwrap_or(now), failures, now);
             }
             // How much of it was done the watches will tell.
-            (_, Some(Done::Condition(_)) | None) => {}
+            (_, Some(TaskOutcome::Condition(_)) | None) => {}
         }
     }
 
     /// Gates that a standby has seen closed stay known: a failover forgets no parked node.
     fn follow(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) {
-        self.remember.followed(plan(snapshot, policy, now).seen);
+        self.tracker.followed(plan(snapshot, policy, now).node_history);
     }
 
     fn on_leadership_lost(&mut self) {
         self.observer.follow_pods_of(&BTreeSet::new());
-        self.remember.on_leadership_lost(Timestamp::now());
+        self.tracker.on_leadership_lost(Timestamp::now());
         self.reporter.on_leadership_lost();
     }
 }

@@ -13,7 +13,7 @@ use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_api::{annotation, condition};
 use nodeward_core::budget::BudgetView;
-use nodeward_core::deadline::{NextWake, later};
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -21,7 +21,7 @@ use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_tim
 use nodeward_core::strategy::Strategy;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
-use crate::clock::{self, ClockWrite, Reading, Seen, Sight};
+use crate::clock::{self, ClockInput, ClockState, ClockWrite, NodeHistory};
 use crate::gate::{self, Gates};
 use crate::policy::Policy;
 use crate::snapshot::{Attempt, NodePods, Outcome, Snapshot};
@@ -41,11 +41,11 @@ pub struct Plan {
     /// Nodes whose pods have to be watched.
     pub watch_pods: BTreeSet<NodeName>,
     /// What has now been seen, for the next plan.
-    pub seen: BTreeMap<NodeUid, Seen>,
+    pub node_history: BTreeMap<NodeUid, NodeHistory>,
     /// Pods that are held back although their strategy is due, so that what comes late by intent is told from what is late.
     pub held_back: BTreeSet<PodUid>,
     /// Annotations and the like that could not be read, each said once.
-    pub oddities: BTreeSet<Oddity>,
+    pub warnings: BTreeSet<Warning>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -99,8 +99,8 @@ struct Candidate {
 
 /// Something in the cluster that could not be read as it is meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Oddity {
-    /// Stays the same while the oddity does: one that has been reported need not be reported again.
+pub struct Warning {
+    /// Stays the same while the warning does: one that has been reported need not be reported again.
     pub key: String,
     /// What is wrong, and what to do.
     pub text: String,
@@ -110,7 +110,7 @@ pub struct Oddity {
     pub node_uid: NodeUid,
 }
 
-impl Oddity {
+impl Warning {
     fn new(node: &NodeView, key: String, text: String) -> Self {
         Self {
             key,
@@ -128,7 +128,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
         policy,
         now,
         plan: Plan::default(),
-        wake: NextWake::after(now),
+        requeue_at: RequeueAt::after(now),
     };
     let mut nodes: Vec<NodeInPlan<'_>> = snapshot
         .nodes
@@ -136,13 +136,13 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
         .filter(|node| node.concerns_drains())
         .map(|node| NodeInPlan {
             node,
-            standing: planner.stand(node),
+            state: planner.evaluate_node(node),
         })
         .collect();
-    let candidates = planner.judge_pods(&mut nodes);
-    planner.act_on(candidates, &mut nodes);
+    let candidates = planner.evaluate_pods(&mut nodes);
+    planner.admit_candidates(candidates, &mut nodes);
     for node in nodes {
-        planner.conclude(node);
+        planner.add_verdict(node);
     }
     planner.finish()
 }
@@ -153,17 +153,17 @@ struct Planner<'a> {
     policy: &'a Policy,
     now: Timestamp,
     plan: Plan,
-    wake: NextWake,
+    requeue_at: RequeueAt,
 }
 
 /// A node, and how it stands.
 struct NodeInPlan<'a> {
     node: &'a Arc<NodeView>,
-    standing: NodeStanding<'a>,
+    state: NodeState<'a>,
 }
 
 /// How a node stands before its pods are looked at.
-enum NodeStanding<'a> {
+enum NodeState<'a> {
     /// Nothing is done on it.
     Closed { gates: Gates },
     /// A gate that comes after the clock keeps it, or its pods or its clock are not known yet.
@@ -182,95 +182,101 @@ enum NodeStanding<'a> {
 
 impl<'a> Planner<'a> {
     /// Gates and clock of one node.
-    fn stand(&mut self, node: &Arc<NodeView>) -> NodeStanding<'a> {
+    fn evaluate_node(&mut self, node: &Arc<NodeView>) -> NodeState<'a> {
         let gates = gate::look(node, &self.snapshot.signals, &self.snapshot.drains, self.policy);
-        self.note_oddities(node, &gates);
+        self.collect_warnings(node, &gates);
         if gates.are_open() {
             self.plan.watch_pods.insert(node.name.clone());
         }
-        let before = self.snapshot.memory.seen.get(&node.uid).copied().unwrap_or_default();
+        let before = self
+            .snapshot
+            .memory
+            .node_history
+            .get(&node.uid)
+            .copied()
+            .unwrap_or_default();
         let is_selected = gates.reason != GateReason::NotSelected;
         let recorded = if is_selected || before.was_selected {
             self.recorded_clock(node)
         } else {
             None
         };
-        let sight = Sight {
+        let input = ClockInput {
             recorded: recorded.as_ref(),
             cordon: gates.cordon,
             gates_open: gates.are_open(),
             upgrade_since: gates.upgrade_since,
             boot_id: &node.boot_id,
         };
-        if self.is_blurred(&gates, recorded.as_ref(), before) {
-            let seen = Seen {
+        if self.is_indeterminate(&gates, recorded.as_ref(), before) {
+            let history = NodeHistory {
                 unknown_since: before.unknown_since.or(Some(self.now)),
                 ..before
             };
-            self.plan.seen.insert(node.uid.clone(), seen);
+            self.plan.node_history.insert(node.uid.clone(), history);
             let clock = recorded;
-            return NodeStanding::NotYet {
+            return NodeState::NotYet {
                 reason: gates.reason,
                 clock,
                 detail: gates.detail,
             };
         }
-        let mut seen = before.and(&sight, self.now);
-        seen.was_selected |= is_selected;
-        if !is_selected && !seen.was_selected {
+        let mut history = before.and(&input, self.now);
+        history.was_selected |= is_selected;
+        if !is_selected && !history.was_selected {
             // What stands there is another drain-keeper's, or nobody's: only what was in scope before is cleaned up.
-            self.plan.seen.insert(node.uid.clone(), seen);
-            return NodeStanding::Closed { gates };
+            self.plan.node_history.insert(node.uid.clone(), history);
+            return NodeState::Closed { gates };
         }
-        let standing = match clock::read(&sight, before, self.policy.flap_tolerance, self.now) {
-            Reading::Stopped => {
-                seen.drained = false;
+        let state = match clock::evaluate(&input, before, self.policy.flap_tolerance, self.now) {
+            ClockState::Stopped => {
+                history.drained = false;
                 if recorded.is_none() && node.annotations.contains_key(annotation::DRAIN_CLOCK) {
                     self.write_clock(node, ClockWrite::Remove);
                 }
-                NodeStanding::Closed { gates }
+                NodeState::Closed { gates }
             }
-            Reading::Interrupted(until) => {
-                self.wake.note(until);
-                NodeStanding::Closed { gates }
+            ClockState::Interrupted(until) => {
+                self.requeue_at.note(until);
+                NodeState::Closed { gates }
             }
-            Reading::Write(write) => {
+            ClockState::Write(write) => {
                 self.write_clock(node, write);
                 if gates.are_open() {
-                    NodeStanding::NotYet {
+                    NodeState::NotYet {
                         reason: GateReason::ClockStarting,
                         clock: None,
                         detail: gates.detail,
                     }
                 } else {
-                    NodeStanding::Closed { gates }
+                    NodeState::Closed { gates }
                 }
             }
-            Reading::Running(clock) => {
-                seen.parked = false;
+            ClockState::Running(clock) => {
+                history.parked = false;
                 self.draining(node, clock, gates)
             }
         };
-        self.plan.seen.insert(node.uid.clone(), seen);
-        standing
+        self.plan.node_history.insert(node.uid.clone(), history);
+        state
     }
 
     /// Whether the upgrade or the drain of a node whose clock runs cannot be told for a moment. Not known is not no: nothing
     /// is done to its pods, and its drain is not interrupted, unless that lasts longer than a flap may.
-    fn is_blurred(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: Seen) -> bool {
+    fn is_indeterminate(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: NodeHistory) -> bool {
         let runs = recorded.is_some_and(|clock| clock.uncordoned_at.is_none());
         let is_unknown = matches!(gates.reason, GateReason::UpgradeUnknown | GateReason::DrainUnknown);
         if !is_unknown || !runs {
             return false;
         }
-        let until = later(before.unknown_since.unwrap_or(self.now), self.policy.flap_tolerance);
-        self.wake.note(until);
+        let until = saturating_add(before.unknown_since.unwrap_or(self.now), self.policy.flap_tolerance);
+        self.requeue_at.note(until);
         self.now < until
     }
 
     /// A node whose clock runs.
-    fn draining(&self, node: &NodeView, clock: DrainClock, gates: Gates) -> NodeStanding<'a> {
-        let not_yet = |reason, clock| NodeStanding::NotYet {
+    fn draining(&self, node: &NodeView, clock: DrainClock, gates: Gates) -> NodeState<'a> {
+        let not_yet = |reason, clock| NodeState::NotYet {
             reason,
             clock: Some(clock),
             detail: gates.detail,
@@ -280,7 +286,7 @@ impl<'a> Planner<'a> {
         }
         match self.snapshot.pods.get(&node.name) {
             None | Some(NodePods::Syncing) => not_yet(GateReason::PodsSyncing, clock),
-            Some(NodePods::Synced(pods)) => NodeStanding::Draining {
+            Some(NodePods::Synced(pods)) => NodeState::Draining {
                 clock,
                 pods,
                 blockers: Vec::new(),
@@ -304,18 +310,18 @@ impl<'a> Planner<'a> {
                     annotation::DRAIN_CLOCK
                 );
                 self.plan
-                    .oddities
-                    .insert(Oddity::new(node, format!("drain-clock/{}", node.name), text));
+                    .warnings
+                    .insert(Warning::new(node, format!("drain-clock/{}", node.name), text));
                 None
             }
         }
     }
 
-    fn note_oddities(&mut self, node: &NodeView, gates: &Gates) {
+    fn collect_warnings(&mut self, node: &NodeView, gates: &Gates) {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
             self.plan
-                .oddities
-                .insert(Oddity::new(node, note.key.clone(), note.message.clone()));
+                .warnings
+                .insert(Warning::new(node, note.key.clone(), note.message.clone()));
         }
         let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
         if gates.are_open()
@@ -323,16 +329,16 @@ impl<'a> Planner<'a> {
         {
             let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
             self.plan
-                .oddities
-                .insert(Oddity::new(node, "PDBForceDrainTimeout".to_owned(), text));
+                .warnings
+                .insert(Warning::new(node, "PDBForceDrainTimeout".to_owned(), text));
         }
     }
 
     /// Judges the pods of draining nodes. Returns those whose strategy is due, with the index of their node.
-    fn judge_pods(&self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
+    fn evaluate_pods(&self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
         let mut candidates = Vec::new();
-        for (index, NodeInPlan { node, standing }) in nodes.iter_mut().enumerate() {
-            let NodeStanding::Draining { clock, pods, blockers } = standing else {
+        for (index, NodeInPlan { node, state }) in nodes.iter_mut().enumerate() {
+            let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
             };
             for pod in *pods {
@@ -373,7 +379,7 @@ impl<'a> Planner<'a> {
     /// Of the pods whose strategy is due, acts on those that limits and budgets allow, in order: not ready before ready,
     /// then the oldest deadline, then by name; but one that keeps failing lets the others go first. The others learn what
     /// holds them back.
-    fn act_on(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
+    fn admit_candidates(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
         let failures = |candidate: &Candidate| self.snapshot.memory.failures(&candidate.pod);
         candidates.sort_by_cached_key(|(_, candidate)| {
             (
@@ -386,8 +392,8 @@ impl<'a> Planner<'a> {
         let mut limits = Limits::new(self.policy, self.snapshot, self.now);
         let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
         for (index, candidate) in candidates {
-            let NodeInPlan { node, standing } = &mut nodes[index];
-            let NodeStanding::Draining { clock, pods, blockers } = standing else {
+            let NodeInPlan { node, state } = &mut nodes[index];
+            let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
             };
             let allowed = limits
@@ -426,7 +432,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The node's verdict, and the moments at which it could change.
-    fn conclude(&mut self, NodeInPlan { node, standing }: NodeInPlan<'a>) {
+    fn add_verdict(&mut self, NodeInPlan { node, state }: NodeInPlan<'a>) {
         let verdict = |gate, gate_detail, since, blockers, drain_failed| NodeVerdict {
             node: node.name.clone(),
             gate,
@@ -435,8 +441,8 @@ impl<'a> Planner<'a> {
             blockers,
             drain_failed,
         };
-        let verdict = match standing {
-            NodeStanding::Closed { gates } => {
+        let verdict = match state {
+            NodeState::Closed { gates } => {
                 let is_others =
                     gates.reason == GateReason::NotSelected && node.condition(condition::DRAIN_BLOCKED).is_some();
                 if !node.unschedulable && gates.cordon.is_none() && !is_others {
@@ -444,21 +450,21 @@ impl<'a> Planner<'a> {
                 }
                 verdict(gates.reason, gates.detail, None, Vec::new(), false)
             }
-            NodeStanding::NotYet { reason, clock, detail } => {
+            NodeState::NotYet { reason, clock, detail } => {
                 verdict(reason, detail, clock.map(|clock| clock.start), Vec::new(), false)
             }
-            NodeStanding::Draining {
+            NodeState::Draining {
                 clock, mut blockers, ..
             } => {
                 blockers.sort_by(|a, b| a.pod.cmp(&b.pod));
                 self.note_moments(&blockers);
-                if let Some(seen) = self.plan.seen.get_mut(&node.uid) {
-                    seen.drained = blockers.is_empty();
+                if let Some(history) = self.plan.node_history.get_mut(&node.uid) {
+                    history.drained = blockers.is_empty();
                 }
                 let waits = self.policy.waits_for(node, &self.snapshot.signals);
                 let failed_at = failed_drain::failed_at(&blockers, &clock, &waits);
                 if let Some(at) = failed_at {
-                    self.wake.note(at);
+                    self.requeue_at.note(at);
                 }
                 let has_failed = failed_at.is_some_and(|at| at <= self.now);
                 verdict(GateReason::Open, String::new(), Some(clock.start), blockers, has_failed)
@@ -470,11 +476,11 @@ impl<'a> Planner<'a> {
     fn note_moments(&mut self, blockers: &[Blocker]) {
         for blocker in blockers {
             match blocker.next {
-                Next::At { due, .. } => self.wake.note(due),
+                Next::At { due, .. } => self.requeue_at.note(due),
                 Next::HeldBack { due, until, .. } => {
-                    self.wake.note(due);
+                    self.requeue_at.note(due);
                     if let Some(until) = until {
-                        self.wake.note(until);
+                        self.requeue_at.note(until);
                     }
                     if due <= self.now {
                         self.plan.held_back.insert(blocker.uid.clone());
@@ -483,21 +489,21 @@ impl<'a> Planner<'a> {
                 Next::Now { .. } | Next::Nothing => {}
             }
             if let Some(ends) = blocker.grace_ends {
-                self.wake.note(ends);
+                self.requeue_at.note(ends);
             }
         }
     }
 
     fn finish(mut self) -> Plan {
         for attempt in self.snapshot.memory.attempts.values() {
-            self.wake.note(attempt.retry_at);
+            self.requeue_at.note(attempt.retry_at);
         }
         if let Some(at) = self.snapshot.memory.next_act_at
             && !self.plan.held_back.is_empty()
         {
-            self.wake.note(at);
+            self.requeue_at.note(at);
         }
-        self.plan.requeue_at = self.wake.at();
+        self.plan.requeue_at = self.requeue_at.at();
         self.plan
     }
 }

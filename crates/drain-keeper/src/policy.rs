@@ -7,7 +7,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{
-    DrainMarks, NodeMark, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, pdb_force_drain_timeout,
+    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, pdb_force_drain_timeout,
 };
 use nodeward_core::strategy::Waits;
 use nodeward_runtime::ConfigError;
@@ -32,9 +32,9 @@ pub struct Policy {
     /// What says that an upgrade is on.
     pub signal: UpgradeSignal,
     /// What marks a cordoned node as being drained.
-    pub drain_marks: DrainMarks,
+    pub drain_markers: DrainMarkers,
     /// Taints that cordon a node without `spec.unschedulable`.
-    pub cordon_taints: Vec<NodeMark>,
+    pub cordon_taints: Vec<NodeMarker>,
     /// Nodes in scope.
     pub node_selector: Selector,
     /// Finalizers that are never removed.
@@ -102,7 +102,7 @@ impl Policy {
                 })
             })
             .collect::<Result<Vec<_>, ConfigError>>()?;
-        let drain_marks = DrainMarks::new(&config.upgrade_signal, config.counts_as_drain.as_ref())
+        let drain_markers = DrainMarkers::new(&config.upgrade_signal, config.counts_as_drain.as_ref())
             .map_err(|error| ConfigError::at("countsAsDrain", error.to_string()))?;
         let unmanaged_pods = config
             .unmanaged_pods
@@ -116,7 +116,7 @@ impl Policy {
         };
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
-            drain_marks,
+            drain_markers,
             node_selector: config.node_selector,
             protected_finalizers: config
                 .protected_finalizers

@@ -2,7 +2,7 @@
 
 pub mod condition;
 pub mod events;
-mod gates;
+mod gate_transitions;
 pub mod metrics;
 
 use jiff::Timestamp;
@@ -19,13 +19,13 @@ use crate::snapshot::Snapshot;
 
 use self::condition::Conditions;
 use self::events::Announcer;
-use self::gates::GateLog;
+use self::gate_transitions::GateTransitionLog;
 use self::metrics::DrainMetrics;
 
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: DrainMetrics,
-    gates: GateLog,
+    gates: GateTransitionLog,
     conditions: Conditions,
     announcer: Announcer,
 }
@@ -35,7 +35,7 @@ impl Reporter {
     pub fn new(context: &OperatorContext<Settings>) -> Self {
         Self {
             metrics: DrainMetrics::register(&context.metrics),
-            gates: GateLog::default(),
+            gates: GateTransitionLog::default(),
             conditions: Conditions::default(),
             announcer: Announcer::new(context.events.clone()),
         }
@@ -44,7 +44,7 @@ impl Reporter {
     /// Says what the plan says. Returns the conditions to write.
     pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Report<ConditionWrite> {
         self.metrics.show(plan, now);
-        self.gates.tell(plan);
+        self.gates.log_transitions(plan);
         let (changes, requeue_at) = self.conditions.changes(snapshot, plan, now);
         let writes = changes.into_iter().map(|change| {
             self.announcer.announce(&change);
@@ -60,7 +60,7 @@ impl Reporter {
             }
         });
         let actions = writes.collect();
-        self.announcer.oddities(&plan.oddities);
+        self.announcer.warnings(&plan.warnings);
         Report { actions, requeue_at }
     }
 

@@ -12,7 +12,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::SignalInputs;
 
-use crate::clock::Seen;
+use crate::clock::NodeHistory;
 
 /// One moment of the cluster, as far as drains are concerned.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ pub enum NodePods {
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     /// By node, what was seen of its drain.
-    pub seen: BTreeMap<NodeUid, Seen>,
+    pub node_history: BTreeMap<NodeUid, NodeHistory>,
     /// By pod, how the last attempt at it went.
     pub attempts: BTreeMap<PodUid, Attempt>,
     /// By budget, what this process overrode last, in case the record on the budget is lost.

@@ -9,7 +9,7 @@ mod lease;
 mod ledger;
 mod node;
 mod reserve;
-mod show;
+mod status_update;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::plan::verdict::Announcement;
 use crate::plan::{Action as Planned, LedgerWrite};
 use crate::snapshot::{PodFacts, Snapshot};
 
-pub use self::show::Show;
+pub use self::status_update::StatusUpdate;
 
 /// What an action is about: at most one is under way for each.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum TaskKey {
     /// The ledger.
     Ledger,
     /// A NodeDrain, by UID.
@@ -47,10 +47,10 @@ pub enum Key {
     /// The pods that are reserved in a budget's status.
     Reservation(BudgetKey),
     /// Something that is only for people: by kind and name.
-    Show(&'static str, String),
+    StatusUpdate(&'static str, String),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for TaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ledger => f.write_str("ledger"),
@@ -61,21 +61,18 @@ impl fmt::Display for Key {
             Self::Held(uid) => write!(f, "pods of node {uid}"),
             Self::Lease(node) => write!(f, "lease of node {node}"),
             Self::Reservation(budget) => write!(f, "reservation in budget {budget}"),
-            Self::Show(kind, name) => write!(f, "{kind} {name}"),
+            Self::StatusUpdate(kind, name) => write!(f, "{kind} {name}"),
         }
     }
 }
 
-/// How an action ended.
-pub type Done = ActionResult;
-
 /// Its label in metrics.
-pub fn done_label(done: &Done) -> &'static str {
+pub fn result_label(done: &ActionResult) -> &'static str {
     match done {
-        Done::Acted(()) => "done",
-        Done::AlreadyDone => "already-so",
-        Done::Outdated(_) | Done::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
-        Done::Failed(error) => match error {
+        ActionResult::Acted(()) => "done",
+        ActionResult::AlreadyDone => "already-so",
+        ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
+        ActionResult::Failed(error) => match error {
             ApiError::RefusedByBudget { .. } => "refused-by-budget",
             ApiError::Throttled { .. } => "throttled",
             ApiError::Unauthorized { .. } | ApiError::Forbidden { .. } => "forbidden",
@@ -84,8 +81,8 @@ pub fn done_label(done: &Done) -> &'static str {
             ApiError::Timeout | ApiError::Transport { .. } => "no-answer",
             ApiError::NamespaceTerminating | ApiError::NotFound | ApiError::Conflict => "outdated",
         },
-        Done::Stopped(Stop::NotLeading) => "not-leading",
-        Done::Stopped(Stop::DryRun) => "dry-run",
+        ActionResult::Stopped(Stop::NotLeading) => "not-leading",
+        ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }
 
@@ -97,16 +94,16 @@ pub struct Eviction {
     /// Its node.
     pub node: NodeName,
     /// How it ended.
-    pub done: Done,
+    pub done: ActionResult,
     /// Whether the pod was deleted around its budget.
     pub deleted: bool,
 }
 
 /// What came of an action.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct TaskOutcome {
     /// How it ended.
-    pub done: Done,
+    pub done: ActionResult,
     /// Pods that were asked to go.
     pub evictions: Vec<Eviction>,
     /// What has happened, for people.
@@ -119,8 +116,8 @@ pub struct Outcome {
     pub leases_absent: bool,
 }
 
-impl From<Done> for Outcome {
-    fn from(done: Done) -> Self {
+impl From<ActionResult> for TaskOutcome {
+    fn from(done: ActionResult) -> Self {
         Self {
             done,
             evictions: Vec::new(),
@@ -134,7 +131,7 @@ impl From<Done> for Outcome {
 
 /// What the actions of one pass share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct PassContext {
     /// For requests.
     pub clients: Clients,
     /// The watches.
@@ -146,7 +143,7 @@ pub struct Shared {
 }
 
 /// What one action works with.
-struct Means {
+struct ExecutorContext {
     clients: Clients,
     world: Arc<World>,
     field_manager: &'static str,
@@ -155,38 +152,40 @@ struct Means {
 
 /// Something to start.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Work {
+pub enum Task {
     /// Write the ledger.
     Ledger(LedgerWrite),
     /// An action of the plan.
     Act(Planned),
     /// Something that is only for people.
-    Show(Show),
+    StatusUpdate(StatusUpdate),
 }
 
-impl Action for Work {
-    type Key = Key;
-    type Context = Shared;
-    type Outcome = Outcome;
+impl Action for Task {
+    type Key = TaskKey;
+    type Context = PassContext;
+    type Outcome = TaskOutcome;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> TaskKey {
         match self {
-            Self::Ledger(_) => Key::Ledger,
+            Self::Ledger(_) => TaskKey::Ledger,
             Self::Act(action) => match action {
                 Planned::Adopt { drain, .. } | Planned::Delete { drain, .. } | Planned::Finish { drain } => {
-                    Key::Drain(drain.metadata.uid.clone().unwrap_or_default())
+                    TaskKey::Drain(drain.metadata.uid.clone().unwrap_or_default())
                 }
-                Planned::Node(write) => Key::Node(write.node.uid.clone()),
-                Planned::Conditions(write) => Key::Conditions(write.node.uid.clone()),
-                Planned::Evict { eviction } => Key::Pod(eviction.pod.uid.clone()),
-                Planned::EvictHeld { node_uid, .. } => Key::Held(node_uid.clone()),
-                Planned::Lease(change) => Key::Lease(change.node.clone()),
-                Planned::Reserve(reservation) => Key::Reservation(reservation.budget.clone()),
-                Planned::Touch(touch) => Key::Show(show::BUDGET_ANNOTATION, touch.budget.to_string()),
+                Planned::Node(write) => TaskKey::Node(write.node.uid.clone()),
+                Planned::Conditions(write) => TaskKey::Conditions(write.node.uid.clone()),
+                Planned::Evict { eviction } => TaskKey::Pod(eviction.pod.uid.clone()),
+                Planned::EvictHeld { node_uid, .. } => TaskKey::Held(node_uid.clone()),
+                Planned::Lease(change) => TaskKey::Lease(change.node.clone()),
+                Planned::Reserve(reservation) => TaskKey::Reservation(reservation.budget.clone()),
+                Planned::Touch(touch) => {
+                    TaskKey::StatusUpdate(status_update::BUDGET_ANNOTATION, touch.budget.to_string())
+                }
             },
-            Self::Show(show) => {
-                let (kind, name) = show.about();
-                Key::Show(kind, name)
+            Self::StatusUpdate(update) => {
+                let (kind, name) = update.about();
+                TaskKey::StatusUpdate(kind, name)
             }
         }
     }
@@ -194,7 +193,7 @@ impl Action for Work {
     fn lane(&self) -> Lane {
         match self {
             Self::Ledger(_) | Self::Act(_) => Lane::Api,
-            Self::Show(_) => Lane::Status,
+            Self::StatusUpdate(_) => Lane::Status,
         }
     }
 
@@ -203,38 +202,38 @@ impl Action for Work {
         self.pods().is_empty()
     }
 
-    async fn run(self, shared: Shared, permits: Permits) -> Outcome {
-        let snapshot = shared.snapshot;
-        let means = Means {
-            clients: shared.clients,
-            world: shared.world,
-            field_manager: shared.field_manager,
+    async fn run(self, pass: PassContext, permits: Permits) -> TaskOutcome {
+        let snapshot = pass.snapshot;
+        let context = ExecutorContext {
+            clients: pass.clients,
+            world: pass.world,
+            field_manager: pass.field_manager,
             permits,
         };
-        match means.permits.check() {
+        match context.permits.check() {
             Err(Stop::DryRun) => {
                 tracing::info!(action = %self.key(), "dry run: not done");
-                return Done::Stopped(Stop::DryRun).into();
+                return ActionResult::Stopped(Stop::DryRun).into();
             }
             // Evictions tell of each pod that it was not asked to go.
-            Err(stop) if self.pods().is_empty() => return Done::from(stop).into(),
+            Err(stop) if self.pods().is_empty() => return ActionResult::from(stop).into(),
             Ok(()) | Err(_) => {}
         }
         match self {
-            Self::Ledger(write) => ledger::write(&means, write, &snapshot).await,
-            Self::Act(action) => act(&means, action, &snapshot).await,
-            Self::Show(show) => show::write(&means, show).await.into(),
+            Self::Ledger(write) => ledger::write(&context, write, &snapshot).await,
+            Self::Act(action) => act(&context, action, &snapshot).await,
+            Self::StatusUpdate(update) => status_update::write(&context, update).await.into(),
         }
     }
 }
 
-impl control::Outcome for Outcome {
+impl control::Outcome for TaskOutcome {
     fn result(&self) -> ActionResult {
         self.done.clone()
     }
 }
 
-impl Work {
+impl Task {
     /// The pods that it asks to go.
     pub fn pods(&self) -> Vec<PodUid> {
         match self {
@@ -248,27 +247,27 @@ impl Work {
 }
 
 /// Carries out an action that was planned from `snapshot`.
-async fn act(means: &Means, action: Planned, snapshot: &Snapshot) -> Outcome {
+async fn act(context: &ExecutorContext, action: Planned, snapshot: &Snapshot) -> TaskOutcome {
     match action {
-        Planned::Adopt { drain, node_uid } => drain::adopt(means, &drain, &node_uid).await.into(),
+        Planned::Adopt { drain, node_uid } => drain::adopt(context, &drain, &node_uid).await.into(),
         Planned::Delete { drain, reason } => {
-            let done = drain::delete(means, &drain, reason).await;
+            let done = drain::delete(context, &drain, reason).await;
             told(done, &drain, reason)
         }
         Planned::Finish { drain } => {
-            let done = drain::finish(means, &drain).await;
+            let done = drain::finish(context, &drain).await;
             told(done, &drain, LockReason::Released)
         }
         Planned::Node(write) => {
             let seen = snapshot.drains.get(&write.node.name);
-            node::write(means, &write, seen.map(Arc::as_ref)).await.into()
+            node::write(context, &write, seen.map(Arc::as_ref)).await.into()
         }
-        Planned::Conditions(write) => node::write_conditions(means, &write).await.into(),
+        Planned::Conditions(write) => node::write_conditions(context, &write).await.into(),
         Planned::Evict { eviction } => {
-            let eviction = evict::evict(means, &eviction, None).await;
-            Outcome {
+            let eviction = evict::evict(context, &eviction, None).await;
+            TaskOutcome {
                 evictions: vec![eviction],
-                ..Done::Acted(()).into()
+                ..ActionResult::Acted(()).into()
             }
         }
         Planned::EvictHeld {
@@ -276,17 +275,17 @@ async fn act(means: &Means, action: Planned, snapshot: &Snapshot) -> Outcome {
             fence,
             ledger_uid,
             pods,
-        } => evict::evict_held(means, &node_uid, fence, &ledger_uid, pods).await,
-        Planned::Lease(change) => lease::write(means, &change).await,
-        Planned::Reserve(reservation) => reserve::write(means, &reservation).await.into(),
-        Planned::Touch(touch) => show::touch(means, touch).await.into(),
+        } => evict::evict_held(context, &node_uid, fence, &ledger_uid, pods).await,
+        Planned::Lease(change) => lease::write(context, &change).await,
+        Planned::Reserve(reservation) => reserve::write(context, &reservation).await.into(),
+        Planned::Touch(touch) => status_update::touch(context, touch).await.into(),
     }
 }
 
 /// What became of a drain, for people.
-fn told(done: Done, drain: &nodeward_api::NodeDrain, reason: LockReason) -> Outcome {
-    let mut outcome = Outcome::from(done);
-    if outcome.done == Done::Acted(()) {
+fn told(done: ActionResult, drain: &nodeward_api::NodeDrain, reason: LockReason) -> TaskOutcome {
+    let mut outcome = TaskOutcome::from(done);
+    if outcome.done == ActionResult::Acted(()) {
         let node = NodeName::from(drain.spec.node_name.as_str());
         outcome.announcements.push(Announcement {
             node_uid: drain.spec.node_uid.as_deref().unwrap_or_default().into(),

@@ -184,7 +184,7 @@ impl FleetLock {
             Problem::new(kind, &rejection.body_text())
         })?;
         let client = Client::parse(headers, &body)?;
-        if self.world.is_believed() {
+        if self.world.is_fresh() {
             Ok(client)
         } else {
             Err(Problem::new(Kind::NotReady, "the watches are not complete yet"))

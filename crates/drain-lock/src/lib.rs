@@ -13,6 +13,7 @@
     )
 )]
 
+pub mod action_tracker;
 pub mod config;
 pub mod drain_request;
 pub mod execute;
@@ -22,7 +23,6 @@ pub mod observe;
 pub mod operate;
 pub mod plan;
 pub mod policy;
-pub mod remember;
 pub mod report;
 pub mod settings;
 pub mod snapshot;

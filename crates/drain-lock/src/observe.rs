@@ -26,7 +26,7 @@ use kube::{Api, Client, Resource};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
-use nodeward_runtime::{CacheState, Feed, Index, OperatorContext, Selection, Watches};
+use nodeward_runtime::{Index, KindState, OperatorContext, Selection, WatchHandle, Watches};
 use nodeward_scheduling::PodProjector;
 use serde::de::DeserializeOwned;
 
@@ -38,7 +38,7 @@ pub use board::{Covered, facts_of, owner_units};
 pub use project::{project_budget, project_hold, project_lease, project_node, project_volume};
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
-const SILENCE: Duration = Duration::from_mins(5);
+const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// What is watched besides what always is.
 #[derive(Debug, Clone, Default)]
@@ -50,8 +50,8 @@ pub struct Watched {
 /// The cluster as the watches tell it. Shared by the loop, the webhook and the other servers.
 pub struct World {
     board: Arc<RwLock<Board>>,
-    feeds: Vec<Feed>,
-    leases: Option<Feed>,
+    handles: Vec<WatchHandle>,
+    leases: Option<WatchHandle>,
     /// No watch moves it.
     is_still: bool,
 }
@@ -61,8 +61,8 @@ impl World {
     /// be readable.
     pub fn open<T>(context: &OperatorContext<T>, watched: &Watched) -> Arc<Self> {
         let world = Self::watch(&context.watches, &context.clients.watches, watched);
-        for feed in &world.feeds {
-            context.readiness.require_feed(feed);
+        for watch in &world.handles {
+            context.readiness.require_watch(watch);
         }
         Arc::new(world)
     }
@@ -75,7 +75,7 @@ impl World {
             client,
             board: &board,
         };
-        let feeds = vec![
+        let handles = vec![
             opener.open::<Node, _>("nodes", project::node_projector()),
             opener.open::<Pod, _>("pods", PodProjector::default()),
             opener.open::<PodDisruptionBudget, _>("poddisruptionbudgets", intake::Budgets),
@@ -90,7 +90,7 @@ impl World {
         });
         Self {
             board,
-            feeds,
+            handles,
             leases,
             is_still: false,
         }
@@ -98,14 +98,19 @@ impl World {
 
     /// Whether everything that decisions rest on has been listed completely once: what is absent before may exist.
     fn is_synced(&self) -> bool {
-        self.feeds.iter().all(Feed::is_synced)
+        self.handles.iter().all(WatchHandle::is_synced)
     }
 
     /// Whether decisions can rest on it: complete, and not cut off from the server for long. An API server that restarts
     /// answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
-    pub fn is_believed(&self) -> bool {
-        let is_alive = |feed: &Feed| feed.health().last_contact.is_some_and(|at| at.elapsed() < SILENCE);
-        self.is_synced() && self.feeds.iter().all(is_alive)
+    pub fn is_fresh(&self) -> bool {
+        let is_alive = |watch: &WatchHandle| {
+            watch
+                .health()
+                .last_response
+                .is_some_and(|at| at.elapsed() < STALE_AFTER)
+        };
+        self.is_synced() && self.handles.iter().all(is_alive)
     }
 
     /// One node.
@@ -184,16 +189,16 @@ impl World {
 
     /// Whether node leases are used: they are watched, and may be read.
     fn uses_leases(&self) -> bool {
-        let is_readable = |feed: &Feed| {
-            let silent_for = feed.health().last_contact.map(|at| at.elapsed());
-            !is_shut_out(&feed.state(), silent_for)
+        let is_readable = |watch: &WatchHandle| {
+            let silent_for = watch.health().last_response.map(|at| at.elapsed());
+            !is_shut_out(&watch.state(), silent_for)
         };
         self.is_still || self.leases.as_ref().is_some_and(is_readable)
     }
 
     /// This moment, as far as these nodes and budgets are concerned; `None` while it cannot be decided by.
     pub fn snapshot(&self, asked: &Asked, now: Timestamp) -> Option<Snapshot> {
-        (self.is_still || self.is_believed()).then(|| self.read().snapshot(asked, self.uses_leases(), now))
+        (self.is_still || self.is_fresh()).then(|| self.read().snapshot(asked, self.uses_leases(), now))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Board> {
@@ -203,14 +208,14 @@ impl World {
 
 /// Whether the right to read is missing. A refusal in between is that of an API server that restarts: for a moment it
 /// forbids everybody everything.
-fn is_shut_out(state: &CacheState, silent_for: Option<Duration>) -> bool {
-    matches!(state, CacheState::Forbidden(_)) && silent_for.is_none_or(|time| time >= SILENCE)
+fn is_shut_out(state: &KindState, silent_for: Option<Duration>) -> bool {
+    matches!(state, KindState::Forbidden(_)) && silent_for.is_none_or(|time| time >= STALE_AFTER)
 }
 
 impl Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World")
-            .field("feeds", &self.feeds)
+            .field("watches", &self.handles)
             .finish_non_exhaustive()
     }
 }
@@ -223,7 +228,7 @@ struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    fn open<K, S>(&self, name: &'static str, shelf: S) -> Feed
+    fn open<K, S>(&self, name: &'static str, shelf: S) -> WatchHandle
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
         Intake<S>: Index<K>,
@@ -266,7 +271,7 @@ impl World {
     pub fn still(objects: &Objects) -> Arc<Self> {
         let world = Self {
             board: Arc::default(),
-            feeds: Vec::new(),
+            handles: Vec::new(),
             leases: None,
             is_still: true,
         };

@@ -11,12 +11,12 @@ use nodeward_runtime::{
     Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
 };
 
-use crate::execute::{Shared, Work};
+use crate::action_tracker::{ActionTracker, BACKOFF};
+use crate::execute::{PassContext, Task};
 use crate::fleet_lock;
 use crate::observe::{Watched, World};
 use crate::plan::{Plan, plan};
 use crate::policy::Policy;
-use crate::remember::{BACKOFF, Remember};
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::snapshot::{Asked, LedgerState, Snapshot};
@@ -27,7 +27,7 @@ pub struct DrainLock {
     clients: Clients,
     config: ConfigHandle<Settings>,
     world: Arc<World>,
-    remember: Remember,
+    tracker: ActionTracker,
     reporter: Reporter,
     has_warned_of_later_ledger: bool,
     has_warned_of_malformed_ledger: bool,
@@ -71,7 +71,7 @@ impl Operator for DrainLock {
     type Policy = Policy;
     type Snapshot = Snapshot;
     type Verdicts = Plan;
-    type Action = Work;
+    type Action = Task;
 
     const COMPONENT: Component = Component::new("drain-lock", env!("CARGO_PKG_VERSION"));
     const ABOUT: &'static str = env!("CARGO_PKG_DESCRIPTION");
@@ -105,7 +105,7 @@ impl Operator for DrainLock {
             clients: context.clients.clone(),
             config: context.config.clone(),
             world,
-            remember: Remember::nothing(),
+            tracker: ActionTracker::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
             has_warned_of_later_ledger: false,
             has_warned_of_malformed_ledger: false,
@@ -121,7 +121,7 @@ impl Operator for DrainLock {
     fn observe(&mut self, _: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let held = self.world.owner_holds().into_iter().map(|hold| hold.budget.clone());
         let asked = Asked {
-            budgets: held.chain(self.remember.reserved_budgets().cloned()).collect(),
+            budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),
             ..Asked::default()
         };
         match self.world.snapshot(&asked, now) {
@@ -140,13 +140,13 @@ impl Operator for DrainLock {
     }
 
     /// The ledger comes first: everything else waits for it.
-    fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Work, Plan> {
-        let mut plan = plan(snapshot, self.remember.at(now), policy, now);
-        self.remember.departing(std::mem::take(&mut plan.departing), now);
-        self.remember.reserved(std::mem::take(&mut plan.reserved));
-        self.remember.stale_budgets(std::mem::take(&mut plan.stale_budgets));
-        let ledger = plan.ledger.take().map(Work::Ledger).into_iter();
-        let actions = std::mem::take(&mut plan.actions).into_iter().map(Work::Act);
+    fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
+        let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
+        self.tracker.departing(std::mem::take(&mut plan.departing), now);
+        self.tracker.reserved(std::mem::take(&mut plan.reserved));
+        self.tracker.stale_budgets(std::mem::take(&mut plan.stale_budgets));
+        let ledger = plan.ledger.take().map(Task::Ledger).into_iter();
+        let actions = std::mem::take(&mut plan.actions).into_iter().map(Task::Act);
         control::Plan {
             actions: ledger.chain(actions).collect(),
             requeue_at: plan.requeue_at,
@@ -154,16 +154,16 @@ impl Operator for DrainLock {
         }
     }
 
-    fn report(&mut self, snapshot: &Snapshot, plan: Plan, now: Timestamp) -> Report<Work> {
-        let shows = self.reporter.report(snapshot, &plan, now);
+    fn report(&mut self, snapshot: &Snapshot, plan: Plan, now: Timestamp) -> Report<Task> {
+        let updates = self.reporter.report(snapshot, &plan, now);
         Report {
-            actions: shows.into_iter().map(Work::Show).collect(),
+            actions: updates.into_iter().map(Task::StatusUpdate).collect(),
             requeue_at: None,
         }
     }
 
-    fn action_context(&self, snapshot: &Arc<Snapshot>, _: &Arc<Policy>) -> Shared {
-        Shared {
+    fn action_context(&self, snapshot: &Arc<Snapshot>, _: &Arc<Policy>) -> PassContext {
+        PassContext {
             clients: self.clients.clone(),
             world: Arc::clone(&self.world),
             field_manager: Self::COMPONENT.field_manager(),
@@ -171,19 +171,19 @@ impl Operator for DrainLock {
         }
     }
 
-    fn started(&mut self, work: &Work, now: Timestamp) {
-        self.remember.started(&work.pods(), now);
+    fn started(&mut self, task: &Task, now: Timestamp) {
+        self.tracker.started(&task.pods(), now);
     }
 
-    fn completed(&mut self, completed: Completed<Work>, now: Timestamp) {
+    fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
         if let Some(outcome) = &completed.outcome {
             self.reporter.acted(&completed.key, outcome);
-            self.remember.completed(outcome, now);
+            self.tracker.completed(outcome, now);
         }
     }
 
     fn on_leadership_lost(&mut self) {
-        self.remember = Remember::nothing();
+        self.tracker = ActionTracker::nothing();
         self.reporter.on_leadership_lost();
     }
 }

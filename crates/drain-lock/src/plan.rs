@@ -1,6 +1,6 @@
 //! The decision: from one moment of the cluster, a policy and the time to what is done and said. Pure.
 //!
-//! The life of a drain is [`Stage`], and `Planner::take_step` is the one place that says what each stage does.
+//! The life of a drain is [`Stage`], and `Planner::run_stage` is the one place that says what each stage does.
 
 mod action;
 pub mod case;
@@ -15,7 +15,7 @@ pub mod holds;
 pub mod intent;
 pub mod lease;
 pub mod need;
-pub mod node_marks;
+pub mod node_markers;
 pub mod preview;
 pub mod reserve;
 pub mod returned;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::NextWake;
+use nodeward_core::deadline::RequeueAt;
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{ClaimState, Fence, Ledger};
 use nodeward_scheduling::{Placement, SchedulingView};
@@ -48,7 +48,7 @@ use self::down::Down;
 use self::holds::HoldVerdict;
 use self::intent::{Intent, Quiet, intent};
 use self::need::{NeedRules, classify};
-use self::node_marks::{Cordon, Progress};
+use self::node_markers::{Cordon, Progress};
 use self::time_limits::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict, Look};
 
@@ -104,10 +104,10 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         scheduling: Cow::Borrowed(&snapshot.scheduling),
         strangers: Vec::new(),
         plan: Plan::default(),
-        wake: NextWake::after(now),
+        requeue_at: RequeueAt::after(now),
     };
     if let Some(until) = memory.next_attempt(now) {
-        planner.wake.note(until);
+        planner.requeue_at.note(until);
     }
     let files = planner.open_files();
     planner.strangers = in_progress(&files);
@@ -121,10 +121,10 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         planner.strangers.push((from, vec![Arc::clone(pod)]));
     }
     for file in &files {
-        planner.go_on(file);
+        planner.reconcile(file);
     }
     planner.give_way(&files);
-    planner.plan.holds = holds::judge(snapshot, policy, now, &mut planner.wake);
+    planner.plan.holds = holds::judge(snapshot, policy, now, &mut planner.requeue_at);
     planner.close()
 }
 
@@ -167,7 +167,7 @@ struct Planner<'a> {
     /// The movable pods of each node that is being emptied.
     strangers: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
     plan: Plan,
-    wake: NextWake,
+    requeue_at: RequeueAt,
 }
 
 impl Planner<'_> {
@@ -184,13 +184,13 @@ impl Planner<'_> {
             };
             let (intent, until) = intent(&case, quiet, self.now);
             if let Some(until) = until {
-                self.wake.note(until);
+                self.requeue_at.note(until);
             }
             let is_judged = matches!(intent, Intent::Drain | Intent::Preview);
             let look = case.node.as_ref().filter(|_| is_judged).map(|node| {
                 let need = classify(node, self.snapshot, &mut placement, &rules, self.now);
                 if let Some(moment) = need.changes_at {
-                    self.wake.note(moment);
+                    self.requeue_at.note(moment);
                 }
                 Look::of(&need, self.snapshot, self.memory, self.now)
             });
@@ -204,7 +204,7 @@ impl Planner<'_> {
         files
     }
 
-    fn go_on(&mut self, file: &File) {
+    fn reconcile(&mut self, file: &File) {
         self.return_units(file);
         match (file.intent, &file.case.drain, &file.case.node, &file.look) {
             (Intent::Drain, Some(drain), Some(node), Some(look)) => self.drain(file, drain, node, look),
@@ -249,7 +249,7 @@ impl Planner<'_> {
         }
         verdict.gives_lease_up = limits.recover_until(&claim) <= self.now && case.is_granted();
         let stage = Stage::of(&claim, case, look, forced);
-        self.take_step(stage, file, node, look, forced, &mut verdict);
+        self.run_stage(stage, file, node, look, forced, &mut verdict);
         self.conclude(stage, uid, &limits, verdict);
     }
 
@@ -267,7 +267,7 @@ impl Planner<'_> {
     }
 
     /// What one stage does.
-    fn take_step(
+    fn run_stage(
         &mut self,
         stage: Stage,
         file: &File,
@@ -278,12 +278,12 @@ impl Planner<'_> {
     ) {
         match stage {
             Stage::ComingBack => {
-                self.mark(node, Cordon::Lift, false, None);
+                self.write_node_markers(node, Cordon::Lift, false, None);
                 verdict.says("its turn ended while pods were down; they come back before it queues again");
             }
             Stage::Uncordoned => self.cordon(file, node, verdict),
             Stage::Completing => {
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
                 self.stand_aside(file, node);
                 for pod in &look.completing {
                     let why = NotEvictable::because(LockReason::WaitCompleted);
@@ -292,7 +292,7 @@ impl Planner<'_> {
                 verdict.message = format!("waits for {} pods to finish", look.completing.len());
             }
             Stage::Leaving => {
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
                 self.stand_aside(file, node);
                 self.let_leave(file, node, &look.movable, look.leaving, Force::Never, verdict);
                 verdict.message = format!("{} pods that find room elsewhere leave first", look.movable.len());
@@ -302,7 +302,7 @@ impl Planner<'_> {
             Stage::Evicting => self.evict(file, node, look, forced, verdict),
             Stage::Finishing | Stage::Drained if self.asks_again(file, node, look, verdict) => {
                 self.keep_lease(file, verdict);
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
             }
             Stage::Finishing => {
                 if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
@@ -310,16 +310,16 @@ impl Planner<'_> {
                     self.write.next.drained(node.uid.as_str(), fence, &node.boot_id);
                 }
                 self.keep_lease(file, verdict);
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
             }
             Stage::Drained => {
                 self.keep_lease(file, verdict);
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::Drained));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::Drained));
                 verdict.says("no pod has to leave any more: the node may go down");
             }
             Stage::Rebooted => {
                 self.keep_lease(file, verdict);
-                self.mark(node, Self::own_cordon(file), false, Some(Progress::Drained));
+                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::Drained));
                 verdict.says("the node has booted anew; its units return as its pods do");
             }
             Stage::LeftAlone => {
@@ -386,7 +386,7 @@ impl Planner<'_> {
         verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, limits));
         verdict.claim = claim;
         if let Some(until) = verdict.deadline {
-            self.wake.note(until);
+            self.requeue_at.note(until);
             if until <= self.now {
                 let text = LockReason::DeadlinePassed.explanation().to_owned();
                 verdict
@@ -452,7 +452,7 @@ impl Planner<'_> {
         if is_new || has_changed || !self.write.grants.is_empty() || !self.write.confirms.is_empty() {
             self.plan.ledger = Some(self.write);
         }
-        self.plan.requeue_at = self.wake.at();
+        self.plan.requeue_at = self.requeue_at.at();
         self.plan
     }
 }

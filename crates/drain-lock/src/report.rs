@@ -8,7 +8,7 @@ pub mod status;
 use jiff::Timestamp;
 use nodeward_runtime::{EventSink, Metrics};
 
-use crate::execute::{Eviction, Key, Outcome, Show};
+use crate::execute::{Eviction, StatusUpdate, TaskKey, TaskOutcome};
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
@@ -31,21 +31,21 @@ impl Reporter {
     }
 
     /// Says what the plan says. Returns what is to be written.
-    pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Vec<Show> {
+    pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Vec<StatusUpdate> {
         self.metrics.show(plan, now);
         self.announcer.problems(&plan.drains);
-        let mut shows: Vec<Show> = plan
+        let mut updates: Vec<StatusUpdate> = plan
             .drains
             .iter()
             .filter_map(|verdict| status::of_drain(verdict, now))
             .collect();
-        shows.extend(plan.holds.iter().filter_map(status::of_hold));
-        shows.extend(locked_by::changes(snapshot));
-        shows
+        updates.extend(plan.holds.iter().filter_map(status::of_hold));
+        updates.extend(locked_by::changes(snapshot));
+        updates
     }
 
     /// Says what was done, and what was not.
-    pub fn acted(&mut self, key: &Key, outcome: &Outcome) {
+    pub fn acted(&mut self, key: &TaskKey, outcome: &TaskOutcome) {
         self.metrics.acted(key, outcome);
         for announcement in &outcome.announcements {
             self.metrics.announced(announcement.reason);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
 
 use crate::snapshot::{CheckName, ConditionFacts};
@@ -60,7 +60,7 @@ impl Observations {
         let refusal = Refusal {
             reason,
             detail,
-            retry_at: later(now, wait),
+            retry_at: saturating_add(now, wait),
             in_a_row,
         };
         self.refusals.insert(key, refusal);
@@ -74,7 +74,7 @@ impl Observations {
     /// Forgets refusals that were long ago.
     pub fn forget_old(&mut self, now: Timestamp) {
         self.refusals
-            .retain(|_, refusal| now < later(refusal.retry_at, FORGOTTEN_AFTER));
+            .retain(|_, refusal| now < saturating_add(refusal.retry_at, FORGOTTEN_AFTER));
     }
 
     /// The refusal that still keeps a remediation from starting.

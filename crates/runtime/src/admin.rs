@@ -90,8 +90,8 @@ async fn show_metrics(State(probes): State<Probes>) -> Response {
 
 async fn show_liveness(State(probes): State<Probes>) -> (StatusCode, String) {
     let mut problems = String::new();
-    if let Some(fatality) = probes.supervisor.fatality_now() {
-        let _ = writeln!(problems, "{fatality}");
+    if let Some(failure) = probes.supervisor.failure_now() {
+        let _ = writeln!(problems, "{failure}");
     }
     for stalled in probes.liveness.stalled(Instant::now()) {
         let _ = writeln!(
@@ -166,7 +166,7 @@ mod tests {
     async fn a_dead_task_fails_liveness() {
         let probes = probes();
         probes.supervisor.spawn("watch", async { panic!("boom") });
-        probes.supervisor.fatality().await;
+        probes.supervisor.failure().await;
         let expected = (
             StatusCode::SERVICE_UNAVAILABLE,
             "task \"watch\" panicked: boom\n".to_owned(),

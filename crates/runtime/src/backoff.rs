@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 
 /// How long to stay away after a failure.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl<K: Ord> Backoffs<K> {
         let exponential = doubled(self.policy.first, failures - 1).min(self.policy.limit);
         let jittered = exponential - exponential.mul_f64(0.5 * self.random.f64());
         let wait = retry_after.map_or(jittered, |floor| jittered.max(floor));
-        let not_before = later(now, wait);
+        let not_before = saturating_add(now, wait);
         self.waiting.insert(key, Waiting { failures, not_before });
         not_before
     }

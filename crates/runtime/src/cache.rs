@@ -4,9 +4,9 @@
 //! costs 75 KB in a store of whole objects and well below 1 KB as a projection. kube's own store is not used; shared
 //! between consumers it drops deletes (kube issue 1590).
 
-mod feed;
+mod failure_log;
 mod index;
-mod outage;
+mod list_watch;
 mod selection;
 mod store;
 #[cfg(test)]
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 pub use index::{Index, Known};
 pub use nodeward_core::id::NamespacedName;
+pub use nodeward_core::signal::KindState;
 pub use selection::Selection;
 pub use store::{Change, Content, Store};
 pub use watches::Watches;
@@ -32,31 +33,20 @@ use watches::WatchMetrics;
 /// A view of the cluster that one watch keeps current. Clones share it; dropping the last one closes the watch.
 pub struct Cache<V> {
     shared: Arc<Shared<V>>,
-    feed: Feed,
+    handle: WatchHandle,
 }
 
 /// A watch that feeds an [`Index`]. Clones share it; dropping the last one closes the watch.
-pub struct Feed {
-    shared: Arc<FeedShared>,
+pub struct WatchHandle {
+    shared: Arc<WatchShared>,
     task: SharedTask,
-}
-
-/// How far a cache can be trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CacheState {
-    /// The first list is not complete: what is absent here may exist.
-    Syncing,
-    /// The content is complete, and as recent as the watch.
-    Synced,
-    /// The server refuses to list or watch, in its own words. Content from before, if any, is kept.
-    Forbidden(Arc<str>),
 }
 
 /// How a cache's watch fares.
 #[derive(Clone, Debug, Default)]
 pub struct WatchHealth {
     /// When the server last gave a sign of life. A quiet watch brings a bookmark about once a minute.
-    pub last_contact: Option<Instant>,
+    pub last_response: Option<Instant>,
     /// Complete lists so far; 1 after a quiet start.
     pub lists: u64,
     /// Failed requests so far.
@@ -69,7 +59,7 @@ struct Shared<V> {
     store: RwLock<Store<V>>,
 }
 
-struct FeedShared {
+struct WatchShared {
     name: &'static str,
     objects: AtomicUsize,
     health: Mutex<WatchHealth>,
@@ -79,7 +69,7 @@ struct FeedShared {
 
 /// The part of a cache that does not depend on what it holds.
 pub(crate) struct Status {
-    state: watch::Sender<CacheState>,
+    state: watch::Sender<KindState>,
     synced: watch::Sender<bool>,
     revision: watch::Sender<u64>,
     not_served: watch::Sender<u64>,
@@ -89,7 +79,7 @@ pub(crate) struct Status {
 impl Status {
     fn new() -> Self {
         Self {
-            state: watch::Sender::new(CacheState::Syncing),
+            state: watch::Sender::new(KindState::Syncing),
             synced: watch::Sender::new(false),
             revision: watch::Sender::new(0),
             not_served: watch::Sender::new(0),
@@ -97,7 +87,7 @@ impl Status {
         }
     }
 
-    pub(crate) fn state(&self) -> CacheState {
+    pub(crate) fn state(&self) -> KindState {
         self.state.borrow().clone()
     }
 
@@ -112,14 +102,14 @@ impl Status {
     }
 }
 
-impl Feed {
+impl WatchHandle {
     /// The name that probes, logs and metrics use.
     pub fn name(&self) -> &'static str {
         self.shared.name
     }
 
     /// How far the content can be trusted.
-    pub fn state(&self) -> CacheState {
+    pub fn state(&self) -> KindState {
         self.shared.status.state()
     }
 
@@ -154,7 +144,7 @@ impl Feed {
     }
 }
 
-impl Clone for Feed {
+impl Clone for WatchHandle {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -163,9 +153,9 @@ impl Clone for Feed {
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for WatchHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed")
+        f.debug_struct("WatchHandle")
             .field("name", &self.name())
             .field("state", &self.state())
             .finish_non_exhaustive()
@@ -175,28 +165,28 @@ impl fmt::Debug for Feed {
 impl<V> Cache<V> {
     /// The name that probes, logs and metrics use.
     pub fn name(&self) -> &'static str {
-        self.feed.name()
+        self.handle.name()
     }
 
     /// How far the content can be trusted.
-    pub fn state(&self) -> CacheState {
-        self.feed.state()
+    pub fn state(&self) -> KindState {
+        self.handle.state()
     }
 
     /// Whether the content has been complete once. It stays so while a relist is under way: the old content remains
     /// visible until the new one replaces it as a whole.
     pub fn is_synced(&self) -> bool {
-        self.feed.is_synced()
+        self.handle.is_synced()
     }
 
     /// Returns when the content has been complete once.
     pub async fn wait_synced(&self) {
-        self.feed.wait_synced().await;
+        self.handle.wait_synced().await;
     }
 
     /// A number that grows with every change of content or state, to be waited on.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.feed.changes()
+        self.handle.changes()
     }
 
     /// One object.
@@ -222,16 +212,16 @@ impl<V> Cache<V> {
 
     /// How the watch fares.
     pub fn health(&self) -> WatchHealth {
-        self.feed.health()
+        self.handle.health()
     }
 
     /// Whether the content is only read from time to time ([`Selection::or_polled`]), and may be as old as that.
     pub fn is_polled(&self) -> bool {
-        self.feed.shared.status.polled.load(Ordering::Relaxed)
+        self.handle.shared.status.polled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn status_view(&self) -> Arc<Status> {
-        self.feed.status_view()
+        self.handle.status_view()
     }
 }
 
@@ -239,7 +229,7 @@ impl<V> Clone for Cache<V> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            feed: self.feed.clone(),
+            handle: self.handle.clone(),
         }
     }
 }

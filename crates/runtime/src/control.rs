@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -242,7 +242,7 @@ pub struct Completed<A: Action> {
 /// When the operator cannot be opened. A failure that concerns one object is reported and tried again.
 pub async fn run<O: Operator>(context: OperatorContext<O::Settings>, args: O::Args) -> anyhow::Result<()> {
     let progress = context.liveness.watch("main loop", PASS_LIMIT);
-    let (shutdown, wake) = (context.shutdown.clone(), context.wake.clone());
+    let (shutdown, trigger) = (context.shutdown.clone(), context.trigger.clone());
     let operator = O::open(&context, args).await?;
     let mut control = Control::new(operator, context.leadership.clone(), context.args.dry_run);
     loop {
@@ -253,7 +253,7 @@ pub async fn run<O: Operator>(context: OperatorContext<O::Settings>, args: O::Ar
         };
         let changed = async {
             tokio::select! {
-                () = wake.woken() => {}
+                () = trigger.notified() => {}
                 () = control.executor.wait() => {}
             }
             tokio::time::sleep_until(began + O::OPTIONS.pass_spacing).await;
@@ -323,7 +323,8 @@ impl<O: Operator> Control<O> {
         }
         let plan = self.operator.plan(&snapshot, &policy, now);
         let report = self.operator.report(&snapshot, plan.verdicts, now);
-        self.backoffs.forget_idle_since(later(now, -BACKOFF_FORGOTTEN_AFTER));
+        self.backoffs
+            .forget_idle_since(saturating_add(now, -BACKOFF_FORGOTTEN_AFTER));
         let context = self.operator.action_context(&snapshot, &policy);
         let actions: Vec<O::Action> = plan.actions.into_iter().chain(report.actions).collect();
         self.executor.stop_unplanned(&actions.iter().map(Action::key).collect());
@@ -343,7 +344,7 @@ impl<O: Operator> Control<O> {
             tracing::info!("nothing is planned: {why}");
             self.waits_for = Some(why);
         }
-        let retry = later(now, STALE_RETRY);
+        let retry = saturating_add(now, STALE_RETRY);
         again.map_or(retry, |again| again.min(retry))
     }
 
@@ -361,7 +362,7 @@ impl<O: Operator> Control<O> {
         if let Some(until) = self.backoffs.not_before(&key).filter(|until| now < *until) {
             return Err(until);
         }
-        if self.executor.is_under_way(&key) {
+        if self.executor.is_in_flight(&key) {
             if action.replaces_queued() {
                 self.executor.replace_queued(action, context, now);
             }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 
 /// A token bucket: at most `rate` actions a minute on average, and at most `rate` at once after a pause.
 /// It knows no clock: `now` comes with each call, and a clock that steps back neither adds nor takes tokens.
@@ -40,7 +40,7 @@ impl TokenBucket {
             self.tokens -= 1.0;
             return Ok(());
         }
-        Err(later(now, self.time_for(1.0 - self.tokens)))
+        Err(saturating_add(now, self.time_for(1.0 - self.tokens)))
     }
 
     /// How many whole tokens may be taken now.
@@ -53,7 +53,7 @@ impl TokenBucket {
     /// When the next token will be there; `None` if one is there now.
     pub fn next_at(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.refill(now);
-        (self.tokens < 1.0).then(|| later(now, self.time_for(1.0 - self.tokens)))
+        (self.tokens < 1.0).then(|| saturating_add(now, self.time_for(1.0 - self.tokens)))
     }
 
     /// Gives a token back that was taken for something that then did not happen.

@@ -27,10 +27,10 @@ use crate::leader::{Election, ElectionTimes, Leadership};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::reconcile_trigger::ReconcileTrigger;
 use crate::shutdown::StopSignals;
 use crate::supervise::Supervisor;
 use crate::telemetry;
-use crate::wake::Wake;
 
 /// Bad arguments or a bad configuration: starting again cannot help.
 const EXIT_BAD_INPUT: u8 = 2;
@@ -55,10 +55,10 @@ pub struct OperatorContext<T> {
     pub args: OperatorArgs,
     /// For requests of the operator's own.
     pub clients: Clients,
-    /// Opens caches that ring `wake`.
+    /// Opens caches that ring `trigger`.
     pub watches: Watches,
     /// Rings when a cache, the configuration or leadership changed. One loop waits on it.
-    pub wake: Wake,
+    pub trigger: ReconcileTrigger,
     /// Add a gate for each cache that decisions rest on, before the first `await`: from then on `/readyz` can be 200.
     pub readiness: Readiness,
     /// Have the main loop watched.
@@ -126,8 +126,8 @@ fn run<O: Operator>(args: OperatorArgs, own: O::Args) -> ExitCode {
     if let Err(error) = telemetry::install(args.log_format, &args.log_level) {
         return bad_input(component, &error);
     }
-    let (wake, metrics) = (Wake::new(), Metrics::new(component));
-    let config = match first_config(&args, O::parse, wake.clone(), &metrics) {
+    let (trigger, metrics) = (ReconcileTrigger::new(), Metrics::new(component));
+    let config = match first_config(&args, O::parse, trigger.clone(), &metrics) {
         Ok(config) => config,
         Err(error) => return bad_input(component, &error),
     };
@@ -137,7 +137,7 @@ fn run<O: Operator>(args: OperatorArgs, own: O::Args) -> ExitCode {
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| {
-            let outcome = runtime.block_on(operate_until_told::<O>(args, own, config, wake, metrics));
+            let outcome = runtime.block_on(operate_until_told::<O>(args, own, config, trigger, metrics));
             runtime.shutdown_background();
             outcome
         });
@@ -160,21 +160,21 @@ fn bad_input(component: Component, error: &dyn std::fmt::Display) -> ExitCode {
 fn first_config<T>(
     args: &OperatorArgs,
     parse: Parse<T>,
-    wake: Wake,
+    trigger: ReconcileTrigger,
     metrics: &Metrics,
 ) -> Result<ConfigHandle<T>, ConfigError> {
     let (text, origin) = match &args.config {
         Some(path) => (config::read(path)?, path.display().to_string()),
         None => (String::new(), "config".to_owned()),
     };
-    ConfigHandle::first(parse, text, &origin, wake, metrics)
+    ConfigHandle::first(parse, text, &origin, trigger, metrics)
 }
 
 async fn operate_until_told<O: Operator>(
     args: OperatorArgs,
     own: O::Args,
     config: ConfigHandle<O::Settings>,
-    wake: Wake,
+    trigger: ReconcileTrigger,
     metrics: Metrics,
 ) -> anyhow::Result<()> {
     let component = O::COMPONENT;
@@ -212,7 +212,7 @@ async fn operate_until_told<O: Operator>(
             ConfigFile::watch(path).follow(config.clone(), shutdown.clone()),
         );
     }
-    let campaign = Campaign::start(component, &args, &clients, &wake, &metrics);
+    let election = ElectionHandle::start(component, &args, &clients, &trigger, &metrics);
     let own_pod = pod_reference(&args.namespace, &args.identity, None);
     let announcements = config::announce(config.clone(), events.clone(), own_pod, shutdown.clone());
     supervisor.spawn("config events", announcements);
@@ -220,12 +220,12 @@ async fn operate_until_told<O: Operator>(
     let context = OperatorContext {
         component,
         clients,
-        watches: Watches::new(wake.clone(), supervisor.clone(), &metrics),
-        wake,
+        watches: Watches::new(trigger.clone(), supervisor.clone(), &metrics),
+        trigger,
         readiness,
         liveness,
         metrics,
-        leadership: campaign.leadership.clone(),
+        leadership: election.leadership.clone(),
         events,
         supervisor: supervisor.clone(),
         shutdown: shutdown.clone(),
@@ -243,7 +243,7 @@ async fn operate_until_told<O: Operator>(
     if timeout(RELEASE, supervisor.finished()).await.is_err() {
         tracing::warn!("some tasks did not finish in time");
     }
-    campaign.release().await;
+    election.release().await;
     if let Some(queue) = last_events {
         let _ = timeout(LAST_EVENTS, queue).await;
     }
@@ -287,30 +287,36 @@ async fn finish(
     supervisor: &Supervisor,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let fatality = tokio::select! {
+    let failure = tokio::select! {
         ended = &mut operator => return ended?,
-        fatality = supervisor.fatality() => Some(fatality),
+        failure = supervisor.failure() => Some(failure),
         () = shutdown.cancelled() => None,
     };
     shutdown.cancel();
     let ended = timeout(FINISH, &mut operator).await;
     operator.abort();
-    match (fatality, ended) {
-        (Some(fatality), _) => Err(fatality.into()),
+    match (failure, ended) {
+        (Some(failure), _) => Err(failure.into()),
         (None, Ok(ended)) => ended?,
         (None, Err(_)) => Err(anyhow::anyhow!("work in flight did not finish within {FINISH:?}")),
     }
 }
 
 /// The election of this process, if it takes part in one.
-struct Campaign {
+struct ElectionHandle {
     leadership: Leadership,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-impl Campaign {
-    fn start(component: Component, args: &OperatorArgs, clients: &Clients, wake: &Wake, metrics: &Metrics) -> Self {
+impl ElectionHandle {
+    fn start(
+        component: Component,
+        args: &OperatorArgs,
+        clients: &Clients,
+        trigger: &ReconcileTrigger,
+        metrics: &Metrics,
+    ) -> Self {
         let stop = CancellationToken::new();
         if !args.leader_elect {
             return Self {
@@ -325,7 +331,7 @@ impl Campaign {
             component.lease_name(args.dry_run),
             args.identity.clone(),
             ElectionTimes::default(),
-            wake.clone(),
+            trigger.clone(),
             metrics,
         );
         let leadership = election.leadership();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::cache::{Cache, CacheState, Feed, Status};
+use crate::cache::{Cache, KindState, Status, WatchHandle};
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -46,8 +46,8 @@ impl Readiness {
     }
 
     /// The same for a watch that feeds an index.
-    pub fn require_feed(&self, feed: &Feed) {
-        self.require_status(feed.name(), feed.status_view());
+    pub fn require_watch(&self, watch: &WatchHandle) {
+        self.require_status(watch.name(), watch.status_view());
     }
 
     fn require_status(&self, name: &str, status: Arc<Status>) {
@@ -56,7 +56,7 @@ impl Readiness {
                 return Ok(());
             }
             Err(match status.state() {
-                CacheState::Forbidden(message) => format!("forbidden: {message}"),
+                KindState::Forbidden(message) => format!("forbidden: {message}"),
                 _ => "not synced".to_owned(),
             })
         });

@@ -49,11 +49,11 @@ pub struct Limits {
     /// Without a request under way; then the connection is closed.
     pub idle: Duration,
     /// Of a connection in all; then it is closed, so that clients spread over the replicas anew.
-    pub life: Duration,
+    pub max_connection_age: Duration,
     /// Connections at once; further ones wait to be accepted.
     pub connections: usize,
     /// What is under way when it is time to stop may take this long.
-    pub finish: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -63,9 +63,9 @@ impl Default for Limits {
             request: Duration::from_secs(10),
             header: Duration::from_secs(5),
             idle: Duration::from_mins(2),
-            life: Duration::from_mins(10),
+            max_connection_age: Duration::from_mins(10),
             connections: 256,
-            finish: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -118,19 +118,19 @@ impl HttpServer {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true);
                 match tls {
-                    None => converse(stream, router, limits, stop).await,
+                    None => serve_connection(stream, router, limits, stop).await,
                     Some(tls) => {
                         let Some(config) = tls.config() else { return };
                         let handshake = TlsAcceptor::from(config).accept(stream);
                         if let Ok(Ok(stream)) = timeout(limits.header, handshake).await {
-                            converse(stream, router, limits, stop).await;
+                            serve_connection(stream, router, limits, stop).await;
                         }
                     }
                 }
             });
         }
         connections.close();
-        if timeout(limits.finish, connections.wait()).await.is_err() {
+        if timeout(limits.drain_timeout, connections.wait()).await.is_err() {
             tracing::warn!("{}: some connections did not end in time", self.name);
         }
     }
@@ -178,14 +178,14 @@ fn too_slow() -> Response {
 }
 
 /// One connection, from its first request to its last.
-async fn converse<S>(stream: S, router: Router, limits: Limits, stop: CancellationToken)
+async fn serve_connection<S>(stream: S, router: Router, limits: Limits, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Arc::new(Activity::default());
     let noted = Arc::clone(&activity);
     let router = router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let request_noted = UnderWay::begin(&noted);
+        let request_noted = InFlightGuard::begin(&noted);
         async move {
             let _noted = request_noted;
             next.run(request).await
@@ -206,7 +206,7 @@ where
         .keep_alive_interval(Some(limits.idle / 4))
         .keep_alive_timeout(limits.header);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
-    let end_of_life = sleep(limits.life);
+    let end_of_life = sleep(limits.max_connection_age);
     tokio::select! {
         _ = connection.as_mut() => return,
         () = end_of_life => {}
@@ -214,7 +214,7 @@ where
         () = stop.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = timeout(limits.request + limits.finish, connection).await;
+    let _ = timeout(limits.request + limits.drain_timeout, connection).await;
 }
 
 /// Requests under way on one connection.
@@ -242,16 +242,16 @@ impl Activity {
 }
 
 /// Counts a request until it is answered or given up.
-struct UnderWay(Arc<Activity>);
+struct InFlightGuard(Arc<Activity>);
 
-impl UnderWay {
+impl InFlightGuard {
     fn begin(activity: &Arc<Activity>) -> Self {
         activity.requests.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(activity))
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
         self.0.ended.notify_one();
@@ -313,9 +313,9 @@ mod tests {
             request: Duration::from_millis(200),
             header: Duration::from_millis(200),
             idle: Duration::from_millis(300),
-            life: Duration::from_secs(30),
+            max_connection_age: Duration::from_secs(30),
             connections: 2,
-            finish: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 

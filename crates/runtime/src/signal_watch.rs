@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use nodeward_core::signal::{self, SignalInputs, UpgradeSignal, WatchedResource};
+use nodeward_core::signal::{SignalInputs, UpgradeSignal, WatchedResource};
 use serde_json::Value;
 
 use crate::cache::Watches;
-use crate::discovery::{DynamicWatches, KindRegistry, KindState};
+use crate::discovery::{DynamicWatches, KindRegistry};
 use crate::readiness::Readiness;
 
 /// The watches of an upgrade signal.
@@ -38,13 +38,8 @@ impl SignalWatches {
     pub fn inputs(&self) -> SignalInputs {
         let mut inputs = SignalInputs::default();
         for (kind, cache) in self.0.iter() {
-            let state = match cache.state() {
-                KindState::Absent => signal::KindState::Absent,
-                KindState::Syncing => signal::KindState::Syncing,
-                KindState::Forbidden(message) => signal::KindState::Forbidden(message.to_string()),
-                KindState::Synced => signal::KindState::Objects(cache.snapshot().values().cloned().collect()),
-            };
-            inputs.insert(kind.clone(), state);
+            let objects = |()| cache.snapshot().values().cloned().collect();
+            inputs.insert(kind.clone(), cache.state().map(objects));
         }
         inputs
     }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 /// Why the process has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task \"{task}\" {problem}")]
-pub struct Fatality {
+pub struct TaskFailure {
     /// The task's name.
     pub task: &'static str,
     /// What happened to it.
@@ -27,7 +27,7 @@ pub struct Fatality {
 pub struct Supervisor {
     shutdown: CancellationToken,
     tracker: TaskTracker,
-    fatality: watch::Sender<Option<Fatality>>,
+    failure: watch::Sender<Option<TaskFailure>>,
 }
 
 impl Supervisor {
@@ -36,7 +36,7 @@ impl Supervisor {
         Self {
             shutdown,
             tracker: TaskTracker::new(),
-            fatality: watch::Sender::new(None),
+            failure: watch::Sender::new(None),
         }
     }
 
@@ -54,11 +54,11 @@ impl Supervisor {
     }
 
     /// Resolves when a task has died; stays pending as long as all is well.
-    pub async fn fatality(&self) -> Fatality {
-        let mut changes = self.fatality.subscribe();
+    pub async fn failure(&self) -> TaskFailure {
+        let mut changes = self.failure.subscribe();
         loop {
-            if let Some(fatality) = changes.borrow_and_update().clone() {
-                return fatality;
+            if let Some(failure) = changes.borrow_and_update().clone() {
+                return failure;
             }
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
@@ -67,8 +67,8 @@ impl Supervisor {
     }
 
     /// The task that has died, if one has.
-    pub fn fatality_now(&self) -> Option<Fatality> {
-        self.fatality.borrow().clone()
+    pub fn failure_now(&self) -> Option<TaskFailure> {
+        self.failure.borrow().clone()
     }
 
     /// Waits until every task of [`Supervisor::spawn`] has ended.
@@ -84,10 +84,10 @@ impl Supervisor {
             Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
         };
         tracing::error!(task, "{problem}");
-        self.fatality.send_if_modified(|first| {
+        self.failure.send_if_modified(|first| {
             let is_first = first.is_none();
             if is_first {
-                *first = Some(Fatality { task, problem });
+                *first = Some(TaskFailure { task, problem });
             }
             is_first
         });
@@ -130,25 +130,25 @@ mod tests {
     async fn a_panic_is_fatal_and_names_the_task() {
         let supervisor = Supervisor::new(CancellationToken::new());
         supervisor.spawn("reporter", async { panic!("no such node") });
-        let fatality = supervisor.fatality().await;
-        assert_eq!(fatality.to_string(), "task \"reporter\" panicked: no such node");
+        let failure = supervisor.failure().await;
+        assert_eq!(failure.to_string(), "task \"reporter\" panicked: no such node");
     }
 
     #[tokio::test]
     async fn a_task_that_ends_early_is_fatal() {
         let supervisor = Supervisor::new(CancellationToken::new());
         supervisor.spawn("reporter", async {});
-        assert_eq!(supervisor.fatality().await.task, "reporter");
+        assert_eq!(supervisor.failure().await.task, "reporter");
     }
 
     #[tokio::test]
     async fn the_first_death_is_the_one_that_is_told() {
         let supervisor = Supervisor::new(CancellationToken::new());
         supervisor.spawn("first", async {});
-        supervisor.fatality().await;
+        supervisor.failure().await;
         supervisor.spawn("second", async {});
         supervisor.finished().await;
-        assert_eq!(supervisor.fatality().await.task, "first");
+        assert_eq!(supervisor.failure().await.task, "first");
     }
 
     #[tokio::test]
@@ -164,7 +164,7 @@ mod tests {
         shutdown.cancel();
         supervisor.finished().await;
         assert_eq!(finished.load(Ordering::SeqCst), 1);
-        assert!(supervisor.fatality().now_or_never().is_none());
+        assert!(supervisor.failure().now_or_never().is_none());
     }
 
     #[tokio::test]
@@ -179,6 +179,6 @@ mod tests {
         });
         drop(guard);
         assert!(dropped.await.is_err());
-        assert!(supervisor.fatality_now().is_none());
+        assert!(supervisor.failure_now().is_none());
     }
 }

@@ -7,7 +7,7 @@ use nodeward_api::node_drain::Phase;
 
 use super::{Held, Hold, Holder};
 use crate::budget::BudgetView;
-use crate::deadline::later;
+use crate::deadline::saturating_add;
 use crate::drain::NodeDrainView;
 use crate::id::BudgetKey;
 use crate::ledger::{Claim, ClaimState};
@@ -57,7 +57,7 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
     } else {
         recover
     };
-    let counted = later(claim.since, lasts);
+    let counted = saturating_add(claim.since, lasts);
     said.map_or(counted, |(_, deadline)| deadline.max(counted))
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 /// Whether an upgrade is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Truth {
+pub enum Tristate {
     /// It is.
     Yes,
     /// It is not.
@@ -17,7 +17,7 @@ pub enum Truth {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Whether an upgrade is on that concerns the node.
-    pub truth: Truth,
+    pub truth: Tristate,
     /// When it began, where the signal knows.
     pub since: Option<Timestamp>,
     /// What a person should know about this answer.
@@ -68,7 +68,7 @@ impl Answer {
     /// An upgrade is on.
     pub fn yes(since: Option<Timestamp>) -> Self {
         Self {
-            truth: Truth::Yes,
+            truth: Tristate::Yes,
             since,
             notes: Vec::new(),
         }
@@ -77,7 +77,7 @@ impl Answer {
     /// No upgrade is on.
     pub fn no() -> Self {
         Self {
-            truth: Truth::No,
+            truth: Tristate::No,
             since: None,
             notes: Vec::new(),
         }
@@ -86,7 +86,7 @@ impl Answer {
     /// It cannot be told, and why.
     pub fn unknown(note: SignalNote) -> Self {
         Self {
-            truth: Truth::Unknown,
+            truth: Tristate::Unknown,
             since: None,
             notes: vec![note],
         }
@@ -102,18 +102,18 @@ impl Answer {
     /// Yes if any is, since the earliest of those, or since no known time if one of those has none; Unknown if none is Yes
     /// and some are Unknown.
     pub fn any_of(answers: impl IntoIterator<Item = Self>) -> Self {
-        Self::combine(answers, Truth::Yes, |yes| yes.iter().copied().min().flatten())
+        Self::combine(answers, Tristate::Yes, |yes| yes.iter().copied().min().flatten())
     }
 
     /// No if any is; Unknown if none is No and some are Unknown; else Yes, since the latest known time.
     pub fn all_of(answers: impl IntoIterator<Item = Self>) -> Self {
-        Self::combine(answers, Truth::No, |yes| yes.iter().copied().max().flatten())
+        Self::combine(answers, Tristate::No, |yes| yes.iter().copied().max().flatten())
     }
 
     /// `deciding` wins over Unknown, which wins over the other. `None` sorts before every time.
     fn combine(
         answers: impl IntoIterator<Item = Self>,
-        deciding: Truth,
+        deciding: Tristate,
         since: impl Fn(&[Option<Timestamp>]) -> Option<Timestamp>,
     ) -> Self {
         let mut notes: Vec<SignalNote> = Vec::new();
@@ -121,7 +121,7 @@ impl Answer {
         let mut yes = Vec::new();
         for answer in answers {
             truths.push(answer.truth);
-            if answer.truth == Truth::Yes {
+            if answer.truth == Tristate::Yes {
                 yes.push(answer.since);
             }
             for note in answer.notes {
@@ -130,14 +130,18 @@ impl Answer {
                 }
             }
         }
-        let otherwise = if deciding == Truth::Yes { Truth::No } else { Truth::Yes };
-        let truth = [deciding, Truth::Unknown]
+        let otherwise = if deciding == Tristate::Yes {
+            Tristate::No
+        } else {
+            Tristate::Yes
+        };
+        let truth = [deciding, Tristate::Unknown]
             .into_iter()
             .find(|t| truths.contains(t))
             .unwrap_or(otherwise);
         Self {
             truth,
-            since: if truth == Truth::Yes { since(&yes) } else { None },
+            since: if truth == Tristate::Yes { since(&yes) } else { None },
             notes,
         }
     }

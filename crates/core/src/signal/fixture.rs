@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{KindState, SignalInputs, SignalSpec, UpgradeSignal, WatchedResource};
+use super::{KindObjects, KindState, SignalInputs, SignalSpec, UpgradeSignal, WatchedResource};
 use crate::node::NodeView;
 
 pub(super) fn cordoned(metadata: Value) -> NodeView {
@@ -17,7 +17,7 @@ pub(super) fn cordoned_with_taints(mut metadata: Value, taints: Value) -> NodeVi
     NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
 }
 
-pub(super) fn inputs<const N: usize>(states: [(WatchedResource, KindState); N]) -> SignalInputs {
+pub(super) fn inputs<const N: usize>(states: [(WatchedResource, KindObjects); N]) -> SignalInputs {
     let mut inputs = SignalInputs::default();
     for (kind, state) in states {
         inputs.insert(kind, state);
@@ -25,8 +25,8 @@ pub(super) fn inputs<const N: usize>(states: [(WatchedResource, KindState); N]) 
     inputs
 }
 
-pub(super) fn objects<const N: usize>(objects: [Value; N]) -> KindState {
-    KindState::Objects(objects.into_iter().map(Arc::new).collect())
+pub(super) fn objects<const N: usize>(objects: [Value; N]) -> KindObjects {
+    KindState::Synced(objects.into_iter().map(Arc::new).collect())
 }
 
 pub(super) fn signal(yaml: &str) -> UpgradeSignal {

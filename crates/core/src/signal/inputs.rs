@@ -90,31 +90,46 @@ impl fmt::Display for WatchedResource {
     }
 }
 
-/// What is known of a kind.
-#[derive(Debug, Clone, PartialEq)]
-pub enum KindState {
-    /// The API server does not serve it.
+/// How far a watch on a kind can be trusted, and with it what was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KindState<T = ()> {
+    /// The API server does not serve the kind.
     Absent,
-    /// Its first list is not complete.
+    /// Its first list is not complete: what is absent may exist.
     Syncing,
-    /// The API server answers 403, with this message.
-    Forbidden(String),
-    /// Its objects.
-    Objects(Vec<Arc<Value>>),
+    /// The API server answers 403, with this message. What was read before, if anything, is kept.
+    Forbidden(Arc<str>),
+    /// Complete, and as recent as the watch.
+    Synced(T),
 }
+
+impl<T> KindState<T> {
+    /// The same, with what was read.
+    pub fn map<U>(self, read: impl FnOnce(T) -> U) -> KindState<U> {
+        match self {
+            Self::Absent => KindState::Absent,
+            Self::Syncing => KindState::Syncing,
+            Self::Forbidden(message) => KindState::Forbidden(message),
+            Self::Synced(known) => KindState::Synced(read(known)),
+        }
+    }
+}
+
+/// A kind with its objects.
+pub type KindObjects = KindState<Vec<Arc<Value>>>;
 
 /// The state of every kind that a signal reads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SignalInputs(HashMap<WatchedResource, KindState>);
+pub struct SignalInputs(HashMap<WatchedResource, KindObjects>);
 
 impl SignalInputs {
     /// Sets the state of a kind.
-    pub fn insert(&mut self, kind: WatchedResource, state: KindState) {
+    pub fn insert(&mut self, kind: WatchedResource, state: KindObjects) {
         self.0.insert(kind, state);
     }
 
     /// The state of a kind; one that nobody has set is syncing.
-    pub fn get(&self, kind: &WatchedResource) -> &KindState {
+    pub fn get(&self, kind: &WatchedResource) -> &KindObjects {
         self.0.get(kind).unwrap_or(&KindState::Syncing)
     }
 
@@ -126,7 +141,7 @@ impl SignalInputs {
     /// The objects of a kind, or the answer of whoever needs them.
     pub(super) fn objects(&self, kind: &WatchedResource) -> Result<&[Arc<Value>], Answer> {
         match self.get(kind) {
-            KindState::Objects(objects) => Ok(objects),
+            KindState::Synced(objects) => Ok(objects),
             KindState::Absent => Err(Answer::no().with_note(SignalNote::info(
                 format!("absent/{kind}"),
                 format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::answer::{Answer, SignalNote, Truth};
+use super::answer::{Answer, SignalNote, Tristate};
 use super::inputs::{SignalInputs, WatchedResource};
 use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
 use crate::node::NodeView;
@@ -35,7 +35,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
         Err(answer) => return answer,
     };
     let upgrade = Answer::any_of(configs.iter().map(|config| config_is_upgrading(config)));
-    if upgrade.truth != Truth::Yes {
+    if upgrade.truth != Tristate::Yes {
         return upgrade;
     }
     let pool = match inputs.objects(&pool_kind()) {
@@ -46,7 +46,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
     let since = upgrade.since;
     let both = Answer::all_of([upgrade, pool]);
     Answer {
-        since: if both.truth == Truth::Yes { since } else { None },
+        since: if both.truth == Tristate::Yes { since } else { None },
         ..both
     }
 }

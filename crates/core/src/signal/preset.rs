@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
 use super::inputs::{SignalInputs, WatchedResource};
-use super::node_mark::NodeMark;
+use super::node_marker::NodeMarker;
 use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
@@ -64,19 +64,19 @@ impl Preset {
     }
 
     /// The mark on the node, where the system leaves one.
-    fn node_mark(self) -> Option<NodeMark> {
+    fn node_marker(self) -> Option<NodeMarker> {
         match self {
-            Self::Kured => Some(NodeMark::annotation("weave.works/kured-reboot-in-progress")),
-            Self::ClusterApi => Some(NodeMark::taint("node.cluster.x-k8s.io/outdated-revision", None)),
+            Self::Kured => Some(NodeMarker::annotation("weave.works/kured-reboot-in-progress")),
+            Self::ClusterApi => Some(NodeMarker::taint("node.cluster.x-k8s.io/outdated-revision", None)),
             Self::Karpenter => self.cordon_taint(),
             Self::SystemUpgradeController => None,
-            Self::Talos => Some(NodeMark::annotation("talos.dev/cordoned").with_value("true")),
+            Self::Talos => Some(NodeMarker::annotation("talos.dev/cordoned").with_value("true")),
         }
     }
 
     /// The taint that stands for `spec.unschedulable`: one of [`crate::node::CORDON_TAINTS`], or the node would never be seen.
-    pub(super) fn cordon_taint(self) -> Option<NodeMark> {
-        (self == Self::Karpenter).then(|| NodeMark::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule")))
+    pub(super) fn cordon_taint(self) -> Option<NodeMarker> {
+        (self == Self::Karpenter).then(|| NodeMarker::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule")))
     }
 
     pub(super) fn kinds(self) -> Vec<WatchedResource> {
@@ -88,7 +88,7 @@ impl Preset {
     }
 
     pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView) -> Answer {
-        match self.node_mark() {
+        match self.node_marker() {
             Some(mark) => mark.as_answer(node),
             None => plans(inputs, node, |_| true),
         }
@@ -96,13 +96,13 @@ impl Preset {
 
     /// Whether the system is draining this cordoned node, and what says so.
     pub(super) fn is_draining(self, inputs: &SignalInputs, node: &NodeView) -> (bool, String) {
-        if let Some(mark) = self.node_mark() {
+        if let Some(mark) = self.node_marker() {
             return (mark.is_on(node), mark.to_string());
         }
         let drains = |plan: &Value| plan.pointer("/spec/drain").is_some_and(Value::is_object);
         let answer = plans(inputs, node, drains);
         (
-            answer.truth == super::Truth::Yes,
+            answer.truth == super::Tristate::Yes,
             "a Plan with spec.drain that lists the node in status.applying".to_owned(),
         )
     }
@@ -152,17 +152,17 @@ mod tests {
     use serde_json::json;
 
     use super::super::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
-    use super::super::{DrainMarks, KindState, NodeMarkPlace, Truth};
+    use super::super::{DrainMarkers, KindObjects, KindState, NodeMarkerPlace, Tristate};
     use super::*;
     use crate::drain::NodeDrains;
     use crate::node::CORDON_TAINTS;
 
-    fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Truth, bool) {
+    fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Tristate, bool) {
         let signal = signal(&format!("{{preset: {preset}}}"));
-        let marks = DrainMarks::new(&signal, None).unwrap();
+        let marks = DrainMarkers::new(&signal, None).unwrap();
         let drained = marks.is_being_drained(node, inputs, &NodeDrains::default());
         assert!(!drained.because.is_empty());
-        let is_drained = drained.truth == Truth::Yes;
+        let is_drained = drained.truth == Tristate::Yes;
         (signal.evaluate(inputs, node).truth, is_drained)
     }
 
@@ -179,7 +179,7 @@ mod tests {
     #[case(Preset::ClusterApi, json!({ "cluster.x-k8s.io/machine": "m" }), false)]
     fn a_preset_knows_its_annotation(#[case] preset: Preset, #[case] annotations: Value, #[case] on: bool) {
         let node = cordoned(json!({ "annotations": annotations }));
-        let truth = if on { Truth::Yes } else { Truth::No };
+        let truth = if on { Tristate::Yes } else { Tristate::No };
         assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
     }
 
@@ -199,16 +199,16 @@ mod tests {
     )]
     fn a_preset_knows_its_taint(#[case] preset: Preset, #[case] taints: Value, #[case] on: bool) {
         let node = cordoned_with_taints(json!({}), taints);
-        let truth = if on { Truth::Yes } else { Truth::No };
+        let truth = if on { Tristate::Yes } else { Tristate::No };
         assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
     }
 
     #[test]
     fn a_node_that_only_a_presets_taint_cordons_is_kept() {
-        let cordoning: Vec<NodeMark> = Preset::ALL.iter().copied().filter_map(Preset::cordon_taint).collect();
+        let cordoning: Vec<NodeMarker> = Preset::ALL.iter().copied().filter_map(Preset::cordon_taint).collect();
         assert!(!cordoning.is_empty());
         for taint in cordoning {
-            assert_eq!(taint.place, NodeMarkPlace::Taint);
+            assert_eq!(taint.place, NodeMarkerPlace::Taint);
             assert!(CORDON_TAINTS.contains(&taint.key.as_str()), "{taint}");
         }
     }
@@ -218,17 +218,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case::applying_and_draining(plan(json!({ "drain": {} }), json!({ "applying": ["n1"] })), Truth::Yes, true)]
-    #[case::only_cordoning(plan(json!({ "cordon": true }), json!({ "applying": ["n1"] })), Truth::Yes, false)]
-    #[case::drain_is_null(plan(json!({ "drain": null }), json!({ "applying": ["n1"] })), Truth::Yes, false)]
-    #[case::another_node(plan(json!({ "drain": {} }), json!({ "applying": ["n2"] })), Truth::No, false)]
-    #[case::nothing_to_apply(plan(json!({ "drain": {} }), json!({})), Truth::No, false)]
-    #[case::null(plan(json!({ "drain": null }), json!({ "applying": null })), Truth::No, false)]
-    #[case::no_status(json!({ "metadata": { "name": "os" } }), Truth::No, false)]
-    #[case::not_a_list(plan(json!({ "drain": {} }), json!({ "applying": "n1" })), Truth::Unknown, false)]
-    #[case::not_names(plan(json!({ "drain": {} }), json!({ "applying": ["n1", 2] })), Truth::Unknown, false)]
-    #[case::no_object(json!("nonsense"), Truth::No, false)]
-    fn a_plan_lists_the_nodes_that_it_is_applied_to(#[case] plan: Value, #[case] truth: Truth, #[case] drained: bool) {
+    #[case::applying_and_draining(plan(json!({ "drain": {} }), json!({ "applying": ["n1"] })), Tristate::Yes, true)]
+    #[case::only_cordoning(plan(json!({ "cordon": true }), json!({ "applying": ["n1"] })), Tristate::Yes, false)]
+    #[case::drain_is_null(plan(json!({ "drain": null }), json!({ "applying": ["n1"] })), Tristate::Yes, false)]
+    #[case::another_node(plan(json!({ "drain": {} }), json!({ "applying": ["n2"] })), Tristate::No, false)]
+    #[case::nothing_to_apply(plan(json!({ "drain": {} }), json!({})), Tristate::No, false)]
+    #[case::null(plan(json!({ "drain": null }), json!({ "applying": null })), Tristate::No, false)]
+    #[case::no_status(json!({ "metadata": { "name": "os" } }), Tristate::No, false)]
+    #[case::not_a_list(plan(json!({ "drain": {} }), json!({ "applying": "n1" })), Tristate::Unknown, false)]
+    #[case::not_names(plan(json!({ "drain": {} }), json!({ "applying": ["n1", 2] })), Tristate::Unknown, false)]
+    #[case::no_object(json!("nonsense"), Tristate::No, false)]
+    fn a_plan_lists_the_nodes_that_it_is_applied_to(
+        #[case] plan: Value,
+        #[case] truth: Tristate,
+        #[case] drained: bool,
+    ) {
         let inputs = inputs([(plan_kind(), objects([plan]))]);
         assert_eq!(
             both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
@@ -245,19 +249,19 @@ mod tests {
         let labelled = cordoned(json!({ "labels": { "kubernetes.io/hostname": "host-1" } }));
         assert_eq!(
             both(Preset::SystemUpgradeController, &inputs, &labelled),
-            (Truth::Yes, true)
+            (Tristate::Yes, true)
         );
         assert_eq!(
             both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
-            (Truth::No, false)
+            (Tristate::No, false)
         );
     }
 
     #[rstest]
-    #[case(KindState::Absent, Truth::No)]
-    #[case(KindState::Syncing, Truth::Unknown)]
-    #[case(KindState::Forbidden("no".to_owned()), Truth::Unknown)]
-    fn plans_that_cannot_be_read_drain_nothing(#[case] state: KindState, #[case] truth: Truth) {
+    #[case(KindState::Absent, Tristate::No)]
+    #[case(KindState::Syncing, Tristate::Unknown)]
+    #[case(KindState::Forbidden("no".into()), Tristate::Unknown)]
+    fn plans_that_cannot_be_read_drain_nothing(#[case] state: KindObjects, #[case] truth: Tristate) {
         let inputs = inputs([(plan_kind(), state)]);
         assert_eq!(
             both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),

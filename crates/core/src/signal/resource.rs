@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::SignalError;
-use super::answer::{Answer, SignalNote, Truth};
+use super::answer::{Answer, SignalNote, Tristate};
 use super::expression::Expression;
 use super::inputs::{SignalInputs, WatchedResource};
 use super::spec::ResourceSpec;
@@ -80,7 +80,7 @@ impl ResourceSignal {
         }
         let Some((object, problem)) = failed else {
             return Answer {
-                truth: Truth::No,
+                truth: Tristate::No,
                 since: None,
                 notes: Vec::new(),
             };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 
-use super::node_mark::NodeMark;
+use super::node_marker::NodeMarker;
 use super::preset::Preset;
 use super::written::{exactly_one, text_or_map};
 use crate::selector::Selector;
@@ -22,7 +22,7 @@ pub enum SignalSpec {
     /// A known system, by name.
     Preset(Preset),
     /// The node carries a mark.
-    Node(NodeMark),
+    Node(NodeMarker),
     /// An expression holds for an object.
     Resource(ResourceSpec),
     /// Any of these.
@@ -79,7 +79,7 @@ impl fmt::Display for SignalSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenSignal {
     preset: Option<Preset>,
-    node: Option<NodeMark>,
+    node: Option<NodeMarker>,
     resource: Option<ResourceSpec>,
     any_of: Option<Vec<SignalSpec>>,
     all_of: Option<Vec<SignalSpec>>,

@@ -183,7 +183,7 @@ fn plan_kind() -> WatchedResource {
 const RESOURCE: &str =
     "{resource: {apiVersion: upgrade.cattle.io/v1, kind: Plan, when: 'node.metadata.name in object.status.applying'}}";
 
-fn evaluate(yaml: &str, state: KindState) -> Answer {
+fn evaluate(yaml: &str, state: KindObjects) -> Answer {
     let node = cordoned(json!({}));
     signal(yaml).evaluate(&inputs([(plan_kind(), state)]), &node)
 }
@@ -193,27 +193,30 @@ fn plan(name: &str, applying: Value) -> Value {
 }
 
 #[rstest]
-#[case::no_object(objects([]), Truth::No)]
-#[case::none_true(objects([plan("a", json!(["n2"]))]), Truth::No)]
-#[case::any_true(objects([plan("a", json!(["n2"])), plan("b", json!(["n1"]))]), Truth::Yes)]
-#[case::an_error_beside_a_yes(objects([plan("a", json!(null)), plan("b", json!(["n1"]))]), Truth::Yes)]
-#[case::an_error_beside_a_no(objects([plan("a", json!(null)), plan("b", json!(["n2"]))]), Truth::Unknown)]
-#[case::a_missing_field(objects([json!({})]), Truth::Unknown)]
-#[case::absent(KindState::Absent, Truth::No)]
-#[case::syncing(KindState::Syncing, Truth::Unknown)]
-#[case::forbidden(KindState::Forbidden(String::new()), Truth::Unknown)]
-fn a_resource_signal_is_yes_if_its_expression_is_true_for_any_object(#[case] state: KindState, #[case] truth: Truth) {
+#[case::no_object(objects([]), Tristate::No)]
+#[case::none_true(objects([plan("a", json!(["n2"]))]), Tristate::No)]
+#[case::any_true(objects([plan("a", json!(["n2"])), plan("b", json!(["n1"]))]), Tristate::Yes)]
+#[case::an_error_beside_a_yes(objects([plan("a", json!(null)), plan("b", json!(["n1"]))]), Tristate::Yes)]
+#[case::an_error_beside_a_no(objects([plan("a", json!(null)), plan("b", json!(["n2"]))]), Tristate::Unknown)]
+#[case::a_missing_field(objects([json!({})]), Tristate::Unknown)]
+#[case::absent(KindState::Absent, Tristate::No)]
+#[case::syncing(KindState::Syncing, Tristate::Unknown)]
+#[case::forbidden(KindState::Forbidden("".into()), Tristate::Unknown)]
+fn a_resource_signal_is_yes_if_its_expression_is_true_for_any_object(
+    #[case] state: KindObjects,
+    #[case] truth: Tristate,
+) {
     let answer = evaluate(RESOURCE, state.clone());
     assert_eq!((answer.truth, answer.since), (truth, None));
     // Whatever cannot be told, and whatever is absent, is explained; a plain yes or no is not.
-    let plain = matches!(truth, Truth::Yes | Truth::No) && state != KindState::Absent;
+    let plain = matches!(truth, Tristate::Yes | Tristate::No) && state != KindState::Absent;
     assert_eq!(answer.notes.is_empty(), plain, "{:?}", answer.notes);
 }
 
 #[test]
 fn an_expression_that_fails_for_many_objects_is_one_note_that_names_the_first() {
     let plans = |names: &[&str]| {
-        KindState::Objects(
+        KindState::Synced(
             names
                 .iter()
                 .map(|name| std::sync::Arc::new(plan(name, json!(1))))
@@ -236,7 +239,7 @@ fn an_expression_that_fails_for_many_objects_is_one_note_that_names_the_first() 
 fn a_kind_that_nobody_has_listed_is_syncing() {
     let node = cordoned(json!({}));
     let answer = signal(RESOURCE).evaluate(&SignalInputs::default(), &node);
-    assert_eq!(answer.truth, Truth::Unknown);
+    assert_eq!(answer.truth, Tristate::Unknown);
     assert!(answer.notes[0].key.starts_with("syncing/"), "{:?}", answer.notes);
 }
 
@@ -248,7 +251,7 @@ fn a_kind_that_nobody_has_listed_is_syncing() {
 #[case("denied", "plans")]
 #[case("cannot list resource \"\"", "plans")]
 fn a_403_names_the_rule_to_add(#[case] message: &str, #[case] resource: &str) {
-    let answer = evaluate(RESOURCE, KindState::Forbidden(message.to_owned()));
+    let answer = evaluate(RESOURCE, KindState::Forbidden(message.into()));
     let note = &answer.notes[0];
     let rule = format!(
         "apiGroups: [\"upgrade.cattle.io\"], resources: [\"{resource}\"], verbs: [\"get\", \"list\", \"watch\"]"
@@ -261,7 +264,7 @@ fn a_403_names_the_rule_to_add(#[case] message: &str, #[case] resource: &str) {
     assert_eq!(note.level, NoteLevel::Warning);
     // A server that words its refusal differently each time is still reported once.
     assert_eq!(
-        evaluate(RESOURCE, KindState::Forbidden("again".to_owned())).notes[0].key,
+        evaluate(RESOURCE, KindState::Forbidden("again".into())).notes[0].key,
         note.key
     );
 }
@@ -297,24 +300,24 @@ fn always_is_yes_and_has_no_start() {
     assert_eq!(answer, Answer::yes(None));
 }
 
-fn answer(truth: Truth, since: Option<i64>) -> Answer {
+fn answer(truth: Tristate, since: Option<i64>) -> Answer {
     let since = since.map(|second| jiff::Timestamp::from_second(second).unwrap());
     Answer {
         truth,
-        since: since.filter(|_| truth == Truth::Yes),
+        since: since.filter(|_| truth == Tristate::Yes),
         notes: Vec::new(),
     }
 }
 
 #[rstest]
-#[case::yes_wins(&[(Truth::No, None), (Truth::Unknown, None), (Truth::Yes, Some(5))], Truth::Yes, Some(5))]
-#[case::earliest(&[(Truth::Yes, Some(7)), (Truth::Yes, Some(5)), (Truth::No, None)], Truth::Yes, Some(5))]
-#[case::one_has_no_start(&[(Truth::Yes, Some(7)), (Truth::Yes, None)], Truth::Yes, None)]
-#[case::unknown_over_no(&[(Truth::No, None), (Truth::Unknown, None)], Truth::Unknown, None)]
-#[case::all_no(&[(Truth::No, None), (Truth::No, None)], Truth::No, None)]
+#[case::yes_wins(&[(Tristate::No, None), (Tristate::Unknown, None), (Tristate::Yes, Some(5))], Tristate::Yes, Some(5))]
+#[case::earliest(&[(Tristate::Yes, Some(7)), (Tristate::Yes, Some(5)), (Tristate::No, None)], Tristate::Yes, Some(5))]
+#[case::one_has_no_start(&[(Tristate::Yes, Some(7)), (Tristate::Yes, None)], Tristate::Yes, None)]
+#[case::unknown_over_no(&[(Tristate::No, None), (Tristate::Unknown, None)], Tristate::Unknown, None)]
+#[case::all_no(&[(Tristate::No, None), (Tristate::No, None)], Tristate::No, None)]
 fn any_of_is_yes_if_any_is_since_the_earliest(
-    #[case] answers: &[(Truth, Option<i64>)],
-    #[case] truth: Truth,
+    #[case] answers: &[(Tristate, Option<i64>)],
+    #[case] truth: Tristate,
     #[case] since: Option<i64>,
 ) {
     assert_eq!(
@@ -324,13 +327,13 @@ fn any_of_is_yes_if_any_is_since_the_earliest(
 }
 
 #[rstest]
-#[case::no_wins(&[(Truth::Yes, Some(5)), (Truth::Unknown, None), (Truth::No, None)], Truth::No, None)]
-#[case::latest(&[(Truth::Yes, Some(7)), (Truth::Yes, Some(5))], Truth::Yes, Some(7))]
-#[case::one_has_no_start(&[(Truth::Yes, Some(7)), (Truth::Yes, None)], Truth::Yes, Some(7))]
-#[case::unknown_over_yes(&[(Truth::Yes, Some(5)), (Truth::Unknown, None)], Truth::Unknown, None)]
+#[case::no_wins(&[(Tristate::Yes, Some(5)), (Tristate::Unknown, None), (Tristate::No, None)], Tristate::No, None)]
+#[case::latest(&[(Tristate::Yes, Some(7)), (Tristate::Yes, Some(5))], Tristate::Yes, Some(7))]
+#[case::one_has_no_start(&[(Tristate::Yes, Some(7)), (Tristate::Yes, None)], Tristate::Yes, Some(7))]
+#[case::unknown_over_yes(&[(Tristate::Yes, Some(5)), (Tristate::Unknown, None)], Tristate::Unknown, None)]
 fn all_of_is_no_if_any_is_since_the_latest(
-    #[case] answers: &[(Truth, Option<i64>)],
-    #[case] truth: Truth,
+    #[case] answers: &[(Tristate, Option<i64>)],
+    #[case] truth: Tristate,
     #[case] since: Option<i64>,
 ) {
     assert_eq!(
@@ -356,14 +359,17 @@ fn notes_of_all_members_are_kept_once() {
 fn members_are_combined_as_they_are_nested() {
     let node = cordoned(json!({ "labels": { "a": "" } }));
     let truth = |yaml: &str| signal(yaml).evaluate(&SignalInputs::default(), &node).truth;
-    assert_eq!(truth("{anyOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::Yes);
-    assert_eq!(truth("{allOf: [{node: {label: b}}, {node: {label: a}}]}"), Truth::No);
+    assert_eq!(
+        truth("{anyOf: [{node: {label: b}}, {node: {label: a}}]}"),
+        Tristate::Yes
+    );
+    assert_eq!(truth("{allOf: [{node: {label: b}}, {node: {label: a}}]}"), Tristate::No);
     assert_eq!(
         truth("{allOf: [{node: {label: a}}, {anyOf: [{node: {label: b}}, always]}]}"),
-        Truth::Yes
+        Tristate::Yes
     );
-    assert_eq!(truth("{allOf: [{node: {label: a}}, openshift]}"), Truth::Unknown);
-    assert_eq!(truth("{anyOf: [{node: {label: a}}, openshift]}"), Truth::Yes);
+    assert_eq!(truth("{allOf: [{node: {label: a}}, openshift]}"), Tristate::Unknown);
+    assert_eq!(truth("{anyOf: [{node: {label: a}}, openshift]}"), Tristate::Yes);
 }
 
 #[test]
@@ -371,7 +377,7 @@ fn only_karpenter_cordons_by_another_taint() {
     for preset in Preset::ALL {
         let taints = signal(&format!("{{anyOf: [{{preset: {preset}}}, {{preset: {preset}}}]}}")).cordon_taints();
         let expected = match preset {
-            Preset::Karpenter => vec![NodeMark::taint("karpenter.sh/disrupted", Some("NoSchedule"))],
+            Preset::Karpenter => vec![NodeMarker::taint("karpenter.sh/disrupted", Some("NoSchedule"))],
             _ => Vec::new(),
         };
         assert_eq!(taints, expected, "{preset}");
@@ -397,15 +403,15 @@ fn every_preset_says_once_what_must_be_switched_on() {
 }
 
 fn any_answer() -> impl Strategy<Value = Answer> {
-    let truth = prop::sample::select(vec![Truth::Yes, Truth::No, Truth::Unknown]);
+    let truth = prop::sample::select(vec![Tristate::Yes, Tristate::No, Tristate::Unknown]);
     (truth, prop::option::of(0..5_i64)).prop_map(|(truth, since)| answer(truth, since))
 }
 
-fn opposite(answer: &Answer) -> Truth {
+fn opposite(answer: &Answer) -> Tristate {
     match answer.truth {
-        Truth::Yes => Truth::No,
-        Truth::No => Truth::Yes,
-        Truth::Unknown => Truth::Unknown,
+        Tristate::Yes => Tristate::No,
+        Tristate::No => Tristate::Yes,
+        Tristate::Unknown => Tristate::Unknown,
     }
 }
 
@@ -440,7 +446,7 @@ proptest! {
     #[test]
     fn only_a_yes_has_a_start(answers in prop::collection::vec(any_answer(), 1..6)) {
         for combined in [Answer::any_of(answers.clone()), Answer::all_of(answers)] {
-            prop_assert!(combined.truth == Truth::Yes || combined.since.is_none());
+            prop_assert!(combined.truth == Tristate::Yes || combined.since.is_none());
         }
     }
 }

@@ -26,7 +26,7 @@ const WITHOUT_TIME: Option<Cordon> = Some(Cordon { time_added: None });
 #[derive(Clone, Default)]
 struct Watched {
     annotation: Option<DrainClock>,
-    seen: Seen,
+    history: NodeHistory,
     upgrade_since: Option<Timestamp>,
     boot: &'static str,
     /// Writes fail.
@@ -48,24 +48,24 @@ impl Watched {
         }
     }
 
-    fn look(&mut self, second: i64, cordon: Option<Cordon>, gates_open: bool) -> Reading {
+    fn look(&mut self, second: i64, cordon: Option<Cordon>, gates_open: bool) -> ClockState {
         let now = at(second);
-        let sight = Sight {
+        let input = ClockInput {
             recorded: self.annotation.as_ref(),
             cordon,
             gates_open: gates_open && cordon.is_some(),
             upgrade_since: self.upgrade_since,
             boot_id: self.boot,
         };
-        let before = self.seen;
-        self.seen = before.and(&sight, now);
-        let reading = read(&sight, before, FLAP, now);
+        let before = self.history;
+        self.history = before.and(&input, now);
+        let reading = evaluate(&input, before, FLAP, now);
         match &reading {
-            Reading::Running(_) => self.seen.parked = false,
-            Reading::Write(_) if self.deaf => {}
-            Reading::Write(ClockWrite::Set(clock)) => self.annotation = Some(clock.clone()),
-            Reading::Write(ClockWrite::Remove) => self.annotation = None,
-            Reading::Stopped | Reading::Interrupted(_) => {}
+            ClockState::Running(_) => self.history.parked = false,
+            ClockState::Write(_) if self.deaf => {}
+            ClockState::Write(ClockWrite::Set(clock)) => self.annotation = Some(clock.clone()),
+            ClockState::Write(ClockWrite::Remove) => self.annotation = None,
+            ClockState::Stopped | ClockState::Interrupted(_) => {}
         }
         reading
     }
@@ -74,7 +74,7 @@ impl Watched {
     fn drains(&mut self, second: i64, cordon: Option<Cordon>) -> &mut Self {
         self.look(second, cordon, true);
         let reading = self.look(second, cordon, true);
-        assert!(matches!(reading, Reading::Running(_)), "{reading:?}");
+        assert!(matches!(reading, ClockState::Running(_)), "{reading:?}");
         self
     }
 
@@ -82,13 +82,13 @@ impl Watched {
     fn start_after(&mut self, second: i64, cordon: Option<Cordon>) -> (Timestamp, ClockSource) {
         self.look(second, cordon, true);
         match self.look(second, cordon, true) {
-            Reading::Running(clock) => (clock.start, clock.from),
+            ClockState::Running(clock) => (clock.start, clock.from),
             other => panic!("{other:?}"),
         }
     }
 
     fn restart(&mut self) {
-        self.seen = Seen::default();
+        self.history = NodeHistory::default();
     }
 }
 
@@ -133,7 +133,7 @@ fn a_node_that_was_seen_parked_starts_when_its_gates_open(
         upgrade_since,
         ..Watched::new()
     };
-    assert_eq!(watched.look(100, cordoned(0), false), Reading::Stopped);
+    assert_eq!(watched.look(100, cordoned(0), false), ClockState::Stopped);
     assert_eq!(watched.start_after(300, cordoned(0)), (start, from));
 }
 
@@ -152,7 +152,7 @@ fn a_restart_changes_nothing() {
     watched.drains(0, WITHOUT_TIME).restart();
     assert_eq!(
         watched.look(1000, WITHOUT_TIME, true),
-        Reading::Running(watched.annotation.clone().unwrap())
+        ClockState::Running(watched.annotation.clone().unwrap())
     );
     assert_eq!(watched.annotation.unwrap().start, at(0));
 }
@@ -199,10 +199,10 @@ fn an_uncordon_is_recorded_and_forgotten_when_the_tolerance_has_passed() {
     watched.drains(0, cordoned(0));
     watched.look(10, None, false);
     assert_eq!(watched.annotation.as_ref().unwrap().uncordoned_at, Some(at(10)));
-    assert_eq!(watched.look(20, None, false), Reading::Interrupted(at(130)));
-    assert_eq!(watched.look(129, None, false), Reading::Interrupted(at(130)));
-    assert_eq!(watched.look(130, None, false), Reading::Write(ClockWrite::Remove));
-    assert_eq!(watched.look(131, None, false), Reading::Stopped);
+    assert_eq!(watched.look(20, None, false), ClockState::Interrupted(at(130)));
+    assert_eq!(watched.look(129, None, false), ClockState::Interrupted(at(130)));
+    assert_eq!(watched.look(130, None, false), ClockState::Write(ClockWrite::Remove));
+    assert_eq!(watched.look(131, None, false), ClockState::Stopped);
 }
 
 /// Nobody knows how long ago it was.
@@ -210,7 +210,7 @@ fn an_uncordon_is_recorded_and_forgotten_when_the_tolerance_has_passed() {
 fn an_uncordon_that_nobody_watched_ends_the_drain() {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0)).restart();
-    assert_eq!(watched.look(10, None, false), Reading::Write(ClockWrite::Remove));
+    assert_eq!(watched.look(10, None, false), ClockState::Write(ClockWrite::Remove));
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn an_upgrade_that_ends_stops_the_clock_and_the_next_drain_starts_when_the_gates
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
     watched.look(10, cordoned(0), false);
-    assert_eq!(watched.look(20, cordoned(0), false), Reading::Interrupted(at(130)));
+    assert_eq!(watched.look(20, cordoned(0), false), ClockState::Interrupted(at(130)));
     assert_eq!(
         watched.look(130, cordoned(0), false),
-        Reading::Write(ClockWrite::Remove)
+        ClockState::Write(ClockWrite::Remove)
     );
     assert_eq!(watched.start_after(500, cordoned(0)), (at(500), ClockSource::Gate));
 }
@@ -254,7 +254,7 @@ fn a_boot_that_is_not_known_ends_nothing(#[case] then: &'static str, #[case] now
     };
     watched.drains(0, cordoned(0));
     watched.boot = now;
-    assert!(matches!(watched.look(10, cordoned(0), true), Reading::Running(_)));
+    assert!(matches!(watched.look(10, cordoned(0), true), ClockState::Running(_)));
 }
 
 #[rstest]
@@ -263,9 +263,9 @@ fn a_boot_that_is_not_known_ends_nothing(#[case] then: &'static str, #[case] now
 fn a_node_left_without_blockers_ends_the_drain(#[case] seen_uncordoned: bool) {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
-    watched.seen.drained = true;
+    watched.history.drained = true;
     if seen_uncordoned {
-        assert_eq!(watched.look(10, None, false), Reading::Write(ClockWrite::Remove));
+        assert_eq!(watched.look(10, None, false), ClockState::Write(ClockWrite::Remove));
     }
     assert_eq!(watched.start_after(12, cordoned(11)).0, at(11));
 }
@@ -277,7 +277,7 @@ fn a_taint_that_turns_out_to_be_older_moves_the_start(#[case] mut watched: Watch
     watched.drains(0, cordoned(0));
     assert_eq!(watched.start_after(10, cordoned(-3600)).0, start);
     assert!(
-        matches!(watched.look(11, cordoned(-3600), true), Reading::Running(_)),
+        matches!(watched.look(11, cordoned(-3600), true), ClockState::Running(_)),
         "and is written once"
     );
 }
@@ -341,7 +341,7 @@ fn a_clock_that_cannot_be_read_is_begun_anew_from_the_taint() {
 #[test]
 fn a_node_out_of_every_drain_needs_no_clock() {
     let mut watched = Watched::new();
-    assert_eq!(watched.look(0, None, false), Reading::Stopped);
-    assert_eq!(watched.look(1, cordoned(0), false), Reading::Stopped);
+    assert_eq!(watched.look(0, None, false), ClockState::Stopped);
+    assert_eq!(watched.look(1, cordoned(0), false), ClockState::Stopped);
     assert_eq!(watched.annotation, None);
 }

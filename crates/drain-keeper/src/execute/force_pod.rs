@@ -24,29 +24,29 @@ use serde_json::json;
 use crate::plan::PodAction;
 use crate::plan::budget_turn::{OverrideEvidence, may_override};
 
-use super::recheck::{Grounds, Objection, still_allows};
-use super::{Forced, Pass, PodResult};
+use super::preconditions::{PreconditionError, VerifiedState, check_preconditions};
+use super::{ExecutorContext, Forced, PodResult};
 
 /// Carries out the action's remedy.
-pub(super) async fn force(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+pub(super) async fn force(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
     if let Err(stop) = permits.check() {
         return stop.into();
     }
     match action.strategy.remedy {
-        Remedy::Evict => evict(pass, permits, action).await,
-        Remedy::EvictOrDelete => match evict(pass, permits, action).await {
+        Remedy::Evict => evict(context, permits, action).await,
+        Remedy::EvictOrDelete => match evict(context, permits, action).await {
             ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. }) => {
-                Box::pin(override_budgets(pass, permits, action, refusal)).await
+                Box::pin(override_budgets(context, permits, action, refusal)).await
             }
             other => other,
         },
-        Remedy::RemoveFinalizers => Box::pin(remove_finalizers(pass, permits, action)).await,
-        Remedy::DeleteNow => Box::pin(delete_now(pass, permits, action)).await,
+        Remedy::RemoveFinalizers => Box::pin(remove_finalizers(context, permits, action)).await,
+        Remedy::DeleteNow => Box::pin(delete_now(context, permits, action)).await,
     }
 }
 
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
-async fn evict(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
     let params = EvictParams {
         delete_options: Some(DeleteParams {
             preconditions: Some(Preconditions {
@@ -61,12 +61,12 @@ async fn evict(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult 
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let Err(error) = pods(pass, action).evict(&action.pod.key.name, &params).await else {
+    let Err(error) = pods(context, action).evict(&action.pod.key.name, &params).await else {
         return ActionResult::Acted(Forced::Evicted);
     };
     match ApiError::from(&error) {
         // The API answers 500 to every eviction of a pod that several budgets select.
-        ApiError::Server { code: 500, .. } if pass.snapshot.budgets.matching(&action.pod).len() > 1 => {
+        ApiError::Server { code: 500, .. } if context.snapshot.budgets.matching(&action.pod).len() > 1 => {
             ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
         }
         ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
@@ -76,46 +76,51 @@ async fn evict(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult 
 
 /// Overrides all budgets that select the pod, and deletes it with its own grace. The permit comes before the reads, so that
 /// they are not as old as the wait for it; what it stands for is asked again before each write.
-async fn override_budgets(pass: &Pass, permits: &Permits, action: &PodAction, refusal: ApiError) -> PodResult {
+async fn override_budgets(
+    context: &ExecutorContext,
+    permits: &Permits,
+    action: &PodAction,
+    refusal: ApiError,
+) -> PodResult {
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let Grounds { budgets, holds } = match Box::pin(still_allows(action, pass)).await {
-        Ok(grounds) => grounds,
-        Err(objection) => return objection.into(),
+    let VerifiedState { budgets, holds } = match Box::pin(check_preconditions(action, context)).await {
+        Ok(state) => state,
+        Err(error) => return error.into(),
     };
     if budgets.is_empty() {
-        return Objection::Changed("no budget selects the pod any more".to_owned()).into();
+        return PreconditionError::Changed("no budget selects the pod any more".to_owned()).into();
     }
     let now = Timestamp::now();
     // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
     // drain-lock refuses it for a claim, which is beyond its limit by now.
     let may_pass = |budget: &BudgetView| {
-        budget.room(&action.pod).is_there() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
+        budget.allowance(&action.pod).is_available() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
     };
     let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
     if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
         return ActionResult::Failed(refusal);
     }
     for budget in &budgets {
-        let evidence = OverrideEvidence::of(budget, &pass.snapshot);
-        if let Err(wait) = may_override(budget, &action.pod, &evidence, pass.policy.override_spacing, now) {
+        let evidence = OverrideEvidence::of(budget, &context.snapshot);
+        if let Err(wait) = may_override(budget, &action.pod, &evidence, context.policy.override_spacing, now) {
             tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
             return ActionResult::Failed(refusal);
         }
     }
     for budget in &budgets {
-        if let Err(result) = record(pass, permits, action, budget, now).await {
+        if let Err(result) = record(context, permits, action, budget, now).await {
             return result;
         }
     }
     let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
-    delete(pass, permits, action, None, Forced::BudgetOverridden(overridden)).await
+    delete(context, permits, action, None, Forced::BudgetOverridden(overridden)).await
 }
 
 async fn record(
-    pass: &Pass,
+    context: &ExecutorContext,
     permits: &Permits,
     action: &PodAction,
     budget: &BudgetView,
@@ -135,7 +140,7 @@ async fn record(
         "status": { "disruptedPods": { &*action.pod.key.name: to_the_second(now) } },
     });
     permits.check()?;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), &budget.key.namespace);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(context.clients.requests.clone(), &budget.key.namespace);
     let patched = budgets
         .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
         .await;
@@ -150,15 +155,15 @@ async fn record(
 
 /// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
 /// conflict.
-async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+async fn remove_finalizers(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    if let Err(objection) = Box::pin(still_allows(action, pass)).await {
-        return objection.into();
+    if let Err(error) = Box::pin(check_preconditions(action, context)).await {
+        return error.into();
     }
-    let removed = removable_finalizers(&action.pod, &pass.policy.protected_finalizers);
+    let removed = removable_finalizers(&action.pod, &context.policy.protected_finalizers);
     let kept: Vec<&String> = action
         .pod
         .finalizers
@@ -175,7 +180,7 @@ async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -
     if let Err(stop) = permits.check() {
         return stop.into();
     }
-    let patched = pods(pass, action)
+    let patched = pods(context, action)
         .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
         .await;
     match patched {
@@ -185,20 +190,26 @@ async fn remove_finalizers(pass: &Pass, permits: &Permits, action: &PodAction) -
 }
 
 /// Deletes without grace a pod that should long be gone.
-async fn delete_now(pass: &Pass, permits: &Permits, action: &PodAction) -> PodResult {
+async fn delete_now(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    match Box::pin(still_allows(action, pass)).await {
-        Ok(_) => delete(pass, permits, action, Some(0), Forced::DeletedNow).await,
-        Err(objection) => objection.into(),
+    match Box::pin(check_preconditions(action, context)).await {
+        Ok(_) => delete(context, permits, action, Some(0), Forced::DeletedNow).await,
+        Err(error) => error.into(),
     }
 }
 
 /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
 /// budget, is judged anew. The caller holds the permit.
-async fn delete(pass: &Pass, permits: &Permits, action: &PodAction, grace: Option<u32>, forced: Forced) -> PodResult {
+async fn delete(
+    context: &ExecutorContext,
+    permits: &Permits,
+    action: &PodAction,
+    grace: Option<u32>,
+    forced: Forced,
+) -> PodResult {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(action.pod.uid.as_str().to_owned()),
@@ -210,12 +221,12 @@ async fn delete(pass: &Pass, permits: &Permits, action: &PodAction, grace: Optio
     if let Err(stop) = permits.check() {
         return stop.into();
     }
-    match pods(pass, action).delete(&action.pod.key.name, &params).await {
+    match pods(context, action).delete(&action.pod.key.name, &params).await {
         Ok(_) => ActionResult::Acted(forced),
         Err(error) => error.into(),
     }
 }
 
-fn pods(pass: &Pass, action: &PodAction) -> Api<Pod> {
-    Api::namespaced(pass.clients.requests.clone(), &action.pod.key.namespace)
+fn pods(context: &ExecutorContext, action: &PodAction) -> Api<Pod> {
+    Api::namespaced(context.clients.requests.clone(), &action.pod.key.namespace)
 }

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::clock::ClockWrite;
 use crate::plan::ClockAction;
 
-use super::Pass;
+use super::ExecutorContext;
 
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
-pub(super) async fn write(pass: &Pass, permits: &Permits, action: &ClockAction) -> ActionResult {
+pub(super) async fn write(context: &ExecutorContext, permits: &Permits, action: &ClockAction) -> ActionResult {
     let patch = match serde_json::from_value(operations(action)) {
         Ok(operations) => Patch::Json::<Value>(operations),
         Err(error) => {
@@ -25,7 +25,7 @@ pub(super) async fn write(pass: &Pass, permits: &Permits, action: &ClockAction) 
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
+    let nodes: Api<Node> = Api::all(context.clients.requests.clone());
     let patched = nodes
         .patch_metadata(action.node.name.as_str(), &PatchParams::default(), &patch)
         .await;

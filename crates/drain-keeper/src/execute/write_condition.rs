@@ -11,7 +11,7 @@ use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ActionResult, Permits};
 use serde_json::{Value, json};
 
-use super::Pass;
+use super::ExecutorContext;
 
 /// A change of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub struct DrainBlocked {
     pub since: Timestamp,
 }
 
-pub(super) async fn write(pass: &Pass, permits: &Permits, write: &ConditionWrite) -> ActionResult {
+pub(super) async fn write(context: &ExecutorContext, permits: &Permits, write: &ConditionWrite) -> ActionResult {
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let nodes = Api::<Node>::all(pass.clients.requests.clone());
+    let nodes = Api::<Node>::all(context.clients.requests.clone());
     let patch = Patch::Strategic(patch(write));
     match nodes
         .patch_status(write.node.as_str(), &PatchParams::default(), &patch)

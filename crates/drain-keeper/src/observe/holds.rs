@@ -172,6 +172,6 @@ fn known<V>(cache: &DynamicCache<V>) -> Known<V> {
         }
         KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
         KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
-        KindState::Synced => Known::Unknown(format!("nothing has been heard of {kind} for minutes")),
+        KindState::Synced(()) => Known::Unknown(format!("nothing has been heard of {kind} for minutes")),
     }
 }

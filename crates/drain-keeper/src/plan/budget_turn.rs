@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::budget::{BudgetView, Room};
-use nodeward_core::deadline::later;
+use nodeward_core::budget::{BudgetView, DisruptionAllowance};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::pod::PodView;
 use nodeward_core::strategy::Remedy;
@@ -84,10 +84,10 @@ impl<'a> Turns<'a> {
             return false;
         };
         let taken = self.taken.get(&budget.key).copied().unwrap_or(0);
-        match budget.room(&candidate.pod) {
-            Room::NotAsked | Room::UnreadyMayGo => true,
-            Room::Left(left) => taken < left,
-            Room::None(_) => false,
+        match budget.allowance(&candidate.pod) {
+            DisruptionAllowance::NotAsked | DisruptionAllowance::UnreadyMayGo => true,
+            DisruptionAllowance::Left(left) => taken < left,
+            DisruptionAllowance::None(_) => false,
         }
     }
 
@@ -164,7 +164,7 @@ pub fn may_override(
     let in_flight = evidence.last_termination.is_some() || evicted.is_some() || other_pending;
     let status = &budget.status;
     let is_healthy = budget.has_recovered() && budget.is_status_current();
-    let spaced = later(last, spacing);
+    let spaced = saturating_add(last, spacing);
     if (is_healthy && !in_flight) || spaced <= now {
         return Ok(());
     }

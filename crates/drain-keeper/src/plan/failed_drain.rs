@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::strategy::Waits;
 use nodeward_core::verdict::Blocker;
 
@@ -14,7 +14,9 @@ pub fn failed_at(blockers: &[Blocker], clock: &DrainClock, waits: &Waits) -> Opt
     if blockers.is_empty() || blockers.iter().any(|blocker| blocker.next.is_pending()) {
         return None;
     }
-    let patience_ends = later(clock.start, waits.time_out);
+    let patience_ends = saturating_add(clock.start, waits.time_out);
     let last_due = blockers.iter().filter_map(|blocker| blocker.next.due()).max();
-    Some(last_due.map_or(patience_ends, |due| later(due, waits.expected_drain).max(patience_ends)))
+    Some(last_due.map_or(patience_ends, |due| {
+        saturating_add(due, waits.expected_drain).max(patience_ends)
+    }))
 }

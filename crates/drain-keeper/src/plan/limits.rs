@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -51,7 +51,7 @@ impl<'a> Limits<'a> {
             });
         }
         let waits = policy.waits_for(node, &self.snapshot.signals);
-        let forced_since = later(clock.start, waits.first());
+        let forced_since = saturating_add(clock.start, waits.first());
         // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
         let in_flight = pods

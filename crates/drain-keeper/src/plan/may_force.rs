@@ -7,7 +7,7 @@ use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::BudgetView;
-use nodeward_core::deadline::{is_due, later};
+use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Hold, Holder, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -79,7 +79,7 @@ pub enum Decision {
 /// k. no second copy of it could run meanwhile.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
-/// by itself (`execute/recheck.rs`), with what was read by quorum.
+/// by itself (`execute/preconditions.rs`), with what was read by quorum.
 pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let Evidence { node, policy, .. } = *evidence;
     let drain = policy.drain_for(node);
@@ -180,7 +180,7 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
         None => match evidence.budgets {
             [] if is_covered => BlockerReason::BudgetExhausted,
             [] => BlockerReason::AwaitingEviction,
-            [budget] if budget.room(pod).is_there() => BlockerReason::AwaitingEviction,
+            [budget] if budget.allowance(pod).is_available() => BlockerReason::AwaitingEviction,
             [_] => BlockerReason::BudgetExhausted,
             _ => BlockerReason::MisconfiguredPDB,
         },
@@ -192,7 +192,7 @@ fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp 
     let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
     let due = strategy.due(pod, evidence.clock.start, &waits);
     match (evidence.memory.asked_at(pod), &pod.deletion) {
-        (Some(asked), Some(deletion)) => due.max(later(asked, deletion.grace)),
+        (Some(asked), Some(deletion)) => due.max(saturating_add(asked, deletion.grace)),
         _ => due,
     }
 }

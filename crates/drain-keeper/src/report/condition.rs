@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::condition;
 use nodeward_api::reason::{BlockerReason, GateReason};
-use nodeward_core::deadline::{NextWake, later};
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{ConditionView, NodeView};
 use nodeward_core::verdict::{BlockedMessage, Blocker, Next, NodeVerdict};
@@ -42,15 +42,15 @@ pub struct Change {
 /// Conditions of all nodes.
 #[derive(Debug, Default)]
 pub struct Conditions {
-    nodes: BTreeMap<NodeUid, Told>,
+    nodes: BTreeMap<NodeUid, ReportedState>,
 }
 
 /// What has been told of one node.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedState {
     blocked_since: Option<Timestamp>,
     /// What was last asked for.
-    asked: Option<Asked>,
+    asked: Option<Requested>,
     /// Not before then is the same asked for again.
     not_before: Option<Timestamp>,
     writing: bool,
@@ -60,7 +60,7 @@ struct Told {
 
 /// What is asked of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Requested {
     /// The condition, with this reason.
     For(BlockerReason),
     /// Its removal.
@@ -74,43 +74,43 @@ impl Conditions {
             plan.verdicts.iter().map(|verdict| (&verdict.node, verdict)).collect();
         let present: BTreeSet<&NodeUid> = snapshot.nodes.iter().map(|node| &node.uid).collect();
         self.nodes.retain(|uid, _| present.contains(uid));
-        let mut wake = NextWake::after(now);
+        let mut requeue_at = RequeueAt::after(now);
         let changes = snapshot
             .nodes
             .iter()
             .filter_map(|node| {
-                let told = self.nodes.entry(node.uid.clone()).or_default();
-                told.change(node, verdicts.get(&node.name).copied(), now, &mut wake)
+                let state = self.nodes.entry(node.uid.clone()).or_default();
+                state.change(node, verdicts.get(&node.name).copied(), now, &mut requeue_at)
             })
             .collect();
-        (changes, wake.at())
+        (changes, requeue_at.at())
     }
 
     /// A write is under way.
     pub fn started(&mut self, node: &NodeUid) {
-        if let Some(told) = self.nodes.get_mut(node) {
-            told.writing = true;
+        if let Some(state) = self.nodes.get_mut(node) {
+            state.writing = true;
         }
     }
 
     /// A write has ended: a failed one is tried again after a while.
     pub fn written(&mut self, node: &NodeUid, succeeded: bool, now: Timestamp) {
-        if let Some(told) = self.nodes.get_mut(node) {
-            told.writing = false;
+        if let Some(state) = self.nodes.get_mut(node) {
+            state.writing = false;
             if !succeeded {
-                told.not_before = Some(later(now, SETTLE));
+                state.not_before = Some(saturating_add(now, SETTLE));
             }
         }
     }
 }
 
-impl Told {
+impl ReportedState {
     fn change(
         &mut self,
         node: &NodeView,
         verdict: Option<&NodeVerdict>,
         now: Timestamp,
-        wake: &mut NextWake,
+        requeue_at: &mut RequeueAt,
     ) -> Option<Change> {
         let standing = node.condition(condition::DRAIN_BLOCKED);
         // While pods are still being listed nothing is known, and what stands stays.
@@ -126,7 +126,7 @@ impl Told {
             self.blocked_since = None;
             self.named.clear();
             self.failed = false;
-            if standing.is_none() || self.writing || self.is_too_early(Asked::Removal, now, now, wake) {
+            if standing.is_none() || self.writing || self.is_too_early(Requested::Removal, now, now, requeue_at) {
                 return None;
             }
             return Some(self.take(node, None, Vec::new(), false, now));
@@ -145,7 +145,12 @@ impl Told {
         if is_told || self.writing {
             return None;
         }
-        if self.is_too_early(Asked::For(wanted.reason), later(since, SETTLE), now, wake) {
+        if self.is_too_early(
+            Requested::For(wanted.reason),
+            saturating_add(since, SETTLE),
+            now,
+            requeue_at,
+        ) {
             return None;
         }
         let news: Vec<Blocker> = verdict
@@ -160,10 +165,10 @@ impl Told {
 
     /// Whether it is too early to ask: before `earliest`, and soon after the same was asked for. So a message stands for a
     /// while, a write that fails is not repeated at once, and one that succeeded is waited for until the watch shows it.
-    fn is_too_early(&self, asked: Asked, earliest: Timestamp, now: Timestamp, wake: &mut NextWake) -> bool {
+    fn is_too_early(&self, asked: Requested, earliest: Timestamp, now: Timestamp, requeue_at: &mut RequeueAt) -> bool {
         let not_before = self.not_before.filter(|_| self.asked == Some(asked));
         let earliest = not_before.map_or(earliest, |not_before| earliest.max(not_before));
-        wake.note(earliest);
+        requeue_at.note(earliest);
         now < earliest
     }
 
@@ -178,9 +183,9 @@ impl Told {
         self.asked = Some(
             condition
                 .as_ref()
-                .map_or(Asked::Removal, |condition| Asked::For(condition.reason)),
+                .map_or(Requested::Removal, |condition| Requested::For(condition.reason)),
         );
-        self.not_before = Some(later(now, MESSAGE_STANDS));
+        self.not_before = Some(saturating_add(now, MESSAGE_STANDS));
         Change {
             node: node.name.clone(),
             uid: node.uid.clone(),

@@ -9,7 +9,7 @@ use nodeward_core::verdict::Blocker;
 use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
 use crate::execute::{Forced, PodResult, outcome_label};
-use crate::plan::{Oddity, PodAction};
+use crate::plan::{PodAction, Warning};
 
 use super::condition::Change;
 
@@ -22,7 +22,7 @@ const ACTION: &str = "Drain";
 /// Emits Events.
 pub struct Announcer {
     sink: EventSink,
-    oddities_told: BTreeSet<String>,
+    warned: BTreeSet<String>,
 }
 
 impl Announcer {
@@ -30,7 +30,7 @@ impl Announcer {
     pub fn new(sink: EventSink) -> Self {
         Self {
             sink,
-            oddities_told: BTreeSet::new(),
+            warned: BTreeSet::new(),
         }
     }
 
@@ -107,14 +107,14 @@ impl Announcer {
     }
 
     /// What could not be read as it is meant, each once.
-    pub fn oddities(&mut self, oddities: &BTreeSet<Oddity>) {
-        self.oddities_told
-            .retain(|key| oddities.iter().any(|oddity| oddity.key == *key));
-        for oddity in oddities {
-            if self.oddities_told.insert(oddity.key.clone()) {
-                tracing::warn!(node = %oddity.node, "{}", oddity.text);
-                let node = events::node_reference(oddity.node.as_str(), oddity.node_uid.as_str());
-                self.emit(node, None, DrainReason::Unreadable.as_str(), oddity.text.clone());
+    pub fn warnings(&mut self, warnings: &BTreeSet<Warning>) {
+        self.warned
+            .retain(|key| warnings.iter().any(|warning| warning.key == *key));
+        for warning in warnings {
+            if self.warned.insert(warning.key.clone()) {
+                tracing::warn!(node = %warning.node, "{}", warning.text);
+                let node = events::node_reference(warning.node.as_str(), warning.node_uid.as_str());
+                self.emit(node, None, DrainReason::Unreadable.as_str(), warning.text.clone());
             }
         }
     }

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::observe::project_node;
 use crate::snapshot::NodeFacts;
 
-use super::{Done, Means};
+use super::{ActionResult, ExecutorContext};
 
 /// Who stands for a NodeDrain that was made without a requester: its creator, who releases it by deleting it.
 const CREATOR: &str = "nodedrain";
 
 /// The finalizer, the UID of the node, and a requester if there is none.
-pub(super) async fn adopt(means: &Means, drain: &NodeDrain, node_uid: &str) -> Done {
+pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid: &str) -> ActionResult {
     let mut finalizers = drain.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == finalizer::DRAIN_LOCK) {
         finalizers.push(finalizer::DRAIN_LOCK.to_owned());
@@ -27,22 +27,22 @@ pub(super) async fn adopt(means: &Means, drain: &NodeDrain, node_uid: &str) -> D
         spec["requesters"] = json!([{ "name": CREATOR }]);
     }
     let patch = as_seen(drain, &json!({ "finalizers": finalizers }), Some(&spec));
-    changed(means, drain, &patch).await
+    changed(context, drain, &patch).await
 }
 
 /// Deletes it as it was seen: whoever has joined it since keeps it. What its node was taken for is looked at once more.
-pub(super) async fn delete(means: &Means, drain: &NodeDrain, reason: LockReason) -> Done {
+pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason: LockReason) -> ActionResult {
     if matches!(reason, LockReason::NodeGone | LockReason::Uncordoned) {
-        let nodes: Api<Node> = Api::all(means.clients.requests.clone());
+        let nodes: Api<Node> = Api::all(context.clients.requests.clone());
         let node = match nodes.get_opt(&drain.spec.node_name).await {
             Ok(node) => node.as_ref().and_then(project_node),
             Err(error) => return error.into(),
         };
         if let Some(doubt) = doubt(drain, reason, node.as_ref()) {
-            return Done::Outdated(doubt.to_owned());
+            return ActionResult::Outdated(doubt.to_owned());
         }
     }
-    let _permit = match means.permits.next_write().await {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
@@ -53,8 +53,8 @@ pub(super) async fn delete(means: &Means, drain: &NodeDrain, reason: LockReason)
         }),
         ..DeleteParams::default()
     };
-    match api(means).delete(&drain.spec.node_name, &params).await {
-        Ok(_) => Done::Acted(()),
+    match api(context).delete(&drain.spec.node_name, &params).await {
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }
@@ -72,17 +72,17 @@ fn doubt(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Opt
 }
 
 /// Says that it is released, and lets it go.
-pub(super) async fn finish(means: &Means, drain: &NodeDrain) -> Done {
+pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> ActionResult {
     let released = json!({
         "metadata": { "uid": drain.metadata.uid },
         "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
     });
-    let permit = match means.permits.next_write().await {
+    let permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
     let params = PatchParams::default();
-    if let Err(error) = api(means)
+    if let Err(error) = api(context)
         .patch_status(&drain.spec.node_name, &params, &Patch::Merge(&released))
         .await
     {
@@ -98,7 +98,7 @@ pub(super) async fn finish(means: &Means, drain: &NodeDrain) -> Done {
         .collect();
     // The status has just changed, and with it the resource version: the UID and the list of finalizers are what counts.
     let patch = json!({ "metadata": { "uid": drain.metadata.uid, "finalizers": kept } });
-    changed(means, drain, &patch).await
+    changed(context, drain, &patch).await
 }
 
 fn as_seen(drain: &NodeDrain, metadata: &Value, spec: Option<&Value>) -> Value {
@@ -111,26 +111,26 @@ fn as_seen(drain: &NodeDrain, metadata: &Value, spec: Option<&Value>) -> Value {
     patch
 }
 
-async fn changed(means: &Means, drain: &NodeDrain, patch: &Value) -> Done {
-    let _permit = match means.permits.next_write().await {
+async fn changed(context: &ExecutorContext, drain: &NodeDrain, patch: &Value) -> ActionResult {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
     let params = PatchParams {
-        field_manager: Some(means.field_manager.to_owned()),
+        field_manager: Some(context.field_manager.to_owned()),
         ..PatchParams::default()
     };
-    match api(means)
+    match api(context)
         .patch(&drain.spec.node_name, &params, &Patch::Merge(patch))
         .await
     {
-        Ok(_) => Done::Acted(()),
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }
 
-fn api(means: &Means) -> Api<NodeDrain> {
-    Api::all(means.clients.requests.clone())
+fn api(context: &ExecutorContext) -> Api<NodeDrain> {
+    Api::all(context.clients.requests.clone())
 }
 
 #[cfg(test)]

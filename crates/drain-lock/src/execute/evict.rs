@@ -17,46 +17,54 @@ use serde_json::Value;
 
 use crate::plan::{Force, PodEviction};
 
-use super::{Done, Eviction, Means, Outcome, force};
+use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, force};
 
 /// Controllers that give each pod a name of its own.
 const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
 
 /// Evicts the pods of a granted claim, once the ledger, read by quorum, says that the grant is still in force.
 pub(super) async fn evict_held(
-    means: &Means,
+    context: &ExecutorContext,
     node_uid: &NodeUid,
     fence: Fence,
     ledger_uid: &str,
     pods: Vec<PodEviction>,
-) -> Outcome {
-    let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
+) -> TaskOutcome {
+    let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
     let ledger = match ledgers.get_opt(drain_ledger::NAME).await {
         Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger::from(&ledger.spec),
-        Ok(_) => return stopped(&pods, &Done::Outdated("the ledger is another one now".to_owned())),
+        Ok(_) => {
+            return stopped(
+                &pods,
+                &ActionResult::Outdated("the ledger is another one now".to_owned()),
+            );
+        }
         Err(error) => return stopped(&pods, &error.into()),
     };
     let evictions = pods.iter().map(async |eviction| {
         if ledger.may_evict(node_uid.as_str(), fence, eviction.pod.uid.as_str()) {
-            evict(means, eviction, Some(fence)).await
+            evict(context, eviction, Some(fence)).await
         } else {
-            ended(eviction, Done::Outdated("its grant is no longer in force".to_owned()))
+            ended(
+                eviction,
+                ActionResult::Outdated("its grant is no longer in force".to_owned()),
+            )
         }
     });
-    Outcome {
+    TaskOutcome {
         evictions: join_all(evictions).await,
-        ..Done::Acted(()).into()
+        ..ActionResult::Acted(()).into()
     }
 }
 
-fn stopped(pods: &[PodEviction], done: &Done) -> Outcome {
-    Outcome {
+fn stopped(pods: &[PodEviction], done: &ActionResult) -> TaskOutcome {
+    TaskOutcome {
         evictions: pods.iter().map(|eviction| ended(eviction, done.clone())).collect(),
         ..done.clone().into()
     }
 }
 
-fn ended(eviction: &PodEviction, done: Done) -> Eviction {
+fn ended(eviction: &PodEviction, done: ActionResult) -> Eviction {
     Eviction {
         pod: eviction.pod.clone(),
         node: eviction.node.clone(),
@@ -67,25 +75,25 @@ fn ended(eviction: &PodEviction, done: Done) -> Eviction {
 
 /// The eviction API takes the budget's unit before it looks at the UID, and keeps it for two minutes in the name of
 /// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
-async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<Done> {
+async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<ActionResult> {
     let owner = eviction.pod.owner.as_deref();
     if owner.is_some_and(|owner| NEVER_THE_SAME_NAME.contains(&&*owner.kind)) {
         return None;
     }
     match pods.get_metadata_opt(&eviction.pod.key.name).await {
         Ok(Some(pod)) if pod.metadata.uid.as_deref() != Some(eviction.pod.uid.as_str()) => {
-            Some(Done::Outdated("another pod has its name now".to_owned()))
+            Some(ActionResult::Outdated("another pod has its name now".to_owned()))
         }
         Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => None,
-        Ok(_) => Some(Done::AlreadyDone),
+        Ok(_) => Some(ActionResult::AlreadyDone),
         Err(error) => Some(error.into()),
     }
 }
 
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
-pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
+pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
     let key = &eviction.pod.key;
-    let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &key.namespace);
+    let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &key.namespace);
     if let Some(done) = is_another_by_now(&pods, eviction).await {
         return ended(eviction, done);
     }
@@ -104,7 +112,7 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
             ..DeleteOptions::default()
         }),
     };
-    let permit = match means.permits.next_write().await {
+    let permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return ended(eviction, stop.into()),
     };
@@ -113,42 +121,47 @@ pub(super) async fn evict(means: &Means, eviction: &PodEviction, fence: Option<F
         .await;
     drop(permit);
     let Err(error) = asked else {
-        return ended(eviction, Done::Acted(()));
+        return ended(eviction, ActionResult::Acted(()));
     };
     let refusal = match ApiError::from(&error) {
         // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
-        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, Done::AlreadyDone),
-        ApiError::Conflict => return ended(eviction, Done::Outdated("another pod has its name now".to_owned())),
+        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, ActionResult::AlreadyDone),
+        ApiError::Conflict => {
+            return ended(
+                eviction,
+                ActionResult::Outdated("another pod has its name now".to_owned()),
+            );
+        }
         refusal => refusal,
     };
     let refusing = match refusal {
         ApiError::RefusedByBudget { .. } => 1,
         // So it answers where several budgets select the pod, and where it has troubles of its own.
-        ApiError::Server { code: 500, .. } if means.world.budgets_of(&eviction.pod).len() > 1 => 2,
-        refusal => return ended(eviction, Done::Failed(refusal)),
+        ApiError::Server { code: 500, .. } if context.world.budgets_of(&eviction.pod).len() > 1 => 2,
+        refusal => return ended(eviction, ActionResult::Failed(refusal)),
     };
     if eviction.force == Force::Never {
-        return ended(eviction, Done::Failed(refusal));
+        return ended(eviction, ActionResult::Failed(refusal));
     }
-    delete_around(means, eviction, refusing).await
+    delete_around(context, eviction, refusing).await
 }
 
 /// Deletes a pod around its budgets, of which so many stand in the way at least, unless one of them forbids it by now.
 /// The permit comes before the reads, so that they are not as old as the wait for it.
-async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -> Eviction {
-    let _permit = match means.permits.next_write().await {
+async fn delete_around(context: &ExecutorContext, eviction: &PodEviction, refusing: usize) -> Eviction {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return ended(eviction, stop.into()),
     };
-    match force::objection(means, &eviction.pod, refusing).await {
+    match force::objection(context, &eviction.pod, refusing).await {
         Ok(None) => {}
-        Ok(Some(objection)) => return ended(eviction, Done::Outdated(objection)),
+        Ok(Some(objection)) => return ended(eviction, ActionResult::Outdated(objection)),
         Err(error) => return ended(eviction, error.into()),
     }
-    if let Err(stop) = means.permits.check() {
+    if let Err(stop) = context.permits.check() {
         return ended(eviction, stop.into());
     }
-    let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &eviction.pod.key.namespace);
+    let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &eviction.pod.key.namespace);
     let params = DeleteParams {
         preconditions: Some(kube::api::Preconditions {
             uid: Some(eviction.pod.uid.as_str().to_owned()),
@@ -159,7 +172,7 @@ async fn delete_around(means: &Means, eviction: &PodEviction, refusing: usize) -
     match pods.delete(&eviction.pod.key.name, &params).await {
         Ok(_) => Eviction {
             deleted: true,
-            ..ended(eviction, Done::Acted(()))
+            ..ended(eviction, ActionResult::Acted(()))
         },
         Err(error) => ended(eviction, error.into()),
     }

@@ -11,11 +11,15 @@ use nodeward_api::DisruptionHold;
 use crate::observe::{owner_units, project_budget, project_hold};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
-use super::Means;
+use super::ExecutorContext;
 
 /// What speaks against deleting a pod that was refused because of so many budgets at least; `None`: nothing does.
-pub(super) async fn objection(means: &Means, pod: &PodFacts, refusing: usize) -> Result<Option<String>, kube::Error> {
-    let (client, namespace) = (&means.clients.requests, &*pod.key.namespace);
+pub(super) async fn objection(
+    context: &ExecutorContext,
+    pod: &PodFacts,
+    refusing: usize,
+) -> Result<Option<String>, kube::Error> {
+    let (client, namespace) = (&context.clients.requests, &*pod.key.namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     let holds: Api<DisruptionHold> = Api::namespaced(client.clone(), namespace);

@@ -18,11 +18,15 @@ use nodeward_core::selector::Selector;
 use crate::observe::{Covered, facts_of, project_budget};
 use crate::snapshot::{PodFacts, Snapshot};
 
-use super::Means;
+use super::ExecutorContext;
 
 /// These budgets as they are now, put over what the watches say of the others.
-pub(super) async fn facts(means: &Means, seen: &Facts, keys: &BTreeSet<BudgetKey>) -> Result<Facts, kube::Error> {
-    let read = try_join_all(keys.iter().map(|key| budget(means, key))).await?;
+pub(super) async fn facts(
+    context: &ExecutorContext,
+    seen: &Facts,
+    keys: &BTreeSet<BudgetKey>,
+) -> Result<Facts, kube::Error> {
+    let read = try_join_all(keys.iter().map(|key| budget(context, key))).await?;
     let mut facts = seen.clone();
     for (key, fresh) in keys.iter().zip(read) {
         match fresh {
@@ -33,8 +37,8 @@ pub(super) async fn facts(means: &Means, seen: &Facts, keys: &BTreeSet<BudgetKey
     Ok(facts)
 }
 
-async fn budget(means: &Means, key: &BudgetKey) -> Result<Option<BudgetFacts>, kube::Error> {
-    let client = &means.clients.requests;
+async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<BudgetFacts>, kube::Error> {
+    let client = &context.clients.requests;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &key.namespace);
     let Some(budget) = budgets.get_opt(&key.name).await? else {
         return Ok(None);
@@ -58,20 +62,20 @@ async fn budget(means: &Means, key: &BudgetKey) -> Result<Option<BudgetFacts>, k
     let now = Timestamp::now();
     let covered = selected.iter().map(|pod| Covered {
         pod,
-        twice: means.world.budgets_of(pod).len() > 1,
+        twice: context.world.budgets_of(pod).len() > 1,
     });
-    let owner_units = means.world.owner_units(&entry, now);
+    let owner_units = context.world.owner_units(&entry, now);
     Ok(Some(facts_of(&entry, covered, owner_units, now)))
 }
 
 /// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no
 /// news.
 pub(super) async fn still_drained(
-    means: &Means,
+    context: &ExecutorContext,
     absent: &[(NodeName, NodeUid)],
     seen: &Snapshot,
 ) -> Result<Option<NodeName>, kube::Error> {
-    let drains: Api<NodeDrain> = Api::all(means.clients.requests.clone());
+    let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
     let looks = absent.iter().map(async |(node, uid)| {
         let drain = drains.get_opt(node.as_str()).await?;
         let known = seen.drains.get(node).and_then(|drain| drain.metadata.uid.as_deref());
@@ -97,9 +101,12 @@ pub(super) fn goes_on(metadata: &ObjectMeta) -> bool {
 }
 
 /// One of these pods that is there after all, and not on its way out.
-pub(super) async fn still_there(means: &Means, gone: &[(PodKey, String)]) -> Result<Option<PodKey>, kube::Error> {
+pub(super) async fn still_there(
+    context: &ExecutorContext,
+    gone: &[(PodKey, String)],
+) -> Result<Option<PodKey>, kube::Error> {
     let looks = gone.iter().map(async |(key, uid)| {
-        let pods: Api<Pod> = Api::namespaced(means.clients.requests.clone(), &key.namespace);
+        let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &key.namespace);
         let pod = pods.get_metadata_opt(&key.name).await?;
         let is_there = pod.is_some_and(|pod| {
             pod.metadata.uid.as_deref() == Some(uid.as_str()) && pod.metadata.deletion_timestamp.is_none()

@@ -9,15 +9,15 @@ use nodeward_runtime::ApiError;
 
 use crate::plan::lease::{DURATION, HOLDER, LeaseChange, LeaseStep, name_of};
 
-use super::{Done, Means, Outcome};
+use super::{ActionResult, ExecutorContext, TaskOutcome};
 
 /// Carries out one change.
-pub(super) async fn write(means: &Means, change: &LeaseChange) -> Outcome {
-    let leases: Api<Lease> = Api::namespaced(means.clients.requests.clone(), &change.namespace);
+pub(super) async fn write(context: &ExecutorContext, change: &LeaseChange) -> TaskOutcome {
+    let leases: Api<Lease> = Api::namespaced(context.clients.requests.clone(), &change.namespace);
     let name = name_of(&change.node);
-    let _permit = match means.permits.next_write().await {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
-        Err(stop) => return Done::from(stop).into(),
+        Err(stop) => return ActionResult::from(stop).into(),
     };
     match change.step {
         LeaseStep::Take => take(&leases, &name, change).await,
@@ -25,7 +25,7 @@ pub(super) async fn write(means: &Means, change: &LeaseChange) -> Outcome {
     }
 }
 
-async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome {
+async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> TaskOutcome {
     let now = MicroTime(Timestamp::now());
     let spec = LeaseSpec {
         holder_identity: Some(HOLDER.to_owned()),
@@ -49,22 +49,22 @@ async fn take(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Outcome 
         }
     };
     match written {
-        Ok(_) => Done::Acted(()).into(),
+        Ok(_) => ActionResult::Acted(()).into(),
         Err(error) => match ApiError::from(&error) {
             // Where nobody has made the namespace, nobody uses the leases. That nobody lets us in, the watch tells: an
             // API server that restarts forbids a write for a moment, and says nothing by that.
-            ApiError::NotFound if change.seen.is_none() => Outcome {
+            ApiError::NotFound if change.seen.is_none() => TaskOutcome {
                 leases_absent: true,
-                ..Done::AlreadyDone.into()
+                ..ActionResult::AlreadyDone.into()
             },
-            _ => Done::from(error).into(),
+            _ => ActionResult::from(error).into(),
         },
     }
 }
 
-async fn give_back(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Done {
+async fn give_back(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> ActionResult {
     let Some(seen) = &change.seen else {
-        return Done::AlreadyDone;
+        return ActionResult::AlreadyDone;
     };
     let params = DeleteParams {
         preconditions: Some(Preconditions {
@@ -74,7 +74,7 @@ async fn give_back(leases: &Api<Lease>, name: &str, change: &LeaseChange) -> Don
         ..DeleteParams::default()
     };
     match leases.delete(name, &params).await {
-        Ok(_) => Done::Acted(()),
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }

@@ -18,10 +18,10 @@ use crate::plan::verdict::Announcement;
 use crate::plan::{ConfirmAsk, LedgerWrite};
 use crate::snapshot::{LedgerFacts, Snapshot};
 
-use super::{Done, Means, Outcome, fresh};
+use super::{ActionResult, ExecutorContext, TaskOutcome, fresh};
 
 /// Confirms, grants, writes.
-pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snapshot>) -> Outcome {
+pub(super) async fn write(context: &ExecutorContext, write: LedgerWrite, snapshot: &Arc<Snapshot>) -> TaskOutcome {
     let asked: BTreeSet<&str> = write
         .grants
         .iter()
@@ -34,25 +34,25 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
         .flat_map(Claim::budgets)
         .collect();
     let (facts, still_there, still_drained) = tokio::join!(
-        fresh::facts(means, &snapshot.facts, &keys),
-        fresh::still_there(means, &write.gone),
-        fresh::still_drained(means, &write.absent, snapshot)
+        fresh::facts(context, &snapshot.facts, &keys),
+        fresh::still_there(context, &write.gone),
+        fresh::still_drained(context, &write.absent, snapshot)
     );
     let mut facts = match facts {
         Ok(facts) => facts,
-        Err(error) => return Done::from(error).into(),
+        Err(error) => return ActionResult::from(error).into(),
     };
     match still_there {
         Ok(None) => {}
-        Ok(Some(pod)) => return Done::Outdated(format!("pod {pod} was taken for gone and is there")).into(),
-        Err(error) => return Done::from(error).into(),
+        Ok(Some(pod)) => return ActionResult::Outdated(format!("pod {pod} was taken for gone and is there")).into(),
+        Err(error) => return ActionResult::from(error).into(),
     }
     match still_drained {
         Ok(None) => {}
         Ok(Some(node)) => {
-            return Done::Outdated(format!("the drain of node {node} was taken for gone and is there")).into();
+            return ActionResult::Outdated(format!("the drain of node {node} was taken for gone and is there")).into();
         }
-        Err(error) => return Done::from(error).into(),
+        Err(error) => return ActionResult::from(error).into(),
     }
     without(&mut facts, &write.leaving);
     let now = Timestamp::now();
@@ -68,13 +68,13 @@ pub(super) async fn write(means: &Means, write: LedgerWrite, snapshot: &Arc<Snap
     for ask in &write.grants {
         entry.grant(&ask.node_uid, &ask.boot_id, &facts, now);
     }
-    let done = match means.permits.next_write().await {
-        Ok(_permit) => entry.put(means, write.base.as_deref()).await,
+    let done = match context.permits.next_write().await {
+        Ok(_permit) => entry.put(context, write.base.as_deref()).await,
         Err(stop) => stop.into(),
     };
     // A lost answer may be that of a write: what is on the record by then is told all the same.
     let may_be_written = done.may_have_acted();
-    Outcome {
+    TaskOutcome {
         announcements: if may_be_written {
             entry.announcements
         } else {
@@ -133,35 +133,35 @@ impl Entry {
         }
     }
 
-    async fn put(&self, means: &Means, base: Option<&LedgerFacts>) -> Done {
-        let ledgers: Api<DrainLedger> = Api::all(means.clients.requests.clone());
+    async fn put(&self, context: &ExecutorContext, base: Option<&LedgerFacts>) -> ActionResult {
+        let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
         let Some(base) = base else {
             let ledger = DrainLedger::new(drain_ledger::NAME, DrainLedgerSpec::from(&self.next));
             let params = PostParams {
-                field_manager: Some(means.field_manager.to_owned()),
+                field_manager: Some(context.field_manager.to_owned()),
                 ..PostParams::default()
             };
             return match ledgers.create(&params, &ledger).await {
-                Ok(_) => Done::Acted(()),
+                Ok(_) => ActionResult::Acted(()),
                 Err(error) => error.into(),
             };
         };
         if base.ledger == self.next {
-            return Done::AlreadyDone;
+            return ActionResult::AlreadyDone;
         }
         let patch = json!({
             "metadata": { "uid": base.uid, "resourceVersion": base.resource_version },
             "spec": DrainLedgerSpec::from(&self.next),
         });
         let params = PatchParams {
-            field_manager: Some(means.field_manager.to_owned()),
+            field_manager: Some(context.field_manager.to_owned()),
             ..PatchParams::default()
         };
         match ledgers.patch(drain_ledger::NAME, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => Done::Acted(()),
+            Ok(_) => ActionResult::Acted(()),
             // A ledger that is gone is made anew by the next plan.
             Err(error) => match ApiError::from(&error) {
-                ApiError::NotFound => Done::Outdated("the ledger is gone".to_owned()),
+                ApiError::NotFound => ActionResult::Outdated("the ledger is gone".to_owned()),
                 _ => error.into(),
             },
         }

@@ -9,46 +9,46 @@ use nodeward_api::{NodeDrain, annotation, taint};
 use nodeward_core::deadline::to_the_second;
 use serde_json::{Value, json};
 
-use crate::plan::node_marks::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite};
+use crate::plan::node_markers::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite};
 
-use super::{Done, Means, fresh};
+use super::{ActionResult, ExecutorContext, fresh};
 
 /// Cordons, uncordons, taints. `seen` is the node's drain as the plan saw it.
-pub(super) async fn write(means: &Means, write: &NodeWrite, seen: Option<&NodeDrain>) -> Done {
+pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite, seen: Option<&NodeDrain>) -> ActionResult {
     if lifts_unseen(write, seen) {
-        let drains: Api<NodeDrain> = Api::all(means.clients.requests.clone());
+        let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
         match drains.get_metadata_opt(write.node.name.as_str()).await {
             Ok(present) if is_news(present.as_ref().map(|drain| &drain.metadata), seen) => {
-                return Done::Outdated("the node has a drain that was not seen".to_owned());
+                return ActionResult::Outdated("the node has a drain that was not seen".to_owned());
             }
             Ok(_) => {}
             Err(error) => return error.into(),
         }
     }
-    let nodes: Api<Node> = Api::all(means.clients.requests.clone());
+    let nodes: Api<Node> = Api::all(context.clients.requests.clone());
     let node = match nodes.get_opt(write.node.name.as_str()).await {
         Ok(Some(node)) if node.metadata.uid.as_deref() == Some(write.node.uid.as_str()) => node,
-        Ok(_) => return Done::AlreadyDone,
+        Ok(_) => return ActionResult::AlreadyDone,
         Err(error) => return error.into(),
     };
     let patch = match patch(&node, write) {
         Ok(Some(patch)) => patch,
-        Ok(None) => return Done::AlreadyDone,
-        Err(doubt) => return Done::Outdated(doubt.to_owned()),
+        Ok(None) => return ActionResult::AlreadyDone,
+        Err(doubt) => return ActionResult::Outdated(doubt.to_owned()),
     };
-    let _permit = match means.permits.next_write().await {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
     let params = PatchParams {
-        field_manager: Some(means.field_manager.to_owned()),
+        field_manager: Some(context.field_manager.to_owned()),
         ..PatchParams::default()
     };
     match nodes
         .patch(write.node.name.as_str(), &params, &Patch::Merge(&patch))
         .await
     {
-        Ok(_) => Done::Acted(()),
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }
@@ -137,8 +137,8 @@ fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> 
 }
 
 /// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay.
-pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> Done {
-    let nodes: Api<Node> = Api::all(means.clients.requests.clone());
+pub(super) async fn write_conditions(context: &ExecutorContext, write: &ConditionWrite) -> ActionResult {
+    let nodes: Api<Node> = Api::all(context.clients.requests.clone());
     let now = to_the_second(Timestamp::now());
     let conditions: Vec<Value> = match write.progress {
         Some(progress) => progress
@@ -159,7 +159,7 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
             .collect(),
     };
     let patch = json!({ "metadata": { "uid": write.node.uid }, "status": { "conditions": conditions } });
-    let _permit = match means.permits.next_write().await {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
@@ -171,7 +171,7 @@ pub(super) async fn write_conditions(means: &Means, write: &ConditionWrite) -> D
         )
         .await
     {
-        Ok(_) => Done::Acted(()),
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }

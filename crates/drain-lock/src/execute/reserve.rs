@@ -8,23 +8,23 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::reserve::Reservation;
 
-use super::{Done, Means};
+use super::{ActionResult, ExecutorContext};
 
 /// Writes it. Somebody else's write of the budget in between, the disruption controller's too, makes it outdated.
-pub(super) async fn write(means: &Means, reservation: &Reservation) -> Done {
-    let _permit = match means.permits.next_write().await {
+pub(super) async fn write(context: &ExecutorContext, reservation: &Reservation) -> ActionResult {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
     let budgets: Api<PodDisruptionBudget> =
-        Api::namespaced(means.clients.requests.clone(), &reservation.budget.namespace);
+        Api::namespaced(context.clients.requests.clone(), &reservation.budget.namespace);
     let params = PatchParams {
-        field_manager: Some(means.field_manager.to_owned()),
+        field_manager: Some(context.field_manager.to_owned()),
         ..PatchParams::default()
     };
     let patch = Patch::Merge(patch(reservation));
     match budgets.patch_status(&reservation.budget.name, &params, &patch).await {
-        Ok(_) => Done::Acted(()),
+        Ok(_) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }

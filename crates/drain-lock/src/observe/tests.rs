@@ -344,7 +344,7 @@ async fn a_world_that_has_not_been_listed_decides_nothing() {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = Client::try_from(config).unwrap();
     let world = World::watch(&Watches::detached(), &client, &Watched::default());
-    assert!(!world.is_synced() && !world.is_believed());
+    assert!(!world.is_synced() && !world.is_fresh());
     assert!(world.snapshot(&Asked::default(), now()).is_none());
 }
 
@@ -509,20 +509,20 @@ fn a_node_whose_pods_are_gone_carries_nothing() {
 
 /// Where nobody lets us read the leases of nodes, nobody uses them. An API server that restarts says the same for a moment.
 #[rstest]
-#[case::not_listed_yet(CacheState::Syncing, None, false)]
-#[case::listed(CacheState::Synced, Some(0), false)]
+#[case::not_listed_yet(KindState::Syncing, None, false)]
+#[case::listed(KindState::Synced(()), Some(0), false)]
 #[case::never_let_in(forbidden(), None, true)]
 #[case::refused_for_a_moment(forbidden(), Some(30), false)]
 #[case::shut_out_since_long(forbidden(), Some(300), true)]
-#[case::cut_off_is_not_shut_out(CacheState::Synced, Some(900), false)]
+#[case::cut_off_is_not_shut_out(KindState::Synced(()), Some(900), false)]
 fn only_a_refusal_that_lasts_means_that_the_right_is_missing(
-    #[case] state: CacheState,
+    #[case] state: KindState,
     #[case] silent_for: Option<u64>,
     #[case] expected: bool,
 ) {
     assert_eq!(is_shut_out(&state, silent_for.map(Duration::from_secs)), expected);
 }
 
-fn forbidden() -> CacheState {
-    CacheState::Forbidden("leases is forbidden".into())
+fn forbidden() -> KindState {
+    KindState::Forbidden("leases is forbidden".into())
 }

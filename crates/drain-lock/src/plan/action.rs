@@ -11,7 +11,7 @@ use nodeward_core::ledger::{Fence, Ledger};
 use crate::snapshot::{LedgerFacts, PodFacts};
 
 use super::lease::LeaseChange;
-use super::node_marks::{ConditionWrite, NodeWrite};
+use super::node_markers::{ConditionWrite, NodeWrite};
 use super::reserve::Reservation;
 use super::stale_budget::Touch;
 use super::verdict::Announcement;

@@ -7,7 +7,7 @@ use nodeward_api::reason::LockReason;
 use crate::snapshot::NodeFacts;
 
 use super::lease::LeaseStand;
-use super::node_marks::Progress;
+use super::node_markers::Progress;
 use super::verdict::{self, DrainVerdict, Look};
 use super::{ConfirmAsk, File, GrantAsk, Planner};
 
@@ -31,10 +31,10 @@ impl Planner<'_> {
     ) {
         if let LeaseStand::Others { holder, until } = self.lease(file) {
             if let Some(until) = until {
-                self.wake.note(until);
+                self.requeue_at.note(until);
             }
             self.stand_aside(file, node);
-            self.mark(node, Self::own_cordon(file), true, Some(Progress::InProgress));
+            self.write_node_markers(node, Self::own_cordon(file), true, Some(Progress::InProgress));
             let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
             verdict
                 .blocked_by
@@ -55,7 +55,7 @@ impl Planner<'_> {
         let refused = self.memory.refused_grant(uid, self.now);
         let obstacles = match refused {
             Some(refused) => {
-                self.wake.note(refused.not_before);
+                self.requeue_at.note(refused.not_before);
                 refused.obstacles.clone()
             }
             None => self.write.next.obstacles(uid, &self.snapshot.facts),
@@ -71,7 +71,7 @@ impl Planner<'_> {
         }
         let is_blocked = !obstacles.is_empty();
         verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
-        self.mark(node, Self::own_cordon(file), is_blocked, Some(Progress::InProgress));
+        self.write_node_markers(node, Self::own_cordon(file), is_blocked, Some(Progress::InProgress));
     }
 
     /// Makes sure of a grant, with the node's lease in hand.
@@ -80,7 +80,7 @@ impl Planner<'_> {
             LockReason::AwaitsConfirmation,
             LockReason::AwaitsConfirmation.explanation().to_owned(),
         ));
-        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+        self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         match self.lease(file) {
             LeaseStand::Others { holder, .. } => {
                 let down = &file.down;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use nodeward_api::node_drain::Evictor;
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 
 use crate::snapshot::NodeFacts;
 
-use super::node_marks::{self, Cordon, Progress};
+use super::node_markers::{self, Cordon, Progress};
 use super::verdict::{self, DrainVerdict};
 use super::{Action, File, Planner};
 
@@ -22,12 +22,12 @@ impl Planner<'_> {
     pub(super) fn cordon(&mut self, file: &File, node: &Arc<NodeFacts>, verdict: &mut DrainVerdict) {
         self.stand_aside(file, node);
         // What has waited for longer finds no node, whatever it looks like from here.
-        let since = later(self.now, -self.policy.unschedulable_after);
+        let since = saturating_add(self.now, -self.policy.unschedulable_after);
         let others = self.strangers.iter().filter(|(name, _)| *name != node.name);
         let leaving = others.map(|(_, pods)| pods.as_slice());
         if let Some(pod) = self.scheduling.stranded_by_cordon(&node.name, leaving, since) {
-            self.wake.note(later(self.now, A_MOMENT));
-            self.mark(node, Cordon::Keep, true, None);
+            self.requeue_at.note(saturating_add(self.now, A_MOMENT));
+            self.write_node_markers(node, Cordon::Keep, true, None);
             let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
             verdict
                 .blocked_by
@@ -35,7 +35,7 @@ impl Planner<'_> {
             verdict.message = text;
             return;
         }
-        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+        self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         self.take_room_of(file, node);
         verdict.says("is being cordoned");
     }
@@ -58,12 +58,18 @@ impl Planner<'_> {
     }
 
     /// Sees to it that the node says what it is to say.
-    pub(super) fn mark(&mut self, node: &Arc<NodeFacts>, cordon: Cordon, queued: bool, progress: Option<Progress>) {
+    pub(super) fn write_node_markers(
+        &mut self,
+        node: &Arc<NodeFacts>,
+        cordon: Cordon,
+        queued: bool,
+        progress: Option<Progress>,
+    ) {
         self.plan
             .actions
-            .extend(node_marks::spec(node, cordon, queued).map(Action::Node));
+            .extend(node_markers::spec(node, cordon, queued).map(Action::Node));
         self.plan
             .actions
-            .extend(node_marks::conditions(node, progress).map(Action::Conditions));
+            .extend(node_markers::conditions(node, progress).map(Action::Conditions));
     }
 }

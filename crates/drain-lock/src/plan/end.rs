@@ -8,7 +8,7 @@ use nodeward_api::reason::LockReason;
 
 use super::intent::Ending;
 use super::lease::{self, LeaseStand};
-use super::node_marks::{self, Cordon};
+use super::node_markers::{self, Cordon};
 use super::time_limits::TimeLimits;
 use super::verdict;
 use super::{Action, File, Planner};
@@ -34,7 +34,7 @@ impl Planner<'_> {
             return;
         }
         if let Some(node) = &case.node {
-            self.mark(node, Cordon::Lift, false, None);
+            self.write_node_markers(node, Cordon::Lift, false, None);
         }
         if let Some(uid) = &case.node_uid {
             let (down, before) = (&file.down, self.write.next.claim(uid).cloned());
@@ -56,7 +56,7 @@ impl Planner<'_> {
             .as_deref()
             .is_some_and(|uid| self.before.claim(uid).is_some());
         let is_on_node = case.node.as_ref().is_some_and(|node| {
-            node_marks::spec(node, Cordon::Lift, false).is_some() || node_marks::conditions(node, None).is_some()
+            node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()
         });
         let stand = lease::stand(&case.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(stand, LeaseStand::Ours { .. });

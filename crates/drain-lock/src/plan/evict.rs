@@ -9,7 +9,7 @@ use nodeward_core::ledger::{Claim, Fence};
 use crate::snapshot::{NodeFacts, PodFacts};
 
 use super::departures::NotEvictable;
-use super::node_marks::Progress;
+use super::node_markers::Progress;
 use super::verdict::{self, DrainVerdict, Look};
 use super::{Action, File, Force, Planner, PodEviction};
 
@@ -25,7 +25,7 @@ impl Planner<'_> {
         verdict: &mut DrainVerdict,
     ) {
         let uid = node.uid.as_str();
-        self.mark(node, Self::own_cordon(file), false, Some(Progress::InProgress));
+        self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
         self.keep_lease(file, verdict);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;
@@ -110,7 +110,7 @@ impl Planner<'_> {
                 break;
             }
             if let Err(why) = self.departures.wait_for_last_attempt(&pod) {
-                why.until.into_iter().for_each(|until| self.wake.note(until));
+                why.until.into_iter().for_each(|until| self.requeue_at.note(until));
                 continue;
             }
             match self.spends_no_others_unit(claim, &pod, force) {
@@ -170,7 +170,7 @@ impl Planner<'_> {
                     self.plan.actions.push(Action::Evict { eviction });
                 }
                 Err(why) => {
-                    why.until.into_iter().for_each(|until| self.wake.note(until));
+                    why.until.into_iter().for_each(|until| self.requeue_at.note(until));
                     verdict.blocked_by.push(verdict::not_evictable(pod, &why));
                 }
             }

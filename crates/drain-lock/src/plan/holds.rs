@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::disruption_hold::HoldPhase;
-use nodeward_core::deadline::{NextWake, later};
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 
 use crate::policy::Policy;
 use crate::snapshot::{HoldFacts, Snapshot};
@@ -23,11 +23,11 @@ pub struct HoldVerdict {
 }
 
 /// Judges all holds.
-pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, wake: &mut NextWake) -> Vec<HoldVerdict> {
+pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, requeue_at: &mut RequeueAt) -> Vec<HoldVerdict> {
     let judge_one = |hold: &Arc<HoldFacts>| {
         let (phase, until, message) = stand(hold, snapshot, policy, now);
         if let Some(until) = until {
-            wake.note(until);
+            requeue_at.note(until);
         }
         HoldVerdict {
             hold: Arc::clone(hold),
@@ -45,7 +45,7 @@ fn stand(
     policy: &Policy,
     now: Timestamp,
 ) -> (HoldPhase, Option<Timestamp>, String) {
-    let cap = later(hold.created, policy.hold_max_duration);
+    let cap = saturating_add(hold.created, policy.hold_max_duration);
     let until = hold.asked_until.map_or(cap, |asked| asked.min(cap));
     let is_capped = hold.asked_until.is_none_or(|asked| cap < asked);
     if let Some(said) = &hold.released_by {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain_request::releases_by_itself;
 use nodeward_core::ledger::{Claim, ClaimState};
 
@@ -151,7 +151,7 @@ fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration)
     if is_drained && is_wanted_by_another(drain) {
         return None;
     }
-    last_sign_of_life(drain).map(|sign| later(sign, period))
+    last_sign_of_life(drain).map(|sign| saturating_add(sign, period))
 }
 
 /// Whether somebody wants the drain who takes that back himself.

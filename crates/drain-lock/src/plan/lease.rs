@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::Evictor;
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 
 use crate::policy::Policy;
@@ -88,9 +88,14 @@ pub fn stand(node: &NodeName, snapshot: &Snapshot, memory: &Memory, policy: &Pol
     let lasts = lease
         .duration_seconds
         .map(|seconds| SignedDuration::from_secs(seconds.into()));
-    let until = lease.renewed.zip(lasts).map(|(renewed, lasts)| later(renewed, lasts));
+    let until = lease
+        .renewed
+        .zip(lasts)
+        .map(|(renewed, lasts)| saturating_add(renewed, lasts));
     if **holder == *HOLDER {
-        let renew_at = lease.renewed.map_or(now, |renewed| later(renewed, RENEW_AFTER));
+        let renew_at = lease
+            .renewed
+            .map_or(now, |renewed| saturating_add(renewed, RENEW_AFTER));
         return LeaseStand::Ours { renew_at };
     }
     // As medik8s has it, a lease that was never renewed or says no duration has run out.
@@ -136,7 +141,7 @@ impl Planner<'_> {
             LeaseStand::NotUsed => {}
             LeaseStand::Free => self.take_lease(&file.case.name),
             LeaseStand::Ours { renew_at } if renew_at <= self.now => self.take_lease(&file.case.name),
-            LeaseStand::Ours { renew_at } => self.wake.note(renew_at),
+            LeaseStand::Ours { renew_at } => self.requeue_at.note(renew_at),
             LeaseStand::Others { holder, .. } => {
                 verdict.lease_lost = true;
                 let text = format!("{} ({holder})", LockReason::LeaseLost.explanation());
@@ -212,7 +217,7 @@ mod tests {
         let leases = leases.iter().map(|(node, holder)| lease(node, holder));
         let mut snapshot = Cluster::default().leases(leases).snapshot();
         let mut memory = Memory::default();
-        memory.leases_absent_until = absent.then(|| later(now(), SignedDuration::from_mins(5)));
+        memory.leases_absent_until = absent.then(|| saturating_add(now(), SignedDuration::from_mins(5)));
         let policy = Policy {
             medik8s_leases: Some("medik8s-leases".to_owned()),
             ..Policy::from_config(Config::default()).unwrap()

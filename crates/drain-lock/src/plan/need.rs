@@ -14,7 +14,7 @@ use nodeward_api::BudgetRef;
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, HeldPod, Units};
 use nodeward_core::node::Taint;
@@ -180,7 +180,7 @@ impl NodeNeed {
             let Some(since) = sibling.unschedulable_since else {
                 continue;
             };
-            let counts_from = later(since, rules.unschedulable_after);
+            let counts_from = saturating_add(since, rules.unschedulable_after);
             if counts_from <= now {
                 return Some(sibling);
             }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::{NextWake, later};
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
@@ -48,7 +48,7 @@ impl Planner<'_> {
                 &mut written,
                 outage,
                 self.now,
-                &mut self.wake,
+                &mut self.requeue_at,
             );
             self.plan.actions.extend(due.into_iter().map(Action::Reserve));
         }
@@ -63,14 +63,14 @@ fn reservations(
     written: &mut Reserved,
     outage: SignedDuration,
     now: Timestamp,
-    wake: &mut NextWake,
+    requeue_at: &mut RequeueAt,
 ) -> Vec<Reservation> {
     let wanted = retained(ledger);
     let keys: BTreeSet<BudgetKey> = wanted.keys().chain(written.keys()).cloned().collect();
     let nobody = BTreeSet::new();
     let due = keys.into_iter().filter_map(|key| {
         let pods = wanted.get(&key).unwrap_or(&nobody);
-        reservation(&key, pods, snapshot, written, outage, now, wake)
+        reservation(&key, pods, snapshot, written, outage, now, requeue_at)
     });
     due.collect()
 }
@@ -83,16 +83,16 @@ fn reservation(
     written: &mut Reserved,
     outage: SignedDuration,
     now: Timestamp,
-    wake: &mut NextWake,
+    requeue_at: &mut RequeueAt,
 ) -> Option<Reservation> {
     let (Some(budget), Some(facts)) = (snapshot.budgets.get(key), snapshot.facts.get(key)) else {
         written.remove(key);
         return None;
     };
     let status = &budget.view.status;
-    let disrupted_at = later(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
+    let disrupted_at = saturating_add(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
     // Renewed when half of the outage is left, so that no write of ours comes too late.
-    let renew_before = later(now, outage / 2);
+    let renew_before = saturating_add(now, outage / 2);
     let ours = written.entry(key.clone()).or_default();
     let mut write = Reservation {
         budget: key.clone(),
@@ -104,11 +104,11 @@ fn reservation(
     };
     for pod in wanted {
         let present = status.disrupted_pods.get(pod).copied();
-        let until = present.map(|at| later(at, DISRUPTED_FOR));
+        let until = present.map(|at| saturating_add(at, DISRUPTED_FOR));
         match (present, until) {
             (Some(at), Some(until)) if until > renew_before => {
                 ours.insert(pod.clone(), at);
-                wake.note(until.checked_sub(outage / 2).unwrap_or(until));
+                requeue_at.note(until.checked_sub(outage / 2).unwrap_or(until));
             }
             _ => {
                 let counted = facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::{is_due, later};
+use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::ledger::{Claim, ClaimState, TimedOut};
 
 use crate::snapshot::NodeFacts;
@@ -31,12 +31,12 @@ impl Planner<'_> {
             ClaimState::Recovering | ClaimState::Unknown => false,
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {
                 let until = limits.queue_until(&claim);
-                self.wake.note(until);
+                self.requeue_at.note(until);
                 is_due(until, self.now) && self.fall_back(file, drain, node, "queue")
             }
             ClaimState::Granted | ClaimState::DrainedGranted => {
                 let until = limits.drain_until(&claim);
-                self.wake.note(until);
+                self.requeue_at.note(until);
                 if is_due(until, self.now) && drain.spec.fallback != Fallback::Wait {
                     // Nothing was evicted under it yet: no fallback has more to do than to begin anew.
                     self.requeue(file, node, "drain");
@@ -66,8 +66,8 @@ impl Planner<'_> {
     ) -> bool {
         let (drained_by, back_by) = (limits.drain_until(claim), limits.recover_until(claim));
         let quiet_from = self.quiet_from(file, drain);
-        self.wake.note(drained_by);
-        self.wake.note(back_by);
+        self.requeue_at.note(drained_by);
+        self.requeue_at.note(back_by);
         let has_vanished = is_due(back_by, self.now) || quiet_from.is_some_and(|from| is_due(from, self.now));
         // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
         let is_drained = claim.state == ClaimState::Drained
@@ -92,7 +92,7 @@ impl Planner<'_> {
             .then(|| last_sign_of_life(drain))
             .flatten()
             .filter(|_| !is_wanted_by_another(drain))
-            .map(|sign| later(sign, self.policy.auto.quiet_period))
+            .map(|sign| saturating_add(sign, self.policy.auto.quiet_period))
     }
 
     fn fall_back(&mut self, file: &File, drain: &NodeDrain, node: &Arc<NodeFacts>, which: &str) -> bool {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::{NextWake, is_due, later};
+use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 use nodeward_core::id::BudgetKey;
 
 use crate::snapshot::{BudgetEntry, Contradiction, Snapshot, StaleBudgets, Touched};
@@ -39,35 +39,35 @@ impl Planner<'_> {
     /// Plans the touches of budgets that have contradicted their pods for too long.
     pub(super) fn touch_stale_budgets(&mut self) {
         let mut stale = self.memory.stale_budgets.clone();
-        let due = touches(self.snapshot, &mut stale, self.now, &mut self.wake);
+        let due = touches(self.snapshot, &mut stale, self.now, &mut self.requeue_at);
         self.plan.actions.extend(due.into_iter().map(Action::Touch));
         self.plan.stale_budgets = stale;
     }
 }
 
 /// The touches that are due.
-fn touches(snapshot: &Snapshot, stale: &mut StaleBudgets, now: Timestamp, wake: &mut NextWake) -> Vec<Touch> {
+fn touches(snapshot: &Snapshot, stale: &mut StaleBudgets, now: Timestamp, requeue_at: &mut RequeueAt) -> Vec<Touch> {
     stale.contradictions = contradictions(snapshot, &stale.contradictions, now);
     let contradictions = &stale.contradictions;
     stale
         .touched
-        .retain(|key, last| contradictions.contains_key(key) || !is_due(later(last.at, TOUCH_INTERVAL), now));
+        .retain(|key, last| contradictions.contains_key(key) || !is_due(saturating_add(last.at, TOUCH_INTERVAL), now));
     let mut due = Vec::new();
     for (key, contradiction) in &stale.contradictions {
-        let stale_at = later(contradiction.since, STALE_AFTER);
+        let stale_at = saturating_add(contradiction.since, STALE_AFTER);
         let last = stale.touched.get(key);
         // The same contradiction as before the last touch: that one did not help.
         let in_vain = last.filter(|last| contradiction.since <= last.at);
         let interval = in_vain.map_or(TOUCH_INTERVAL, |last| last.interval);
-        let touch_at = last.map_or(stale_at, |last| later(last.at, interval).max(stale_at));
+        let touch_at = last.map_or(stale_at, |last| saturating_add(last.at, interval).max(stale_at));
         if !is_due(touch_at, now) {
-            wake.note(touch_at);
+            requeue_at.note(touch_at);
             continue;
         }
         let interval = in_vain.map_or(TOUCH_INTERVAL, |last| {
             last.interval.saturating_mul(2).min(MAX_TOUCH_INTERVAL)
         });
-        wake.note(later(now, interval));
+        requeue_at.note(saturating_add(now, interval));
         stale.touched.insert(key.clone(), Touched { at: now, interval });
         due.extend(snapshot.budgets.get(key).map(|budget| touch(key, budget)));
     }
@@ -160,7 +160,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut seen = Vec::new();
         for (second, healthy) in told {
-            let at = later(now(), SignedDuration::from_secs(*second));
+            let at = saturating_add(now(), SignedDuration::from_secs(*second));
             let (due, _) = planned(&mut memory, &snapshot(json!({ "currentHealthy": healthy })), at);
             seen.extend(due.iter().map(|_| *second));
         }
@@ -171,12 +171,12 @@ mod tests {
     fn the_next_plan_is_when_a_touch_falls_due() {
         let mut memory = Memory::default();
         let stale = snapshot(json!({ "currentHealthy": 0 }));
-        let ten = later(now(), STALE_AFTER);
+        let ten = saturating_add(now(), STALE_AFTER);
         assert_eq!(planned(&mut memory, &stale, now()), (Vec::new(), Some(ten)));
         let (due, next) = planned(&mut memory, &stale, ten);
         let budgets: Vec<_> = due.into_iter().map(|touch| touch.budget).collect();
         assert_eq!(budgets, [BudgetKey::new("shop", "web")]);
-        assert_eq!(next, Some(later(ten, TOUCH_INTERVAL)));
+        assert_eq!(next, Some(saturating_add(ten, TOUCH_INTERVAL)));
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let behind = snapshot(json!({ "currentHealthy": 0, "observedGeneration": 0 }));
         let mut memory = Memory::default();
         planned(&mut memory, &behind, now());
-        let later_on = later(now(), STALE_AFTER);
+        let later_on = saturating_add(now(), STALE_AFTER);
         assert_eq!(planned(&mut memory, &behind, later_on), (Vec::new(), None));
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let stale = snapshot(json!({ "currentHealthy": 0, "conditions": [condition] }));
         let mut memory = Memory::default();
         planned(&mut memory, &stale, now());
-        let (due, _) = planned(&mut memory, &stale, later(now(), STALE_AFTER));
+        let (due, _) = planned(&mut memory, &stale, saturating_add(now(), STALE_AFTER));
         assert_eq!(due.len(), touches);
     }
 
@@ -221,7 +221,7 @@ mod tests {
             .snapshot();
         let mut memory = Memory::default();
         planned(&mut memory, &stale, now());
-        let (due, _) = planned(&mut memory, &stale, later(now(), STALE_AFTER));
+        let (due, _) = planned(&mut memory, &stale, saturating_add(now(), STALE_AFTER));
         assert_eq!(due.first().map(|touch| touch.annotation.as_str()), Some(written));
     }
 }

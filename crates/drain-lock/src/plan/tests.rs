@@ -744,8 +744,11 @@ fn what_a_deadline_will_change_wakes_the_plan_in_time() {
         &[held("a", leaving(json!({})))],
     )
     .budgets([budget("web", json!({ "status": { "currentHealthy": 2 } }))]);
-    let wake = planned(&cluster).requeue_at.unwrap();
-    assert_eq!(wake.duration_since(at(A_MINUTE_AGO)), SignedDuration::from_mins(5));
+    let requeue_at = planned(&cluster).requeue_at.unwrap();
+    assert_eq!(
+        requeue_at.duration_since(at(A_MINUTE_AGO)),
+        SignedDuration::from_mins(5)
+    );
 }
 
 #[rstest]

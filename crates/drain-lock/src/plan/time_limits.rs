@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::NodeDrain;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::ledger::Claim;
 
@@ -45,12 +45,12 @@ impl TimeLimits {
 
     /// Until when a claim may wait.
     pub fn queue_until(&self, claim: &Claim) -> Timestamp {
-        later(claim.queued_at, self.limits.queue)
+        saturating_add(claim.queued_at, self.limits.queue)
     }
 
     /// Until when a granted claim may take to drain its node.
     pub fn drain_until(&self, claim: &Claim) -> Timestamp {
-        later(claim.since, self.limits.drain)
+        saturating_add(claim.since, self.limits.drain)
     }
 
     /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
@@ -61,6 +61,6 @@ impl TimeLimits {
         } else {
             self.limits.recover
         };
-        later(claim.since, parts)
+        saturating_add(claim.since, parts)
     }
 }

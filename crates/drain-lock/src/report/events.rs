@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
-use crate::execute::{Done, Eviction, done_label};
+use crate::execute::{Eviction, result_label};
 use crate::plan::verdict::{Announcement, DrainVerdict};
 
 /// What drain-lock does, as the Events' `action`.
@@ -85,10 +85,10 @@ impl Announcer {
     pub fn evicted(&self, eviction: &Eviction) {
         let (pod, node) = (&eviction.pod.key, &eviction.node);
         let (reason, severity) = match (&eviction.done, eviction.deleted) {
-            (Done::Acted(()), true) => (LockReason::PodDeleted, Severity::Warning),
-            (Done::Acted(()), false) => (LockReason::PodEvicted, Severity::Normal),
+            (ActionResult::Acted(()), true) => (LockReason::PodDeleted, Severity::Warning),
+            (ActionResult::Acted(()), false) => (LockReason::PodEvicted, Severity::Normal),
             (other, _) => {
-                tracing::info!(%pod, %node, outcome = done_label(other), detail = ?other, "not evicted");
+                tracing::info!(%pod, %node, outcome = result_label(other), detail = ?other, "not evicted");
                 return;
             }
         };

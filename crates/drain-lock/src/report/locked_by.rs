@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::ClaimState;
 
-use crate::execute::Show;
+use crate::execute::StatusUpdate;
 use crate::snapshot::{LedgerState, Snapshot};
 
 /// Budgets whose annotation is not as it should be.
-pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
+pub fn changes(snapshot: &Snapshot) -> Vec<StatusUpdate> {
     let mut holders: BTreeMap<BudgetKey, BTreeSet<&str>> = BTreeMap::new();
     if let LedgerState::Present(ledger) = &snapshot.ledger {
         for claim in ledger.ledger.claims() {
@@ -28,7 +28,7 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Show> {
         let nodes = holders
             .get(key)
             .map(|nodes| nodes.iter().copied().collect::<Vec<_>>().join(","));
-        (entry.locked_by.as_deref() != nodes.as_deref()).then(|| Show::LockedBy {
+        (entry.locked_by.as_deref() != nodes.as_deref()).then(|| StatusUpdate::LockedBy {
             key: key.clone(),
             uid: entry.view.uid.to_string(),
             nodes,

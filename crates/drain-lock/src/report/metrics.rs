@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::Metrics;
+use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::execute::{Done, Eviction, Key, Outcome, done_label};
+use crate::execute::{Eviction, TaskKey, TaskOutcome, result_label};
 use crate::plan::Plan;
 
 /// Seconds that a drain waits or takes.
@@ -190,17 +190,17 @@ impl LockMetrics {
     /// Counts an attempt at a pod.
     pub fn evicted(&self, eviction: &Eviction) {
         let outcome = match (&eviction.done, eviction.deleted) {
-            (Done::Acted(()), true) => "deleted",
-            (Done::Acted(()), false) => "evicted",
-            (other, _) => done_label(other),
+            (ActionResult::Acted(()), true) => "deleted",
+            (ActionResult::Acted(()), false) => "evicted",
+            (other, _) => result_label(other),
         };
         self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// Counts an action.
-    pub fn acted(&self, key: &Key, outcome: &Outcome) {
-        if *key == Key::Ledger {
-            let outcome = done_label(&outcome.done);
+    pub fn acted(&self, key: &TaskKey, outcome: &TaskOutcome) {
+        if *key == TaskKey::Ledger {
+            let outcome = result_label(&outcome.done);
             self.ledger_writes.get_or_create(&OutcomeLabel { outcome }).inc();
         }
     }

@@ -10,17 +10,17 @@ use nodeward_core::ledger::{Claim, ClaimState, Units};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::execute::Show;
+use crate::execute::StatusUpdate;
 use crate::plan::holds::HoldVerdict;
 use crate::plan::verdict::DrainVerdict;
 
 /// What of a drain's status changes.
-pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<Show> {
+pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<StatusUpdate> {
     let drain = verdict.drain.as_deref()?;
     let before = drain.status.clone().unwrap_or_default();
     let after = status(verdict, &before, now);
     let changes = changes(&before, &after)?;
-    Some(Show::Drain {
+    Some(StatusUpdate::Drain {
         name: drain.metadata.name.clone()?,
         uid: drain.metadata.uid.clone()?,
         status: changes,
@@ -28,7 +28,7 @@ pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<Show> {
 }
 
 /// What of a hold's status changes.
-pub fn of_hold(verdict: &HoldVerdict) -> Option<Show> {
+pub fn of_hold(verdict: &HoldVerdict) -> Option<StatusUpdate> {
     let before = verdict.hold.status.as_deref().cloned().unwrap_or_default();
     let after = DisruptionHoldStatus {
         phase: Some(verdict.phase),
@@ -37,7 +37,7 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<Show> {
         observed_generation: Some(verdict.hold.generation),
     };
     let changes = changes(&before, &after)?;
-    Some(Show::Hold {
+    Some(StatusUpdate::Hold {
         key: verdict.hold.key.clone(),
         uid: verdict.hold.uid.to_string(),
         status: changes,

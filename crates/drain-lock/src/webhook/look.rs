@@ -77,7 +77,7 @@ impl Lookout {
 
     /// The pod of a review, with its node and budgets.
     pub fn look(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> Seen {
-        if !self.world.is_believed() {
+        if !self.world.is_fresh() {
             return Seen::Unsynced;
         }
         let found = self.world.pod(&review.pod.namespace, &review.pod.name);

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use nodeward_api::disruption_hold::{DisruptionHold, DisruptionHoldSpec, HoldPhase};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 
 use crate::args::HoldArgs;
 use crate::cluster::Cluster;
@@ -85,7 +85,7 @@ fn new(args: &HoldArgs, now: Timestamp) -> DisruptionHold {
         pdb_ref: args.budget.clone(),
         units: args.units,
         reason: args.reason.clone(),
-        expires_at: Some(later(now, args.duration.get())),
+        expires_at: Some(saturating_add(now, args.duration.get())),
     };
     DisruptionHold {
         metadata: ObjectMeta {

@@ -12,7 +12,7 @@ use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::{BlockerReason, LockReason};
-use nodeward_core::budget::{BudgetView, Budgets, NoRoom, Room};
+use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
 use nodeward_core::ledger::Ledger;
 use nodeward_core::pod::PodView;
 use serde::Serialize;
@@ -157,10 +157,10 @@ fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
     if budgets.len() > 1 {
         return Some(KeptBy::SeveralPDBs);
     }
-    match budgets.first()?.room(pod) {
-        Room::None(NoRoom::StatusBehind) => Some(KeptBy::StatusBehind),
-        Room::None(_) => Some(KeptBy::BudgetExhausted),
-        Room::NotAsked | Room::UnreadyMayGo | Room::Left(_) => None,
+    match budgets.first()?.allowance(pod) {
+        DisruptionAllowance::None(NoAllowance::StatusBehind) => Some(KeptBy::StatusBehind),
+        DisruptionAllowance::None(_) => Some(KeptBy::BudgetExhausted),
+        DisruptionAllowance::NotAsked | DisruptionAllowance::UnreadyMayGo | DisruptionAllowance::Left(_) => None,
     }
 }
 

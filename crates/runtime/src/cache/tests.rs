@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, CacheState, Feed, Index, Known, NamespacedName, Selection, Watches};
+use super::{Cache, Index, KindState, Known, NamespacedName, Selection, WatchHandle, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -327,9 +327,9 @@ async fn the_old_content_stays_visible_until_the_relist_is_complete() {
 async fn a_missing_right_is_a_state_that_ends_when_the_right_is_given() {
     let server = Server::new([Answer::Refused(403), Answer::Open(vec![added("a", "1"), end_of_list()])]);
     let cache = server.cache();
-    until(&cache, |cache| matches!(cache.state(), CacheState::Forbidden(_))).await;
+    until(&cache, |cache| matches!(cache.state(), KindState::Forbidden(_))).await;
     assert!(!cache.is_synced());
-    until(&cache, |cache| cache.state() == CacheState::Synced).await;
+    until(&cache, |cache| cache.state() == KindState::Synced(())).await;
     assert_eq!(visible(&cache), "a=1");
 }
 
@@ -341,9 +341,9 @@ async fn a_right_that_is_taken_away_is_shown_and_the_content_kept() {
         Answer::Open(vec![bookmark("11", false)]),
     ]);
     let cache = server.cache();
-    until(&cache, |cache| matches!(cache.state(), CacheState::Forbidden(_))).await;
+    until(&cache, |cache| matches!(cache.state(), KindState::Forbidden(_))).await;
     assert_eq!((cache.is_synced(), visible(&cache).as_str()), (true, "a=1"));
-    until(&cache, |cache| cache.state() == CacheState::Synced).await;
+    until(&cache, |cache| cache.state() == KindState::Synced(())).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -449,7 +449,7 @@ impl Index<ConfigMap> for Diary {
 }
 
 impl Server {
-    fn feed(&self, diary: &Diary) -> Feed {
+    fn feed(&self, diary: &Diary) -> WatchHandle {
         let api: Api<ConfigMap> = Api::namespaced(self.client(), "ns");
         Watches::detached().follow("things", api, Selection::all(), diary.clone())
     }
@@ -536,7 +536,7 @@ async fn content_that_may_not_be_watched_is_polled(
     let server = Server::new(script);
     let cache = server.selecting(selection.or_polled(Duration::from_mins(1)));
     until(&cache, |cache| {
-        server.asked().len() >= asked.len() && cache.state() == CacheState::Synced && visible(cache) == expected
+        server.asked().len() >= asked.len() && cache.state() == KindState::Synced(()) && visible(cache) == expected
     })
     .await;
     assert_eq!(server.asked()[..asked.len()], *asked);
@@ -567,7 +567,7 @@ async fn polling_ends_when_the_right_to_watch_is_given() {
 async fn what_may_not_be_listed_either_is_forbidden() {
     let server = Server::new([Answer::Refused(403), Answer::Refused(403)]);
     let cache = server.selecting(Selection::all().or_polled(Duration::from_mins(1)));
-    until(&cache, |cache| matches!(cache.state(), CacheState::Forbidden(_))).await;
+    until(&cache, |cache| matches!(cache.state(), KindState::Forbidden(_))).await;
     assert!(!cache.is_synced() && !cache.is_polled());
 }
 

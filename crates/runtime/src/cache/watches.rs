@@ -13,50 +13,50 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::feed::{self, Sink, Step};
+use super::failure_log::{WatchFailureLog, WatchFailureLogs};
 use super::index::{Index, Known, StoreIndex};
-use super::outage::{Outage, Outages};
-use super::{Cache, CacheState, Feed, FeedShared, Selection, Shared, Status, Store, WatchHealth};
+use super::list_watch::{self, Sink, Step};
+use super::{Cache, KindState, Selection, Shared, Status, Store, WatchHandle, WatchHealth, WatchShared};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
+use crate::reconcile_trigger::ReconcileTrigger;
 use crate::supervise::Supervisor;
-use crate::wake::Wake;
 
 /// Opens caches that ring one bell and are supervised together.
 #[derive(Clone)]
 pub struct Watches {
-    wake: Wake,
+    trigger: ReconcileTrigger,
     supervisor: Supervisor,
     metrics: WatchMetrics,
-    outages: Outages,
+    failure_logs: WatchFailureLogs,
 }
 
 impl Watches {
-    /// Caches opened here ring `wake`; one whose task dies takes the process with it through `supervisor`.
-    pub fn new(wake: Wake, supervisor: Supervisor, metrics: &Metrics) -> Self {
+    /// Caches opened here ring `trigger`; one whose task dies takes the process with it through `supervisor`.
+    pub fn new(trigger: ReconcileTrigger, supervisor: Supervisor, metrics: &Metrics) -> Self {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(metrics);
         Self {
-            wake,
+            trigger,
             supervisor,
             metrics: watch_metrics,
-            outages: Outages::default(),
+            failure_logs: WatchFailureLogs::default(),
         }
     }
 
     /// Caches outside of an operator, for tools and tests.
     pub fn detached() -> Self {
         Self {
-            wake: Wake::new(),
+            trigger: ReconcileTrigger::new(),
             supervisor: Supervisor::new(CancellationToken::new()),
             metrics: WatchMetrics::default(),
-            outages: Outages::default(),
+            failure_logs: WatchFailureLogs::default(),
         }
     }
 
     /// The bell.
-    pub fn wake(&self) -> &Wake {
-        &self.wake
+    pub fn trigger(&self) -> &ReconcileTrigger {
+        &self.trigger
     }
 
     pub(crate) fn supervisor(&self) -> &Supervisor {
@@ -103,33 +103,33 @@ impl Watches {
         };
         Cache {
             shared,
-            feed: self.follow(name, api, selection, index),
+            handle: self.follow(name, api, selection, index),
         }
     }
 
     /// Keeps a watch that feeds an index of the caller's own making, for what a map of projected values cannot answer
     /// quickly enough or in little enough memory. The bell rings whenever the index says that it changed.
-    pub fn follow<K>(&self, name: &'static str, api: Api<K>, selection: Selection, index: impl Index<K>) -> Feed
+    pub fn follow<K>(&self, name: &'static str, api: Api<K>, selection: Selection, index: impl Index<K>) -> WatchHandle
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let shared = Arc::new(FeedShared {
+        let shared = Arc::new(WatchShared {
             name,
             objects: AtomicUsize::new(0),
             health: Mutex::new(WatchHealth::default()),
             status: Arc::new(Status::new()),
             metrics: self.metrics.clone(),
         });
-        let mut inlet = Inlet {
+        let mut handler = WatchEventHandler {
             shared: Arc::clone(&shared),
-            wake: self.wake.clone(),
-            outage: self.outages.of(name),
+            trigger: self.trigger.clone(),
+            failure_log: self.failure_logs.of(name),
             index,
         };
         let task = self
             .supervisor
-            .spawn_guarded(name, async move { feed::run(api, selection, &mut inlet).await });
-        Feed {
+            .spawn_guarded(name, async move { list_watch::run(api, selection, &mut handler).await });
+        WatchHandle {
             shared,
             task: Arc::new(task),
         }
@@ -137,14 +137,14 @@ impl Watches {
 }
 
 /// Where a feed ends: hands over to the index, and rings.
-struct Inlet<I> {
-    shared: Arc<FeedShared>,
-    wake: Wake,
-    outage: Outage,
+struct WatchEventHandler<I> {
+    shared: Arc<WatchShared>,
+    trigger: ReconcileTrigger,
+    failure_log: WatchFailureLog,
     index: I,
 }
 
-impl<K, I> Sink<K> for Inlet<I>
+impl<K, I> Sink<K> for WatchEventHandler<I>
 where
     K: Resource,
     I: Index<K>,
@@ -168,17 +168,17 @@ where
         }
     }
 
-    fn contact(&mut self) {
+    fn on_response(&mut self) {
         self.shared
             .health
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .last_contact = Some(Instant::now());
-        if self.outage.ends() {
+            .last_response = Some(Instant::now());
+        if self.failure_log.ends() {
             tracing::info!(cache = self.shared.name, "can be watched again");
         }
         // The server lets us read again.
-        if self.shared.status.is_synced() && self.shared.status.enter(CacheState::Synced) {
+        if self.shared.status.is_synced() && self.shared.status.enter(KindState::Synced(())) {
             self.ring();
         }
     }
@@ -211,13 +211,13 @@ where
                 if self
                     .shared
                     .status
-                    .enter(CacheState::Forbidden(status.message.as_str().into()))
+                    .enter(KindState::Forbidden(status.message.as_str().into()))
                 {
                     tracing::warn!(cache = name, "cannot be read, tried again: {}", status.message);
                     self.ring();
                 }
             }
-            _ if self.outage.begins() => {
+            _ if self.failure_log.begins() => {
                 tracing::warn!(
                     cache = name,
                     "cannot be watched, what it knows grows old; tried again: {text}"
@@ -228,16 +228,16 @@ where
     }
 }
 
-impl<I> Inlet<I> {
+impl<I> WatchEventHandler<I> {
     fn ring(&self) {
         self.shared.status.revision.send_modify(|revision| *revision += 1);
-        self.wake.wake();
+        self.trigger.notify();
     }
 }
 
 impl Status {
     /// Enters a state; false if it was in it already.
-    fn enter(&self, state: CacheState) -> bool {
+    fn enter(&self, state: KindState) -> bool {
         self.state.send_if_modified(|current| {
             let changed = *current != state;
             *current = state;
@@ -246,7 +246,7 @@ impl Status {
     }
 }
 
-impl FeedShared {
+impl WatchShared {
     /// Tells the metrics how many objects there are now.
     fn count(&self, objects: usize) {
         let before = self.objects.swap(objects, Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl FeedShared {
             .status
             .synced
             .send_if_modified(|known| !std::mem::replace(known, true));
-        self.status.enter(CacheState::Synced);
+        self.status.enter(KindState::Synced(()));
         is_first
     }
 
@@ -276,7 +276,7 @@ impl FeedShared {
     }
 }
 
-impl Drop for FeedShared {
+impl Drop for WatchShared {
     fn drop(&mut self) {
         self.count(0);
     }

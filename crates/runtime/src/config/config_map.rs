@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
-use crate::cache::{Cache, CacheState, NamespacedName, Selection, Watches};
+use crate::cache::{Cache, KindState, NamespacedName, Selection, Watches};
 
 /// One key of one ConfigMap, watched. Clones share the watch; dropping the last one closes it.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl ConfigMapSource {
 
     /// What it holds now.
     pub fn text(&self) -> ConfigMapText {
-        if let CacheState::Forbidden(message) = self.cache.state() {
+        if let KindState::Forbidden(message) = self.cache.state() {
             return ConfigMapText::Forbidden(message);
         }
         if !self.cache.is_synced() {

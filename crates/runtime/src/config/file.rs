@@ -74,7 +74,7 @@ mod tests {
     use crate::component::Component;
     use crate::config::{ConfigError, ConfigHandle, from_yaml};
     use crate::metrics::Metrics;
-    use crate::wake::Wake;
+    use crate::reconcile_trigger::ReconcileTrigger;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -84,20 +84,20 @@ mod tests {
 
     struct Followed {
         handle: ConfigHandle<u32>,
-        wake: Wake,
+        trigger: ReconcileTrigger,
         _task: AbortOnDropHandle<()>,
     }
 
     impl Followed {
         fn start(path: &Path) -> Self {
-            let wake = Wake::new();
+            let trigger = ReconcileTrigger::new();
             let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
             let text = read(path).unwrap();
-            let handle = ConfigHandle::first(parse, text, "f.yaml", wake.clone(), &metrics).unwrap();
+            let handle = ConfigHandle::first(parse, text, "f.yaml", trigger.clone(), &metrics).unwrap();
             let follow = ConfigFile::watch(path).follow(handle.clone(), CancellationToken::new());
             Self {
                 handle,
-                wake,
+                trigger,
                 _task: AbortOnDropHandle::new(tokio::spawn(follow)),
             }
         }
@@ -105,7 +105,7 @@ mod tests {
         async fn until(&self, reached: impl Fn(&ConfigHandle<u32>) -> bool) {
             let waiting = async {
                 while !reached(&self.handle) {
-                    self.wake.woken().await;
+                    self.trigger.notified().await;
                 }
             };
             timeout(PATIENCE, waiting).await.expect("the change is not noticed");

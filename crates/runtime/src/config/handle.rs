@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::ConfigError;
 use crate::metrics::Metrics;
-use crate::wake::Wake;
+use crate::reconcile_trigger::ReconcileTrigger;
 
 /// Turns a text into a configuration, or says what is wrong with it. `""` is the text of no file at all.
 pub type Parse<T> = fn(&str) -> Result<T, ConfigError>;
@@ -22,7 +22,7 @@ struct Shared<T> {
     parse: Parse<T>,
     in_force: RwLock<InForce<T>>,
     rejections: watch::Sender<Rejections>,
-    wake: Wake,
+    trigger: ReconcileTrigger,
     rejected: Gauge,
     reloads: Counter,
 }
@@ -65,7 +65,7 @@ impl<T> ConfigHandle<T> {
         parse: Parse<T>,
         text: String,
         origin: &str,
-        wake: Wake,
+        trigger: ReconcileTrigger,
         metrics: &Metrics,
     ) -> Result<Self, ConfigError> {
         let config = Arc::new(parsed(parse, &text, origin)?);
@@ -73,7 +73,7 @@ impl<T> ConfigHandle<T> {
             parse,
             in_force: RwLock::new(InForce { config, text }),
             rejections: watch::Sender::default(),
-            wake,
+            trigger,
             rejected: Gauge::default(),
             reloads: Counter::default(),
         };
@@ -140,7 +140,7 @@ impl<T> ConfigHandle<T> {
         drop(in_force);
         self.shared.reloads.inc();
         tracing::info!("a new configuration is in force");
-        self.shared.wake.wake();
+        self.shared.trigger.notify();
     }
 
     /// The same fault again is no news.
@@ -158,7 +158,7 @@ impl<T> ConfigHandle<T> {
             } else {
                 tracing::info!("the configuration is in order again");
             }
-            self.shared.wake.wake();
+            self.shared.trigger.notify();
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
     use crate::component::Component;
     use crate::config::{ConfigError, from_yaml};
     use crate::metrics::Metrics;
-    use crate::wake::Wake;
+    use crate::reconcile_trigger::ReconcileTrigger;
 
     fn parse(text: &str) -> Result<u32, ConfigError> {
         match from_yaml(text)? {
@@ -200,19 +200,26 @@ mod tests {
 
     struct Fixture {
         handle: ConfigHandle<u32>,
-        wake: Wake,
+        trigger: ReconcileTrigger,
         metrics: Metrics,
     }
 
     fn fixture() -> Fixture {
-        let (wake, metrics) = (Wake::new(), Metrics::new(Component::new("drain-keeper", "1.2.3")));
-        let handle = ConfigHandle::first(parse, "1".to_owned(), "f.yaml", wake.clone(), &metrics).unwrap();
-        Fixture { handle, wake, metrics }
+        let (trigger, metrics) = (
+            ReconcileTrigger::new(),
+            Metrics::new(Component::new("drain-keeper", "1.2.3")),
+        );
+        let handle = ConfigHandle::first(parse, "1".to_owned(), "f.yaml", trigger.clone(), &metrics).unwrap();
+        Fixture {
+            handle,
+            trigger,
+            metrics,
+        }
     }
 
     impl Fixture {
         fn rang(&self) -> bool {
-            self.wake.woken().now_or_never().is_some()
+            self.trigger.notified().now_or_never().is_some()
         }
 
         fn shows_rejected(&self, value: u32) -> bool {
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn a_broken_first_configuration_is_an_error_that_names_its_origin() {
         let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
-        let error = ConfigHandle::first(parse, "0".to_owned(), "f.yaml", Wake::new(), &metrics)
+        let error = ConfigHandle::first(parse, "0".to_owned(), "f.yaml", ReconcileTrigger::new(), &metrics)
             .err()
             .unwrap();
         assert_eq!(error.to_string(), "f.yaml: must be positive");

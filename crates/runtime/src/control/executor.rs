@@ -18,11 +18,11 @@ pub(super) struct Executor<A: Action> {
     tasks: JoinSet<Option<A::Outcome>>,
     keys: HashMap<Id, A::Key>,
     /// Keys whose outcome has not been taken.
-    under_way: BTreeMap<A::Key, UnderWay<A>>,
+    in_flight: BTreeMap<A::Key, InFlight<A>>,
     ended: Vec<Ended<A>>,
 }
 
-struct UnderWay<A: Action> {
+struct InFlight<A: Action> {
     started_at: Timestamp,
     /// Empty once the action has its slot.
     queued: Queued<A>,
@@ -54,7 +54,7 @@ impl<A: Action> Executor<A> {
             gate: Gate::new(leadership, dry_run),
             tasks: JoinSet::new(),
             keys: HashMap::new(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -64,27 +64,27 @@ impl<A: Action> Executor<A> {
         self.gate.policy_changed();
     }
 
-    pub(super) fn is_under_way(&self, key: &A::Key) -> bool {
-        self.under_way.contains_key(key)
+    pub(super) fn is_in_flight(&self, key: &A::Key) -> bool {
+        self.in_flight.contains_key(key)
     }
 
     /// From now on no action writes that asks for it and is of none of the newest plan's keys.
     pub(super) fn stop_unplanned(&self, planned: &BTreeSet<A::Key>) {
-        let unplanned = self.under_way.iter().filter(|(key, _)| !planned.contains(key));
-        for (_, under_way) in unplanned.filter(|(_, under_way)| under_way.stops_when_unplanned) {
-            under_way.is_unplanned.store(true, Ordering::Release);
+        let unplanned = self.in_flight.iter().filter(|(key, _)| !planned.contains(key));
+        for (_, in_flight) in unplanned.filter(|(_, in_flight)| in_flight.stops_when_unplanned) {
+            in_flight.is_unplanned.store(true, Ordering::Release);
         }
     }
 
     /// Puts a newer plan's action in place of one that still waits for its slot. Of several in one plan the first counts.
     pub(super) fn replace_queued(&self, action: A, context: &A::Context, now: Timestamp) {
-        let Some(under_way) = self.under_way.get(&action.key()) else {
+        let Some(in_flight) = self.in_flight.get(&action.key()) else {
             return;
         };
-        let mut queued = under_way.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queued = in_flight.queued.lock().unwrap_or_else(PoisonError::into_inner);
         if queued.as_ref().is_some_and(|queued| queued.at < now) {
             *queued = Some(self.planned(action, context, now));
-            under_way.is_unplanned.store(false, Ordering::Release);
+            in_flight.is_unplanned.store(false, Ordering::Release);
         }
     }
 
@@ -94,13 +94,13 @@ impl<A: Action> Executor<A> {
         let stops_when_unplanned = action.stops_when_unplanned();
         let queued: Queued<A> = Arc::new(Mutex::new(Some(self.planned(action, context, now))));
         let is_unplanned = Arc::new(AtomicBool::new(false));
-        let under_way = UnderWay {
+        let in_flight = InFlight {
             started_at: now,
             queued: Arc::clone(&queued),
             stops_when_unplanned,
             is_unplanned: Arc::clone(&is_unplanned),
         };
-        self.under_way.insert(key.clone(), under_way);
+        self.in_flight.insert(key.clone(), in_flight);
         let task = self.tasks.spawn(run(gate, lane, queued, is_unplanned));
         self.keys.insert(task.id(), key);
     }
@@ -128,7 +128,7 @@ impl<A: Action> Executor<A> {
             self.note(joined);
         }
         for ended in &self.ended {
-            self.under_way.remove(&ended.key);
+            self.in_flight.remove(&ended.key);
         }
         std::mem::take(&mut self.ended)
     }
@@ -149,7 +149,7 @@ impl<A: Action> Executor<A> {
         let Some(key) = self.keys.remove(&id) else {
             return;
         };
-        let Some(started_at) = self.under_way.get(&key).map(|under_way| under_way.started_at) else {
+        let Some(started_at) = self.in_flight.get(&key).map(|in_flight| in_flight.started_at) else {
             return;
         };
         let outcome = outcome.unwrap_or_else(|error| {

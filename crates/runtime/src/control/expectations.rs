@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::ResourceVersion;
 
 /// How long a cache may take to show a write before it is believed again.
@@ -32,7 +32,7 @@ impl<K, W, V> Default for Expectations<K, W, V> {
 impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
     /// `written` has replaced what was there as `base`.
     pub fn expect(&mut self, key: K, base: V, written: W, now: Timestamp) {
-        self.expect_until(key, base, written, later(now, EXPECTATION_TIMEOUT));
+        self.expect_until(key, base, written, saturating_add(now, EXPECTATION_TIMEOUT));
     }
 
     /// As [`Expectations::expect`], believed until this time. A dry run sets no end: nobody else writes what it would have.
@@ -47,7 +47,7 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
         let pending = self.0.remove(&key).filter(|pending| now < pending.until);
         let mut bases = pending.map(|pending| pending.bases).unwrap_or_default();
         bases.push(base);
-        let until = later(now, EXPECTATION_TIMEOUT);
+        let until = saturating_add(now, EXPECTATION_TIMEOUT);
         self.0.insert(key, Expectation { bases, written, until });
     }
 

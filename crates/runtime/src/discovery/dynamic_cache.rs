@@ -13,21 +13,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
-use crate::cache::{Cache, CacheState, Content, NamespacedName, Selection, WatchHealth, Watches};
+use crate::cache::{Cache, Content, KindState, NamespacedName, Selection, WatchHealth, Watches};
 use crate::supervise::SharedTask;
-
-/// How far a [`DynamicCache`] can be trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KindState {
-    /// The server answered that it does not serve the kind.
-    Absent,
-    /// It is not known yet whether the kind exists, or which objects there are.
-    Syncing,
-    /// The content is complete.
-    Synced,
-    /// The server refuses to list or watch, in its own words.
-    Forbidden(Arc<str>),
-}
 
 /// A projected watch that opens when its kind appears and closes when the kind goes, without a restart.
 /// Clones share it; dropping the last one closes the watch.
@@ -122,11 +109,7 @@ impl<V> DynamicCache<V> {
         match &*self.shared.read() {
             Slot::Unknown => KindState::Syncing,
             Slot::Absent => KindState::Absent,
-            Slot::Open(cache, _) => match cache.state() {
-                CacheState::Syncing => KindState::Syncing,
-                CacheState::Synced => KindState::Synced,
-                CacheState::Forbidden(message) => KindState::Forbidden(message),
-            },
+            Slot::Open(cache, _) => cache.state(),
         }
     }
 
@@ -240,7 +223,7 @@ where
         let mut open: Option<Open> = None;
         let mut retries = retries();
         // Knowing the definitions first saves a second look, and a second watch, a moment later.
-        let known = changes.wait_for(|_| self.kinds.state() != CacheState::Syncing);
+        let known = changes.wait_for(|_| self.kinds.state() != KindState::Syncing);
         let _ = tokio::time::timeout(DEFINITIONS_TIMEOUT, known).await;
         loop {
             changes.mark_unchanged();
@@ -305,7 +288,7 @@ where
         tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is served: watching it");
         let not_served = cache.status_view().not_served();
         self.shared.put(Slot::Open(cache, api));
-        self.watches.wake().wake();
+        self.watches.trigger().notify();
         *open = Some(Open {
             served,
             definition_uid,
@@ -320,7 +303,7 @@ where
                 "the kind is no longer served: its watch is closed"
             );
             self.shared.put(Slot::Absent);
-            self.watches.wake().wake();
+            self.watches.trigger().notify();
         } else {
             self.log_absent();
         }
@@ -331,7 +314,7 @@ where
         if matches!(*self.shared.read(), Slot::Unknown) {
             tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is absent; it is picked up when it appears");
             self.shared.put(Slot::Absent);
-            self.watches.wake().wake();
+            self.watches.trigger().notify();
         }
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::signal::WatchedResource;
 use tokio::time::Instant;
 
-use super::{DynamicCache, KindRegistry, KindState};
-use crate::cache::Watches;
+use super::{DynamicCache, KindRegistry};
+use crate::cache::{KindState, Watches};
 use crate::readiness::Readiness;
 
 /// How long decisions wait for the first list of a kind.
@@ -126,7 +126,7 @@ impl<V: PartialEq + Send + Sync + 'static> DynamicWatches<V> {
     pub fn waits_until(&self) -> Option<Timestamp> {
         let until = self.open.values().filter_map(DynamicWatch::waits_until).min()?;
         let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-        Some(later(Timestamp::now(), left))
+        Some(saturating_add(Timestamp::now(), left))
     }
 
     /// What is known of each.

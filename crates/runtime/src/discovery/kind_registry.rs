@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt};
 use nodeward_core::signal::WatchedResource;
 use tokio::sync::watch;
 
-use crate::cache::{Cache, CacheState, Selection, Watches};
+use crate::cache::{Cache, KindState, Selection, Watches};
 
 /// One metadata-only watch on CustomResourceDefinitions. It tells *that* something about an API group changed; whether a
 /// kind is then served is asked once, by discovery, which every authenticated user may read.
@@ -61,7 +61,7 @@ impl KindRegistry {
     }
 
     /// The cache of definitions, for a readiness gate.
-    pub fn state(&self) -> CacheState {
+    pub fn state(&self) -> KindState {
         self.definitions.state()
     }
 

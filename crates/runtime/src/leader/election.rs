@@ -19,7 +19,7 @@ use super::observation::Observation;
 use super::{LeaderState, Leadership};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
-use crate::wake::Wake;
+use crate::reconcile_trigger::ReconcileTrigger;
 
 /// The times of an election.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub struct Election {
     unrenewed_for: Duration,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
-    wake: Wake,
+    trigger: ReconcileTrigger,
     leading: Gauge,
 }
 
@@ -93,7 +93,7 @@ impl Election {
         name: String,
         identity: String,
         times: ElectionTimes,
-        wake: Wake,
+        trigger: ReconcileTrigger,
         metrics: &Metrics,
     ) -> Self {
         let params = LeaseLockParams {
@@ -116,7 +116,7 @@ impl Election {
             unrenewed_for: Duration::ZERO,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
-            wake,
+            trigger,
             leading,
         }
     }
@@ -301,7 +301,7 @@ impl Election {
             unrenewed_for: std::mem::take(&mut self.unrenewed_for),
         });
         tracing::info!(lease = self.name, identity = self.identity, "leading");
-        self.wake.wake();
+        self.trigger.notify();
     }
 
     fn follow(&mut self, why: &str) {
@@ -312,7 +312,7 @@ impl Election {
         self.leading.set(0);
         self.state.send_replace(LeaderState::Following);
         tracing::warn!(lease = self.name, identity = self.identity, "no longer leading: {why}");
-        self.wake.wake();
+        self.trigger.notify();
     }
 
     /// Gives the lease back, so that a successor need not wait for it to run out. The library checks the holder in a

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use nodeward_runtime::{Cache, CacheState, NamespacedName, Selection, Watches};
+use nodeward_runtime::{Cache, KindState, NamespacedName, Selection, Watches};
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, names};
@@ -200,7 +200,7 @@ async fn the_loop_is_woken_only_by_what_it_can_see() -> Result<()> {
     shows(&scene.cache, &[("a", "1"), ("b", "2"), ("c", "3"), ("z", "26")]).await?;
     let told = *changes.wait_for(|told| *told > revision).await?;
     assert_eq!(told, revision + 1, "eleven changes, of which one is visible");
-    scene.watches.wake().woken().await;
+    scene.watches.trigger().notified().await;
     Ok(())
 }
 
@@ -214,7 +214,7 @@ async fn a_missing_right_is_a_state_and_ends_when_it_is_granted() -> Result<()> 
     let cache = values(&Watches::detached(), client_as(plane, &user).await?, &namespace);
     let message = wait::until("the refusal", PATIENCE, || async {
         match cache.state() {
-            CacheState::Forbidden(message) => Ok(message),
+            KindState::Forbidden(message) => Ok(message),
             other => anyhow::bail!("{other:?}"),
         }
     })
@@ -226,7 +226,7 @@ async fn a_missing_right_is_a_state_and_ends_when_it_is_granted() -> Result<()> 
     assert!(!cache.is_synced());
     allow_reading(&admin, &user, "", "configmaps").await?;
     wait::until("the cache to be filled", PATIENCE, || async {
-        ensure!(cache.state() == CacheState::Synced, "{:?}", cache.state());
+        ensure!(cache.state() == KindState::Synced(()), "{:?}", cache.state());
         Ok(())
     })
     .await?;

@@ -119,7 +119,7 @@ async fn a_kind_that_appears_late_is_picked_up_and_one_that_goes_is_let_go() -> 
         kind.define().await?;
         kind.signal("now", phase).await?;
         shows(&cache, "now", phase).await?;
-        assert_eq!(cache.state(), KindState::Synced);
+        assert_eq!(cache.state(), KindState::Synced(()));
         kind.undefine().await?;
         reaches(&cache, &KindState::Absent).await?;
         assert!(cache.snapshot().is_empty(), "what was known of a kind goes with it");
@@ -163,7 +163,7 @@ async fn an_absent_kind_is_not_asked_for_again_and_again() -> Result<()> {
     // Another group's definition comes and goes.
     other.define().await?;
     let seen = other.phases(&watches, &kinds);
-    reaches(&seen, &KindState::Synced).await?;
+    reaches(&seen, &KindState::Synced(())).await?;
     other.undefine().await?;
     reaches(&seen, &KindState::Absent).await?;
     assert_eq!(proxy.count(&of_the_group), asked);

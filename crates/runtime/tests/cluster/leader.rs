@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use nodeward_runtime::leader::{Election, ElectionTimes};
-use nodeward_runtime::{CancellationToken, Component, LeaderState, Leadership, Metrics, Wake};
+use nodeward_runtime::{CancellationToken, Component, LeaderState, Leadership, Metrics, ReconcileTrigger};
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, names};
@@ -35,7 +35,15 @@ pub struct Candidate {
 pub fn election(client: Client, namespace: &str, identity: &str) -> Election {
     let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
     let (name, identity) = ("drain-keeper".to_owned(), identity.to_owned());
-    Election::new(client, namespace, name, identity, TIMES, Wake::new(), &metrics)
+    Election::new(
+        client,
+        namespace,
+        name,
+        identity,
+        TIMES,
+        ReconcileTrigger::new(),
+        &metrics,
+    )
 }
 
 pub fn stand(client: Client, namespace: &str, identity: &str) -> Candidate {

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
 
-use super::super::KindState;
 use super::super::fixture::{cordoned, inputs, objects};
+use super::super::{KindObjects, KindState};
 use super::*;
 
 fn config(name: &str, version: &str, history: Value) -> Value {
@@ -42,7 +42,7 @@ fn node_with_roles(roles: &[&str]) -> NodeView {
     cordoned(json!({ "labels": labels }))
 }
 
-fn evaluate(configs: KindState, pools: KindState, node: &NodeView) -> Answer {
+fn evaluate(configs: KindObjects, pools: KindObjects, node: &NodeView) -> Answer {
     let inputs = inputs([(upgrade_config_kind(), configs), (pool_kind(), pools)]);
     upgrading(&inputs, node)
 }
@@ -55,33 +55,33 @@ fn since() -> Timestamp {
 const WANTED: &str = "4.20.1";
 
 #[rstest]
-#[case::upgrading(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]), Truth::Yes, Some(since()))]
-#[case::no_start(json!([{ "version": WANTED, "phase": "Upgrading" }]), Truth::Yes, None)]
-#[case::null_start(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": null }]), Truth::Yes, None)]
-#[case::pending(json!([{ "version": WANTED, "phase": "Pending" }]), Truth::No, None)]
-#[case::upgraded(json!([{ "version": WANTED, "phase": "Upgraded", "startTime": "2026-01-01T00:00:00Z" }]), Truth::No, None)]
-#[case::failed(json!([{ "version": WANTED, "phase": "Failed" }]), Truth::No, None)]
-#[case::another_version_upgrading(json!([{ "version": "4.19.0", "phase": "Upgrading" }]), Truth::No, None)]
+#[case::upgrading(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]), Tristate::Yes, Some(since()))]
+#[case::no_start(json!([{ "version": WANTED, "phase": "Upgrading" }]), Tristate::Yes, None)]
+#[case::null_start(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": null }]), Tristate::Yes, None)]
+#[case::pending(json!([{ "version": WANTED, "phase": "Pending" }]), Tristate::No, None)]
+#[case::upgraded(json!([{ "version": WANTED, "phase": "Upgraded", "startTime": "2026-01-01T00:00:00Z" }]), Tristate::No, None)]
+#[case::failed(json!([{ "version": WANTED, "phase": "Failed" }]), Tristate::No, None)]
+#[case::another_version_upgrading(json!([{ "version": "4.19.0", "phase": "Upgrading" }]), Tristate::No, None)]
 #[case::found_among_others(
     json!([{ "version": "4.19.0", "phase": "Upgraded" }, { "version": WANTED, "phase": "Upgrading", "startTime": "2026-01-01T00:00:00Z" }]),
-    Truth::Yes, Some(since())
+    Tristate::Yes, Some(since())
 )]
 #[case::the_first_entry_of_a_version_counts(
-    json!([{ "version": WANTED, "phase": "Upgraded" }, { "version": WANTED, "phase": "Upgrading" }]), Truth::No, None
+    json!([{ "version": WANTED, "phase": "Upgraded" }, { "version": WANTED, "phase": "Upgrading" }]), Tristate::No, None
 )]
-#[case::no_history(json!([]), Truth::No, None)]
-#[case::null_history(json!(null), Truth::No, None)]
-#[case::history_is_no_list(json!({}), Truth::Unknown, None)]
-#[case::entry_is_no_object(json!(["4.20.1"]), Truth::Unknown, None)]
-#[case::entry_without_version(json!([{ "phase": "Upgrading" }]), Truth::Unknown, None)]
-#[case::version_is_no_string(json!([{ "version": 4, "phase": "Upgrading" }]), Truth::Unknown, None)]
-#[case::no_phase(json!([{ "version": WANTED }]), Truth::Unknown, None)]
-#[case::phase_is_no_string(json!([{ "version": WANTED, "phase": true }]), Truth::Unknown, None)]
-#[case::start_is_no_time(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "yesterday" }]), Truth::Unknown, None)]
-#[case::start_is_a_number(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": 1 }]), Truth::Unknown, None)]
+#[case::no_history(json!([]), Tristate::No, None)]
+#[case::null_history(json!(null), Tristate::No, None)]
+#[case::history_is_no_list(json!({}), Tristate::Unknown, None)]
+#[case::entry_is_no_object(json!(["4.20.1"]), Tristate::Unknown, None)]
+#[case::entry_without_version(json!([{ "phase": "Upgrading" }]), Tristate::Unknown, None)]
+#[case::version_is_no_string(json!([{ "version": 4, "phase": "Upgrading" }]), Tristate::Unknown, None)]
+#[case::no_phase(json!([{ "version": WANTED }]), Tristate::Unknown, None)]
+#[case::phase_is_no_string(json!([{ "version": WANTED, "phase": true }]), Tristate::Unknown, None)]
+#[case::start_is_no_time(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": "yesterday" }]), Tristate::Unknown, None)]
+#[case::start_is_a_number(json!([{ "version": WANTED, "phase": "Upgrading", "startTime": 1 }]), Tristate::Unknown, None)]
 fn the_history_entry_of_the_desired_version_tells(
     #[case] history: Value,
-    #[case] truth: Truth,
+    #[case] truth: Tristate,
     #[case] since: Option<Timestamp>,
 ) {
     let configs = objects([config("c", WANTED, history)]);
@@ -95,7 +95,7 @@ fn the_history_entry_of_the_desired_version_tells(
         answer.notes.iter().any(|note| note
             .message
             .contains("UpgradeConfig openshift-managed-upgrade-operator/c cannot be read")),
-        truth == Truth::Unknown
+        truth == Tristate::Unknown
     );
 }
 
@@ -108,7 +108,7 @@ fn the_history_entry_of_the_desired_version_tells(
 #[case::null(json!(null))]
 fn a_malformed_upgrade_config_is_unknown_and_named(#[case] config: Value) {
     let answer = evaluate(objects([config]), objects([]), &node_with_roles(&["worker"]));
-    assert_eq!(answer.truth, Truth::Unknown);
+    assert_eq!(answer.truth, Tristate::Unknown);
     assert!(answer.notes[0].message.contains("cannot be read"), "{:?}", answer.notes);
 }
 
@@ -127,39 +127,39 @@ fn one_upgrade_config_that_is_upgrading_is_enough() {
         objects([pool("worker", role("worker"), 3, 1)]),
         &node_with_roles(&["worker"]),
     );
-    assert_eq!((answer.truth, answer.since), (Truth::Yes, Some(since())));
+    assert_eq!((answer.truth, answer.since), (Tristate::Yes, Some(since())));
 }
 
 #[rstest]
-#[case::not_all_updated(pool("worker", role("worker"), 3, 2), Truth::Yes)]
-#[case::all_updated(pool("worker", role("worker"), 3, 3), Truth::No)]
+#[case::not_all_updated(pool("worker", role("worker"), 3, 2), Tristate::Yes)]
+#[case::all_updated(pool("worker", role("worker"), 3, 3), Tristate::No)]
 // The counts are compared for difference, as managed-upgrade-operator compares them.
-#[case::more_updated_than_machines(pool("worker", role("worker"), 3, 4), Truth::Yes)]
-#[case::no_counts(json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": role("worker") } }), Truth::Unknown)]
+#[case::more_updated_than_machines(pool("worker", role("worker"), 3, 4), Tristate::Yes)]
+#[case::no_counts(json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": role("worker") } }), Tristate::Unknown)]
 #[case::one_count(
     json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": role("worker") }, "status": { "machineCount": 3 } }),
-    Truth::Unknown
+    Tristate::Unknown
 )]
 #[case::counts_are_strings(
     json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": role("worker") }, "status": { "machineCount": "3", "updatedMachineCount": "1" } }),
-    Truth::Unknown
+    Tristate::Unknown
 )]
-#[case::no_name(json!({ "spec": { "nodeSelector": role("worker") } }), Truth::Unknown)]
-#[case::selector_is_a_string(json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": "worker" } }), Truth::Unknown)]
+#[case::no_name(json!({ "spec": { "nodeSelector": role("worker") } }), Tristate::Unknown)]
+#[case::selector_is_a_string(json!({ "metadata": { "name": "worker" }, "spec": { "nodeSelector": "worker" } }), Tristate::Unknown)]
 #[case::selector_does_not_parse(
-    pool("worker", json!({ "matchExpressions": [{ "key": "a", "operator": "Near" }] }), 3, 1), Truth::Unknown
+    pool("worker", json!({ "matchExpressions": [{ "key": "a", "operator": "Near" }] }), 3, 1), Tristate::Unknown
 )]
-#[case::another_pool_is_updating(pool("infra", role("infra"), 3, 1), Truth::No)]
-fn the_nodes_own_pool_must_not_be_done(#[case] pool: Value, #[case] truth: Truth) {
+#[case::another_pool_is_updating(pool("infra", role("infra"), 3, 1), Tristate::No)]
+fn the_nodes_own_pool_must_not_be_done(#[case] pool: Value, #[case] truth: Tristate) {
     let answer = evaluate(
         objects([upgrading_config()]),
         objects([pool]),
         &node_with_roles(&["worker"]),
     );
     assert_eq!(answer.truth, truth);
-    assert_eq!(answer.since, Some(since()).filter(|_| truth == Truth::Yes));
+    assert_eq!(answer.since, Some(since()).filter(|_| truth == Tristate::Yes));
     assert!(
-        truth != Truth::Unknown || answer.notes[0].message.contains("MachineConfigPool"),
+        truth != Tristate::Unknown || answer.notes[0].message.contains("MachineConfigPool"),
         "{:?}",
         answer.notes
     );
@@ -179,11 +179,14 @@ fn the_pool_is_chosen_as_the_machine_config_operator_chooses_it(#[case] roles: &
     let names = ["worker", "infra", "gpu", "master"];
     let pools = names.map(|name| pool(name, role(name), 3, if Some(name) == chosen { 1 } else { 3 }));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
-    assert_eq!(answer.truth, if chosen.is_some() { Truth::Yes } else { Truth::No });
+    assert_eq!(
+        answer.truth,
+        if chosen.is_some() { Tristate::Yes } else { Tristate::No }
+    );
     // The other way round: only the chosen one is done.
     let pools = names.map(|name| pool(name, role(name), 3, if Some(name) == chosen { 3 } else { 1 }));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
-    assert_eq!(answer.truth, Truth::No);
+    assert_eq!(answer.truth, Tristate::No);
     assert_eq!(
         answer
             .notes
@@ -200,7 +203,7 @@ fn the_pool_is_chosen_as_the_machine_config_operator_chooses_it(#[case] roles: &
 fn two_custom_pools_are_refused_and_named_even_for_masters(#[case] roles: &[&str]) {
     let pools = ["worker", "infra", "gpu", "master"].map(|name| pool(name, role(name), 3, 1));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
-    assert_eq!(answer.truth, Truth::Unknown);
+    assert_eq!(answer.truth, Tristate::Unknown);
     let note = &answer.notes[0];
     assert_eq!(note.key, "several-pools/n1/gpu,infra");
     assert!(
@@ -212,15 +215,15 @@ fn two_custom_pools_are_refused_and_named_even_for_masters(#[case] roles: &[&str
 }
 
 #[rstest]
-#[case::expression(json!({ "matchExpressions": [{ "key": "node-role.kubernetes.io/worker", "operator": "Exists" }] }), Truth::Yes)]
+#[case::expression(json!({ "matchExpressions": [{ "key": "node-role.kubernetes.io/worker", "operator": "Exists" }] }), Tristate::Yes)]
 #[case::both_must_hold(
     json!({ "matchLabels": { "node-role.kubernetes.io/worker": "" }, "matchExpressions": [{ "key": "gpu", "operator": "Exists" }] }),
-    Truth::No
+    Tristate::No
 )]
 // A pool without a selector has no nodes, and one with an empty selector has none either.
-#[case::empty(json!({}), Truth::No)]
-#[case::null(json!(null), Truth::No)]
-fn a_pools_selector_is_a_full_one_and_an_empty_one_selects_nothing(#[case] selector: Value, #[case] truth: Truth) {
+#[case::empty(json!({}), Tristate::No)]
+#[case::null(json!(null), Tristate::No)]
+fn a_pools_selector_is_a_full_one_and_an_empty_one_selects_nothing(#[case] selector: Value, #[case] truth: Tristate) {
     let pools = objects([pool("blue", selector, 3, 1)]);
     assert_eq!(
         evaluate(objects([upgrading_config()]), pools, &node_with_roles(&["worker"])).truth,
@@ -238,7 +241,7 @@ fn one_pool_that_cannot_be_read_leaves_the_choice_open() {
     );
     let pools = objects([pool("worker", role("worker"), 3, 1), broken]);
     let answer = evaluate(objects([upgrading_config()]), pools, &node_with_roles(&["worker"]));
-    assert_eq!(answer.truth, Truth::Unknown);
+    assert_eq!(answer.truth, Tristate::Unknown);
     assert!(
         answer.notes[0]
             .message
@@ -252,20 +255,23 @@ fn one_pool_that_cannot_be_read_leaves_the_choice_open() {
 fn a_windows_node_has_no_pool() {
     let node = cordoned(json!({ "labels": { "kubernetes.io/os": "windows", "node-role.kubernetes.io/worker": "" } }));
     let pools = objects([pool("worker", role("worker"), 3, 1)]);
-    assert_eq!(evaluate(objects([upgrading_config()]), pools, &node).truth, Truth::No);
+    assert_eq!(
+        evaluate(objects([upgrading_config()]), pools, &node).truth,
+        Tristate::No
+    );
 }
 
 #[rstest]
-#[case::no_upgrade_config_kind(KindState::Absent, objects([]), Truth::No, "absent/upgrade.managed")]
-#[case::upgrade_configs_syncing(KindState::Syncing, objects([]), Truth::Unknown, "syncing/upgrade.managed")]
-#[case::upgrade_configs_forbidden(KindState::Forbidden("no".to_owned()), objects([]), Truth::Unknown, "forbidden/upgrade.managed")]
-#[case::no_pool_kind(objects([upgrading_config()]), KindState::Absent, Truth::No, "absent/machineconfiguration")]
-#[case::pools_syncing(objects([upgrading_config()]), KindState::Syncing, Truth::Unknown, "syncing/machineconfiguration")]
-#[case::pools_forbidden(objects([upgrading_config()]), KindState::Forbidden("no".to_owned()), Truth::Unknown, "forbidden/machineconfiguration")]
+#[case::no_upgrade_config_kind(KindState::Absent, objects([]), Tristate::No, "absent/upgrade.managed")]
+#[case::upgrade_configs_syncing(KindState::Syncing, objects([]), Tristate::Unknown, "syncing/upgrade.managed")]
+#[case::upgrade_configs_forbidden(KindState::Forbidden("no".into()), objects([]), Tristate::Unknown, "forbidden/upgrade.managed")]
+#[case::no_pool_kind(objects([upgrading_config()]), KindState::Absent, Tristate::No, "absent/machineconfiguration")]
+#[case::pools_syncing(objects([upgrading_config()]), KindState::Syncing, Tristate::Unknown, "syncing/machineconfiguration")]
+#[case::pools_forbidden(objects([upgrading_config()]), KindState::Forbidden("no".into()), Tristate::Unknown, "forbidden/machineconfiguration")]
 fn a_kind_that_cannot_be_read_is_explained(
-    #[case] configs: KindState,
-    #[case] pools: KindState,
-    #[case] truth: Truth,
+    #[case] configs: KindObjects,
+    #[case] pools: KindObjects,
+    #[case] truth: Tristate,
     #[case] key: &str,
 ) {
     let answer = evaluate(configs, pools, &node_with_roles(&["worker"]));
@@ -279,35 +285,35 @@ fn no_upgrade_config_is_no_upgrade_whatever_the_pools_say() {
     assert_eq!(answer, Answer::no());
 }
 
-fn version_with(conditions: Value) -> KindState {
+fn version_with(conditions: Value) -> KindObjects {
     objects([json!({ "metadata": { "name": "version" }, "status": { "conditions": conditions } })])
 }
 
 #[rstest]
 #[case::progressing(
     version_with(json!([{ "type": "Available", "status": "True" }, { "type": "Progressing", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" }])),
-    Truth::Yes, Some(since())
+    Tristate::Yes, Some(since())
 )]
-#[case::no_transition(version_with(json!([{ "type": "Progressing", "status": "True" }])), Truth::Yes, None)]
-#[case::done(version_with(json!([{ "type": "Progressing", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" }])), Truth::No, None)]
-#[case::unknown(version_with(json!([{ "type": "Progressing", "status": "Unknown" }])), Truth::Unknown, None)]
-#[case::status_is_a_bool(version_with(json!([{ "type": "Progressing", "status": true }])), Truth::Unknown, None)]
-#[case::transition_is_no_time(version_with(json!([{ "type": "Progressing", "status": "True", "lastTransitionTime": "x" }])), Truth::Unknown, None)]
-#[case::no_progressing(version_with(json!([{ "type": "Available", "status": "True" }])), Truth::Unknown, None)]
-#[case::conditions_are_no_list(version_with(json!({})), Truth::Unknown, None)]
-#[case::no_conditions(version_with(json!(null)), Truth::Unknown, None)]
-#[case::no_object(objects([]), Truth::No, None)]
-#[case::absent(KindState::Absent, Truth::No, None)]
-#[case::syncing(KindState::Syncing, Truth::Unknown, None)]
-#[case::forbidden(KindState::Forbidden("no".to_owned()), Truth::Unknown, None)]
+#[case::no_transition(version_with(json!([{ "type": "Progressing", "status": "True" }])), Tristate::Yes, None)]
+#[case::done(version_with(json!([{ "type": "Progressing", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" }])), Tristate::No, None)]
+#[case::unknown(version_with(json!([{ "type": "Progressing", "status": "Unknown" }])), Tristate::Unknown, None)]
+#[case::status_is_a_bool(version_with(json!([{ "type": "Progressing", "status": true }])), Tristate::Unknown, None)]
+#[case::transition_is_no_time(version_with(json!([{ "type": "Progressing", "status": "True", "lastTransitionTime": "x" }])), Tristate::Unknown, None)]
+#[case::no_progressing(version_with(json!([{ "type": "Available", "status": "True" }])), Tristate::Unknown, None)]
+#[case::conditions_are_no_list(version_with(json!({})), Tristate::Unknown, None)]
+#[case::no_conditions(version_with(json!(null)), Tristate::Unknown, None)]
+#[case::no_object(objects([]), Tristate::No, None)]
+#[case::absent(KindState::Absent, Tristate::No, None)]
+#[case::syncing(KindState::Syncing, Tristate::Unknown, None)]
+#[case::forbidden(KindState::Forbidden("no".into()), Tristate::Unknown, None)]
 fn a_cluster_version_tells_by_its_condition_progressing(
-    #[case] state: KindState,
-    #[case] truth: Truth,
+    #[case] state: KindObjects,
+    #[case] truth: Tristate,
     #[case] since: Option<Timestamp>,
 ) {
     let answer = cluster_version_progressing(&inputs([(cluster_version_kind(), state)]));
     assert_eq!((answer.truth, answer.since), (truth, since));
-    assert!(truth != Truth::Unknown || answer.notes.len() == 1);
+    assert!(truth != Tristate::Unknown || answer.notes.len() == 1);
 }
 
 fn with_timeout(timeout: Value, phase: &str) -> Value {
@@ -316,7 +322,7 @@ fn with_timeout(timeout: Value, phase: &str) -> Value {
     config
 }
 
-fn timeout(state: KindState) -> PdbForceDrainTimeout {
+fn timeout(state: KindObjects) -> PdbForceDrainTimeout {
     pdb_force_drain_timeout(&inputs([(upgrade_config_kind(), state)]))
 }
 
@@ -362,8 +368,8 @@ fn a_timeout_that_an_upgrading_config_does_not_set_is_missing() {
 #[case::none(objects([]))]
 #[case::absent(KindState::Absent)]
 #[case::syncing(KindState::Syncing)]
-#[case::forbidden(KindState::Forbidden(String::new()))]
-fn without_an_upgrading_config_there_is_no_timeout(#[case] state: KindState) {
+#[case::forbidden(KindState::Forbidden("".into()))]
+fn without_an_upgrading_config_there_is_no_timeout(#[case] state: KindObjects) {
     assert_eq!(timeout(state), PdbForceDrainTimeout::NotSet);
 }
 
@@ -425,7 +431,7 @@ proptest! {
         let worker = pool("worker", role("worker"), 3, 1);
         for (config, pool_object) in [(config.clone(), worker), (upgrading_config(), pool_object)] {
             let answer = evaluate(objects([config]), objects([pool_object]), &node);
-            prop_assert!(answer.truth != Truth::Unknown || !answer.notes.is_empty());
+            prop_assert!(answer.truth != Tristate::Unknown || !answer.notes.is_empty());
         }
         let _ = timeout(objects([config]));
         let _ = cluster_version_progressing(&inputs([(cluster_version_kind(), objects([version]))]));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::{
     World, budget, cordon, machine_config_pool, minute, node, objects, pod, second, upgrade_config, with,
 };
-use crate::clock::{ClockWrite, Seen};
+use crate::clock::{ClockWrite, NodeHistory};
 
 const UPGRADE_CONFIG: (&str, &str) = ("upgrade.managed.openshift.io/v1alpha1", "UpgradeConfig");
 const MACHINE_CONFIG: &str = "machineconfiguration.openshift.io";
@@ -93,10 +93,10 @@ fn the_selector_decides_which_nodes_are_in_scope(
 #[test]
 fn the_clock_of_a_node_out_of_scope_is_removed_only_where_it_was_in_scope_before() {
     let mut world = World::draining().pod(pod("p"));
-    let seen = world.at(1).seen;
+    let history = world.at(1).node_history;
     world = world.also("nodeSelector: {pool: blue}");
     assert!(world.at(2).clock_writes().is_empty());
-    world.memory.seen = seen;
+    world.memory.node_history = history;
     assert_eq!(world.at(2).clock_writes().len(), 1);
 }
 
@@ -130,7 +130,7 @@ fn a_presets_drain_taint_cordons_without_unschedulable() {
 #[case::no_pool(World::openshift().pools([]), GateReason::NotUpgrading)]
 #[case::kind_absent(World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Absent), GateReason::NotUpgrading)]
 #[case::kind_forbidden(
-    World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Forbidden("no".to_owned())),
+    World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Forbidden("no".into())),
     GateReason::UpgradeUnknown
 )]
 #[case::kind_syncing(World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Syncing), GateReason::UpgradeUnknown)]
@@ -160,9 +160,9 @@ fn without_a_configured_signal_nothing_is_forced_outside_openshift() {
 #[rstest]
 #[case::true_for_one_of_two("Upgrading", GateReason::Open, 0)]
 #[case::false_for_all("Done", GateReason::NotUpgrading, 0)]
-fn an_expression_over_objects_is_a_signal(#[case] phase: &str, #[case] reason: GateReason, #[case] oddities: usize) {
+fn an_expression_over_objects_is_a_signal(#[case] phase: &str, #[case] reason: GateReason, #[case] warnings: usize) {
     let plan = with_resource_signal(json!({ "status": { "phase": phase } })).at(1);
-    assert_eq!((plan.gate(), plan.oddities.len()), (reason, oddities));
+    assert_eq!((plan.gate(), plan.warnings.len()), (reason, warnings));
 }
 
 /// An error or a missing field is *unknown*: never upgrading, and reported.
@@ -170,8 +170,8 @@ fn an_expression_over_objects_is_a_signal(#[case] phase: &str, #[case] reason: G
 fn a_missing_field_never_counts_as_upgrading_and_is_reported_under_one_key() {
     let world = with_resource_signal(json!({}));
     let (one, two) = (world.at(1), world.at(2));
-    assert_eq!((one.gate(), one.oddities.len()), (GateReason::UpgradeUnknown, 1));
-    assert_eq!(one.oddities, two.oddities);
+    assert_eq!((one.gate(), one.warnings.len()), (GateReason::UpgradeUnknown, 1));
+    assert_eq!(one.warnings, two.warnings);
 }
 
 fn with_resource_signal(fleet: Value) -> World {
@@ -316,7 +316,7 @@ fn a_node_that_was_seen_parked_begins_when_its_gates_open() {
     let mut world = World::openshift()
         .node_with(annotations(json!({ "nodeward.dev/drain-clock": null })))
         .pools([machine_config_pool("worker", 3, 3)]);
-    world.memory.seen = world.at(10).seen;
+    world.memory.node_history = world.at(10).node_history;
     let plan = world.pools([machine_config_pool("worker", 3, 2)]).at(20);
     assert_eq!(
         (plan.clock_set().start, plan.clock_set().from),
@@ -331,7 +331,7 @@ fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
         .pod(pod("p"));
     let plan = world.at(10_000);
     assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(0), 0));
-    assert_eq!(plan.oddities.len(), 1);
+    assert_eq!(plan.warnings.len(), 1);
     let parked = world
         .node_with(json!({ "spec": { "unschedulable": false, "taints": null } }))
         .at(10_000);
@@ -342,26 +342,26 @@ fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
 #[test]
 fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
     let mut world = World::draining();
-    world.memory.seen = world.at(10).seen;
-    assert!(world.memory.seen["n1"].drained);
+    world.memory.node_history = world.at(10).node_history;
+    assert!(world.memory.node_history["n1"].drained);
     let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
     let plan = uncordoned.at(11);
     assert_eq!(plan.clock_writes(), [&ClockWrite::Remove]);
     let mut parked = fresh(json!({})).config("{upgradeSignal: always, countsAsDrain: {annotation: a.io/draining}}");
-    parked.memory.seen.insert(
+    parked.memory.node_history.insert(
         "n1".into(),
-        Seen {
+        NodeHistory {
             drained: true,
-            ..Seen::default()
+            ..NodeHistory::default()
         },
     );
-    assert!(!parked.at(12).seen["n1"].drained);
+    assert!(!parked.at(12).node_history["n1"].drained);
 }
 
 #[test]
 fn an_uncordon_is_recorded_and_the_node_looked_at_again_when_it_is_forgotten() {
     let mut world = World::draining().pod(pod("p"));
-    world.memory.seen = world.at(10).seen;
+    world.memory.node_history = world.at(10).node_history;
     let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
     let plan = uncordoned.plan(second(601));
     assert_eq!(plan.clock_set().uncordoned_at, Some(second(601)));
@@ -382,15 +382,15 @@ fn an_upgrade_that_cannot_be_told_for_a_moment_suspends_the_drain() {
             .signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Syncing)
     };
     let mut world = unknown();
-    world.memory.seen = known.at(45).seen;
+    world.memory.node_history = known.at(45).node_history;
     let plan = world.at(46);
     assert_eq!((plan.gate(), plan.actions.len()), (GateReason::UpgradeUnknown, 0));
     assert_eq!(plan.requeue_at, Some(minute(48)));
     let mut back = known.clone();
-    back.memory.seen = plan.seen.clone();
+    back.memory.node_history = plan.node_history.clone();
     assert_eq!(back.at(47).acted(), ["p"], "the same drain goes on");
     let mut longer = unknown();
-    longer.memory.seen = plan.seen;
+    longer.memory.node_history = plan.node_history;
     assert_eq!(longer.at(48).clock_writes().len(), 1, "it counts as interrupted");
 }
 
@@ -398,11 +398,11 @@ fn an_upgrade_that_cannot_be_told_for_a_moment_suspends_the_drain() {
 #[test]
 fn a_node_that_comes_into_scope_by_a_new_configuration_begins_to_drain_then() {
     let outside = World::draining().also("nodeSelector: { pool: web }").pod(pod("p"));
-    let seen = outside.at(44).seen;
+    let history = outside.at(44).node_history;
     let mut once_more = outside.clone();
-    once_more.memory.seen = seen;
+    once_more.memory.node_history = history;
     let mut inside = World::draining().pod(pod("p"));
-    inside.memory.seen = once_more.at(45).seen;
+    inside.memory.node_history = once_more.at(45).node_history;
     let plan = inside.at(46);
     assert!(plan.acted().is_empty());
     assert_eq!(plan.clock_set().start, minute(46));
@@ -460,6 +460,6 @@ fn node_drains_that_cannot_be_read_suspend_a_drain_and_end_it_only_if_that_lasts
     assert_eq!((plan.gate(), plan.actions.len()), (GateReason::DrainUnknown, 0));
     assert_eq!(plan.verdict("n1").gate_detail, "nodedrains may not be read");
     assert_eq!(plan.requeue_at, Some(minute(52)), "the flap tolerance");
-    world.memory.seen = plan.seen;
+    world.memory.node_history = plan.node_history;
     assert_eq!(world.at(52).clock_writes(), [&ClockWrite::Remove]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::budget::Room;
+use nodeward_core::budget::DisruptionAllowance;
 use nodeward_core::hold::Holder;
 use nodeward_core::strategy::Remedy;
 use nodeward_core::verdict::Next;
@@ -384,7 +384,7 @@ proptest! {
         for budget in budgets.in_namespace("shop") {
             let of_it = |act: &&&crate::plan::PodAction| {
                 let asks = act.strategy.remedy == Remedy::EvictOrDelete && !act.pod.skips_budgets() && budget.selects(&act.pod);
-                asks && (budget.room(&act.pod) != Room::UnreadyMayGo || budgets.matching(&act.pod).len() > 1)
+                asks && (budget.allowance(&act.pod) != DisruptionAllowance::UnreadyMayGo || budgets.matching(&act.pod).len() > 1)
             };
             let room = usize::try_from(budget.status.disruptions_allowed).unwrap();
             let acts = plan.acts();
@@ -422,7 +422,7 @@ proptest! {
             let mut world = cluster.world(now);
             world.memory.clone_from(&memory);
             let plan = world.plan(now);
-            memory.seen.clone_from(&plan.seen);
+            memory.node_history.clone_from(&plan.node_history);
             let is_idle = plan.actions.is_empty();
             cluster.apply(&plan, now);
             let next = [plan.requeue_at, cluster.next_event(now)].into_iter().flatten().min();

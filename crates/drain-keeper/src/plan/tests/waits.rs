@@ -149,7 +149,7 @@ fn the_wait_for_budgets_is_the_upgrade_configs_else_ours_and_a_warning(
             due: minute(due)
         }
     );
-    let texts: Vec<&str> = plan.oddities.iter().map(|oddity| oddity.text.as_str()).collect();
+    let texts: Vec<&str> = plan.warnings.iter().map(|warning| warning.text.as_str()).collect();
     assert_eq!(texts.len(), usize::from(warning.is_some()), "{texts:?}");
     assert!(
         texts
@@ -307,7 +307,7 @@ fn without_an_upgrading_config_the_configured_wait_counts_and_nothing_is_odd() {
         .budget(budget("web", 0))
         .at(1);
     assert_eq!(plan.next("p").due(), Some(minute(68)));
-    assert!(plan.oddities.is_empty());
+    assert!(plan.warnings.is_empty());
 }
 
 /// The start is where all waits count from: a clock that starts later moves them all.

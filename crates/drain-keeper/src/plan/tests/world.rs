@@ -13,7 +13,7 @@ use nodeward_core::hold::{Held, Hold, Holder, Holds};
 use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{KindState, SignalInputs, WatchedResource};
+use nodeward_core::signal::{KindObjects, KindState, SignalInputs, WatchedResource};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 use serde_json::{Value, json};
@@ -234,7 +234,7 @@ impl World {
         self
     }
 
-    pub fn signal(mut self, api_version: &str, kind: &str, state: KindState) -> Self {
+    pub fn signal(mut self, api_version: &str, kind: &str, state: KindObjects) -> Self {
         self.signals.insert(WatchedResource::all(api_version, kind), state);
         self
     }
@@ -340,8 +340,8 @@ impl World {
     }
 }
 
-pub fn objects(objects: impl IntoIterator<Item = Value>) -> KindState {
-    KindState::Objects(objects.into_iter().map(Arc::new).collect())
+pub fn objects(objects: impl IntoIterator<Item = Value>) -> KindObjects {
+    KindState::Synced(objects.into_iter().map(Arc::new).collect())
 }
 
 pub fn upgrade_config(patch: Value) -> Value {

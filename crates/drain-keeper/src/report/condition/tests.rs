@@ -16,11 +16,11 @@ fn blocked() -> World {
 }
 
 fn look(conditions: &mut Conditions, world: &World, now: Timestamp) -> (Vec<Change>, Option<Timestamp>) {
-    let (changes, wake) = conditions.changes(&world.snapshot(), &world.plan(now), now);
+    let (changes, requeue_at) = conditions.changes(&world.snapshot(), &world.plan(now), now);
     for change in &changes {
         conditions.started(&change.uid);
     }
-    (changes, wake)
+    (changes, requeue_at)
 }
 
 /// The one change that is to be written now.
@@ -31,9 +31,9 @@ fn change(conditions: &mut Conditions, world: &World, now: Timestamp) -> Change 
 }
 
 fn quiet(conditions: &mut Conditions, world: &World, now: Timestamp) -> Option<Timestamp> {
-    let (changes, wake) = look(conditions, world, now);
+    let (changes, requeue_at) = look(conditions, world, now);
     assert_eq!(changes, []);
-    wake
+    requeue_at
 }
 
 /// The change was written, and the watch shows it.

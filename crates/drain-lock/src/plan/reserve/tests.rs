@@ -66,10 +66,10 @@ fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Op
     let LedgerState::Present(ledger) = &snapshot.ledger else {
         panic!("no ledger");
     };
-    let (ledger, mut wake) = (ledger.ledger.clone(), NextWake::after(noon()));
-    let mut due = reservations(snapshot, &ledger, reserved, OUTAGE, noon(), &mut wake);
+    let (ledger, mut requeue_at) = (ledger.ledger.clone(), RequeueAt::after(noon()));
+    let mut due = reservations(snapshot, &ledger, reserved, OUTAGE, noon(), &mut requeue_at);
     assert!(due.len() <= 1);
-    (due.pop(), wake.at())
+    (due.pop(), requeue_at.at())
 }
 
 #[rstest]

@@ -18,7 +18,7 @@ use super::{Election, ElectionTimes};
 use crate::component::Component;
 use crate::leader::{LeaderState, Leadership};
 use crate::metrics::Metrics;
-use crate::wake::Wake;
+use crate::reconcile_trigger::ReconcileTrigger;
 
 const US: &str = "us";
 const LONG_AGO: &str = "2001-01-01T00:00:00.000000Z";
@@ -163,7 +163,7 @@ impl Server {
             "l".to_owned(),
             US.to_owned(),
             times,
-            Wake::new(),
+            ReconcileTrigger::new(),
             &metrics,
         );
         let leadership = election.leadership();

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::answer::Truth;
+use super::answer::Tristate;
 use super::inputs::SignalInputs;
-use super::node_mark::NodeMark;
+use super::node_marker::NodeMarker;
 use super::preset::Preset;
 use super::written::text_or_map;
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
@@ -15,7 +15,7 @@ use crate::node::NodeView;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CountsAsDrain {
     /// A cordoned node that carries this.
-    Mark(NodeMark),
+    Mark(NodeMarker),
     /// Every cordoned node, parked ones too.
     All,
     /// A cordoned node whose NodeDrain is under way.
@@ -24,13 +24,13 @@ pub enum CountsAsDrain {
 
 /// All that marks a cordoned node as being drained.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainMarks(Vec<Mark>);
+pub struct DrainMarkers(Vec<DrainMarker>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mark {
+enum DrainMarker {
     MachineConfigOperator,
     Preset(Preset),
-    Node(NodeMark),
+    Node(NodeMarker),
     NodeDrain,
     All,
 }
@@ -39,12 +39,12 @@ enum Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeingDrained {
     /// Whether it is.
-    pub truth: Truth,
+    pub truth: Tristate,
     /// The mark that says so, what could not be read, or all that were looked for.
     pub because: String,
 }
 
-impl DrainMarks {
+impl DrainMarkers {
     /// What the signal's leaves bring, and what the user adds.
     ///
     /// # Errors
@@ -53,9 +53,9 @@ impl DrainMarks {
         let mut marks = Vec::new();
         signal.root.for_each_leaf(&mut |leaf| {
             let mark = match leaf {
-                Compiled::OpenShift | Compiled::OpenShiftClusterVersion => Mark::MachineConfigOperator,
-                Compiled::Preset(preset) => Mark::Preset(*preset),
-                Compiled::Node(mark) => Mark::Node(mark.clone()),
+                Compiled::OpenShift | Compiled::OpenShiftClusterVersion => DrainMarker::MachineConfigOperator,
+                Compiled::Preset(preset) => DrainMarker::Preset(*preset),
+                Compiled::Node(mark) => DrainMarker::Node(mark.clone()),
                 Compiled::Always | Compiled::Resource(_) | Compiled::AnyOf(_) | Compiled::AllOf(_) => return,
             };
             if !marks.contains(&mark) {
@@ -63,20 +63,20 @@ impl DrainMarks {
             }
         });
         match counts_as_drain {
-            Some(CountsAsDrain::Mark(mark)) => marks.push(Mark::Node(mark.clone())),
-            Some(CountsAsDrain::All) => marks.push(Mark::All),
-            Some(CountsAsDrain::NodeDrain) => marks.push(Mark::NodeDrain),
+            Some(CountsAsDrain::Mark(mark)) => marks.push(DrainMarker::Node(mark.clone())),
+            Some(CountsAsDrain::All) => marks.push(DrainMarker::All),
+            Some(CountsAsDrain::NodeDrain) => marks.push(DrainMarker::NodeDrain),
             None => {}
         }
         if marks.is_empty() {
-            return Err(SignalError::NoDrainMark(signal.spec().to_string()));
+            return Err(SignalError::NoDrainMarker(signal.spec().to_string()));
         }
         Ok(Self(marks))
     }
 
     /// Whether NodeDrains are among what is looked for.
     pub fn read_node_drains(&self) -> bool {
-        self.0.contains(&Mark::NodeDrain)
+        self.0.contains(&DrainMarker::NodeDrain)
     }
 
     /// Whether a cordoned node is being drained. One mark is enough; *unknown* is what cannot be read, and no other mark says
@@ -86,19 +86,19 @@ impl DrainMarks {
         for mark in &self.0 {
             let found = mark.is_on(node, inputs, drains);
             match found.truth {
-                Truth::Yes => return found,
-                Truth::Unknown => unknown = Some(found),
-                Truth::No => missing.push(found.because),
+                Tristate::Yes => return found,
+                Tristate::Unknown => unknown = Some(found),
+                Tristate::No => missing.push(found.because),
             }
         }
         unknown.unwrap_or_else(|| BeingDrained {
-            truth: Truth::No,
+            truth: Tristate::No,
             because: format!("not found: {}", missing.join("; ")),
         })
     }
 }
 
-impl Mark {
+impl DrainMarker {
     fn is_on(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
         let (holds, because) = match self {
             Self::MachineConfigOperator => machine_config::is_draining(node),
@@ -110,23 +110,23 @@ impl Mark {
                 "every cordoned node counts as being drained (countsAsDrain: all)".to_owned(),
             ),
         };
-        let truth = if holds { Truth::Yes } else { Truth::No };
+        let truth = if holds { Tristate::Yes } else { Tristate::No };
         BeingDrained { truth, because }
     }
 }
 
 fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
     let (truth, because) = match drains.of(&node.name) {
-        Err(why) => (Truth::Unknown, why.to_owned()),
+        Err(why) => (Tristate::Unknown, why.to_owned()),
         Ok(drain) => match drain.filter(|drain| drain.is_of(&node.uid)) {
-            None => (Truth::No, "a NodeDrain of the node".to_owned()),
+            None => (Tristate::No, "a NodeDrain of the node".to_owned()),
             Some(drain) => {
                 let phase = drain.phase.map_or("not taken up yet", |phase| phase.as_str());
                 if drain.is_emptying_its_node() {
-                    (Truth::Yes, format!("its NodeDrain ({phase})"))
+                    (Tristate::Yes, format!("its NodeDrain ({phase})"))
                 } else {
                     (
-                        Truth::No,
+                        Tristate::No,
                         format!("a NodeDrain that is under way (the node's is {phase})"),
                     )
                 }
@@ -136,8 +136,8 @@ fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
     BeingDrained { truth, because }
 }
 
-impl From<NodeMark> for CountsAsDrain {
-    fn from(mark: NodeMark) -> Self {
+impl From<NodeMarker> for CountsAsDrain {
+    fn from(mark: NodeMarker) -> Self {
         Self::Mark(mark)
     }
 }
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for CountsAsDrain {
             "nodeDrain" => Ok(Self::NodeDrain),
             other => Err(format!("{other:?} is not known: expected {EXPECTED}")),
         };
-        text_or_map::<D, NodeMark, _>(deserializer, EXPECTED, from_text)
+        text_or_map::<D, NodeMarker, _>(deserializer, EXPECTED, from_text)
     }
 }
 
@@ -165,12 +165,12 @@ mod tests {
     use super::*;
     use crate::drain::NodeDrainView;
 
-    fn marks(yaml: &str, counts_as_drain: Option<&str>) -> Result<DrainMarks, SignalError> {
+    fn marks(yaml: &str, counts_as_drain: Option<&str>) -> Result<DrainMarkers, SignalError> {
         let counts_as_drain = counts_as_drain.map(|yaml| serde_yaml::from_str::<CountsAsDrain>(yaml).unwrap());
-        DrainMarks::new(&signal(yaml), counts_as_drain.as_ref())
+        DrainMarkers::new(&signal(yaml), counts_as_drain.as_ref())
     }
 
-    fn is_drained(marks: &DrainMarks, annotations: Value) -> BeingDrained {
+    fn is_drained(marks: &DrainMarkers, annotations: Value) -> BeingDrained {
         let node = cordoned(json!({ "annotations": annotations, "labels": { "pool": "blue" } }));
         marks.is_being_drained(&node, &SignalInputs::default(), &NodeDrains::default())
     }
@@ -199,7 +199,7 @@ mod tests {
     fn the_machine_config_operator_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
         for yaml in ["openshift", "openshiftClusterVersion", "{anyOf: [openshift, always]}"] {
             let answer = is_drained(&marks(yaml, None).unwrap(), annotations.clone());
-            assert_eq!(answer.truth == Truth::Yes, drained, "{}", answer.because);
+            assert_eq!(answer.truth == Tristate::Yes, drained, "{}", answer.because);
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
         #[case] drained: bool,
     ) {
         let answer = is_drained(&marks(yaml, counts_as_drain).unwrap(), annotations);
-        assert_eq!(answer.truth == Truth::Yes, drained);
+        assert_eq!(answer.truth == Tristate::Yes, drained);
         assert!(
             drained || answer.because.starts_with("not found: "),
             "{}",
@@ -270,17 +270,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::under_way(node_drain("Draining", json!({})), Truth::Yes, "its NodeDrain (Draining)")]
-    #[case::queued(node_drain("Queued", json!({})), Truth::Yes, "its NodeDrain (Queued)")]
-    #[case::drained(node_drain("Drained", json!({})), Truth::No, "the node's is Drained")]
-    #[case::not_taken_up(node_drain("", json!({})), Truth::No, "not taken up yet")]
-    #[case::a_plan(node_drain("Draining", json!({ "dryRun": true })), Truth::No, "under way")]
-    #[case::an_earlier_node_of_its_name(node_drain("Draining", json!({ "nodeUID": "older" })), Truth::No, "a NodeDrain of the node")]
-    #[case::none(NodeDrains::default(), Truth::No, "not found: a NodeDrain of the node")]
-    #[case::unreadable(NodeDrains::Unknown("nodedrains are forbidden".to_owned()), Truth::Unknown, "forbidden")]
+    #[case::under_way(node_drain("Draining", json!({})), Tristate::Yes, "its NodeDrain (Draining)")]
+    #[case::queued(node_drain("Queued", json!({})), Tristate::Yes, "its NodeDrain (Queued)")]
+    #[case::drained(node_drain("Drained", json!({})), Tristate::No, "the node's is Drained")]
+    #[case::not_taken_up(node_drain("", json!({})), Tristate::No, "not taken up yet")]
+    #[case::a_plan(node_drain("Draining", json!({ "dryRun": true })), Tristate::No, "under way")]
+    #[case::an_earlier_node_of_its_name(node_drain("Draining", json!({ "nodeUID": "older" })), Tristate::No, "a NodeDrain of the node")]
+    #[case::none(NodeDrains::default(), Tristate::No, "not found: a NodeDrain of the node")]
+    #[case::unreadable(NodeDrains::Unknown("nodedrains are forbidden".to_owned()), Tristate::Unknown, "forbidden")]
     fn a_node_drain_that_is_under_way_marks_its_node(
         #[case] drains: NodeDrains,
-        #[case] truth: Truth,
+        #[case] truth: Tristate,
         #[case] says: &str,
     ) {
         let node = cordoned(json!({}));
@@ -297,16 +297,16 @@ mod tests {
         let marks = marks("{preset: kured}", Some("nodeDrain")).unwrap();
         let unknown = NodeDrains::Unknown("forbidden".to_owned());
         let answer = marks.is_being_drained(&node, &SignalInputs::default(), &unknown);
-        assert_eq!(answer.truth, Truth::Yes);
+        assert_eq!(answer.truth, Tristate::Yes);
     }
 
     #[rstest]
     #[case("all", CountsAsDrain::All)]
     #[case("nodeDrain", CountsAsDrain::NodeDrain)]
-    #[case("{annotation: a}", CountsAsDrain::Mark(NodeMark::annotation("a")))]
+    #[case("{annotation: a}", CountsAsDrain::Mark(NodeMarker::annotation("a")))]
     #[case(
         "{taint: {key: a, value: b, effect: NoSchedule}}",
-        CountsAsDrain::Mark(NodeMark::taint("a", Some("NoSchedule")).with_value("b"))
+        CountsAsDrain::Mark(NodeMarker::taint("a", Some("NoSchedule")).with_value("b"))
     )]
     fn every_form_is_read(#[case] yaml: &str, #[case] meant: CountsAsDrain) {
         assert_eq!(serde_yaml::from_str::<CountsAsDrain>(yaml).unwrap(), meant);

@@ -13,10 +13,10 @@ use crate::node::NodeView;
 /// In configuration: `{annotation: key}`, or `{annotation: {key: …, value: …}}` when the value matters; likewise `label`
 /// and `taint`, where `effect` can be given too.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "WrittenMark")]
-pub struct NodeMark {
+#[serde(try_from = "WrittenMarker")]
+pub struct NodeMarker {
     /// Where it is.
-    pub place: NodeMarkPlace,
+    pub place: NodeMarkerPlace,
     /// Key.
     pub key: String,
     /// Value that it must have; any if `None`.
@@ -28,7 +28,7 @@ pub struct NodeMark {
 /// Where a mark is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
-pub enum NodeMarkPlace {
+pub enum NodeMarkerPlace {
     /// An annotation.
     Annotation,
     /// A label.
@@ -39,11 +39,11 @@ pub enum NodeMarkPlace {
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-impl NodeMark {
+impl NodeMarker {
     /// An annotation, whatever its value.
     pub fn annotation(key: &str) -> Self {
         Self {
-            place: NodeMarkPlace::Annotation,
+            place: NodeMarkerPlace::Annotation,
             key: key.to_owned(),
             value: None,
             effect: None,
@@ -53,7 +53,7 @@ impl NodeMark {
     /// A taint, whatever its value.
     pub fn taint(key: &str, effect: Option<&str>) -> Self {
         Self {
-            place: NodeMarkPlace::Taint,
+            place: NodeMarkerPlace::Taint,
             key: key.to_owned(),
             value: None,
             effect: effect.map(str::to_owned),
@@ -71,9 +71,9 @@ impl NodeMark {
     pub fn is_on(&self, node: &NodeView) -> bool {
         let value_fits = |value: &str| self.value.as_deref().is_none_or(|wanted| wanted == value);
         match self.place {
-            NodeMarkPlace::Annotation => node.annotations.get(&self.key).is_some_and(|value| value_fits(value)),
-            NodeMarkPlace::Label => node.labels.get(&self.key).is_some_and(value_fits),
-            NodeMarkPlace::Taint => node.taints.iter().any(|taint| {
+            NodeMarkerPlace::Annotation => node.annotations.get(&self.key).is_some_and(|value| value_fits(value)),
+            NodeMarkerPlace::Label => node.labels.get(&self.key).is_some_and(value_fits),
+            NodeMarkerPlace::Taint => node.taints.iter().any(|taint| {
                 taint.key == self.key
                     && value_fits(&taint.value)
                     && self.effect.as_deref().is_none_or(|effect| effect == taint.effect)
@@ -92,7 +92,7 @@ impl NodeMark {
 }
 
 /// `taint karpenter.sh/disrupted:NoSchedule`, for people.
-impl fmt::Display for NodeMark {
+impl fmt::Display for NodeMarker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.place, self.key)?;
         if let Some(value) = &self.value {
@@ -107,7 +107,7 @@ impl fmt::Display for NodeMark {
     deny_unknown_fields,
     expecting = "one of annotation, label and taint, with a key or {key, value}"
 )]
-struct WrittenMark {
+struct WrittenMarker {
     #[serde(default, deserialize_with = "key_or_map")]
     annotation: Option<MarkKey>,
     #[serde(default, deserialize_with = "key_or_map")]
@@ -135,24 +135,28 @@ fn key_or_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MarkK
     text_or_map::<D, MarkKey, _>(deserializer, "a key, or {key, value}", from_text).map(Some)
 }
 
-impl TryFrom<WrittenMark> for NodeMark {
+impl TryFrom<WrittenMarker> for NodeMarker {
     type Error = String;
 
-    fn try_from(written: WrittenMark) -> Result<Self, String> {
+    fn try_from(written: WrittenMarker) -> Result<Self, String> {
         let entries = [
             (
                 "annotation",
-                written.annotation.map(|key| (NodeMarkPlace::Annotation, key)),
+                written.annotation.map(|key| (NodeMarkerPlace::Annotation, key)),
             ),
-            ("label", written.label.map(|key| (NodeMarkPlace::Label, key))),
-            ("taint", written.taint.map(|key| (NodeMarkPlace::Taint, key))),
+            ("label", written.label.map(|key| (NodeMarkerPlace::Label, key))),
+            ("taint", written.taint.map(|key| (NodeMarkerPlace::Taint, key))),
         ];
         let (name, (place, MarkKey { key, value, effect })) = exactly_one(entries, "a mark is one of them")?;
         if key.is_empty() || key.contains(char::is_whitespace) {
-            let article = if place == NodeMarkPlace::Annotation { "an" } else { "a" };
+            let article = if place == NodeMarkerPlace::Annotation {
+                "an"
+            } else {
+                "a"
+            };
             return Err(format!("{key:?} is not the key of {article} {name}"));
         }
-        if effect.is_some() && place != NodeMarkPlace::Taint {
+        if effect.is_some() && place != NodeMarkerPlace::Taint {
             return Err("only a taint has an effect".to_owned());
         }
         if let Some(effect) = &effect

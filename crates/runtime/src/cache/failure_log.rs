@@ -8,19 +8,19 @@ const FAILURES: u32 = 3;
 
 /// The names of the caches that are cut off. A hundred caches of one name are one line, not a hundred.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outages(Arc<Mutex<BTreeSet<&'static str>>>);
+pub(super) struct WatchFailureLogs(Arc<Mutex<BTreeSet<&'static str>>>);
 
 /// What one watch goes through.
 #[derive(Debug)]
-pub(super) struct Outage {
-    all: Outages,
+pub(super) struct WatchFailureLog {
+    all: WatchFailureLogs,
     cache: &'static str,
     in_a_row: u32,
 }
 
-impl Outages {
-    pub(super) fn of(&self, cache: &'static str) -> Outage {
-        Outage {
+impl WatchFailureLogs {
+    pub(super) fn of(&self, cache: &'static str) -> WatchFailureLog {
+        WatchFailureLog {
             all: self.clone(),
             cache,
             in_a_row: 0,
@@ -28,7 +28,7 @@ impl Outages {
     }
 }
 
-impl Outage {
+impl WatchFailureLog {
     /// Whether this failure begins an outage that nobody has told of.
     pub(super) fn begins(&mut self) -> bool {
         self.in_a_row = self.in_a_row.saturating_add(1);
@@ -56,11 +56,11 @@ impl Outage {
 
 #[cfg(test)]
 mod tests {
-    use super::Outages;
+    use super::WatchFailureLogs;
 
     #[test]
     fn an_outage_is_told_once_for_all_caches_of_a_name_and_so_is_its_end() {
-        let outages = Outages::default();
+        let outages = WatchFailureLogs::default();
         let (mut one, mut two, mut other) = (outages.of("pods"), outages.of("pods"), outages.of("nodes"));
         assert!(!one.begins() && !one.begins() && one.begins() && !one.begins());
         assert!(!(0..9).any(|_| two.begins()), "told already");
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_failure_that_passes_is_not_worth_a_line() {
-        let mut outage = Outages::default().of("nodes");
+        let mut outage = WatchFailureLogs::default().of("nodes");
         for _ in 0..9 {
             assert!(!outage.begins() && !outage.begins());
             assert!(!outage.ends());

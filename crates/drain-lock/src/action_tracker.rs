@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
-use nodeward_runtime::{BackoffPolicy, Backoffs};
+use nodeward_runtime::{ActionResult, BackoffPolicy, Backoffs};
 
-use crate::execute::{Done, Eviction, Outcome};
+use crate::execute::{Eviction, TaskOutcome};
 use crate::snapshot::{Memory, PodFacts, Reserved, StaleBudgets};
 
 /// How long an eviction may be under way: one request with its own time limit.
@@ -37,13 +37,13 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
 /// The memory, and what it is kept up with.
-pub struct Remember {
+pub struct ActionTracker {
     memory: Memory,
     pods: Backoffs<PodUid>,
     grants: Backoffs<NodeUid>,
 }
 
-impl Remember {
+impl ActionTracker {
     /// Nothing remembered.
     pub fn nothing() -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Remember {
 
     /// The memory as the next plan needs it; what has passed is forgotten.
     pub fn at(&mut self, now: Timestamp) -> &Memory {
-        let idle = later(now, -FORGOTTEN_AFTER);
+        let idle = saturating_add(now, -FORGOTTEN_AFTER);
         self.pods.forget_idle_since(idle);
         self.grants.forget_idle_since(idle);
         self.memory.forget_past(now);
@@ -64,7 +64,7 @@ impl Remember {
 
     /// Movable pods are on their way out.
     pub fn departing(&mut self, pods: Vec<Arc<PodFacts>>, now: Timestamp) {
-        self.memory.note_departing(pods, later(now, REPLACED_WITHIN));
+        self.memory.note_departing(pods, saturating_add(now, REPLACED_WITHIN));
     }
 
     /// The reservations that stand in budgets' statuses.
@@ -85,12 +85,13 @@ impl Remember {
     /// Evictions are on their way.
     pub fn started(&mut self, evictions: &[PodUid], now: Timestamp) {
         for pod in evictions {
-            self.memory.note_eviction(pod.clone(), true, later(now, UNDER_WAY));
+            self.memory
+                .note_eviction(pod.clone(), true, saturating_add(now, UNDER_WAY));
         }
     }
 
     /// Something has come to its end.
-    pub fn completed(&mut self, outcome: &Outcome, now: Timestamp) {
+    pub fn completed(&mut self, outcome: &TaskOutcome, now: Timestamp) {
         for Eviction { pod, done, .. } in &outcome.evictions {
             self.evicted(&pod.uid, done, now);
         }
@@ -104,19 +105,19 @@ impl Remember {
             self.memory.note_grant(node);
         }
         if outcome.leases_absent {
-            self.memory.leases_absent_until = Some(later(now, NO_LEASES_FOR));
+            self.memory.leases_absent_until = Some(saturating_add(now, NO_LEASES_FOR));
         }
     }
 
-    fn evicted(&mut self, pod: &PodUid, done: &Done, now: Timestamp) {
+    fn evicted(&mut self, pod: &PodUid, done: &ActionResult, now: Timestamp) {
         let (may_have_gone, not_before) = match done {
-            Done::Acted(()) | Done::AlreadyDone => {
+            ActionResult::Acted(()) | ActionResult::AlreadyDone => {
                 self.pods.succeeded(pod);
-                (true, later(now, EXPECTATION_TIMEOUT))
+                (true, saturating_add(now, EXPECTATION_TIMEOUT))
             }
-            Done::Stopped(_) => (false, now),
-            Done::Outdated(_) => (false, self.pods.failed(pod.clone(), now, None)),
-            Done::Failed(refusal) => {
+            ActionResult::Stopped(_) => (false, now),
+            ActionResult::Outdated(_) => (false, self.pods.failed(pod.clone(), now, None)),
+            ActionResult::Failed(refusal) => {
                 let until = self.pods.failed(pod.clone(), now, refusal.retry_after());
                 (refusal.is_ambiguous(), until)
             }

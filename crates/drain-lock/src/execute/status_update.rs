@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::plan::stale_budget::Touch;
 
-use super::{Done, Means};
+use super::{ActionResult, ExecutorContext};
 
-/// What [`Show::LockedBy`] and [`touch`] write: of a budget, never both at once.
+/// What [`StatusUpdate::LockedBy`] and [`touch`] write: of a budget, never both at once.
 pub(super) const BUDGET_ANNOTATION: &str = "annotation of budget";
 
 /// Something that is written for people only.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Show {
+pub enum StatusUpdate {
     /// The status of a NodeDrain: what of it changes.
     Drain {
         /// Its name.
@@ -46,7 +46,7 @@ pub enum Show {
     },
 }
 
-impl Show {
+impl StatusUpdate {
     /// What it is about: kind and name.
     pub fn about(&self) -> (&'static str, String) {
         match self {
@@ -59,26 +59,26 @@ impl Show {
 
 /// Writes the annotation in another form, so that the disruption controller looks at the budget again. The next pass finds
 /// it changed and restores it.
-pub(super) async fn touch(means: &Means, touch: Touch) -> Done {
+pub(super) async fn touch(context: &ExecutorContext, touch: Touch) -> ActionResult {
     tracing::info!(budget = %touch.budget, "its status contradicts its pods: it is touched, so that Kubernetes counts anew");
-    let show = Show::LockedBy {
+    let update = StatusUpdate::LockedBy {
         key: touch.budget,
         uid: touch.uid.to_string(),
         nodes: Some(touch.annotation),
     };
-    write(means, show).await
+    write(context, update).await
 }
 
 /// Writes one of them.
-pub(super) async fn write(means: &Means, show: Show) -> Done {
-    let _permit = match means.permits.next_write().await {
+pub(super) async fn write(context: &ExecutorContext, update: StatusUpdate) -> ActionResult {
+    let _permit = match context.permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let client = means.clients.requests.clone();
+    let client = context.clients.requests.clone();
     let params = PatchParams::default();
-    let written = match &show {
-        Show::Drain { name, uid, status } => {
+    let written = match &update {
+        StatusUpdate::Drain { name, uid, status } => {
             let patch = json!({ "metadata": { "uid": uid }, "status": status });
             let drains: Api<NodeDrain> = Api::all(client);
             drains
@@ -86,7 +86,7 @@ pub(super) async fn write(means: &Means, show: Show) -> Done {
                 .await
                 .map(drop)
         }
-        Show::Hold { key, uid, status } => {
+        StatusUpdate::Hold { key, uid, status } => {
             let patch = json!({ "metadata": { "uid": uid }, "status": status });
             let holds: Api<DisruptionHold> = Api::namespaced(client, &key.namespace);
             holds
@@ -94,7 +94,7 @@ pub(super) async fn write(means: &Means, show: Show) -> Done {
                 .await
                 .map(drop)
         }
-        Show::LockedBy { key, uid, nodes } => {
+        StatusUpdate::LockedBy { key, uid, nodes } => {
             let patch = json!({ "metadata": { "uid": uid, "annotations": { annotation::LOCKED_BY: nodes } } });
             let budgets: Api<PodDisruptionBudget> = Api::namespaced(client, &key.namespace);
             budgets
@@ -104,7 +104,7 @@ pub(super) async fn write(means: &Means, show: Show) -> Done {
         }
     };
     match written {
-        Ok(()) => Done::Acted(()),
+        Ok(()) => ActionResult::Acted(()),
         Err(error) => error.into(),
     }
 }

@@ -9,23 +9,23 @@ use crate::policy::Policy;
 use crate::settings::Settings;
 
 /// The policy in force, and what it is made from.
-pub struct PolicyInForce {
+pub struct EffectivePolicy {
     config: ConfigHandle<Settings>,
     policy: Arc<Policy>,
     /// What was looked at last, and what came of it.
-    made_from: Sources,
+    sources: Sources,
     outcome: Result<(), ConfigError>,
 }
 
 /// What a policy is made from.
 struct Sources {
     settings: Arc<Settings>,
-    theirs: Theirs,
+    external: ExternalConfig,
 }
 
 /// What managed-upgrade-operator's ConfigMap says.
 #[derive(Clone, PartialEq)]
-enum Theirs {
+enum ExternalConfig {
     /// It is not to be read.
     NotAsked,
     /// It has not been read yet.
@@ -36,20 +36,20 @@ enum Theirs {
     Unreadable(String),
 }
 
-impl PolicyInForce {
+impl EffectivePolicy {
     /// The file's, until something else is read.
     pub fn new(config: ConfigHandle<Settings>) -> Self {
         let settings = config.current();
         let policy = Arc::new(settings.policy.clone());
-        say_requirements(&policy);
-        let made_from = Sources {
+        log_requirements(&policy);
+        let sources = Sources {
             settings,
-            theirs: Theirs::NotAsked,
+            external: ExternalConfig::NotAsked,
         };
         Self {
             config,
             policy,
-            made_from,
+            sources,
             outcome: Ok(()),
         }
     }
@@ -59,14 +59,14 @@ impl PolicyInForce {
     pub fn current(&mut self, observer: &mut Observer) -> Option<Arc<Policy>> {
         let settings = self.config.current();
         observer.follow_config_map(settings.policy.managed_upgrade_config_map.as_ref());
-        let theirs = Theirs::from(observer.managed_upgrade_config());
-        let is_first_read = matches!(self.made_from.theirs, Theirs::NotAsked | Theirs::Unread);
-        if theirs == Theirs::Unread {
+        let external = ExternalConfig::from(observer.managed_upgrade_config());
+        let is_first_read = matches!(self.sources.external, ExternalConfig::NotAsked | ExternalConfig::Unread);
+        if external == ExternalConfig::Unread {
             // A relist: what it said before still stands.
             return (!is_first_read).then(|| Arc::clone(&self.policy));
         }
-        if !Arc::ptr_eq(&settings, &self.made_from.settings) || theirs != self.made_from.theirs {
-            self.made_from = Sources { settings, theirs };
+        if !Arc::ptr_eq(&settings, &self.sources.settings) || external != self.sources.external {
+            self.sources = Sources { settings, external };
             self.outcome = self.make();
         }
         self.config.reject_merged(self.outcome.as_ref().err().cloned());
@@ -74,21 +74,21 @@ impl PolicyInForce {
     }
 
     fn make(&mut self) -> Result<(), ConfigError> {
-        let Sources { settings, theirs } = &self.made_from;
-        let policy = match theirs {
-            Theirs::NotAsked | Theirs::Unread => settings.policy.clone(),
-            Theirs::Text(text) => settings.with_managed_upgrade_config(text)?,
-            Theirs::Unreadable(why) => return Err(ConfigError::at("managedUpgradeConfigMap", why.clone())),
+        let Sources { settings, external } = &self.sources;
+        let policy = match external {
+            ExternalConfig::NotAsked | ExternalConfig::Unread => settings.policy.clone(),
+            ExternalConfig::Text(text) => settings.with_managed_upgrade_config(text)?,
+            ExternalConfig::Unreadable(why) => return Err(ConfigError::at("managedUpgradeConfigMap", why.clone())),
         };
         if policy.signal != self.policy.signal {
-            say_requirements(&policy);
+            log_requirements(&policy);
         }
         self.policy = Arc::new(policy);
         Ok(())
     }
 }
 
-impl From<Option<ConfigMapText>> for Theirs {
+impl From<Option<ConfigMapText>> for ExternalConfig {
     fn from(text: Option<ConfigMapText>) -> Self {
         match text {
             None => Self::NotAsked,
@@ -102,7 +102,7 @@ impl From<Option<ConfigMapText>> for Theirs {
 }
 
 /// What has to be switched on elsewhere for the upgrade signal to work.
-fn say_requirements(policy: &Policy) {
+fn log_requirements(policy: &Policy) {
     for requirement in policy.signal.requirements() {
         tracing::info!(signal = %policy.signal.spec(), "{requirement}");
     }

@@ -9,8 +9,8 @@ use crate::plan::{Action, ClockAction, PodAction};
 
 const RATE: NonZeroU32 = NonZeroU32::new(30).unwrap();
 
-fn nothing(dry_run: bool) -> Remember {
-    Remember::nothing(RATE, dry_run, second(0))
+fn nothing(dry_run: bool) -> ActionTracker {
+    ActionTracker::nothing(RATE, dry_run, second(0))
 }
 
 fn seconds(seconds: i64) -> SignedDuration {
@@ -22,19 +22,25 @@ fn act() -> PodAction {
     World::draining().pod(pod("p")).at(45).acts()[0].clone()
 }
 
-fn started(remember: &mut Remember, action: &PodAction, now: Timestamp) {
-    remember.started(&action.pod, now);
+fn started(tracker: &mut ActionTracker, action: &PodAction, now: Timestamp) {
+    tracker.started(&action.pod, now);
 }
 
 /// The action has ended, and is tried again in a minute if it failed.
-fn completed(remember: &mut Remember, action: PodAction, result: PodResult, now: Timestamp) {
+fn completed(tracker: &mut ActionTracker, action: PodAction, result: PodResult, now: Timestamp) {
     let has_failed = matches!(result, ActionResult::Failed(_) | ActionResult::Outdated(_));
-    remember.pod_completed(&action, &result, later(now, seconds(60)), u32::from(has_failed), now);
+    tracker.pod_completed(
+        &action,
+        &result,
+        saturating_add(now, seconds(60)),
+        u32::from(has_failed),
+        now,
+    );
 }
 
 /// What is remembered of the last attempt at `p`.
-fn attempt(remember: &Remember) -> Option<&Attempt> {
-    remember.memory.attempts.get("p")
+fn attempt(tracker: &ActionTracker) -> Option<&Attempt> {
+    tracker.memory.attempts.get("p")
 }
 
 fn failed() -> PodResult {
@@ -60,18 +66,18 @@ fn what_was_done_is_not_done_again_before_the_watch_had_time_to_show_it(
     #[case] remembered: Outcome,
     #[case] wait: SignedDuration,
 ) {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), outcome, minute(45));
-    let attempt = attempt(&remember).unwrap();
+    let mut tracker = nothing(false);
+    completed(&mut tracker, act(), outcome, minute(45));
+    let attempt = attempt(&tracker).unwrap();
     assert_eq!((&attempt.outcome, attempt.retry_at), (&remembered, minute(45) + wait));
     assert_eq!(attempt.resource_version.as_str(), "1");
 }
 
 #[test]
 fn what_is_under_way_is_not_started_again() {
-    let mut remember = nothing(false);
-    started(&mut remember, &act(), minute(45));
-    let attempt = attempt(&remember).unwrap();
+    let mut tracker = nothing(false);
+    started(&mut tracker, &act(), minute(45));
+    let attempt = attempt(&tracker).unwrap();
     assert_eq!(
         (&attempt.outcome, attempt.retry_at),
         (&Outcome::Sent, minute(45) + seconds(180)),
@@ -81,30 +87,26 @@ fn what_is_under_way_is_not_started_again() {
 
 #[test]
 fn a_refusal_by_a_budget_is_remembered_through_later_attempts() {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), refused(), minute(45));
-    started(&mut remember, &act(), minute(46));
-    completed(&mut remember, act(), failed(), minute(46));
-    let attempt = attempt(&remember).unwrap();
+    let mut tracker = nothing(false);
+    completed(&mut tracker, act(), refused(), minute(45));
+    started(&mut tracker, &act(), minute(46));
+    completed(&mut tracker, act(), failed(), minute(46));
+    let attempt = attempt(&tracker).unwrap();
     assert!(attempt.was_refused_by_budget && attempt.failures == 1);
     assert!(matches!(attempt.outcome, Outcome::Failed(_)));
 }
 
 #[test]
 fn an_override_is_remembered_by_its_budget() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     let budget = BudgetKey::new("shop", "web");
     completed(
-        &mut remember,
+        &mut tracker,
         act(),
         ActionResult::Acted(Forced::BudgetOverridden(vec![budget.clone()])),
         minute(68),
     );
-    let remembered = remember
-        .at(NonZeroU32::MIN, minute(69))
-        .overridden
-        .get(&budget)
-        .cloned();
+    let remembered = tracker.at(NonZeroU32::MIN, minute(69)).overridden.get(&budget).cloned();
     assert_eq!(remembered.map(|overridden| overridden.at), Some(minute(68)));
 }
 
@@ -114,25 +116,25 @@ fn an_override_is_remembered_by_its_budget() {
 #[case::namespace(ActionResult::Failed(ApiError::NamespaceTerminating), Outcome::NamespaceTerminating)]
 #[case::outdated(ActionResult::Outdated("changed".to_owned()), Outcome::NotSent)]
 fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case] remembered: Outcome) {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), outcome, minute(45));
-    let failed = attempt(&remember).unwrap();
+    let mut tracker = nothing(false);
+    completed(&mut tracker, act(), outcome, minute(45));
+    let failed = attempt(&tracker).unwrap();
     assert_eq!(
         (&failed.outcome, failed.retry_at, failed.failures),
         (&remembered, minute(46), 1)
     );
-    completed(&mut remember, act(), EVICTED, minute(46));
-    assert_eq!(attempt(&remember).unwrap().failures, 0, "a success forgets them");
+    completed(&mut tracker, act(), EVICTED, minute(46));
+    assert_eq!(attempt(&tracker).unwrap().failures, 0, "a success forgets them");
 }
 
 /// The delay has passed, and the pod still counts as covered.
 #[test]
 fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     let world = World::draining().pod(pod("p"));
-    completed(&mut remember, act(), refused(), minute(45));
+    completed(&mut tracker, act(), refused(), minute(45));
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot, minute(50));
+    tracker.compare(&mut snapshot, minute(50));
     let (snapshot_pod, memory) = (act().pod, snapshot.memory);
     assert!(memory.was_refused_by_budget(&snapshot_pod));
     assert_eq!(memory.attempt(&snapshot_pod, minute(50)), None);
@@ -140,20 +142,20 @@ fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
 
 #[test]
 fn an_attempt_of_a_replica_that_does_not_lead_is_forgotten() {
-    let mut remember = nothing(false);
-    started(&mut remember, &act(), minute(45));
-    completed(&mut remember, act(), NOT_LEADING, minute(45));
-    assert_eq!(attempt(&remember), None);
+    let mut tracker = nothing(false);
+    started(&mut tracker, &act(), minute(45));
+    completed(&mut tracker, act(), NOT_LEADING, minute(45));
+    assert_eq!(attempt(&tracker), None);
 }
 
 /// A reload must not shorten the pod's grace, or forget a refusal.
 #[test]
 fn a_pods_history_survives_a_change_of_policy() {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), refused(), minute(45));
-    completed(&mut remember, act(), EVICTED, minute(46));
-    completed(&mut remember, act(), POLICY_CHANGED, minute(47));
-    let attempt = attempt(&remember).unwrap();
+    let mut tracker = nothing(false);
+    completed(&mut tracker, act(), refused(), minute(45));
+    completed(&mut tracker, act(), EVICTED, minute(46));
+    completed(&mut tracker, act(), POLICY_CHANGED, minute(47));
+    let attempt = attempt(&tracker).unwrap();
     assert_eq!((&attempt.outcome, attempt.retry_at), (&Outcome::NotSent, minute(47)));
     assert!(attempt.was_refused_by_budget);
     assert_eq!(attempt.asked_at, Some(minute(46)));
@@ -173,24 +175,24 @@ fn a_pods_history_survives_a_change_of_policy() {
 #[case::not_leading(NOT_LEADING, 30)]
 #[case::policy_changed(POLICY_CHANGED, 30)]
 fn only_what_was_done_counts_for_the_minutes_limit(#[case] outcome: PodResult, #[case] left: u32) {
-    let mut remember = nothing(false);
-    started(&mut remember, &act(), second(0));
-    assert_eq!(remember.at(RATE, second(0)).acts_left, 29, "while it is under way");
-    completed(&mut remember, act(), outcome, second(0));
-    assert_eq!(remember.at(RATE, second(0)).acts_left, left);
+    let mut tracker = nothing(false);
+    started(&mut tracker, &act(), second(0));
+    assert_eq!(tracker.at(RATE, second(0)).acts_left, 29, "while it is under way");
+    completed(&mut tracker, act(), outcome, second(0));
+    assert_eq!(tracker.at(RATE, second(0)).acts_left, left);
 }
 
 #[test]
 fn the_memory_tells_how_many_acts_are_left_and_when_there_is_one_more() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     for _ in 0..30 {
-        started(&mut remember, &act(), second(0));
+        started(&mut tracker, &act(), second(0));
     }
-    let memory = remember.at(RATE, second(0));
+    let memory = tracker.at(RATE, second(0));
     let next = memory.next_act_at.unwrap();
     assert_eq!(memory.acts_left, 0);
     assert!(second(2) <= next && next < second(3), "{next}");
-    assert_eq!(remember.at(RATE, next).acts_left, 1);
+    assert_eq!(tracker.at(RATE, next).acts_left, 1);
     assert_eq!(
         nothing(false).at(NonZeroU32::MIN, second(0)).acts_left,
         1,
@@ -219,9 +221,9 @@ fn annotated(clock: impl Into<Value>) -> Value {
 }
 
 /// The clock that the next plan sees on the node.
-fn seen_clock(remember: &mut Remember, world: &World, now: Timestamp) -> Option<String> {
+fn seen_clock(tracker: &mut ActionTracker, world: &World, now: Timestamp) -> Option<String> {
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot, now);
+    tracker.compare(&mut snapshot, now);
     snapshot.nodes[0].annotations.get(annotation::DRAIN_CLOCK).cloned()
 }
 
@@ -231,11 +233,11 @@ fn unwritten() -> World {
 
 #[test]
 fn a_written_clock_counts_before_the_watch_shows_it() {
-    let mut remember = nothing(false);
-    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
-    assert_eq!(seen_clock(&mut remember, &unwritten(), second(61)), Some(clock(0)));
+    let mut tracker = nothing(false);
+    tracker.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    assert_eq!(seen_clock(&mut tracker, &unwritten(), second(61)), Some(clock(0)));
     assert_eq!(
-        seen_clock(&mut remember, &unwritten(), second(70)),
+        seen_clock(&mut tracker, &unwritten(), second(70)),
         None,
         "the watch is right in the end"
     );
@@ -243,23 +245,23 @@ fn a_written_clock_counts_before_the_watch_shows_it() {
 
 #[test]
 fn a_removed_clock_is_gone_before_the_watch_shows_it() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     let world = World::draining();
     let action = ClockAction {
         node: Arc::clone(&world.snapshot().nodes[0]),
         write: ClockWrite::Remove,
     };
-    remember.clock_completed(&action, &ActionResult::Acted(()), second(60));
-    assert_eq!(seen_clock(&mut remember, &world, second(61)), None);
+    tracker.clock_completed(&action, &ActionResult::Acted(()), second(60));
+    assert_eq!(seen_clock(&mut tracker, &world, second(61)), None);
 }
 
 #[test]
 fn a_clock_that_somebody_else_has_written_since_counts() {
-    let mut remember = nothing(false);
-    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    let mut tracker = nothing(false);
+    tracker.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
     let others = World::empty().node(with(node("n1"), annotated("another")));
     assert_eq!(
-        seen_clock(&mut remember, &others, second(61)),
+        seen_clock(&mut tracker, &others, second(61)),
         Some("another".to_owned())
     );
 }
@@ -267,39 +269,39 @@ fn a_clock_that_somebody_else_has_written_since_counts() {
 /// The watch is late to show that the node is gone: its clock is not written again in every pass.
 #[test]
 fn a_clock_of_a_node_that_is_gone_is_expected_for_a_while() {
-    let mut remember = nothing(false);
-    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::AlreadyDone, second(60));
-    assert_eq!(remember.next_expiry(), Some(second(70)));
-    assert_eq!(seen_clock(&mut remember, &unwritten(), second(69)), Some(clock(0)));
-    assert_eq!(seen_clock(&mut remember, &unwritten(), second(70)), None);
-    assert_eq!(remember.next_expiry(), None);
+    let mut tracker = nothing(false);
+    tracker.clock_completed(&clock_write(&clock(0)), &ActionResult::AlreadyDone, second(60));
+    assert_eq!(tracker.next_expiry(), Some(second(70)));
+    assert_eq!(seen_clock(&mut tracker, &unwritten(), second(69)), Some(clock(0)));
+    assert_eq!(seen_clock(&mut tracker, &unwritten(), second(70)), None);
+    assert_eq!(tracker.next_expiry(), None);
 }
 
 #[test]
 fn a_clock_that_was_not_written_does_not_count() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     let failed = ActionResult::Failed(ApiError::Conflict);
-    remember.clock_completed(&clock_write(&clock(0)), &failed, second(60));
-    assert_eq!(seen_clock(&mut remember, &unwritten(), second(60)), None);
+    tracker.clock_completed(&clock_write(&clock(0)), &failed, second(60));
+    assert_eq!(seen_clock(&mut tracker, &unwritten(), second(60)), None);
 }
 
 /// A dry run writes nothing, and goes on as if it had.
 #[test]
 fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
-    let mut remember = nothing(true);
+    let mut tracker = nothing(true);
     let action = clock_write(&clock(0));
     let dry_run = ActionResult::Stopped(Stop::DryRun);
-    remember.clock_completed(&action, &dry_run, second(60));
+    tracker.clock_completed(&action, &dry_run, second(60));
     for minutes in [1, 1000] {
-        assert_eq!(seen_clock(&mut remember, &unwritten(), minute(minutes)), Some(clock(0)));
+        assert_eq!(seen_clock(&mut tracker, &unwritten(), minute(minutes)), Some(clock(0)));
     }
     // What a real one writes beside it is none of its business.
     let removal = ClockAction {
         write: ClockWrite::Remove,
         ..action
     };
-    remember.clock_completed(&removal, &dry_run, second(70));
-    assert_eq!(seen_clock(&mut remember, &World::draining(), second(70)), None);
+    tracker.clock_completed(&removal, &dry_run, second(70));
+    assert_eq!(seen_clock(&mut tracker, &World::draining(), second(70)), None);
 }
 
 /// Absent from a list that is not complete is not gone.
@@ -308,8 +310,8 @@ fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
 #[case::still_there(World::draining().pod(pod("p")), true)]
 #[case::not_listed_yet(World::draining().syncing("n1"), true)]
 fn what_is_gone_is_forgotten(#[case] world: World, #[case] remembered: bool) {
-    let mut remember = nothing(false);
-    completed(&mut remember, act(), failed(), minute(45));
+    let mut tracker = nothing(false);
+    completed(&mut tracker, act(), failed(), minute(45));
     let held_back = World::draining()
         .pod(pod("p"))
         .pod(pod("q"))
@@ -317,45 +319,45 @@ fn what_is_gone_is_forgotten(#[case] world: World, #[case] remembered: bool) {
         .at(45);
     let mut plan = held_back;
     plan.held_back = ["p".into()].into();
-    remember.planned(&plan);
-    remember.compare(&mut world.snapshot(), minute(45));
-    assert_eq!(attempt(&remember).is_some(), remembered);
-    assert_eq!(remember.memory.held_back.contains("p"), remembered);
+    tracker.planned(&plan);
+    tracker.compare(&mut world.snapshot(), minute(45));
+    assert_eq!(attempt(&tracker).is_some(), remembered);
+    assert_eq!(tracker.memory.held_back.contains("p"), remembered);
 }
 
 #[test]
 fn a_node_that_is_gone_is_forgotten() {
-    let mut remember = nothing(false);
-    remember.memory.seen.insert("n1".into(), Seen::default());
-    remember.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
-    remember.compare(&mut World::empty().snapshot(), second(61));
-    assert!(remember.memory.seen.is_empty());
-    assert_eq!(seen_clock(&mut remember, &unwritten(), second(61)), None);
+    let mut tracker = nothing(false);
+    tracker.memory.node_history.insert("n1".into(), NodeHistory::default());
+    tracker.clock_completed(&clock_write(&clock(0)), &ActionResult::Acted(()), second(60));
+    tracker.compare(&mut World::empty().snapshot(), second(61));
+    assert!(tracker.memory.node_history.is_empty());
+    assert_eq!(seen_clock(&mut tracker, &unwritten(), second(61)), None);
 }
 
 #[test]
 fn what_a_plan_has_seen_and_held_back_is_remembered_for_the_next() {
-    let mut remember = nothing(false);
+    let mut tracker = nothing(false);
     let world = World::draining()
         .also("limits: {forcedPerNode: 1}")
         .pods([pod("p"), pod("q")])
         .budget(budget("web", 9));
-    remember.planned(&world.at(68));
+    tracker.planned(&world.at(68));
     let mut snapshot = world.snapshot();
-    remember.compare(&mut snapshot, minute(50));
+    tracker.compare(&mut snapshot, minute(50));
     assert_eq!(snapshot.memory.held_back, ["q".into()].into());
-    assert_eq!(snapshot.memory.seen["n1"].cordoned_since, Some(minute(68)));
-    remember.planned(&world.at(1));
-    assert_eq!(remember.memory.held_back, ["q".into()].into(), "until it is gone");
+    assert_eq!(snapshot.memory.node_history["n1"].cordoned_since, Some(minute(68)));
+    tracker.planned(&world.at(1));
+    assert_eq!(tracker.memory.held_back, ["q".into()].into(), "until it is gone");
 }
 
 /// A failover forgets no parked node.
 #[test]
 fn what_was_seen_of_nodes_outlives_the_leadership() {
-    let mut remember = nothing(false);
-    remember.followed([("n1".into(), Seen::default())].into());
-    completed(&mut remember, act(), EVICTED, minute(45));
-    remember.on_leadership_lost(minute(46));
-    assert_eq!(attempt(&remember), None);
-    assert!(remember.memory.seen.contains_key("n1"));
+    let mut tracker = nothing(false);
+    tracker.followed([("n1".into(), NodeHistory::default())].into());
+    completed(&mut tracker, act(), EVICTED, minute(45));
+    tracker.on_leadership_lost(minute(46));
+    assert_eq!(attempt(&tracker), None);
+    assert!(tracker.memory.node_history.contains_key("n1"));
 }

@@ -36,7 +36,7 @@ pub(super) trait Sink<K> {
     /// The watch told something.
     fn step(&mut self, step: Step<K>);
     /// The server gave a sign of life.
-    fn contact(&mut self);
+    fn on_response(&mut self);
     /// A request failed; it will be repeated.
     fn failed(&mut self, error: &kube::Error);
     /// Whether the content is read from time to time, because it may not be watched.
@@ -188,7 +188,7 @@ where
             Ok(Some(event)) => event,
             Err(_) if !is_served => {
                 is_served = true;
-                sink.contact();
+                sink.on_response();
                 continue;
             }
             Err(_) if listing => return Err(Ending::NoStreaming),
@@ -197,7 +197,7 @@ where
         is_served = true;
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                sink.contact();
+                sink.on_response();
                 if listing {
                     sink.step(Step::Listed(object));
                 } else {
@@ -206,12 +206,12 @@ where
                 }
             }
             Ok(WatchEvent::Deleted(object)) => {
-                sink.contact();
+                sink.on_response();
                 advance(position, &object);
                 sink.step(Step::Deleted(object));
             }
             Ok(WatchEvent::Bookmark(bookmark)) => {
-                sink.contact();
+                sink.on_response();
                 bookmarks_seen = true;
                 if listing && bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
                     listing = false;
@@ -248,7 +248,7 @@ where
             page => page,
         };
         let page = page.map_err(|error| ending_of(error, false))?;
-        sink.contact();
+        sink.on_response();
         for object in page.items {
             sink.step(Step::Listed(object));
         }
@@ -274,7 +274,7 @@ where
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 object => Some(object.map_err(Ending::Failed)?),
             };
-            sink.contact();
+            sink.on_response();
             sink.step(Step::ListBegan);
             if let Some(object) = object {
                 sink.step(Step::Listed(object));

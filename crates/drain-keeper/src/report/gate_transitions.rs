@@ -9,13 +9,13 @@ use crate::plan::Plan;
 
 /// What has been logged.
 #[derive(Debug, Default)]
-pub struct GateLog {
-    told: BTreeMap<NodeName, GateReason>,
+pub struct GateTransitionLog {
+    reported: BTreeMap<NodeName, GateReason>,
 }
 
-impl GateLog {
+impl GateTransitionLog {
     /// Logs what has changed since the last plan.
-    pub fn tell(&mut self, plan: &Plan) {
+    pub fn log_transitions(&mut self, plan: &Plan) {
         let now: BTreeMap<NodeName, GateReason> = plan
             .verdicts
             .iter()
@@ -23,13 +23,13 @@ impl GateLog {
             .collect();
         for verdict in &plan.verdicts {
             let (node, gate) = (&verdict.node, verdict.gate);
-            if self.told.get(node) != Some(&gate) {
+            if self.reported.get(node) != Some(&gate) {
                 tracing::info!(%node, %gate, detail = verdict.gate_detail, "the node {}", gate.explanation());
             }
         }
-        for node in self.told.keys().filter(|node| !now.contains_key(*node)) {
+        for node in self.reported.keys().filter(|node| !now.contains_key(*node)) {
             tracing::info!(%node, "the node is not cordoned any more");
         }
-        self.told = now;
+        self.reported = now;
     }
 }

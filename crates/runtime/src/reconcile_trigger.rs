@@ -8,21 +8,21 @@ use tokio::sync::Notify;
 ///
 /// Rings while the loop is busy collapse into one that is kept, so none is lost and none is repeated.
 #[derive(Clone, Debug, Default)]
-pub struct Wake(Arc<Notify>);
+pub struct ReconcileTrigger(Arc<Notify>);
 
-impl Wake {
+impl ReconcileTrigger {
     /// A bell of its own.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Rings. Never blocks.
-    pub fn wake(&self) {
+    pub fn notify(&self) {
         self.0.notify_one();
     }
 
     /// Returns at the next ring, or at once if it rang since the last return. Safe to drop and call again.
-    pub async fn woken(&self) {
+    pub async fn notified(&self) {
         self.0.notified().await;
     }
 }
@@ -31,14 +31,14 @@ impl Wake {
 mod tests {
     use futures::FutureExt;
 
-    use super::Wake;
+    use super::ReconcileTrigger;
 
     #[tokio::test]
     async fn a_ring_while_nobody_waits_is_kept_and_many_collapse_into_one() {
-        let wake = Wake::new();
-        wake.wake();
-        wake.clone().wake();
-        assert!(wake.woken().now_or_never().is_some());
-        assert!(wake.woken().now_or_never().is_none());
+        let trigger = ReconcileTrigger::new();
+        trigger.notify();
+        trigger.clone().notify();
+        assert!(trigger.notified().now_or_never().is_some());
+        assert!(trigger.notified().now_or_never().is_none());
     }
 }

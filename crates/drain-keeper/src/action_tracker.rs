@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
-use nodeward_core::deadline::later;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::{ActionResult, ApiError, Expectations, Stop, TokenBucket};
 
-use crate::clock::{ClockWrite, Seen};
+use crate::clock::{ClockWrite, NodeHistory};
 use crate::execute::{Forced, PodResult};
 use crate::plan::{ClockAction, Plan, PodAction};
 use crate::snapshot::{Attempt, Memory, NodePods, Outcome, Overridden, Snapshot};
@@ -25,7 +25,7 @@ const UNDER_WAY: SignedDuration = SignedDuration::from_mins(3);
 const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_hours(1);
 
 /// The memory, and what it is kept up with.
-pub struct Remember {
+pub struct ActionTracker {
     memory: Memory,
     /// Clocks that were written, by the annotation that they replaced.
     clocks: Expectations<NodeUid, ClockWrite, Option<String>>,
@@ -34,7 +34,7 @@ pub struct Remember {
     dry_run: bool,
 }
 
-impl Remember {
+impl ActionTracker {
     /// Nothing remembered.
     pub fn nothing(acts_per_minute: NonZeroU32, dry_run: bool, now: Timestamp) -> Self {
         Self {
@@ -48,9 +48,9 @@ impl Remember {
 
     /// What was remembered is too old by the time this process leads again. What it sees of nodes it goes on seeing.
     pub fn on_leadership_lost(&mut self, now: Timestamp) {
-        let seen = std::mem::take(&mut self.memory.seen);
+        let history = std::mem::take(&mut self.memory.node_history);
         *self = Self::nothing(self.acts_per_minute, self.dry_run, now);
-        self.memory.seen = seen;
+        self.memory.node_history = history;
     }
 
     /// The memory as the next plan needs it.
@@ -72,7 +72,7 @@ impl Remember {
         }
         let present: BTreeSet<&NodeUid> = snapshot.nodes.iter().map(|node| &node.uid).collect();
         self.clocks.retain(|uid| present.contains(uid));
-        self.memory.seen.retain(|uid, _| present.contains(uid));
+        self.memory.node_history.retain(|uid, _| present.contains(uid));
         let all_synced = snapshot.pods.values().all(|pods| matches!(pods, NodePods::Synced(_)));
         if all_synced {
             let pods: BTreeSet<&PodUid> = snapshot.watched_pods().map(|pod| &pod.uid).collect();
@@ -97,13 +97,13 @@ impl Remember {
 
     /// What the plan has seen.
     pub fn planned(&mut self, plan: &Plan) {
-        self.memory.seen.clone_from(&plan.seen);
+        self.memory.node_history.clone_from(&plan.node_history);
         self.memory.held_back.extend(plan.held_back.iter().cloned());
     }
 
     /// What a standby has seen.
-    pub fn followed(&mut self, seen: BTreeMap<NodeUid, Seen>) {
-        self.memory.seen = seen;
+    pub fn followed(&mut self, node_history: BTreeMap<NodeUid, NodeHistory>) {
+        self.memory.node_history = node_history;
     }
 
     /// Something is about to be done to a pod.
@@ -113,7 +113,7 @@ impl Remember {
         let attempt = Attempt {
             resource_version: pod.resource_version.clone(),
             outcome: Outcome::Sent,
-            retry_at: later(now, UNDER_WAY),
+            retry_at: saturating_add(now, UNDER_WAY),
             ..self.last_attempt(&pod.uid)
         };
         self.memory.attempts.insert(pod.uid.clone(), attempt);
@@ -170,8 +170,10 @@ impl Remember {
             }
         }
         let (outcome, retry_at) = match result {
-            ActionResult::Acted(_) | ActionResult::AlreadyDone => (Outcome::Sent, later(now, EXPECTATION_TIMEOUT)),
-            ActionResult::Stopped(Stop::DryRun) => (Outcome::NotSent, later(now, DRY_RUN_SILENCE)),
+            ActionResult::Acted(_) | ActionResult::AlreadyDone => {
+                (Outcome::Sent, saturating_add(now, EXPECTATION_TIMEOUT))
+            }
+            ActionResult::Stopped(Stop::DryRun) => (Outcome::NotSent, saturating_add(now, DRY_RUN_SILENCE)),
             ActionResult::Stopped(Stop::NotLeading) => {
                 self.memory.attempts.remove(&uid);
                 return;

@@ -28,27 +28,27 @@ use crate::observe::holds::claims_holds;
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
 
-use super::{Pass, PodResult};
+use super::{ExecutorContext, PodResult};
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
-pub(super) enum Objection {
+pub(super) enum PreconditionError {
     /// What it rested on has changed.
     Changed(String),
     /// It could not be read.
     Unread(ApiError),
 }
 
-impl From<Objection> for PodResult {
-    fn from(objection: Objection) -> Self {
-        match objection {
-            Objection::Changed(what) => Self::Outdated(what),
-            Objection::Unread(error) => Self::Failed(error),
+impl From<PreconditionError> for PodResult {
+    fn from(error: PreconditionError) -> Self {
+        match error {
+            PreconditionError::Changed(what) => Self::Outdated(what),
+            PreconditionError::Unread(error) => Self::Failed(error),
         }
     }
 }
 
-impl From<ApiError> for Objection {
+impl From<ApiError> for PreconditionError {
     fn from(error: ApiError) -> Self {
         Self::Unread(error)
     }
@@ -65,7 +65,7 @@ pub struct Reads {
 }
 
 /// What an action rests on, as it was read anew.
-pub(super) struct Grounds {
+pub(super) struct VerifiedState {
     /// The budgets that select the pod.
     pub(super) budgets: Vec<Arc<BudgetView>>,
     /// What holds them, or did.
@@ -73,27 +73,32 @@ pub(super) struct Grounds {
 }
 
 /// The node still drains, and the pod may still be forced by the strategy that was planned.
-pub(super) async fn still_allows(action: &PodAction, pass: &Pass) -> Result<Grounds, Objection> {
+pub(super) async fn check_preconditions(
+    action: &PodAction,
+    context: &ExecutorContext,
+) -> Result<VerifiedState, PreconditionError> {
     // Each is boxed while it lasts: see `super::force_pod::force`.
-    let node = Box::pin(node_still_drains(action, pass)).await?;
-    let budgets = Box::pin(budgets_of(action, pass)).await?;
-    let holds = Box::pin(holds_on(&budgets, &action.node_uid, pass)).await?;
+    let node = Box::pin(node_still_drains(action, context)).await?;
+    let budgets = Box::pin(budgets_of(action, context)).await?;
+    let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
     let evidence = Evidence {
         node: &node,
         clock: &action.clock,
         budgets: &budgets,
         holds: &holds,
-        signals: &pass.snapshot.signals,
-        memory: &pass.snapshot.memory,
-        policy: &pass.policy,
+        signals: &context.snapshot.signals,
+        memory: &context.snapshot.memory,
+        policy: &context.policy,
     };
     match may_force(&action.pod, &evidence, Timestamp::now()) {
-        Decision::Due { strategy, .. } if strategy == action.strategy => Ok(Grounds { budgets, holds }),
-        Decision::Due { strategy, .. } => Err(Objection::Changed(format!(
+        Decision::Due { strategy, .. } if strategy == action.strategy => Ok(VerifiedState { budgets, holds }),
+        Decision::Due { strategy, .. } => Err(PreconditionError::Changed(format!(
             "strategy {} fits the pod now",
             strategy.name
         ))),
-        Decision::NoBlocker => Err(Objection::Changed("no drain waits for the pod any more".to_owned())),
+        Decision::NoBlocker => Err(PreconditionError::Changed(
+            "no drain waits for the pod any more".to_owned(),
+        )),
         Decision::Blocked { reason, detail, .. } => {
             let budgets: Vec<String> = budgets.iter().map(|budget| budget.key.to_string()).collect();
             let what = format!(
@@ -101,31 +106,31 @@ pub(super) async fn still_allows(action: &PodAction, pass: &Pass) -> Result<Grou
                 reason.explanation(),
                 budgets.join(", ")
             );
-            Err(Objection::Changed(what))
+            Err(PreconditionError::Changed(what))
         }
     }
 }
 
 /// The node is the same, under the same cordon, timed by the same clock, with all gates open.
-async fn node_still_drains(action: &PodAction, pass: &Pass) -> Result<Arc<NodeView>, Objection> {
+async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Result<Arc<NodeView>, PreconditionError> {
     let name = action.node.as_str();
-    let read = pass.reads.nodes.get(name.to_owned(), pass.planned_at, async {
-        let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
+    let read = context.reads.nodes.get(name.to_owned(), context.planned_at, async {
+        let nodes: Api<Node> = Api::all(context.clients.requests.clone());
         let node = nodes.get_opt(name).await?;
         Ok(node.and_then(|node| NodeView::project(&node)).map(Arc::new))
     });
-    let changed = |what: &str| Err(Objection::Changed(format!("node {name}: {what}")));
+    let changed = |what: &str| Err(PreconditionError::Changed(format!("node {name}: {what}")));
     let Some(node) = read.await?.filter(|node| node.uid == action.node_uid) else {
         return changed("is gone");
     };
     if !node.concerns_drains() {
         return changed("is no longer cordoned");
     }
-    let (drains, unread) = drains_for(&action.node, pass).await;
-    let gates = gate::look(&node, &pass.snapshot.signals, &drains, &pass.policy);
+    let (drains, unread) = drains_for(&action.node, context).await;
+    let gates = gate::look(&node, &context.snapshot.signals, &drains, &context.policy);
     if !gates.are_open() {
         return match unread {
-            Some(error) if gates.reason == GateReason::DrainUnknown => Err(Objection::Unread(error)),
+            Some(error) if gates.reason == GateReason::DrainUnknown => Err(PreconditionError::Unread(error)),
             _ => changed(gates.reason.explanation()),
         };
     }
@@ -140,19 +145,22 @@ async fn node_still_drains(action: &PodAction, pass: &Pass) -> Result<Arc<NodeVi
 }
 
 /// The budgets that select the pod, as they stand now.
-async fn budgets_of(action: &PodAction, pass: &Pass) -> Result<Vec<Arc<BudgetView>>, ApiError> {
+async fn budgets_of(action: &PodAction, context: &ExecutorContext) -> Result<Vec<Arc<BudgetView>>, ApiError> {
     let namespace = &*action.pod.key.namespace;
-    let read = pass.reads.budgets.get(namespace.to_owned(), pass.planned_at, async {
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(pass.clients.requests.clone(), namespace);
-        let list = budgets.list(&ListParams::default()).await?;
-        let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
-        Ok(Arc::new(Budgets::new(views)))
-    });
+    let read = context
+        .reads
+        .budgets
+        .get(namespace.to_owned(), context.planned_at, async {
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(context.clients.requests.clone(), namespace);
+            let list = budgets.list(&ListParams::default()).await?;
+            let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
+            Ok(Arc::new(Budgets::new(views)))
+        });
     Ok(read.await?.matching(&action.pod).into_iter().cloned().collect())
 }
 
 /// What holds these budgets, which are all of one namespace, and select a pod of `node`.
-async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> Result<Holds, ApiError> {
+async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &ExecutorContext) -> Result<Holds, ApiError> {
     let Some(first) = budgets.first() else {
         return Ok(Holds::default());
     };
@@ -160,22 +168,26 @@ async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> R
         .iter()
         .filter_map(|budget| hold::of_annotation(budget))
         .collect();
-    holds.extend(claims_on(budgets, node, pass).await?);
-    holds.extend(owners(&first.key.namespace, pass).await?);
+    holds.extend(claims_on(budgets, node, context).await?);
+    holds.extend(owners(&first.key.namespace, context).await?);
     Ok(holds)
 }
 
 /// The holds that claims have on these budgets. Another node's claim got here only if it is new, or beyond its limit as
 /// far as the watches tell: so its NodeDrain, which sets the limit, is read anew too.
-async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
-    if !pass.snapshot.lock_kinds.ledger {
+async fn claims_on(
+    budgets: &[Arc<BudgetView>],
+    node: &NodeUid,
+    context: &ExecutorContext,
+) -> Result<Vec<Hold>, ApiError> {
+    if !context.snapshot.lock_kinds.ledger {
         return Ok(Vec::new());
     }
-    let ledger = pass
+    let ledger = context
         .reads
         .ledger
-        .get((), pass.planned_at, async {
-            let ledgers: Api<DrainLedger> = Api::all(pass.clients.requests.clone());
+        .get((), context.planned_at, async {
+            let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
             let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
             Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
         })
@@ -191,7 +203,7 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> 
     let mut drains = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.node_uid != node.as_str()) {
         let name = NodeName::from(claim.node.as_str());
-        if let Some(drain) = node_drain(&name, pass).await? {
+        if let Some(drain) = node_drain(&name, context).await? {
             drains.insert(name, Ok(drain));
         }
     }
@@ -199,15 +211,15 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, pass: &Pass) -> 
 }
 
 /// The holds of owners in a namespace.
-async fn owners(namespace: &str, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
-    if !pass.snapshot.lock_kinds.holds {
+async fn owners(namespace: &str, context: &ExecutorContext) -> Result<Vec<Hold>, ApiError> {
+    if !context.snapshot.lock_kinds.holds {
         return Ok(Vec::new());
     }
-    let read = pass
+    let read = context
         .reads
         .owners
-        .get(namespace.to_owned(), pass.planned_at, async {
-            let holds: Api<DisruptionHold> = Api::namespaced(pass.clients.requests.clone(), namespace);
+        .get(namespace.to_owned(), context.planned_at, async {
+            let holds: Api<DisruptionHold> = Api::namespaced(context.clients.requests.clone(), namespace);
             let list = holds.list(&ListParams::default()).await?;
             Ok(list.items.iter().filter_map(hold::of_owner).collect())
         })
@@ -221,11 +233,11 @@ async fn owners(namespace: &str, pass: &Pass) -> Result<Vec<Hold>, ApiError> {
 
 /// The NodeDrains as far as the node's gate needs them: read anew where a NodeDrain counts as a drain. What cannot be
 /// read is not known, which is the gate's to judge: another mark may be enough.
-async fn drains_for(node: &NodeName, pass: &Pass) -> (NodeDrains, Option<ApiError>) {
-    if !pass.policy.drain_marks.read_node_drains() {
+async fn drains_for(node: &NodeName, context: &ExecutorContext) -> (NodeDrains, Option<ApiError>) {
+    if !context.policy.drain_markers.read_node_drains() {
         return (NodeDrains::default(), None);
     }
-    match node_drain(node, pass).await {
+    match node_drain(node, context).await {
         Ok(drain) => {
             let known = drain.map(|drain| (node.clone(), Ok(drain)));
             (NodeDrains::Known(known.into_iter().collect()), None)
@@ -235,14 +247,15 @@ async fn drains_for(node: &NodeName, pass: &Pass) -> (NodeDrains, Option<ApiErro
 }
 
 /// The node's NodeDrain.
-async fn node_drain(node: &NodeName, pass: &Pass) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
-    if !pass.snapshot.lock_kinds.drains {
+async fn node_drain(node: &NodeName, context: &ExecutorContext) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
+    if !context.snapshot.lock_kinds.drains {
         return Ok(None);
     }
-    pass.reads
+    context
+        .reads
         .drains
-        .get(node.clone(), pass.planned_at, async {
-            let drains: Api<NodeDrain> = Api::all(pass.clients.requests.clone());
+        .get(node.clone(), context.planned_at, async {
+            let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
             let drain = drains.get_opt(node.as_str()).await?;
             Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))
         })
