@@ -9,8 +9,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
-use nodeward_api::NodeDrain;
-use nodeward_api::crd::GROUP;
+use nodeward_api::{NodeDrain, NodeHealthCheck};
 
 use crate::args::Global;
 use crate::failure::{Failure, MissingRight};
@@ -37,8 +36,8 @@ pub struct Cluster {
     default_namespace: String,
     address: http::Uri,
     limit: Option<Duration>,
-    /// Plurals of Nodeward's kinds that the API server serves.
-    served: Vec<String>,
+    /// Groups and plurals of Nodeward's kinds that the API server serves.
+    served: Vec<(String, String)>,
     /// Whether the command changes something: then the rights to look that it lacks do not suffice.
     changes: bool,
 }
@@ -97,19 +96,28 @@ impl Cluster {
     /// Finds out which of Nodeward's kinds the API server serves, for a command that `changes` something or does not.
     pub async fn discover(&mut self, changes: bool) -> Result<(), Failure> {
         self.changes = changes;
-        // All kinds are of one group and version.
-        let version = NodeDrain::api_version(&());
-        self.served = match self.ask(self.client.list_api_group_resources(&version)).await {
-            Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
-            Err(Failure::NotFound(_)) => Vec::new(),
-            Err(failure) => return Err(failure),
-        };
+        // All kinds of a group are of one version. Nothing that changes anything concerns the health of nodes.
+        let versions = [NodeDrain::api_version(&()), NodeHealthCheck::api_version(&())];
+        for version in &versions[..if changes { 1 } else { 2 }] {
+            let group = version.split('/').next().unwrap_or_default();
+            match self.ask(self.client.list_api_group_resources(version)).await {
+                Ok(list) => {
+                    let resources = list.resources.into_iter();
+                    self.served
+                        .extend(resources.map(|resource| (group.to_owned(), resource.name)));
+                }
+                Err(Failure::NotFound(_)) => (),
+                Err(failure) => return Err(failure),
+            }
+        }
         Ok(())
     }
 
     /// Whether the API server serves the kind, if it is Nodeward's.
     pub fn serves<K: Resource<DynamicType = ()>>(&self) -> bool {
-        K::group(&()) != GROUP || self.served.iter().any(|plural| *plural == K::plural(&()))
+        let (group, plural) = (K::group(&()), K::plural(&()));
+        let is_own = [NodeDrain::group(&()), NodeHealthCheck::group(&())].contains(&group);
+        !is_own || self.served.iter().any(|served| served.0 == group && served.1 == plural)
     }
 
     /// Fails unless the API server serves the kind.

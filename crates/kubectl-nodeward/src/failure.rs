@@ -10,6 +10,9 @@ use serde::Serialize;
 use crate::text::printable;
 use crate::text::time::span;
 
+/// The group of NodeHealthChecks.
+const HEALTH_GROUP: &str = "remediation.medik8s.io";
+
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -91,10 +94,14 @@ impl MissingRight {
     fn role(&self) -> Option<&'static str> {
         let reads = !self.changes && matches!(self.verb.as_str(), "get" | "list" | "watch");
         match (self.group.as_str(), self.resource.as_str()) {
-            (GROUP, "nodedrains" | "drainledgers" | "disruptionholds") if reads => Some("nodeward-view"),
+            (GROUP, "nodedrains" | "drainledgers" | "disruptionholds") | (HEALTH_GROUP, "nodehealthchecks")
+                if reads =>
+            {
+                Some("nodeward-view")
+            }
             (GROUP, "disruptionholds") => Some("nodeward-hold"),
             (GROUP, "nodedrains") => Some("nodeward-admin"),
-            ("", "nodes" | "pods")
+            ("", "nodes" | "pods" | "events")
             | ("policy", "poddisruptionbudgets")
             | ("apps", "deployments")
             | ("coordination.k8s.io", "leases")

@@ -4,20 +4,25 @@
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, TypeMeta};
 use kube::{Api, Resource};
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
+use nodeward_api::reason::HealthEvent;
+use nodeward_api::{NodeHealthCheck, node_lease};
+use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::model::Unread;
+use crate::model::health::time_of;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.
 const PAGE: u32 = 500;
@@ -128,6 +133,60 @@ impl<'a> Reader<'a> {
         let api = self.api(self.cluster.namespace.as_deref());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         self.list("pods", api, params, |pod| pod).await
+    }
+
+    /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.
+    pub async fn health_checks(&mut self) -> Result<Option<Vec<NodeHealthCheck>>, Failure> {
+        if !self.cluster.serves::<NodeHealthCheck>() {
+            return Ok(None);
+        }
+        let api = Api::all(self.cluster.client.clone());
+        self.list("health checks", api, ListParams::default(), |check| check)
+            .await
+    }
+
+    /// A lease by which those who take a node down keep out of each other's way.
+    pub async fn node_lease(&mut self, name: &str) -> Result<Option<LeaseView>, Failure> {
+        let leases: Api<Lease> = self.api(Some(node_lease::DEFAULT_NAMESPACE));
+        let lease = self.cluster.ask(leases.get_opt(name)).await;
+        let lease = self.readable("leases", lease)?.flatten();
+        Ok(lease.as_ref().and_then(LeaseView::project))
+    }
+
+    /// The last Event that says why the node is not remediated.
+    pub async fn remediation_skipped(&mut self, node: &str) -> Result<Option<Event>, Failure> {
+        let reason = HealthEvent::RemediationSkipped;
+        let fields = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
+        let events = self.list(
+            "events",
+            self.api(None),
+            ListParams::default().fields(&fields),
+            |event| event,
+        );
+        let events: Vec<Event> = events.await?.unwrap_or_default();
+        Ok(events.into_iter().max_by_key(time_of))
+    }
+
+    /// A remediation; `None` where it does not exist, or its kind is not served.
+    pub async fn remediation(&mut self, reference: &ObjectReference) -> Result<Option<DynamicObject>, Failure> {
+        let [api_version, kind, namespace, name] = [
+            &reference.api_version,
+            &reference.kind,
+            &reference.namespace,
+            &reference.name,
+        ]
+        .map(|part| part.clone().unwrap_or_default());
+        let Ok(kind) = GroupVersionKind::try_from(TypeMeta { api_version, kind }) else {
+            return Ok(None);
+        };
+        let resource = ApiResource::from_gvk(&kind);
+        let client = self.cluster.client.clone();
+        let remediations: Api<DynamicObject> = match namespace.as_str() {
+            "" => Api::all_with(client, &resource),
+            namespace => Api::namespaced_with(client, namespace, &resource),
+        };
+        let found = self.cluster.ask(remediations.get_opt(&name)).await;
+        Ok(self.readable("remediation", found)?.flatten())
     }
 
     /// In one namespace or in all.

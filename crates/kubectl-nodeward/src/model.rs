@@ -3,6 +3,7 @@
 //! `namespace/name`; an empty optional field or list is absent.
 
 pub mod drain;
+pub mod health;
 pub mod locks;
 pub mod node;
 

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use nodeward_api::node_drain::NodeDrain;
+use nodeward_api::node_health_check::Phase;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::drain::Drain;
+use crate::model::health::HealthCheck;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
 use crate::text::Style;
@@ -37,6 +39,9 @@ pub struct Status {
     /// Nodes that drain-keeper finds blocked, or times, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub timed: Vec<NodeSummary>,
+    /// The NodeHealthChecks, in the order of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub health_checks: Vec<HealthCheck>,
     /// How many budgets are held by drains, waited for and held by their owners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<LockCounts>,
@@ -104,6 +109,9 @@ pub struct LockCounts {
 /// The components, each of which has a lease of its name.
 const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
+/// How many of the nodes that a NodeHealthCheck remediates are named.
+const NAMED: usize = 3;
+
 /// The chart's label on all its objects.
 const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 
@@ -121,6 +129,7 @@ impl Status {
         let mut drains: Vec<Drain> = reader.drains().await?.iter().flatten().map(Drain::of).collect();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
         let locks = lock_counts(&mut reader).await?;
+        let checks = reader.health_checks().await?.unwrap_or_default();
         let counts = nodes.as_ref().map(|nodes| NodeCounts {
             total: nodes.len(),
             cordoned: nodes.iter().filter(|node| node.cordoned).count(),
@@ -134,6 +143,7 @@ impl Status {
             nodes: counts,
             drains,
             timed,
+            health_checks: checks.iter().map(HealthCheck::of).collect(),
             locks,
             unread: reader.unread,
         })
@@ -178,6 +188,7 @@ impl Status {
         }
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);
+        print_health_checks(page, &self.health_checks);
         describe::unread(page, &self.unread);
     }
 
@@ -387,6 +398,40 @@ fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
     if is_blocked {
         page.text(Style::Faint, "What happens next: kubectl nodeward why NODE");
     }
+}
+
+fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
+    if checks.is_empty() {
+        return;
+    }
+    let mut table = Table::new([
+        Column::Flexible("HEALTH CHECK"),
+        Column::Fixed("PHASE"),
+        Column::Fixed("HEALTHY"),
+        Column::Flexible("REMEDIATING"),
+        Column::Flexible("REASON"),
+    ]);
+    for check in checks {
+        let style = match check.phase {
+            Some(Phase::Enabled) => Style::Good,
+            Some(Phase::Remediating | Phase::Paused) | None => Style::Warning,
+            Some(Phase::Disabled) => Style::Bad,
+        };
+        let phase = check.phase.map_or("Unanswered", Phase::as_str);
+        let counts = check.healthy.zip(check.observed);
+        let hidden = check.remediating.len().saturating_sub(NAMED);
+        let named: Vec<&str> = check.remediating.iter().take(NAMED).map(String::as_str).collect();
+        let dry_run = if check.dry_run { "dry run; " } else { "" };
+        table.row([
+            Cell::new(Style::Strong, &check.name),
+            Cell::new(style, phase),
+            prefixed("", counts.map(|(healthy, observed)| format!("{healthy}/{observed}"))).into(),
+            (named.join(", ") + &describe::more(hidden)).into(),
+            format!("{dry_run}{}", check.reason).into(),
+        ]);
+    }
+    page.gap();
+    page.table(0, &table);
 }
 
 #[cfg(test)]

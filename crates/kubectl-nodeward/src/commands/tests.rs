@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use nodeward_api::NodeHealthCheck;
 use rstest::rstest;
 use serde_json::{Value, json};
 use textwrap::core::display_width;
@@ -14,6 +15,7 @@ use super::why::{KeptBy, PodObstacle, PodsOnNode, Why};
 use crate::failure::MissingRight;
 use crate::model::Unread;
 use crate::model::drain::Drain;
+use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, OwnerHold, Waiting};
 use crate::model::node::NodeSummary;
 use crate::text::page::Page;
@@ -192,6 +194,7 @@ fn busy_status() -> Status {
             drain("node-9", &Value::Null),
         ],
         timed: vec![blocked_node(LONG)],
+        health_checks: health_checks().iter().map(HealthCheck::of).collect(),
         locks: Some(LockCounts {
             held: 1,
             waited_for: 2,
@@ -205,6 +208,7 @@ fn busy_why() -> Why {
     Why {
         node: Some(blocked_node("node-1")),
         drain: Some(waiting_drain()),
+        health: Some(sick_health()),
         ahead: Some(2),
         holders: vec![holding_drain()],
         budgets: budgets(),
@@ -222,10 +226,77 @@ fn busy_why() -> Why {
     }
 }
 
+fn health_checks() -> Vec<NodeHealthCheck> {
+    let template =
+        |kind: &str| json!({ "apiVersion": "a/v1", "kind": kind, "namespace": "medik8s", "name": "default" });
+    let remediation = json!({
+        "resource": { "apiVersion": "a/v1", "kind": "SelfNodeRemediation", "namespace": "medik8s", "name": "node-1", "uid": "u" },
+        "started": "2026-01-01T10:25:00Z",
+    });
+    let check = |name: &str, spec: Value, status: Value| json!({ "metadata": { "name": name }, "spec": spec, "status": status });
+    let chain = json!([
+        { "remediationTemplate": template("SelfNodeRemediationTemplate"), "order": 1, "timeout": "10m" },
+        { "remediationTemplate": template("FenceAgentsRemediationTemplate"), "order": 2, "timeout": "5m" },
+    ]);
+    [
+        check(
+            "control-plane",
+            json!({
+                "selector": { "matchLabels": { "role": "control-plane" } }, "dryRun": true, "pauseRequests": ["upgrade to 4.20"],
+                "remediationTemplate": template("SelfNodeRemediationTemplate"),
+            }),
+            json!({
+                "phase": "Paused", "healthyNodes": 3, "observedNodes": 3, "reason": "paused: upgrade to 4.20",
+            }),
+        ),
+        check("new", json!({ "selector": { "matchLabels": { "role": "new" } } }), Value::Null),
+        check(
+            "workers",
+            json!({ "selector": {}, "escalatingRemediations": chain }),
+            json!({
+                "phase": "Remediating", "healthyNodes": 40, "observedNodes": 42, "reason": "",
+                "unhealthyNodes": [{ "name": "node-1", "remediations": [remediation] }, { "name": LONG }],
+            }),
+        ),
+    ]
+    .map(|check| serde_json::from_value(check).unwrap())
+    .into()
+}
+
+/// A node on whose first step the second one follows, unless the exclusion label stops it.
+fn sick_health() -> Vec<NodeHealth> {
+    let node = json!({
+        "metadata": { "name": "node-1", "labels": { "remediation.medik8s.io/exclude-from-remediation": "true" } },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T10:20:00Z" },
+        ] },
+    });
+    let node = serde_json::from_value(node).unwrap();
+    let sources = HealthSources {
+        checks: &health_checks(),
+        node: Some(&node),
+        ..HealthSources::default()
+    };
+    let mut health = of_node("node-1", &sources, now());
+    let remediation = json!({
+        "metadata": {},
+        "status": { "conditions": [{
+            "type": "Processing", "status": "True", "reason": "RemediationStarted", "message": "waits for the watchdog",
+            "lastTransitionTime": "2026-01-01T10:25:01Z",
+        }] },
+    });
+    let remediation = serde_json::from_value(remediation).unwrap();
+    for step in health.iter_mut().filter_map(|health| health.step.as_mut()) {
+        step.take_conditions(Some(&remediation));
+    }
+    health
+}
+
 fn bare_why() -> Why {
     Why {
         node: None,
         drain: None,
+        health: None,
         ahead: None,
         holders: vec![],
         budgets: vec![],

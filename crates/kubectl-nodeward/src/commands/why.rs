@@ -1,5 +1,7 @@
 //! `why`: the obstacles of one node's drain.
 
+mod health;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::drain::Drain;
+use crate::model::health::NodeHealth;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::{KeeperVerdict, NodeSummary};
 use crate::text::Style;
@@ -34,7 +37,7 @@ use crate::text::time::{distance, moment, with_distances};
 const LISTED: usize = 10;
 
 /// The obstacles of one node's drain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     /// The node; absent where it could not be read.
@@ -42,6 +45,9 @@ pub struct Why {
     pub node: Option<NodeSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
+    /// Its health in the eyes of each NodeHealthCheck that watches it; absent where they could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Vec<NodeHealth>>,
     /// Drains before it in the queue; absent where that could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<usize>,
@@ -174,7 +180,15 @@ impl Why {
             drains.find(|drain| drain.name_any() == name).map(Drain::of)
         };
         let drain = drain_of(name);
-        if node == Some(None) && drain.is_none() {
+        let health = health::fetch(
+            &mut reader,
+            name,
+            node.as_ref().and_then(Option::as_ref),
+            drain.as_ref(),
+        )
+        .await?;
+        let is_remediated = health.iter().flatten().any(|health| health.step.is_some());
+        if node == Some(None) && drain.is_none() && !is_remediated {
             return Err(Failure::Other(format!("there is no node {name}")));
         }
         let ledger = if drain.is_some() { reader.ledger().await? } else { None };
@@ -203,6 +217,7 @@ impl Why {
             .collect();
         Ok(Self {
             node: node.flatten().as_ref().map(NodeSummary::of),
+            health,
             ahead: ledger.as_ref().and_then(|ledger| claims_ahead(ledger, name)),
             holders,
             drain,
@@ -231,6 +246,7 @@ impl Why {
                 format!("{ready}, {cordoned}{}", prefixed(" since ", since)),
             );
         }
+        health::print_summary(page, self.health.as_deref());
         match &self.drain {
             Some(drain) => self.print_drain(page, drain, now),
             None if self.unread.iter().any(|unread| unread.what() == "drains") => (),
@@ -238,6 +254,9 @@ impl Why {
         }
         if let Some(keeper) = self.node.as_ref().and_then(|node| node.drain_keeper.as_ref()) {
             print_keeper(page, keeper, now);
+        }
+        for health in self.health.iter().flatten() {
+            health::print(page, health, now);
         }
         if let Some(pods) = &self.pods {
             pods.print(page);

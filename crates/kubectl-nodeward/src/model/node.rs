@@ -92,7 +92,8 @@ impl KeeperVerdict {
     }
 }
 
-fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+/// A condition of the node.
+pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.find(|condition| condition.type_ == type_)
 }

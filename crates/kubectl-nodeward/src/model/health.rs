@@ -1,0 +1,539 @@
+//! The health of nodes, as NodeHealthChecks judge it: made of their specs and statuses, and of what stands in the way of a
+//! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its last Event on the node.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use kube::core::DynamicObject;
+use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
+use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE, WORKER_ROLE};
+use nodeward_api::node_drain::Phase as DrainPhase;
+use nodeward_api::node_health_check::{
+    DEFAULT_MAX_UNHEALTHY, DEFAULT_MIN_HEALTHY_OF_MACHINE_DELETION, MACHINE_DELETION_TEMPLATE, MISSING,
+    NodeHealthCheck, NodeHealthCheckSpec, NodeHealthCheckStatus, Phase, UnhealthyNode, default_unhealthy_conditions,
+};
+use nodeward_api::node_lease::holder_of;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::saturating_add;
+use nodeward_core::duration::ConfigDuration;
+use nodeward_core::labels::Labels;
+use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
+use nodeward_core::selector::Selector;
+use serde::{Deserialize, Serialize};
+
+use super::drain::Drain;
+use super::node::condition;
+use crate::describe::prefixed;
+
+/// A NodeHealthCheck, as its status tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    pub name: String,
+    /// Absent until the operator has answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<i32>,
+    /// Selected nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<i32>,
+    /// Nodes with a remediation of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remediating: Vec<String>,
+    /// Why its phase is as it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// How a node stands in the eyes of a NodeHealthCheck.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeHealth {
+    pub check: String,
+    pub reason: HealthReason,
+    /// When that ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// The unhealthy condition that the node has; of several the one that counts first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<MatchedCondition>,
+    /// All that keeps a remediation from starting, or from going on to its next step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stopped_by: Vec<Stop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextStep>,
+}
+
+/// A condition that counts as unhealthy once it has lasted for long enough.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MatchedCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `Missing` where the node has no such condition.
+    pub status: String,
+    pub since: Timestamp,
+    /// When it has lasted for long enough.
+    pub expires: Timestamp,
+}
+
+/// Something that stops a remediation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stop {
+    pub reason: HealthReason,
+    pub detail: String,
+    /// When it ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// The latest remediation of a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Which step of the chain it is, from 1.
+    pub number: usize,
+    pub of: usize,
+    /// The remediation, as `KIND NAMESPACE/NAME`.
+    pub remediation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    /// When it times out; absent where it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
+    /// When it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timed_out: Option<Timestamp>,
+    /// What its remediator says of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
+    /// By which it is read.
+    #[serde(skip)]
+    pub resource: ObjectReference,
+}
+
+/// The step after the present one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextStep {
+    /// Which step of the chain it is, from 1.
+    pub number: usize,
+    /// Its template, as `KIND NAMESPACE/NAME`.
+    pub template: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+}
+
+/// What [`of_node`] is made of; each part is absent where it does not exist or could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HealthSources<'a> {
+    pub checks: &'a [NodeHealthCheck],
+    pub node: Option<&'a Node>,
+    pub drain: Option<&'a Drain>,
+    /// The lease of whoever has taken the node.
+    pub lease: Option<&'a LeaseView>,
+    /// The lease of whoever takes a control-plane node down; absent for a worker.
+    pub control_plane: Option<&'a LeaseView>,
+    /// The last Event that says why the node is not remediated.
+    pub skipped: Option<&'a Event>,
+}
+
+impl HealthCheck {
+    pub fn of(check: &NodeHealthCheck) -> Self {
+        let status = check.status.clone().unwrap_or_default();
+        let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node));
+        Self {
+            name: check.name_any(),
+            phase: status.phase,
+            healthy: status.healthy_nodes,
+            observed: status.observed_nodes,
+            remediating: remediated.map(|node| node.name.clone()).collect(),
+            reason: status.reason.clone(),
+            dry_run: check.spec.dry_run,
+        }
+    }
+}
+
+/// The node in the eyes of each NodeHealthCheck that selects it, or has a remediation of it.
+pub fn of_node(name: &str, sources: &HealthSources<'_>, now: Timestamp) -> Vec<NodeHealth> {
+    let checks = sources.checks.iter();
+    checks
+        .filter_map(|check| NodeHealth::of(name, check, sources, now))
+        .collect()
+}
+
+impl NodeHealth {
+    fn of(name: &str, check: &NodeHealthCheck, sources: &HealthSources<'_>, now: Timestamp) -> Option<Self> {
+        let status = check.status.clone().unwrap_or_default();
+        let entry = status.unhealthy_nodes.iter().find(|node| node.name == name);
+        if entry.is_none() && !sources.node.is_some_and(|node| selects(&check.spec, node)) {
+            return None;
+        }
+        let entry = entry.filter(|entry| is_remediated(entry));
+        let chain = chain(&check.spec);
+        let condition = sources.node.and_then(|node| MatchedCondition::of(&check.spec, node));
+        let has_expired = condition.as_ref().is_some_and(|condition| condition.expires <= now);
+        let step = entry.and_then(|entry| Step::of(entry, &chain));
+        // A first step is stopped by more than a further one.
+        let mut stopped_by = Vec::new();
+        if condition.is_some() {
+            stopped_by = stops_of_every_step(name, check, &status, sources, now);
+            if entry.is_none() {
+                let expired = condition.as_ref().filter(|_| has_expired);
+                stopped_by.extend(stops_of_first_step(name, check, &status, sources, expired, now));
+                stopped_by.dedup_by_key(|stop| stop.reason);
+            }
+        }
+        let reason = match (entry, &step) {
+            (Some(_), _) if sources.node.is_none() => HealthReason::RemediatedNodeGone,
+            (Some(entry), _) if condition.is_none() && entry.healthy_delayed == Some(true) => {
+                HealthReason::HealthyDelayed
+            }
+            (Some(_), _) if condition.is_none() => HealthReason::RemovingRemediations,
+            (_, Some(step)) if step.timed_out.is_some() && step.number < step.of => HealthReason::Escalating,
+            (_, Some(step)) if step.timed_out.is_some() => HealthReason::ChainExhausted,
+            (_, Some(step)) if step.resource.uid.is_none() => HealthReason::StartingRemediation,
+            (_, Some(_)) => HealthReason::RemediationRunning,
+            _ if condition.is_none() && !sources.node.is_some_and(has_ready) => HealthReason::ReadyUnknown,
+            _ if condition.is_none() => HealthReason::Healthy,
+            _ if !has_expired => HealthReason::NotExpired,
+            _ => match stopped_by.first() {
+                Some(stop) => stop.reason,
+                None if check.spec.dry_run => HealthReason::WouldRemediate,
+                None => HealthReason::StartingRemediation,
+            },
+        };
+        let until = match reason {
+            HealthReason::NotExpired => condition.as_ref().map(|condition| condition.expires),
+            HealthReason::HealthyDelayed => entry.and_then(|entry| end_of_delay(&check.spec, entry)),
+            _ => None,
+        };
+        let next = next_step(&chain, step.as_ref(), condition.as_ref());
+        Some(Self {
+            check: check.name_any(),
+            reason,
+            until,
+            condition,
+            stopped_by,
+            step,
+            next,
+        })
+    }
+}
+
+fn is_remediated(node: &UnhealthyNode) -> bool {
+    !node.remediations.is_empty()
+}
+
+fn has_ready(node: &Node) -> bool {
+    condition(node, "Ready").is_some()
+}
+
+/// The operator writes the selector into a spec that has none; until then it means the workers.
+fn selects(spec: &NodeHealthCheckSpec, node: &Node) -> bool {
+    let labels: Labels = node.labels().iter().map(|(key, value)| (&**key, &**value)).collect();
+    match &spec.selector {
+        None => labels.get(WORKER_ROLE).is_some(),
+        selector => Selector::parse(selector.as_ref()).is_ok_and(|selector| selector.matches(&labels)),
+    }
+}
+
+/// A template of the chain, and its timeout.
+type ChainStep<'a> = (&'a ObjectReference, Option<SignedDuration>);
+
+fn chain(spec: &NodeHealthCheckSpec) -> Vec<ChainStep<'_>> {
+    let mut escalating: Vec<_> = spec.escalating_remediations.iter().flatten().collect();
+    escalating.sort_by_key(|step| step.order);
+    let escalating = escalating
+        .iter()
+        .map(|step| (&step.remediation_template, Some(duration(&step.timeout))));
+    let single = spec.remediation_template.iter().map(|template| (template, None));
+    single.chain(escalating).collect()
+}
+
+/// The API server accepts only durations in Go's form; what is none counts as no time.
+fn duration(text: &str) -> SignedDuration {
+    ConfigDuration::parse(text).map_or(SignedDuration::ZERO, ConfigDuration::get)
+}
+
+fn named(reference: &ObjectReference) -> String {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let namespace = reference.namespace.as_ref().map(|namespace| format!("{namespace}/"));
+    let (kind, name) = (text(&reference.kind), text(&reference.name));
+    format!("{kind} {}{name}", namespace.unwrap_or_default())
+}
+
+fn next_step(chain: &[ChainStep<'_>], step: Option<&Step>, condition: Option<&MatchedCondition>) -> Option<NextStep> {
+    let number = step.map_or(1, |step| step.number + 1);
+    let (template, _) = chain.get(number - 1)?;
+    Some(NextStep {
+        number,
+        template: named(template),
+        at: match step {
+            Some(step) => step.ends,
+            None => condition.map(|condition| condition.expires),
+        },
+    })
+    // Without an unhealthy condition nothing comes.
+    .filter(|_| condition.is_some())
+}
+
+/// When healthyDelay ends; `None` where only a person ends it.
+fn end_of_delay(spec: &NodeHealthCheckSpec, node: &UnhealthyNode) -> Option<Timestamp> {
+    let delay = spec.healthy_delay.as_deref().filter(|delay| !delay.starts_with('-'))?;
+    Some(saturating_add(node.conditions_healthy_timestamp?, duration(delay)))
+}
+
+impl MatchedCondition {
+    fn of(spec: &NodeHealthCheckSpec, node: &Node) -> Option<Self> {
+        let unhealthy = spec.unhealthy_conditions.clone();
+        let unhealthy = unhealthy.unwrap_or_else(default_unhealthy_conditions);
+        let matched = unhealthy.into_iter().filter_map(|unhealthy| {
+            let since = match condition(node, &unhealthy.type_) {
+                Some(found) if found.status == unhealthy.status => found.last_transition_time.as_ref(),
+                None if unhealthy.status == MISSING => node.metadata.creation_timestamp.as_ref(),
+                _ => return None,
+            }?;
+            Some(Self {
+                since: since.0,
+                expires: saturating_add(since.0, duration(&unhealthy.duration)),
+                type_: unhealthy.type_,
+                status: unhealthy.status,
+            })
+        });
+        matched.min_by_key(|matched| matched.expires)
+    }
+}
+
+impl Step {
+    /// What the remediator says of the remediation, which may be gone by now.
+    pub fn take_conditions(&mut self, remediation: Option<&DynamicObject>) {
+        let Some(remediation) = remediation else {
+            self.conditions = vec!["the remediation does not exist, or its kind is not served".to_owned()];
+            return;
+        };
+        let conditions = &remediation.data["status"]["conditions"];
+        let conditions = Vec::<Condition>::deserialize(conditions).unwrap_or_default();
+        let told = conditions.iter().map(|condition| {
+            let Condition {
+                type_,
+                status,
+                reason,
+                message,
+                ..
+            } = condition;
+            let message = Some(message).filter(|message| !message.is_empty());
+            format!("{type_}={status} [{reason}]{}", prefixed(": ", message))
+        });
+        self.conditions = told.collect();
+        if remediation.metadata.deletion_timestamp.is_some() {
+            self.conditions.push("it is being deleted".to_owned());
+        }
+    }
+
+    fn of(node: &UnhealthyNode, chain: &[ChainStep<'_>]) -> Option<Self> {
+        let remediation = node.remediations.last()?;
+        let resource = remediation.resource.clone();
+        let kind = resource.kind.as_ref().map(|kind| format!("{kind}Template"));
+        let is_its_template = |(template, _): &ChainStep<'_>| {
+            template.kind == kind && (remediation.template_name.is_none() || remediation.template_name == template.name)
+        };
+        let index = chain.iter().position(is_its_template);
+        let timeout = index.and_then(|index| chain[index].1);
+        Some(Self {
+            number: index.map_or(node.remediations.len(), |index| index + 1),
+            of: chain.len().max(node.remediations.len()),
+            remediation: named(&resource),
+            started: remediation.started,
+            ends: remediation
+                .started
+                .zip(timeout)
+                .map(|(at, timeout)| saturating_add(at, timeout)),
+            timed_out: remediation.timed_out,
+            conditions: Vec::new(),
+            resource,
+        })
+    }
+}
+
+/// What stops any step, the first as well as an escalation.
+fn stops_of_every_step(
+    name: &str,
+    check: &NodeHealthCheck,
+    status: &NodeHealthCheckStatus,
+    sources: &HealthSources<'_>,
+    now: Timestamp,
+) -> Vec<Stop> {
+    let mut stops = Vec::new();
+    let mut stop = |reason, detail: String, until| stops.push(Stop { reason, detail, until });
+    if let Some(disabled) = is_true(&status.conditions, DISABLED) {
+        let detail = format!("{}: {}", disabled.reason, disabled.message);
+        stop(HealthReason::CheckDisabled, detail, None);
+    }
+    if !check.spec.pause_requests.is_empty() {
+        stop(HealthReason::CheckPaused, check.spec.pause_requests.join(", "), None);
+    }
+    let label = sources
+        .node
+        .and_then(|node| node.labels().get(EXCLUDE_FROM_REMEDIATION));
+    if label.is_some_and(|value| value == EXCLUDE_FROM_REMEDIATION_TRUE) {
+        stop(
+            HealthReason::ExcludedByLabel,
+            format!("its label {EXCLUDE_FROM_REMEDIATION}"),
+            None,
+        );
+    }
+    let maintained = sources.drain.filter(|drain| is_maintenance(drain, now));
+    if let Some((drain, phase)) = maintained.and_then(|drain| Some((drain, drain.phase?))) {
+        stop(
+            HealthReason::UnderMaintenance,
+            format!("its drain is {phase}"),
+            drain.deadline,
+        );
+    }
+    if let LeaseState::Others { holder, until } = lease_state(sources.lease, &holder_of(&check.name_any()), now) {
+        stop(
+            HealthReason::LeaseTaken,
+            format!("{holder} holds the lease of {name}"),
+            Some(until),
+        );
+    }
+    stops
+}
+
+/// What stops a first step alone.
+fn stops_of_first_step(
+    name: &str,
+    check: &NodeHealthCheck,
+    status: &NodeHealthCheckStatus,
+    sources: &HealthSources<'_>,
+    expired: Option<&MatchedCondition>,
+    now: Timestamp,
+) -> Vec<Stop> {
+    let mut stops = Vec::new();
+    let mut stop = |reason, detail: String, until| stops.push(Stop { reason, detail, until });
+    let others = sources
+        .checks
+        .iter()
+        .filter(|other| other.name_any() != check.name_any());
+    for other in others
+        .map(HealthCheck::of)
+        .filter(|other| other.remediating.iter().any(|node| node == name))
+    {
+        stop(
+            HealthReason::RemediatedByAnotherCheck,
+            format!("NodeHealthCheck {}", other.name),
+            None,
+        );
+    }
+    if let (Some(healthy), Some(observed)) = (status.healthy_nodes, status.observed_nodes) {
+        let (least, limit) = least_healthy(&check.spec, observed);
+        if healthy < least {
+            let detail = format!(
+                "{healthy} of {observed} nodes are healthy, {limit} demands {}",
+                least.min(observed)
+            );
+            stop(HealthReason::TooFewHealthy, detail, None);
+        }
+    }
+    if let Some(cooldown) = is_true(&status.conditions, STORM_COOLDOWN_ACTIVE) {
+        let lasts = check.spec.storm_cooldown_duration.as_deref().map(duration);
+        let until = lasts.map(|lasts| saturating_add(cooldown.last_transition_time.0, lasts));
+        stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
+    }
+    let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node)).count();
+    let most = check
+        .spec
+        .max_concurrent_remediations
+        .and_then(|most| usize::try_from(most).ok());
+    if let Some(most) = most.filter(|most| remediated >= *most) {
+        let detail = format!("{remediated} nodes are being remediated, maxConcurrentRemediations is {most}");
+        stop(HealthReason::ConcurrencyLimitReached, detail, None);
+    }
+    let us = format!("{}/{name}", holder_of(&check.name_any()));
+    if let LeaseState::Others { holder, until } = lease_state(sources.control_plane, &us, now) {
+        stop(
+            HealthReason::ControlPlaneNodeAway,
+            format!("{holder} takes one down"),
+            Some(until),
+        );
+    }
+    if let Some(skipped) = sources.skipped.filter(|_| stops.is_empty()) {
+        stops.extend(expired.and_then(|condition| said(skipped, condition)));
+    }
+    stops
+}
+
+/// The cause that the operator gave in an Event since the condition counts.
+fn said(skipped: &Event, condition: &MatchedCondition) -> Option<Stop> {
+    let action = skipped.action.as_deref()?;
+    let reason = *HealthReason::ALL.iter().find(|reason| reason.as_str() == action)?;
+    let detail = skipped.message.clone().unwrap_or_default();
+    let until = None;
+    (time_of(skipped)? >= condition.expires).then_some(Stop { reason, detail, until })
+}
+
+/// When an Event was seen last.
+pub fn time_of(event: &Event) -> Option<Timestamp> {
+    let series = event
+        .series
+        .as_ref()
+        .and_then(|series| series.last_observed_time.as_ref());
+    let exact = series.or(event.event_time.as_ref()).map(|time| time.0);
+    exact.or_else(|| event.last_timestamp.as_ref().map(|time| time.0))
+}
+
+fn is_true<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// Whether the drain declares maintenance of its node: within its own deadlines, and while its node is, or is about to be,
+/// taken down.
+fn is_maintenance(drain: &Drain, now: Timestamp) -> bool {
+    let is_under_way = matches!(
+        drain.phase,
+        Some(DrainPhase::Granted | DrainPhase::Draining | DrainPhase::Drained | DrainPhase::Recovering)
+    );
+    is_under_way && drain.deadline.is_none_or(|deadline| deadline > now)
+}
+
+/// How many nodes must be healthy for a remediation to start, and the limit that says so.
+fn least_healthy(spec: &NodeHealthCheckSpec, observed: i32) -> (i32, String) {
+    let count = |limit: &IntOrString| match limit {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(text) => match text.strip_suffix('%').and_then(|percent| percent.parse::<i32>().ok()) {
+            // Rounded up.
+            Some(percent) => (percent.saturating_mul(observed)).saturating_add(99) / 100,
+            None => text.parse().unwrap_or_default(),
+        },
+    };
+    let shown = |limit: &IntOrString| match limit {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text.clone(),
+    };
+    let percentage = |text: &str| IntOrString::String(text.to_owned());
+    let deletes_machines = chain(spec)
+        .iter()
+        .any(|(template, _)| template.kind.as_deref() == Some(MACHINE_DELETION_TEMPLATE));
+    let default =
+        (deletes_machines && spec.max_unhealthy.is_none()).then(|| percentage(DEFAULT_MIN_HEALTHY_OF_MACHINE_DELETION));
+    if let Some(least) = spec.min_healthy.clone().or(default) {
+        return (count(&least), format!("minHealthy {}", shown(&least)));
+    }
+    let most = spec.max_unhealthy.clone();
+    let most = most.unwrap_or_else(|| percentage(DEFAULT_MAX_UNHEALTHY));
+    (observed - count(&most), format!("maxUnhealthy {}", shown(&most)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "a row of a table writes its values in place"
+)]
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-01-01T10:30:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// `workers` selects all nodes; `change` is merged into its spec and status.
+fn check(name: &str, spec: Value, status: Value) -> NodeHealthCheck {
+    let template = |kind: &str| json!({ "apiVersion": "a/v1", "kind": kind, "namespace": "n", "name": "t" });
+    let mut check = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "selector": {},
+            "escalatingRemediations": [
+                { "remediationTemplate": template("SecondTemplate"), "order": 7, "timeout": "5m" },
+                { "remediationTemplate": template("FirstTemplate"), "order": 2, "timeout": "10m" },
+            ],
+        },
+        "status": { "healthyNodes": 5, "observedNodes": 6 },
+    });
+    for (key, change) in [("spec", spec), ("status", status)] {
+        for (field, value) in change.as_object().into_iter().flatten() {
+            check[key][field] = value.clone();
+        }
+    }
+    serde_json::from_value(check).unwrap()
+}
+
+fn node(labels: Value, conditions: Value) -> Node {
+    serde_json::from_value(json!({
+        "metadata": { "name": "n1", "labels": labels, "creationTimestamp": "2026-01-01T10:00:00Z" },
+        "status": { "conditions": conditions },
+    }))
+    .unwrap()
+}
+
+fn not_ready(since: &str) -> Value {
+    json!([{ "type": "Ready", "status": "False", "lastTransitionTime": since }])
+}
+
+fn ready() -> Value {
+    json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z" }])
+}
+
+/// Not Ready for half an hour.
+fn sick() -> Node {
+    node(json!({}), not_ready("2026-01-01T10:00:00Z"))
+}
+
+fn remediation(kind: &str, more: Value) -> Value {
+    let mut remediation = json!({
+        "resource": { "apiVersion": "a/v1", "kind": kind, "namespace": "n", "name": "n1", "uid": "u" },
+        "started": "2026-01-01T10:25:00Z",
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        remediation[field] = value.clone();
+    }
+    remediation
+}
+
+fn entry(remediations: Value, more: Value) -> Value {
+    let mut entry = json!({ "name": "n1", "remediations": remediations });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        entry[field] = value.clone();
+    }
+    json!({ "unhealthyNodes": [entry] })
+}
+
+fn health(check: NodeHealthCheck, node: &Node) -> NodeHealth {
+    let sources = HealthSources {
+        checks: &[check],
+        node: Some(node),
+        ..HealthSources::default()
+    };
+    of_node("n1", &sources, at(NOW)).pop().unwrap()
+}
+
+#[rstest]
+#[case::well(ready(), HealthReason::Healthy)]
+#[case::no_condition(json!([]), HealthReason::ReadyUnknown)]
+#[case::not_for_long(not_ready("2026-01-01T10:26:00Z"), HealthReason::NotExpired)]
+#[case::for_long(not_ready("2026-01-01T10:25:00Z"), HealthReason::StartingRemediation)]
+fn condition_counts_once_its_duration_has_passed(#[case] conditions: Value, #[case] reason: HealthReason) {
+    let health = health(check("workers", json!({}), json!({})), &node(json!({}), conditions));
+    assert_eq!(health.reason, reason);
+    let is_due = matches!(reason, HealthReason::NotExpired | HealthReason::StartingRemediation);
+    assert_eq!(health.condition.is_some(), is_due);
+    let next = health.next.map(|next| (next.number, next.template));
+    assert_eq!(next, is_due.then(|| (1, "FirstTemplate n/t".to_owned())));
+}
+
+#[test]
+fn the_condition_that_counts_first_is_shown() {
+    let conditions = json!([
+        { "type": "Ready", "status": "False", "duration": "1h" },
+        { "type": "Gpu", "status": "Missing", "duration": "40m" },
+        { "type": "Disk", "status": "True", "duration": "1m" },
+    ]);
+    let health = health(
+        check("workers", json!({ "unhealthyConditions": conditions }), json!({})),
+        &sick(),
+    );
+    let condition = health.condition.unwrap();
+    assert_eq!(
+        (condition.type_.as_str(), condition.status.as_str()),
+        ("Gpu", "Missing")
+    );
+    assert_eq!(
+        (health.reason, health.until),
+        (HealthReason::NotExpired, Some(at("2026-01-01T10:40:00Z")))
+    );
+}
+
+#[rstest]
+#[case::paused(json!({ "pauseRequests": ["bob"] }), json!({}), HealthReason::CheckPaused, "bob")]
+#[case::disabled(
+    json!({}),
+    json!({ "conditions": [{
+        "type": "Disabled", "status": "True", "reason": "RemediationTemplateNotFound", "message": "FirstTemplate n/t",
+        "lastTransitionTime": NOW,
+    }] }),
+    HealthReason::CheckDisabled,
+    "RemediationTemplateNotFound: FirstTemplate n/t"
+)]
+#[case::too_few(
+    json!({}), json!({ "healthyNodes": 2 }), HealthReason::TooFewHealthy, "2 of 6 nodes are healthy, maxUnhealthy 49% demands 3"
+)]
+#[case::cooldown(
+    json!({ "stormCooldownDuration": "30m" }),
+    json!({ "conditions": [{
+        "type": "StormCooldownActive", "status": "True", "reason": "HealthyNodeThresholdChange", "message": "cools down",
+        "lastTransitionTime": "2026-01-01T10:20:00Z",
+    }] }),
+    HealthReason::StormCooldown,
+    "cools down"
+)]
+#[case::cap(
+    json!({ "maxConcurrentRemediations": 1 }),
+    json!({ "unhealthyNodes": [{ "name": "n2", "remediations": [remediation("First", json!({}))] }] }),
+    HealthReason::ConcurrencyLimitReached,
+    "1 nodes are being remediated, maxConcurrentRemediations is 1"
+)]
+#[case::dry_run(json!({ "dryRun": true }), json!({}), HealthReason::WouldRemediate, "")]
+fn first_step_is_stopped(
+    #[case] spec: Value,
+    #[case] status: Value,
+    #[case] reason: HealthReason,
+    #[case] detail: &str,
+) {
+    let health = health(check("workers", spec, status), &sick());
+    assert_eq!(health.reason, reason);
+    assert_eq!(
+        health.stopped_by.first().map_or("", |stop| stop.detail.as_str()),
+        detail
+    );
+}
+
+#[rstest]
+#[case::exclusion_label("true", true)]
+#[case::another_value("yes", false)]
+fn exclusion_label_stops_with_its_one_value(#[case] value: &str, #[case] stops: bool) {
+    let labels = json!({ "remediation.medik8s.io/exclude-from-remediation": value });
+    let node = node(labels, not_ready("2026-01-01T10:00:00Z"));
+    let health = health(check("workers", json!({}), json!({})), &node);
+    assert_eq!(health.reason == HealthReason::ExcludedByLabel, stops, "{health:?}");
+}
+
+fn lease(holder: &str) -> LeaseView {
+    let lease = json!({
+        "metadata": { "name": "node-n1" },
+        "spec": { "holderIdentity": holder, "renewTime": "2026-01-01T10:29:00.000000Z", "leaseDurationSeconds": 120 },
+    });
+    LeaseView::project(&serde_json::from_value(lease).unwrap()).unwrap()
+}
+
+#[rstest]
+#[case::another_program("somebody", Some(HealthReason::LeaseTaken))]
+#[case::this_check("NodeHealthCheck-workers", None)]
+fn lease_of_another_holder_is_maintenance(#[case] holder: &str, #[case] reason: Option<HealthReason>) {
+    let (node, lease, checks) = (sick(), lease(holder), [check("workers", json!({}), json!({}))]);
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        lease: Some(&lease),
+        ..HealthSources::default()
+    };
+    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
+    assert_eq!(health.stopped_by.first().map(|stop| stop.reason), reason);
+    let until = health.stopped_by.first().and_then(|stop| stop.until);
+    assert_eq!(until, reason.map(|_| at("2026-01-01T10:31:00Z")));
+}
+
+#[rstest]
+#[case("Granted", "2026-01-01T10:31:00Z", true)]
+#[case("Draining", "2026-01-01T10:31:00Z", true)]
+#[case("Drained", "2026-01-01T10:31:00Z", true)]
+#[case("Recovering", "2026-01-01T10:31:00Z", true)]
+#[case("Drained", "2026-01-01T10:30:00Z", false)]
+#[case("Queued", "2026-01-01T10:31:00Z", false)]
+#[case("Suspect", "2026-01-01T10:31:00Z", false)]
+#[case("Failed", "2026-01-01T10:31:00Z", false)]
+fn drain_within_its_deadline_is_maintenance(#[case] phase: &str, #[case] deadline: &str, #[case] stops: bool) {
+    let drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
+        "spec": { "nodeName": "n1", "requesters": [] }, "status": { "phase": phase, "deadline": deadline },
+    });
+    let drain = Drain::of(&serde_json::from_value(drain).unwrap());
+    let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        drain: Some(&drain),
+        ..HealthSources::default()
+    };
+    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
+    assert_eq!(health.reason == HealthReason::UnderMaintenance, stops, "{health:?}");
+}
+
+#[test]
+fn first_check_that_remediates_the_node_stops_the_others() {
+    let remediated = entry(json!([remediation("First", json!({}))]), json!({}));
+    let checks = [
+        check("first", json!({}), remediated),
+        check("second", json!({}), json!({})),
+    ];
+    let node = sick();
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        ..HealthSources::default()
+    };
+    let reasons: Vec<_> = of_node("n1", &sources, at(NOW))
+        .iter()
+        .map(|health| health.reason)
+        .collect();
+    assert_eq!(
+        reasons,
+        [HealthReason::RemediationRunning, HealthReason::RemediatedByAnotherCheck]
+    );
+}
+
+#[rstest]
+#[case::since_it_counts("EtcdQuorumAtRisk", "2026-01-01T10:06:00Z", HealthReason::EtcdQuorumAtRisk)]
+#[case::of_an_earlier_failure("EtcdQuorumAtRisk", "2026-01-01T09:00:00Z", HealthReason::StartingRemediation)]
+#[case::of_another_version("SomethingNew", "2026-01-01T10:06:00Z", HealthReason::StartingRemediation)]
+fn what_only_the_operator_knows_comes_from_its_event(
+    #[case] action: &str,
+    #[case] at_: &str,
+    #[case] reason: HealthReason,
+) {
+    let event = json!({
+        "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped", "action": action,
+        "message": "the guard pod is Ready", "lastTimestamp": at_,
+    });
+    let event = serde_json::from_value(event).unwrap();
+    let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        skipped: Some(&event),
+        ..HealthSources::default()
+    };
+    assert_eq!(of_node("n1", &sources, at(NOW)).pop().unwrap().reason, reason);
+}
+
+#[rstest]
+#[case::first_step(json!([remediation("First", json!({}))]), HealthReason::RemediationRunning, 1, Some(2))]
+#[case::intent(
+    json!([{ "resource": { "kind": "First", "name": "n1" }, "started": NOW }]), HealthReason::StartingRemediation, 1, Some(2)
+)]
+#[case::between_steps(
+    json!([remediation("First", json!({ "timedOut": NOW }))]), HealthReason::Escalating, 1, Some(2)
+)]
+#[case::last_step(
+    json!([remediation("First", json!({ "timedOut": NOW })), remediation("Second", json!({}))]),
+    HealthReason::RemediationRunning, 2, None
+)]
+#[case::after_the_last(
+    json!([remediation("Second", json!({ "timedOut": NOW }))]), HealthReason::ChainExhausted, 2, None
+)]
+fn running_step_and_the_next_are_those_of_the_chain(
+    #[case] remediations: Value,
+    #[case] reason: HealthReason,
+    #[case] number: usize,
+    #[case] next: Option<usize>,
+) {
+    let health = health(check("workers", json!({}), entry(remediations, json!({}))), &sick());
+    let step = health.step.unwrap();
+    assert_eq!((health.reason, step.number, step.of), (reason, number, 2));
+    assert_eq!(health.next.map(|next| next.number), next);
+}
+
+#[rstest]
+#[case::delayed("5m", Some("2026-01-01T10:33:00Z"))]
+#[case::until_a_person_confirms("-1s", None)]
+fn healthy_delay_keeps_the_remediation(#[case] delay: &str, #[case] until: Option<&str>) {
+    let delayed = json!({ "conditionsHealthyTimestamp": "2026-01-01T10:28:00Z", "healthyDelayed": true });
+    let status = entry(json!([remediation("First", json!({}))]), delayed);
+    let health = health(
+        check("workers", json!({ "healthyDelay": delay }), status),
+        &node(json!({}), ready()),
+    );
+    assert_eq!(
+        (health.reason, health.until),
+        (HealthReason::HealthyDelayed, until.map(at))
+    );
+    assert_eq!(health.next, None);
+}
+
+#[rstest]
+#[case::all(json!({}), true)]
+#[case::its_role(Value::Null, false)]
+#[case::another_label(json!({ "matchLabels": { "zone": "a" } }), false)]
+fn only_selected_nodes_are_watched(#[case] selector: Value, #[case] watched: bool) {
+    let checks = [check("workers", json!({ "selector": selector }), json!({}))];
+    let node = node(json!({ "zone": "b" }), ready());
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        ..HealthSources::default()
+    };
+    assert_eq!(of_node("n1", &sources, at(NOW)).len(), usize::from(watched));
+}
+
+#[rstest]
+#[case(json!({ "minHealthy": "51%" }), 4)]
+#[case(json!({ "minHealthy": 2 }), 2)]
+#[case(json!({ "maxUnhealthy": "20%" }), 4)]
+#[case(json!({ "maxUnhealthy": 10 }), -4)]
+#[case(json!({}), 3)]
+#[case(json!({ "remediationTemplate": { "kind": "MachineDeletionRemediationTemplate", "name": "t" } }), 4)]
+fn thresholds_round_up(#[case] spec: Value, #[case] least: i32) {
+    assert_eq!(least_healthy(&check("workers", spec, json!({})).spec, 6).0, least);
+}
