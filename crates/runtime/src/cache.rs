@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-pub use index::{Index, Known};
+pub use index::{Index, Previous};
 pub use nodeward_core::id::NamespacedName;
 pub use nodeward_core::signal::KindState;
 pub use selection::Selection;

@@ -4,6 +4,6 @@ mod dynamic_cache;
 mod dynamic_watches;
 mod kind_registry;
 
-pub use dynamic_cache::DynamicCache;
+pub use dynamic_cache::{DynamicCache, Known};
 pub use dynamic_watches::{DynamicWatches, LIST_PATIENCE};
 pub use kind_registry::KindRegistry;

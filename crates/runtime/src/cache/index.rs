@@ -35,7 +35,7 @@ pub trait Index<K>: Send + 'static {
 
 /// What a cache knows of an object when the watch tells of it anew.
 #[derive(Debug)]
-pub struct Known<V> {
+pub struct Previous<V> {
     /// Its value; `None` for an object that is new to the cache.
     pub value: Option<Arc<V>>,
     /// No list has been complete yet: how long the object has been as it is, nobody saw.
@@ -52,7 +52,7 @@ impl<K, V, P> Index<K> for StoreIndex<V, P>
 where
     K: Resource,
     V: PartialEq + Send + Sync + 'static,
-    P: FnMut(K, Known<V>) -> Option<V> + Send + 'static,
+    P: FnMut(K, Previous<V>) -> Option<V> + Send + 'static,
 {
     fn list_began(&mut self) {
         self.apply(Change::ListBegan);
@@ -83,14 +83,14 @@ impl<V: PartialEq, P> StoreIndex<V, P> {
     fn put<K>(&mut self, object: K, change: impl Fn(NamespacedName, Option<V>) -> Change<V>) -> bool
     where
         K: Resource,
-        P: FnMut(K, Known<V>) -> Option<V>,
+        P: FnMut(K, Previous<V>) -> Option<V>,
     {
         let Some(key) = NamespacedName::of(object.meta()) else {
             return false;
         };
         let known = {
             let store = self.shared.read();
-            Known {
+            Previous {
                 value: store.get(&key),
                 is_first_list: !store.is_synced(),
             }

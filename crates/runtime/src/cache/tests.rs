@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, Index, KindState, Known, NamespacedName, Selection, WatchHandle, Watches};
+use super::{Cache, Index, KindState, NamespacedName, Previous, Selection, WatchHandle, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -585,7 +585,7 @@ async fn projection_knows_the_value_before() {
     ]);
     let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
     let watches = Watches::detached();
-    let cache = watches.cache_comparing("things", api, Selection::all(), |object, known: Known<String>| {
+    let cache = watches.cache_comparing("things", api, Selection::all(), |object, known: Previous<String>| {
         let before = known.value.map(|before| (*before).clone()).unwrap_or_default();
         let sight = if known.is_first_list { "first:" } else { "" };
         Some(format!("{before}{sight}{}", object.data?.remove("value")?))

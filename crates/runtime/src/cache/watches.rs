@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::failure_log::{WatchFailureLog, WatchFailureLogs};
-use super::index::{Index, Known, StoreIndex};
+use super::index::{Index, Previous, StoreIndex};
 use super::list_watch::{self, Sink, Step};
 use super::{Cache, KindState, Selection, Shared, Status, Store, WatchHandle, WatchHealth, WatchShared};
 use crate::api_error::with_sources;
@@ -88,7 +88,7 @@ impl Watches {
         name: &'static str,
         api: Api<K>,
         selection: Selection,
-        project: impl FnMut(K, Known<V>) -> Option<V> + Send + 'static,
+        project: impl FnMut(K, Previous<V>) -> Option<V> + Send + 'static,
     ) -> Cache<V>
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,

@@ -60,6 +60,11 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
         self.0.get(key).map(|pending| &pending.written)
     }
 
+    /// What is written to these may not be in the cache yet.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
     /// When the next expectation ends, and the cache is believed again.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.0.values().map(|pending| pending.until).min()

@@ -6,8 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use kube::Api;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use nodeward_core::signal::WatchedResource;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -15,6 +14,17 @@ use tokio::time::sleep;
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
 use crate::cache::{Cache, Content, KindState, NamespacedName, Selection, WatchHealth, Watches};
 use crate::supervise::SharedTask;
+
+/// What decisions may rest on.
+#[derive(Clone, Debug)]
+pub enum Known<V> {
+    /// The server does not serve the kind: there are no objects.
+    Absent,
+    /// These objects, and no others.
+    Objects(Content<V>),
+    /// Nothing, for this reason.
+    Unknown(String),
+}
 
 /// A projected watch that opens when its kind appears and closes when the kind goes, without a restart.
 /// Clones share it; dropping the last one closes the watch.
@@ -31,8 +41,11 @@ struct Shared<V> {
 enum Slot<V> {
     Unknown,
     Absent,
-    Open(Cache<V>, Api<DynamicObject>),
+    Open(Cache<V>, ApiResource),
 }
+
+/// Bookmarks come every minute: a watch without a sign of life for so long is cut off.
+const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// A kind that is built in need not wait for a list of definitions that does not come.
 const DEFINITIONS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -113,6 +126,20 @@ impl<V> DynamicCache<V> {
         }
     }
 
+    /// What decisions may rest on. A server that restarts forbids everything for a moment, which changes nothing; a watch
+    /// that is cut off for long does.
+    pub fn known(&self) -> Known<V> {
+        let kind = self.shared.name;
+        let is_fresh = |health: WatchHealth| health.last_response.is_some_and(|at| at.elapsed() < STALE_AFTER);
+        match self.state() {
+            KindState::Absent => Known::Absent,
+            _ if self.is_settled() && self.health().is_some_and(is_fresh) => Known::Objects(self.snapshot()),
+            KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
+            KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
+            KindState::Synced(()) => Known::Unknown(format!("{kind} have not been heard of for minutes")),
+        }
+    }
+
     /// Whether all is known that there is to know: the kind is absent, or the content has been complete once.
     pub fn is_settled(&self) -> bool {
         match &*self.shared.read() {
@@ -138,10 +165,10 @@ impl<V> DynamicCache<V> {
         }
     }
 
-    /// To read or write objects of the kind; `None` while it is absent or has yet to be looked for.
-    pub fn api(&self) -> Option<Api<DynamicObject>> {
+    /// How the API server serves the kind, for requests; `None` while it is absent or has yet to be looked for.
+    pub fn resource(&self) -> Option<ApiResource> {
         match &*self.shared.read() {
-            Slot::Open(_, api) => Some(api.clone()),
+            Slot::Open(_, resource) => Some(resource.clone()),
             Slot::Unknown | Slot::Absent => None,
         }
     }
@@ -287,7 +314,7 @@ where
             });
         tracing::info!(cache = self.shared.name, kind = %self.resource, "the kind is served: watching it");
         let not_served = cache.status_view().not_served();
-        self.shared.put(Slot::Open(cache, api));
+        self.shared.put(Slot::Open(cache, served.resource.clone()));
         self.watches.trigger().notify();
         *open = Some(Open {
             served,
@@ -440,7 +467,7 @@ mod tests {
         tokio::time::sleep(Duration::from_hours(1)).await;
         let again = asked.load(Ordering::SeqCst) - settled;
         assert!((11..=12).contains(&again), "asked {again} times in an hour");
-        assert_eq!((cache.state(), cache.api().is_none()), (KindState::Absent, true));
+        assert_eq!((cache.state(), cache.resource().is_none()), (KindState::Absent, true));
     }
 
     #[test]
