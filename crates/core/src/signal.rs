@@ -43,6 +43,7 @@ enum Compiled {
     Always,
     OpenShift,
     OpenShiftClusterVersion,
+    OpenShiftMachineConfig,
     Preset(Preset),
     Node(NodeMarker),
     Resource(Box<ResourceSignal>),
@@ -92,6 +93,13 @@ impl UpgradeSignal {
     /// The signal as configured.
     pub fn spec(&self) -> &SignalSpec {
         &self.spec
+    }
+
+    /// Whether the answer may depend on a node's annotation of this key.
+    pub fn reads_annotation(&self, key: &str) -> bool {
+        let mut found = false;
+        self.root.for_each_leaf(&mut |leaf| found |= leaf.reads_annotation(key));
+        found
     }
 
     /// What must be watched to evaluate it, each once.
@@ -184,6 +192,7 @@ impl Compiled {
             SignalSpec::Always => Self::Always,
             SignalSpec::OpenShift => Self::OpenShift,
             SignalSpec::OpenShiftClusterVersion => Self::OpenShiftClusterVersion,
+            SignalSpec::OpenShiftMachineConfig => Self::OpenShiftMachineConfig,
             SignalSpec::Preset(preset) => Self::Preset(*preset),
             SignalSpec::Node(mark) => Self::Node(mark.clone()),
             SignalSpec::Resource(resource) => Self::Resource(Box::new(ResourceSignal::compile(resource)?)),
@@ -209,7 +218,18 @@ impl Compiled {
             Self::OpenShiftClusterVersion => vec![openshift::cluster_version_kind()],
             Self::Preset(preset) => preset.kinds(),
             Self::Resource(resource) => vec![resource.kind().clone()],
-            Self::Always | Self::Node(_) | Self::AnyOf(_) | Self::AllOf(_) => Vec::new(),
+            Self::Always | Self::OpenShiftMachineConfig | Self::Node(_) | Self::AnyOf(_) | Self::AllOf(_) => Vec::new(),
+        }
+    }
+
+    fn reads_annotation(&self, key: &str) -> bool {
+        match self {
+            Self::OpenShiftMachineConfig => machine_config::CONFIGS.contains(&key),
+            Self::Preset(preset) => preset.reads_annotation(key),
+            Self::Node(mark) => mark.place == NodeMarkerPlace::Annotation && mark.key == key,
+            // The expression sees the whole node.
+            Self::Resource(_) => true,
+            Self::Always | Self::OpenShift | Self::OpenShiftClusterVersion | Self::AnyOf(_) | Self::AllOf(_) => false,
         }
     }
 
@@ -218,6 +238,7 @@ impl Compiled {
             Self::Always => Answer::yes(None),
             Self::OpenShift => openshift::upgrading(inputs, node),
             Self::OpenShiftClusterVersion => openshift::cluster_version_progressing(inputs),
+            Self::OpenShiftMachineConfig => machine_config::is_changing(node),
             Self::Preset(preset) => preset.evaluate(inputs, node),
             Self::Node(mark) => mark.as_answer(node),
             Self::Resource(resource) => resource.evaluate(inputs, node),

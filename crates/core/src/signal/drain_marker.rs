@@ -53,7 +53,9 @@ impl DrainMarkers {
         let mut marks = Vec::new();
         signal.root.for_each_leaf(&mut |leaf| {
             let mark = match leaf {
-                Compiled::OpenShift | Compiled::OpenShiftClusterVersion => DrainMarker::MachineConfigOperator,
+                Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::OpenShiftMachineConfig => {
+                    DrainMarker::MachineConfigOperator
+                }
                 Compiled::Preset(preset) => DrainMarker::Preset(*preset),
                 Compiled::Node(mark) => DrainMarker::Node(mark.clone()),
                 Compiled::Always | Compiled::Resource(_) | Compiled::AnyOf(_) | Compiled::AllOf(_) => return,
@@ -197,7 +199,12 @@ mod tests {
     #[case::no_request_and_done(mco(None, None, Some("Done")), false)]
     #[case::parked(json!({}), false)]
     fn the_machine_config_operator_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
-        for yaml in ["openshift", "openshiftClusterVersion", "{anyOf: [openshift, always]}"] {
+        for yaml in [
+            "openshift",
+            "openshiftClusterVersion",
+            "openshiftMachineConfig",
+            "{anyOf: [openshift, always]}",
+        ] {
             let answer = is_drained(&marks(yaml, None).unwrap(), annotations.clone());
             assert_eq!(answer.truth == Tristate::Yes, drained, "{}", answer.because);
         }

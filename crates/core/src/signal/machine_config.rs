@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::answer::Answer;
 use super::inputs::WatchedResource;
 use crate::labels::Labels;
 use crate::node::NodeView;
@@ -17,6 +18,12 @@ const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
 const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 /// State of the machine config daemon.
 const STATE: &str = "machineconfiguration.openshift.io/state";
+
+/// The rendered configurations that the node has, and is to have.
+pub(super) const CONFIGS: [&str; 2] = [
+    "machineconfiguration.openshift.io/currentConfig",
+    "machineconfiguration.openshift.io/desiredConfig",
+];
 
 /// MachineConfigPools, which are cluster-scoped.
 pub(super) fn pool_kind() -> WatchedResource {
@@ -142,6 +149,16 @@ pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
         .or_else(|| custom.pop())
         .or(worker)
         .map_or(NodePool::Unmanaged, NodePool::Member)
+}
+
+/// Whether the node is to get another configuration than it has: it will be drained and rebooted for that. A node that lacks
+/// either is not managed, or joins for the first time.
+pub(super) fn is_changing(node: &NodeView) -> Answer {
+    let [current, desired] = CONFIGS.map(|key| node.annotations.get(key));
+    match current.zip(desired) {
+        Some((current, desired)) if current != desired => Answer::yes(None),
+        _ => Answer::no(),
+    }
 }
 
 /// Whether the Machine Config Operator is draining the node, and what says so: it has been asked for a drain that is not

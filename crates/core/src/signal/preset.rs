@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
 use super::inputs::{SignalInputs, WatchedResource};
-use super::node_marker::NodeMarker;
+use super::node_marker::{NodeMarker, NodeMarkerPlace};
 use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
@@ -85,6 +85,11 @@ impl Preset {
         } else {
             Vec::new()
         }
+    }
+
+    pub(super) fn reads_annotation(self, key: &str) -> bool {
+        let mark = self.node_marker();
+        mark.is_some_and(|mark| mark.place == NodeMarkerPlace::Annotation && mark.key == key)
     }
 
     pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView) -> Answer {

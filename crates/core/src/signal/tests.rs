@@ -20,6 +20,7 @@ fn no_signal_configured_means_openshift() {
 #[case("always", "always")]
 #[case("openshift", "openshift")]
 #[case("openshiftClusterVersion", "openshiftClusterVersion")]
+#[case("openshiftMachineConfig", "openshiftMachineConfig")]
 #[case("{preset: kured}", "preset kured")]
 #[case("{preset: clusterApi}", "preset clusterApi")]
 #[case("{preset: karpenter}", "preset karpenter")]
@@ -49,7 +50,7 @@ fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[
 #[rstest]
 #[case(
     "sometimes",
-    "unknown signal \"sometimes\": expected a signal: one of always, openshift, openshiftClusterVersion, or one of {preset"
+    "unknown signal \"sometimes\": expected a signal: one of always, openshift, openshiftClusterVersion, openshiftMachineConfig, or one of {preset"
 )]
 #[case("kured", "kured is a preset: write {preset: kured}")]
 #[case("{}", "one of preset, node, resource, anyOf, allOf is needed")]
@@ -138,6 +139,7 @@ fn nesting_has_a_limit() {
 #[case("{preset: kured}", &[])]
 #[case("openshift", &["machineconfiguration.openshift.io/v1/MachineConfigPool", "upgrade.managed.openshift.io/v1alpha1/UpgradeConfig"])]
 #[case("openshiftClusterVersion", &["config.openshift.io/v1/ClusterVersion version"])]
+#[case("openshiftMachineConfig", &[])]
 #[case("{preset: systemUpgradeController}", &["upgrade.cattle.io/v1/Plan"])]
 #[case(
     "{resource: {apiVersion: a.io/v1, kind: Plan, name: p, namespace: n, selector: {matchLabels: {x: y}}, when: 'true'}}",
@@ -449,4 +451,43 @@ proptest! {
             prop_assert!(combined.truth == Tristate::Yes || combined.since.is_none());
         }
     }
+}
+
+#[rstest]
+#[case::same(json!({ "currentConfig": "rendered-worker-1", "desiredConfig": "rendered-worker-1" }), Tristate::No)]
+#[case::another(json!({ "currentConfig": "rendered-worker-1", "desiredConfig": "rendered-worker-2" }), Tristate::Yes)]
+#[case::joining(json!({ "desiredConfig": "rendered-worker-1" }), Tristate::No)]
+#[case::unmanaged(json!({}), Tristate::No)]
+fn another_desired_machine_config_is_an_upgrade_of_the_node(#[case] configs: Value, #[case] truth: Tristate) {
+    let annotations: serde_json::Map<String, Value> = configs
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| (format!("machineconfiguration.openshift.io/{key}"), value.clone()))
+        .collect();
+    let node = cordoned(json!({ "annotations": annotations }));
+    let answer = signal("openshiftMachineConfig").evaluate(&SignalInputs::default(), &node);
+    assert_eq!(answer.truth, truth);
+}
+
+#[rstest]
+#[case("openshift", &[])]
+#[case("openshiftMachineConfig", &["machineconfiguration.openshift.io/currentConfig", "machineconfiguration.openshift.io/desiredConfig"])]
+#[case("{anyOf: [always, {node: {annotation: a}}, {node: {label: b}}]}", &["a"])]
+#[case("{preset: talos}", &["talos.dev/cordoned"])]
+#[case("{resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}", &[
+    "a", "b", "talos.dev/cordoned",
+    "machineconfiguration.openshift.io/currentConfig", "machineconfiguration.openshift.io/desiredConfig",
+])]
+fn a_signal_tells_which_annotations_of_nodes_it_reads(#[case] yaml: &str, #[case] read: &[&str]) {
+    let signal = signal(yaml);
+    let keys = [
+        "a",
+        "b",
+        "talos.dev/cordoned",
+        "machineconfiguration.openshift.io/currentConfig",
+        "machineconfiguration.openshift.io/desiredConfig",
+    ];
+    let found: Vec<&str> = keys.into_iter().filter(|key| signal.reads_annotation(key)).collect();
+    assert_eq!(found, read);
 }
