@@ -90,6 +90,20 @@ impl UpgradeSignal {
         Ok(Self { spec, root })
     }
 
+    /// OpenShift upgrades the cluster, or is to change the node's configuration.
+    pub fn openshift_node() -> Self {
+        Self {
+            spec: SignalSpec::AnyOf(vec![
+                SignalSpec::OpenShiftClusterVersion,
+                SignalSpec::OpenShiftMachineConfig,
+            ]),
+            root: Compiled::AnyOf(vec![
+                Compiled::OpenShiftClusterVersion,
+                Compiled::OpenShiftMachineConfig,
+            ]),
+        }
+    }
+
     /// The signal as configured.
     pub fn spec(&self) -> &SignalSpec {
         &self.spec

@@ -13,7 +13,10 @@
 )]
 
 pub mod check_spec;
+pub mod config;
+pub mod default;
 pub mod observations;
 pub mod plan;
 pub mod policy;
+pub mod settings;
 pub mod snapshot;

@@ -1,0 +1,156 @@
+//! The NodeHealthCheck that is created once where there is none: with a remediator and nothing else set up, nodes are watched
+//! as the document of `NodeHealthCheck` says by default.
+//!
+//! A ConfigMap records that it was created, so that it stays away once somebody deletes it. The record is made before the
+//! object, and completed after it: a process that dies between the two goes on from what it finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_health_check::NodeHealthCheckSpec;
+
+use crate::snapshot::{CheckName, TemplateRef};
+
+/// Name of the NodeHealthCheck.
+pub const NAME: &str = "nodeward-default";
+
+/// Name of the ConfigMap, in the operator's namespace.
+pub const RECORD_NAME: &str = "nodeward-health-check-default";
+
+/// Key of the ConfigMap.
+const STATE: &str = "state";
+
+/// What the ConfigMap says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// There is none.
+    Absent,
+    /// The NodeHealthCheck is about to be created.
+    Creating,
+    /// It was created, or there was no need to. Also what cannot be read: in doubt, nothing is created.
+    Done,
+}
+
+impl Record {
+    /// Reads the ConfigMap's data; `None`: there is no ConfigMap.
+    pub fn read(data: Option<&BTreeMap<String, String>>) -> Self {
+        match data {
+            None => Self::Absent,
+            Some(data) if data.get(STATE).is_some_and(|state| state == "Creating") => Self::Creating,
+            Some(_) => Self::Done,
+        }
+    }
+
+    /// The ConfigMap's data.
+    pub fn data(self) -> BTreeMap<String, String> {
+        let state = match self {
+            Self::Absent => return BTreeMap::new(),
+            Self::Creating => "Creating",
+            Self::Done => "Done",
+        };
+        BTreeMap::from([
+            (STATE.to_owned(), state.to_owned()),
+            ("name".to_owned(), NAME.to_owned()),
+        ])
+    }
+}
+
+/// The next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultStep {
+    /// Nothing is to be done.
+    Nothing,
+    /// The record is to say this; [`Record::Creating`] by a create, [`Record::Done`] by an update of the version that was read.
+    Write(Record),
+    /// The NodeHealthCheck is to be created. That it exists already is success.
+    Create,
+}
+
+/// What comes next. `checks` are all NodeHealthChecks: a list that is complete.
+pub fn next_step(template: Option<&TemplateRef>, record: Record, checks: &BTreeSet<CheckName>) -> DefaultStep {
+    if template.is_none() {
+        return DefaultStep::Nothing;
+    }
+    match record {
+        Record::Absent if checks.is_empty() => DefaultStep::Write(Record::Creating),
+        Record::Absent | Record::Done => DefaultStep::Nothing,
+        Record::Creating if checks.is_empty() => DefaultStep::Create,
+        // Ours is there, or somebody made another one meanwhile.
+        Record::Creating => DefaultStep::Write(Record::Done),
+    }
+}
+
+/// The NodeHealthCheck: what its spec leaves out is the default, and the selector is resolved as for any other.
+pub fn node_health_check(template: &TemplateRef) -> NodeHealthCheck {
+    let reference = ObjectReference {
+        api_version: Some(template.api_version.to_string()),
+        kind: Some(template.kind.to_string()),
+        namespace: Some(template.namespace.to_string()),
+        name: Some(template.name.to_string()),
+        ..ObjectReference::default()
+    };
+    let spec = NodeHealthCheckSpec {
+        remediation_template: Some(reference),
+        ..NodeHealthCheckSpec::default()
+    };
+    NodeHealthCheck::new(NAME, spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check_spec::{CheckSpec, Quantity, Threshold};
+    use rstest::rstest;
+
+    fn template() -> TemplateRef {
+        TemplateRef {
+            api_version: "a/v1".into(),
+            kind: "ATemplate".into(),
+            namespace: "n".into(),
+            name: "t".into(),
+        }
+    }
+
+    #[rstest]
+    #[case::asked_for(Record::Absent, &[], DefaultStep::Write(Record::Creating))]
+    #[case::recorded(Record::Creating, &[], DefaultStep::Create)]
+    #[case::created(Record::Creating, &[NAME], DefaultStep::Write(Record::Done))]
+    #[case::left_alone(Record::Done, &[NAME], DefaultStep::Nothing)]
+    #[case::deleted_by_a_user(Record::Done, &[], DefaultStep::Nothing)]
+    #[case::others_exist(Record::Absent, &["workers"], DefaultStep::Nothing)]
+    #[case::another_came_first(Record::Creating, &["workers"], DefaultStep::Write(Record::Done))]
+    fn default_check_is_created_once(#[case] record: Record, #[case] checks: &[&str], #[case] expected: DefaultStep) {
+        let checks = checks.iter().map(|name| (*name).into()).collect();
+        assert_eq!(next_step(Some(&template()), record, &checks), expected);
+        assert_eq!(
+            next_step(None, record, &checks),
+            DefaultStep::Nothing,
+            "it was not asked for"
+        );
+    }
+
+    #[rstest]
+    #[case(Record::Creating)]
+    #[case(Record::Done)]
+    fn record_is_read_as_it_was_written(#[case] record: Record) {
+        assert_eq!(Record::read(Some(&record.data())), record);
+    }
+
+    #[test]
+    fn unreadable_record_creates_nothing() {
+        assert_eq!(Record::read(Some(&BTreeMap::new())), Record::Done);
+        assert_eq!(Record::read(None), Record::Absent);
+    }
+
+    #[test]
+    fn default_check_has_the_documents_defaults() {
+        let check = node_health_check(&template());
+        let spec = CheckSpec::compile(&check.spec);
+        assert_eq!(spec.problems, Vec::<String>::new());
+        assert_eq!(spec.threshold, Threshold::MaxUnhealthy(Quantity::Percent(49)));
+        assert_eq!(spec.conditions.len(), 2);
+        assert_eq!(spec.steps.len(), 1);
+        assert_eq!(spec.selector, None, "resolved once and written to the spec");
+    }
+}
