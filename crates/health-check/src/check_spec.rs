@@ -1,6 +1,8 @@
 //! A NodeHealthCheck's specification, compiled. What cannot be followed is kept as a problem, and the rest still serves to
 //! count nodes and to clean up: the webhook may be away, and what is stored was not always valid.
 
+pub mod templates;
+
 use std::sync::Arc;
 
 use jiff::SignedDuration;

@@ -20,3 +20,4 @@ pub mod plan;
 pub mod policy;
 pub mod settings;
 pub mod snapshot;
+pub mod webhook;

@@ -8,6 +8,7 @@ mod authority;
 mod own_certificate;
 mod registration;
 mod renewal;
+pub mod review;
 mod secret;
 
 use std::net::SocketAddr;

@@ -1,0 +1,102 @@
+//! The webhook for NodeHealthChecks: it refuses what the schema cannot see, and says what to do instead.
+//!
+//! A review is read, the templates that it names are looked up ([`templates`]), and both are judged ([`mod@decide`], pure) by the
+//! same compilation that the operator goes by. Every replica answers. Nothing rests on it: what was admitted while it was
+//! away is checked again in each pass.
+
+pub mod decide;
+mod metrics;
+pub mod templates;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+use nodeward_api::NodeHealthCheck;
+use nodeward_runtime::discovery::KindRegistry;
+use nodeward_runtime::webhook::review;
+use nodeward_runtime::{Metrics, OperatorContext};
+
+use self::decide::{Change, Decision, Templates};
+use self::metrics::WebhookMetrics;
+
+/// Where reviews are posted to: `clientConfig.service.path` of the ValidatingWebhookConfiguration.
+pub const PATH: &str = "/node-health-checks";
+
+/// The most bytes that a review may have: that of an update carries the object twice, with statuses of up to 1 MB.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Reviews NodeHealthChecks.
+pub struct Webhook {
+    kinds: KindRegistry,
+    metrics: WebhookMetrics,
+}
+
+impl Webhook {
+    /// Makes the webhook. `kinds` says which kinds of templates are served.
+    pub fn open<T>(context: &OperatorContext<T>, kinds: &KindRegistry) -> Arc<Self> {
+        Self::new(&context.metrics, kinds.clone())
+    }
+
+    fn new(metrics: &Metrics, kinds: KindRegistry) -> Arc<Self> {
+        Arc::new(Self {
+            kinds,
+            metrics: WebhookMetrics::register(metrics),
+        })
+    }
+
+    /// Answers reviews on [`PATH`].
+    pub fn router(self: &Arc<Self>) -> Router {
+        Router::new()
+            .route(PATH, post(answer))
+            .layer(DefaultBodyLimit::max(MAX_BYTES))
+            .with_state(Arc::clone(self))
+    }
+
+    async fn judge(&self, request: &AdmissionRequest<NodeHealthCheck>) -> Decision {
+        // The API server gives the old object of an update or a delete, and the new one of a create or an update.
+        let change = match (&request.old_object, &request.object) {
+            (None, Some(new)) => Change::Create(new),
+            (Some(old), Some(new)) => Change::Update { old, new },
+            (Some(old), None) => Change::Delete(old),
+            (None, None) => return Decision::default(),
+        };
+        let templates: Templates = templates::read(&self.kinds, decide::named_templates(change)).await;
+        decide::decide(change, &templates)
+    }
+}
+
+async fn answer(
+    State(webhook): State<Arc<Webhook>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let request: AdmissionRequest<NodeHealthCheck> = match review::read(&headers, body) {
+        Ok(request) => request,
+        Err(bad) => {
+            tracing::debug!(%bad, "not the review of a NodeHealthCheck");
+            webhook.metrics.bad(bad.as_label());
+            return bad.into_response();
+        }
+    };
+    let decision = webhook.judge(&request).await;
+    webhook.metrics.decided(&decision);
+    let mut response = AdmissionResponse::from(&request);
+    if !decision.refusals.is_empty() {
+        tracing::info!(
+            name = request.name,
+            user = request.user_info.username,
+            "refused: {}",
+            decision.refusals.join("; ")
+        );
+        response = response.deny(decision.refusals.join("; "));
+    }
+    response.warnings = (!decision.warnings.is_empty()).then_some(decision.warnings);
+    axum::Json(response.into_review()).into_response()
+}

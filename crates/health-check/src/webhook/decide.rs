@@ -1,0 +1,188 @@
+//! Whether a change of a NodeHealthCheck is admitted. Pure.
+//!
+//! What was valid when it was stored stays updatable: an update is refused for what it makes worse, never for what was there
+//! before. So a pause is admitted whatever else is wrong.
+
+use std::collections::BTreeMap;
+
+use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_health_check::NodeHealthCheckSpec;
+
+use crate::check_spec::CheckSpec;
+use crate::check_spec::templates::template_problem;
+use crate::snapshot::{TemplateRef, TemplateState};
+
+/// What is known of the templates that a NodeHealthCheck names.
+pub type Templates = BTreeMap<TemplateRef, TemplateState>;
+
+/// Nodes that a refusal names at most.
+const NAMED_NODES: usize = 3;
+
+/// What somebody wants to do.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// A new one.
+    Create(&'a NodeHealthCheck),
+    /// A changed one.
+    Update {
+        /// What is stored.
+        old: &'a NodeHealthCheck,
+        /// What is to be stored.
+        new: &'a NodeHealthCheck,
+    },
+    /// It is to go.
+    Delete(&'a NodeHealthCheck),
+}
+
+/// The answer. Without refusals it is admitted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Why it is refused, a sentence each, with what to do.
+    pub refusals: Vec<String>,
+    /// What the caller should know although it is admitted.
+    pub warnings: Vec<String>,
+}
+
+/// The templates that the answer depends on.
+pub fn named_templates(change: Change<'_>) -> Vec<TemplateRef> {
+    match change {
+        Change::Create(new) => templates_of(&CheckSpec::compile(&new.spec)),
+        Change::Update { old, new } if changes_remediations(&old.spec, &new.spec) => {
+            templates_of(&CheckSpec::compile(&new.spec))
+        }
+        Change::Update { .. } | Change::Delete(_) => Vec::new(),
+    }
+}
+
+fn templates_of(spec: &CheckSpec) -> Vec<TemplateRef> {
+    spec.steps.iter().map(|step| step.template.clone()).collect()
+}
+
+/// Judges a change.
+pub fn decide(change: Change<'_>, templates: &Templates) -> Decision {
+    let mut decision = Decision::default();
+    match change {
+        Change::Create(new) => {
+            let spec = CheckSpec::compile(&new.spec);
+            decision
+                .refusals
+                .extend(spec.problems.iter().map(|problem| format!("spec.{problem}")));
+            judge_templates(&spec, templates, &mut decision);
+            warn_of_wide_selector(&new.spec, &mut decision);
+        }
+        Change::Update { old, new } => {
+            let before = CheckSpec::compile(&old.spec);
+            let spec = CheckSpec::compile(&new.spec);
+            let worse = spec
+                .problems
+                .iter()
+                .filter(|problem| !before.problems.contains(problem));
+            decision.refusals.extend(worse.map(|problem| format!("spec.{problem}")));
+            if changes_remediations(&old.spec, &new.spec) {
+                judge_templates(&spec, templates, &mut decision);
+            }
+            judge_running(old, &new.spec, &mut decision);
+            if old.spec.selector != new.spec.selector {
+                warn_of_wide_selector(&new.spec, &mut decision);
+            }
+        }
+        Change::Delete(old) => {
+            if let Some(nodes) = remediated_nodes(old) {
+                decision.refusals.push(format!(
+                    "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until \
+                     status.unhealthyNodes lists no remediation, or delete the remediations first; add a line to \
+                     spec.pauseRequests to start no others"
+                ));
+            }
+        }
+    }
+    decision
+}
+
+fn judge_templates(spec: &CheckSpec, templates: &Templates, decision: &mut Decision) {
+    for step in 0..spec.steps.len() {
+        let template = &spec.steps[step].template;
+        match templates.get(template).unwrap_or(&TemplateState::Unknown) {
+            // The operator says so in the status, if it stays so.
+            TemplateState::Unknown => decision.warnings.push(format!("{template} could not be checked")),
+            TemplateState::Forbidden(_) => decision.warnings.push(format!(
+                "{template} may not be read by health-check: label the ClusterRole of its remediator \
+                 rbac.ext-remediation/aggregate-to-ext-remediation=true"
+            )),
+            state @ (TemplateState::Found(_) | TemplateState::NotFound | TemplateState::KindAbsent) => {
+                decision
+                    .refusals
+                    .extend(template_problem(spec, step, state).map(|problem| problem.text));
+            }
+        }
+    }
+}
+
+/// Remediations that run were made by the templates, for the nodes, of now.
+fn judge_running(old: &NodeHealthCheck, new: &NodeHealthCheckSpec, decision: &mut Decision) {
+    let Some(nodes) = remediated_nodes(old) else { return };
+    // Resolving an absent selector changes nothing.
+    let changes_selector = old.spec.selector.is_some() && old.spec.selector != new.selector;
+    let fields = [
+        ("selector", changes_selector),
+        (
+            "remediationTemplate",
+            old.spec.remediation_template != new.remediation_template,
+        ),
+        (
+            "escalatingRemediations",
+            old.spec.escalating_remediations != new.escalating_remediations,
+        ),
+    ];
+    for (field, _) in fields.iter().filter(|(_, changes)| *changes) {
+        decision.refusals.push(format!(
+            "spec.{field} cannot be changed: {nodes} being remediated. Add a line to spec.pauseRequests to start no others, \
+             wait until status.unhealthyNodes lists no remediation, and change it then"
+        ));
+    }
+}
+
+fn changes_remediations(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
+    old.remediation_template != new.remediation_template || old.escalating_remediations != new.escalating_remediations
+}
+
+fn warn_of_wide_selector(spec: &NodeHealthCheckSpec, decision: &mut Decision) {
+    let is_empty = spec.selector.as_ref().is_some_and(|selector| {
+        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    });
+    if is_empty {
+        decision.warnings.push(
+            "spec.selector is empty and selects control-plane nodes, too: better have one NodeHealthCheck for each role"
+                .to_owned(),
+        );
+    }
+}
+
+/// `nodes a, b are` or `node a is`; `None`: none has a remediation.
+fn remediated_nodes(check: &NodeHealthCheck) -> Option<String> {
+    let nodes: Vec<&str> = check
+        .status
+        .iter()
+        .flat_map(|status| &status.unhealthy_nodes)
+        .filter(|node| !node.remediations.is_empty())
+        .map(|node| node.name.as_str())
+        .collect();
+    match &*nodes {
+        [] => None,
+        [node] => Some(format!("node {node} is")),
+        nodes => {
+            let named = nodes.iter().take(NAMED_NODES).copied().collect::<Vec<_>>().join(", ");
+            let more = nodes.len().saturating_sub(NAMED_NODES);
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            Some(format!("nodes {named}{more} are"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Reads the templates that a NodeHealthCheck names.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::core::DynamicObject;
+use nodeward_api::annotation;
+use nodeward_core::signal::WatchedResource;
+use nodeward_runtime::discovery::KindRegistry;
+use tokio::time::timeout;
+
+use super::decide::Templates;
+use crate::snapshot::{TemplateFacts, TemplateRef, TemplateState};
+
+/// The API server waits five seconds for the answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Reads these templates, at once. One that cannot be read in time is [`TemplateState::Unknown`].
+pub async fn read(kinds: &KindRegistry, templates: Vec<TemplateRef>) -> Templates {
+    let reads = templates.into_iter().map(async |template| {
+        let state = timeout(PATIENCE, look(kinds, &template)).await;
+        (template, state.unwrap_or(TemplateState::Unknown))
+    });
+    join_all(reads).await.into_iter().collect()
+}
+
+async fn look(kinds: &KindRegistry, template: &TemplateRef) -> TemplateState {
+    let resource = WatchedResource {
+        namespace: Some(template.namespace.to_string()),
+        ..WatchedResource::all(&template.api_version, &template.kind)
+    };
+    let api = match kinds.api(&resource).await {
+        Ok(Some(api)) => api,
+        Ok(None) => return TemplateState::KindAbsent,
+        Err(_) => return TemplateState::Unknown,
+    };
+    match api.get_opt(&template.name).await {
+        Ok(Some(object)) => TemplateState::Found(facts(&object).into()),
+        Ok(None) => TemplateState::NotFound,
+        Err(kube::Error::Api(status)) if status.code == 403 => TemplateState::Forbidden(status.message.clone()),
+        Err(_) => TemplateState::Unknown,
+    }
+}
+
+/// What a template says.
+pub fn facts(template: &DynamicObject) -> TemplateFacts {
+    let annotations = template.metadata.annotations.as_ref();
+    TemplateFacts {
+        spec: template.data.pointer("/spec/template/spec").cloned(),
+        supports_multiple: annotations.is_some_and(|all| all.contains_key(annotation::MULTIPLE_TEMPLATES_SUPPORT)),
+    }
+}
