@@ -46,6 +46,10 @@ pub enum Foreign {
     Metal3Remediation,
     /// Its template.
     Metal3RemediationTemplate,
+    /// Of a remediator that nobody has heard of.
+    CustomRemediation,
+    /// Its template.
+    CustomRemediationTemplate,
 }
 
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -57,6 +61,7 @@ impl Foreign {
         const FENCE_AGENTS: &str = "fence-agents-remediation.medik8s.io";
         const MACHINE_DELETION: &str = "machine-deletion-remediation.medik8s.io";
         const METAL3: &str = "infrastructure.cluster.x-k8s.io";
+        const CUSTOM: &str = "remediators.example.com";
         match self {
             Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
             Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
@@ -74,6 +79,8 @@ impl Foreign {
             }
             Self::Metal3Remediation => (METAL3, "v1beta1", "Metal3Remediation"),
             Self::Metal3RemediationTemplate => (METAL3, "v1beta1", "Metal3RemediationTemplate"),
+            Self::CustomRemediation => (CUSTOM, "v1", "CustomRemediation"),
+            Self::CustomRemediationTemplate => (CUSTOM, "v1", "CustomRemediationTemplate"),
         }
     }
 

@@ -33,7 +33,7 @@ pub const MULTIPLE_TEMPLATES: &str = "remediation.medik8s.io/multiple-templates-
 const FINALIZER: &str = "test.nodeward.dev/remediator";
 
 /// What is granted to who creates the CRs of a remediator, by aggregation.
-pub const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
 /// A remediator, by the kinds that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +46,8 @@ pub enum Family {
     MachineDeletion,
     /// Its host is power-cycled, and the Node deleted and restored.
     Metal3,
+    /// Nobody has heard of it.
+    Custom,
 }
 
 impl Family {
@@ -56,6 +58,7 @@ impl Family {
             Self::FenceAgents => Foreign::FenceAgentsRemediation,
             Self::MachineDeletion => Foreign::MachineDeletionRemediation,
             Self::Metal3 => Foreign::Metal3Remediation,
+            Self::Custom => Foreign::CustomRemediation,
         }
     }
 
@@ -66,6 +69,7 @@ impl Family {
             Self::FenceAgents => Foreign::FenceAgentsRemediationTemplate,
             Self::MachineDeletion => Foreign::MachineDeletionRemediationTemplate,
             Self::Metal3 => Foreign::Metal3RemediationTemplate,
+            Self::Custom => Foreign::CustomRemediationTemplate,
         }
     }
 
@@ -74,17 +78,21 @@ impl Family {
     /// # Errors
     /// When the server refuses them, or does not serve the kinds in time.
     pub async fn install(self, client: &Client) -> Result<()> {
+        self.install_with(client, &VERBS).await
+    }
+
+    /// The same with a role that grants only these verbs on its CRs.
+    ///
+    /// # Errors
+    /// As [`Family::install`].
+    pub async fn install_with(self, client: &Client, verbs: &[&str]) -> Result<()> {
         for kind in [self.remediation(), self.template()] {
             kind.install(client).await?;
         }
-        self.grant(client, &VERBS).await
+        self.grant(client, verbs).await
     }
 
-    /// Writes its ClusterRole, with these verbs on its CRs.
-    ///
-    /// # Errors
-    /// When the server refuses it.
-    pub async fn grant(self, client: &Client, verbs: &[&str]) -> Result<()> {
+    async fn grant(self, client: &Client, verbs: &[&str]) -> Result<()> {
         let (remediation, template) = (self.remediation().resource(), self.template().resource());
         let name = format!("{}-ext-remediation", remediation.group);
         let role = json!({
