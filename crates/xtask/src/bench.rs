@@ -15,6 +15,8 @@ use anyhow::Result;
 use tokio::signal;
 
 use self::figures::Figures;
+pub use self::figures::count;
+pub use self::health_check::{create_health_check, health_checks};
 
 #[derive(clap::Args)]
 pub struct Args {

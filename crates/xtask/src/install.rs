@@ -46,25 +46,46 @@ impl Installation {
     /// Installs the chart, and does everything else but the binary's start.
     pub async fn prepare(&self, cluster: &Cluster) -> Result<Operator> {
         let name = self.service_account();
-        let own = json!({ "enabled": true, "config": self.config, "deployment": { "enabled": false } });
-        let mut values = json!({ "drainKeeper": { "deployment": { "enabled": false } } });
-        let mut spec = OperatorSpec::new(self.operator, self.release.namespace(), &name)
-            .binary(&self.binary)
-            // JSON is YAML.
-            .config(&self.config.to_string())
-            .arg("--log-format=text");
+        let mut spec = self.spec();
+        let mut own = json!({});
         if self.operator == "drain-lock" {
             let bind = format!("127.0.0.1:{}", ports::free()?);
-            values["drainLock"] = own;
-            values["drainLock"]["webhook"] = json!({ "url": format!("https://{bind}{WEBHOOK_PATH}") });
+            own = json!({ "webhook": { "url": format!("https://{bind}{WEBHOOK_PATH}") } });
             spec = spec
                 .arg(&format!("--webhook-bind={bind}"))
                 .arg(&format!("--webhook-configuration={name}"));
-        } else {
-            values["drainKeeper"] = own;
         }
-        self.release.clone().values(values).install(cluster).await?;
+        self.install_with(cluster, own).await?;
         spec.prepare(cluster).await
+    }
+
+    /// Installs the chart.
+    pub async fn install(&self, cluster: &Cluster) -> Result<()> {
+        self.install_with(cluster, json!({})).await
+    }
+
+    /// The operator's block has these values, too.
+    async fn install_with(&self, cluster: &Cluster, mut own: Value) -> Result<()> {
+        own["enabled"] = json!(true);
+        own["config"] = self.config.clone();
+        own["deployment"] = json!({ "enabled": false });
+        let block = match self.operator {
+            "drain-lock" => "drainLock",
+            "health-check" => "healthCheck",
+            _ => "drainKeeper",
+        };
+        let mut values = json!({ "drainKeeper": { "deployment": { "enabled": false } } });
+        values[block] = own;
+        self.release.clone().values(values).install(cluster).await
+    }
+
+    /// The operator, to be started.
+    pub fn spec(&self) -> OperatorSpec {
+        OperatorSpec::new(self.operator, self.release.namespace(), &self.service_account())
+            .binary(&self.binary)
+            // JSON is YAML.
+            .config(&self.config.to_string())
+            .arg("--log-format=text")
     }
 }
 

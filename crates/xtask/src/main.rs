@@ -9,6 +9,7 @@ mod image;
 mod install;
 mod lines;
 mod maintenance;
+mod soak;
 mod test;
 mod watch;
 mod workloads;
@@ -43,6 +44,8 @@ enum Command {
     Image(image::Args),
     /// Count the lines of code by crate
     Lines,
+    /// Let things fail at random under an operator, and watch what must hold
+    Soak(soak::Args),
     /// Run every test
     Test(test::Args),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Lines => lines::run(),
+        Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
     };
     outcome.unwrap_or_else(|error| {

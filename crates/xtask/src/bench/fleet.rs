@@ -54,7 +54,7 @@ pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
         ]
     });
     let written = store::put(&plane, all, |count| {
-        progress.step(&format!("{} objects", thousands(count)))
+        progress.step(&format!("{} objects", thousands(count)));
     })
     .await?;
     progress.done(&format!("{} objects are in etcd", thousands(written)));

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::figures::{AtOnce, Measured, Remediated};
 use self::meter::Meter;
+pub use self::meter::{create_health_check, health_checks};
 use super::figures::Figures;
 use super::fleet;
 use super::fleet::heartbeats::Heartbeats;
@@ -69,7 +70,7 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         .create_template(&bench.client, NAMESPACE, "reboot")
         .await?;
     let operator = bench.prepare(&binary, json!({})).await?;
-    meter::create_health_check(&bench.client, &health_check(&template)).await?;
+    create_health_check(&bench.client, &health_check(&template)).await?;
     let starts = bench.time_starts(&operator, STARTS).await?;
 
     let heartbeats = Heartbeats::start(&bench.client, nodes);

@@ -14,6 +14,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event, watcher};
 use nodeward_testkit::remediator::{self, Family};
+use nodeward_testkit::wait;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,6 +30,9 @@ pub const CONNECTIONS: usize = 8;
 
 /// How long a remediation may take to come, or to go.
 const WITHIN: Duration = Duration::from_mins(3);
+
+/// How long a new kind may take to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Remediations by their node: when they were last seen to come, and to go.
 type Seen = HashMap<String, (Option<Instant>, Option<Instant>)>;
@@ -161,9 +165,12 @@ pub fn health_checks(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
+/// Creates it, as soon as its kind is served.
 pub async fn create_health_check(client: &Client, object: &Value) -> Result<()> {
     let object = serde_json::from_value(object.clone())?;
-    let created = health_checks(client).create(&PostParams::default(), &object).await;
-    created.context("create the NodeHealthCheck")?;
-    Ok(())
+    wait::until("to create a NodeHealthCheck", SERVED_WITHIN, || async {
+        health_checks(client).create(&PostParams::default(), &object).await?;
+        Ok(())
+    })
+    .await
 }

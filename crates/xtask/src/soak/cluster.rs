@@ -1,0 +1,480 @@
+//! Where it takes place: a control plane, its nodes, remediators that answer in many ways, and two replicas of the operator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::operator::Operator;
+use nodeward_testkit::progress::Progress;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule};
+use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
+use nodeward_testkit::{Cluster, ControlPlane, Options, binaries, bulk, wait};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::event::{Event, WriteFault};
+use super::invariants::Invariants;
+use crate::bench::{create_health_check, health_checks};
+use crate::install::Installation;
+
+/// How many replicas run: one leads, the other is a standby.
+pub const REPLICAS: usize = 2;
+
+/// How many NodeHealthChecks there are.
+pub const CHECKS: usize = 2;
+
+/// How many templates there are.
+pub const TEMPLATES: usize = 3;
+
+/// The label by which nodes are selected.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The label that excludes a node.
+pub const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
+
+/// The namespace of templates and remediations.
+pub const NAMESPACE: &str = "remediators";
+
+/// The remediators that are there.
+pub const FAMILIES: [Family; 2] = [Family::SelfNode, Family::FenceAgents];
+
+/// The templates: by which remediator, and their names.
+const TEMPLATE_NAMES: [(Family, &str); TEMPLATES] = [
+    (Family::SelfNode, "gentle"),
+    (Family::SelfNode, "forceful"),
+    (Family::FenceAgents, "power-off"),
+];
+
+/// The NodeHealthChecks, each for the nodes of its zone.
+const CHECK_NAMES: [&str; CHECKS] = ["escalates", "limited"];
+
+const SYSTEM: &str = nodeward_api::DEFAULT_NAMESPACE;
+
+const LEASES: &str = "medik8s-leases";
+
+/// How long a silent node is waited for.
+const GRACE: Duration = Duration::from_secs(14);
+
+/// How long all may take to be as before, once everything is mended.
+const CLEAN_WITHIN: Duration = Duration::from_mins(4);
+
+pub struct SoakCluster {
+    plane: ControlPlane,
+    client: Client,
+    nodes: usize,
+    began: Instant,
+    replicas: Vec<(Proxy, Operator)>,
+    pub invariants: Invariants,
+    /// What happens later, of what has begun.
+    later: Mutex<JoinSet<Result<()>>>,
+    _remediators: Vec<Remediator>,
+}
+
+impl SoakCluster {
+    pub async fn start(nodes: usize, seed: u64) -> Result<Self> {
+        let binary = tokio::task::spawn_blocking(|| binaries::operator("health-check")).await??;
+        let progress = Progress::begin("control plane");
+        let plane = ControlPlane::start(Options {
+            scheduler: false,
+            ..Options::default().node_monitor_grace(GRACE)
+        })
+        .await?;
+        let client = plane.client().await?;
+        plane.namespace(NAMESPACE).await?;
+        for family in FAMILIES {
+            family.install(&client).await?;
+        }
+        progress.done("runs on this machine");
+        let progress = Progress::begin(format!("{nodes} nodes"));
+        fleet::create(&client, (0..nodes).map(node)).await?;
+        progress.done("are Ready");
+
+        let config = json!({});
+        let installation = Installation {
+            release: Release::new("nodeward", SYSTEM),
+            operator: "health-check",
+            binary,
+            config,
+        };
+        installation.install(&Cluster::from(&plane)).await?;
+        let mut replicas = Vec::new();
+        for _ in 0..REPLICAS {
+            let proxy = Proxy::start(&plane).await?;
+            let operator = installation.spec().through(&proxy.url()).start(&plane).await?;
+            replicas.push((proxy, operator));
+        }
+        for template in 0..TEMPLATES {
+            put_template(&client, template, 0).await?;
+        }
+        for check in [escalates(), limited()] {
+            create_health_check(&client, &check).await?;
+        }
+        for (_, operator) in &replicas {
+            operator.ready(Duration::from_mins(1)).await?;
+        }
+        let remediators = FAMILIES.map(|family| {
+            let tries = Arc::new(std::sync::Mutex::new(fastrand::Rng::with_seed(seed)));
+            Remediator::start(&client, family, NAMESPACE, move |_| {
+                let mut rng = tries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                behavior(&mut rng)
+            })
+        });
+        Ok(Self {
+            invariants: Invariants::watch(&client),
+            plane,
+            client,
+            nodes,
+            began: Instant::now(),
+            replicas,
+            later: Mutex::default(),
+            _remediators: remediators.into(),
+        })
+    }
+
+    pub fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub async fn let_happen(&self, event: &Event) -> Result<()> {
+        let client = &self.client;
+        match event {
+            Event::Silent(node) => unless_gone(fleet::stop_kubelet(client, &name(*node)).await),
+            Event::NotReady(node) => unless_gone(fleet::set_ready(client, &name(*node), false).await),
+            Event::Recovers(node) => unless_gone(recover(client, &name(*node)).await),
+            Event::Flaps(node, time) => {
+                let node = name(*node);
+                unless_gone(fleet::set_ready(client, &node, false).await)?;
+                let client = client.clone();
+                self.after(*time, async move { unless_gone(recover(&client, &node).await) })
+                    .await;
+                Ok(())
+            }
+            Event::MassFailure(nodes) => {
+                for node in nodes {
+                    unless_gone(fleet::stop_kubelet(client, &name(*node)).await)?;
+                }
+                Ok(())
+            }
+            Event::Relabelled(node) => self.toggle(*node, ZONE, Some(zone(*node))).await,
+            Event::Excluded(node) => self.toggle(*node, EXCLUDED, Some("true")).await,
+            Event::Deleted(number, time) => {
+                let nodes: Api<Node> = Api::all(client.clone());
+                unless_gone(
+                    nodes
+                        .delete(&name(*number), &DeleteParams::default())
+                        .await
+                        .map(drop)
+                        .map_err(Into::into),
+                )?;
+                let (client, number) = (client.clone(), *number);
+                self.after(*time, async move { create_again(&client, number).await })
+                    .await;
+                Ok(())
+            }
+            Event::TemplateEdited(template) => {
+                let edit = u64::try_from(self.age().as_millis()).unwrap_or_default();
+                put_template(client, *template, edit).await
+            }
+            Event::TemplateDeleted(template, time) => {
+                let (family, name) = TEMPLATE_NAMES[*template];
+                unless_gone(family.template().delete(client, Some(NAMESPACE), name).await)?;
+                let (client, template) = (client.clone(), *template);
+                self.after(*time, async move { put_template(&client, template, 0).await })
+                    .await;
+                Ok(())
+            }
+            Event::Paused(check, time) => {
+                let (client, check) = (client.clone(), CHECK_NAMES[*check]);
+                pause(&client, check, json!(["soak"])).await?;
+                self.after(*time, async move { pause(&client, check, json!([])).await })
+                    .await;
+                Ok(())
+            }
+            Event::WritesFail(replica, fault, count) => {
+                let fault = match fault {
+                    WriteFault::Internal => Fault::Status(500, "InternalError"),
+                    WriteFault::Conflict => Fault::Status(409, "Conflict"),
+                    WriteFault::TooMany => Fault::TooManyRequests { retry_after: Some(1) },
+                    WriteFault::LostReply => Fault::LostReply,
+                    WriteFault::Broken => Fault::BrokenConnection,
+                    WriteFault::Late => Fault::Delay(Duration::from_millis(1500)),
+                };
+                let rule = Rule::new(fault).writes().times(*count);
+                self.replicas[*replica].0.inject(rule);
+                Ok(())
+            }
+            Event::WatchesBreak(replica) => {
+                self.invariants.operators_are_blind();
+                self.replicas[*replica].0.drop_watches();
+                Ok(())
+            }
+            Event::Killed(replica) => {
+                let (_, operator) = &self.replicas[*replica];
+                ensure!(operator.process().is_running(), "it had ended by itself");
+                operator.process().restart()
+            }
+        }
+    }
+
+    async fn after(&self, time: Duration, act: impl Future<Output = Result<()>> + Send + 'static) {
+        self.later.lock().await.spawn(async move {
+            tokio::time::sleep(time).await;
+            act.await
+        });
+    }
+
+    async fn toggle(&self, node: usize, label: &str, value: Option<&str>) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let Some(found) = nodes.get_metadata_opt(&name(node)).await? else {
+            return Ok(());
+        };
+        let value = value.filter(|_| !found.labels().contains_key(label));
+        unless_gone(fleet::label(&self.client, &name(node), label, value).await)
+    }
+
+    /// All faults end: every node is there as it was made, its kubelet runs, nothing is paused or missing.
+    pub async fn mend(&self) -> Result<()> {
+        for (proxy, _) in &self.replicas {
+            proxy.heal();
+        }
+        let mut later = self.later.lock().await;
+        while let Some(done) = later.join_next().await {
+            done??;
+        }
+        for template in 0..TEMPLATES {
+            put_template(&self.client, template, 0).await?;
+        }
+        for check in CHECK_NAMES {
+            pause(&self.client, check, json!([])).await?;
+        }
+        let mended = (0..self.nodes).map(|number| async move {
+            let node = name(number);
+            create_again(&self.client, number).await?;
+            fleet::label(&self.client, &node, ZONE, Some(zone(number))).await?;
+            fleet::label(&self.client, &node, EXCLUDED, None).await?;
+            recover(&self.client, &node).await
+        });
+        stream::iter(mended).buffer_unordered(8).try_collect().await
+    }
+
+    /// Waits until all is healthy, and nothing of any remediation is left.
+    pub async fn nothing_is_left(&self) -> Result<()> {
+        wait::until("nothing to be left of the remediations", CLEAN_WITHIN, || async {
+            let nodes: Api<Node> = Api::all(self.client.clone());
+            let nodes = nodes.list(&ListParams::default()).await?.items;
+            let unhealthy = nodes.iter().filter(|node| !fleet::is_ready(node)).count();
+            ensure!(
+                unhealthy == 0 && nodes.len() == self.nodes,
+                "{unhealthy} of {} nodes are not Ready",
+                nodes.len()
+            );
+            for family in FAMILIES {
+                let left = family
+                    .remediation()
+                    .api(&self.client, Some(NAMESPACE))
+                    .list_metadata(&ListParams::default())
+                    .await?;
+                let names: Vec<String> = left.items.iter().map(ResourceExt::name_any).collect();
+                ensure!(names.is_empty(), "{:?} for {names:?}", family.remediation());
+            }
+            let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+            let leases: Vec<String> = leases
+                .list_metadata(&ListParams::default())
+                .await?
+                .items
+                .iter()
+                .map(ResourceExt::name_any)
+                .collect();
+            ensure!(leases.is_empty(), "leases {leases:?}");
+            for check in CHECK_NAMES {
+                is_at_rest(&health_checks(&self.client).get(check).await?.data["status"]).with_context(|| check)?;
+            }
+            for (_, operator) in &self.replicas {
+                no_series(operator).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends the operators, which must end well and without ever having panicked.
+    pub async fn end(&self) -> Result<()> {
+        for (_, operator) in &self.replicas {
+            let status = operator.stop(Duration::from_secs(20)).await?;
+            ensure!(status.success(), "{} ended with {status}", operator.process().name());
+            ensure!(
+                !operator.log().contains("panicked"),
+                "{} has panicked",
+                operator.process().name()
+            );
+        }
+        Ok(())
+    }
+
+    /// The ends of the operators' logs.
+    pub fn logs(&self) -> String {
+        let of = |(_, operator): &(Proxy, Operator)| {
+            format!(
+                "{} says:\n{}",
+                operator.process().name(),
+                operator.process().log_tail(40)
+            )
+        };
+        let all: Vec<String> = self.replicas.iter().map(of).collect();
+        format!("{}\n({})", all.join("\n"), self.plane.dir().display())
+    }
+}
+
+fn is_at_rest(status: &Value) -> Result<()> {
+    let is_empty = |field: &str| status[field].as_array().is_none_or(Vec::is_empty);
+    ensure!(
+        is_empty("unhealthyNodes"),
+        "unhealthyNodes: {}",
+        status["unhealthyNodes"]
+    );
+    ensure!(
+        status["phase"] == "Enabled",
+        "phase {}: {}",
+        status["phase"],
+        status["reason"]
+    );
+    let (observed, healthy) = (&status["observedNodes"], &status["healthyNodes"]);
+    ensure!(
+        observed == healthy && observed != 0,
+        "{healthy} of {observed} nodes are healthy"
+    );
+    let storms = status["conditions"].as_array().into_iter().flatten();
+    let storm = storms.into_iter().find(|condition| condition["status"] == "True");
+    if let Some(storm) = storm {
+        bail!("condition {storm}");
+    }
+    Ok(())
+}
+
+async fn no_series(operator: &Operator) -> Result<()> {
+    let metrics = operator.metrics().await?;
+    for name in [
+        "nodehealthcheck_ongoing_remediation",
+        "nodehealthcheck_old_remediation_cr",
+    ] {
+        let sum = metrics.sum(name, &[]);
+        ensure!(sum == 0.0, "{name} is {sum}");
+    }
+    Ok(())
+}
+
+/// What a remediator does next.
+fn behavior(rng: &mut fastrand::Rng) -> Behavior {
+    let later = Duration::from_millis(rng.u64(..4000));
+    match rng.u32(..100) {
+        0..60 => Behavior::POWER_CYCLE.after(later),
+        60..75 => Behavior::slow_boot(Duration::from_secs(rng.u64(1..8))),
+        75..90 => Behavior::FAILURE.after(later),
+        _ => Behavior::NOTHING,
+    }
+}
+
+fn name(node: usize) -> String {
+    format!("node-{node:03}")
+}
+
+fn zone(node: usize) -> &'static str {
+    CHECK_NAMES[node % CHECKS]
+}
+
+fn node(number: usize) -> NodeSpec {
+    NodeSpec::worker(name(number)).label(ZONE, zone(number))
+}
+
+async fn recover(client: &Client, node: &str) -> Result<()> {
+    fleet::boot_kubelet(client, node, Duration::ZERO).await
+}
+
+async fn create_again(client: &Client, number: usize) -> Result<()> {
+    match bulk::create_one(client.clone(), node(number).build()).await {
+        Err(error) if !is_refused(&error, 409) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn put_template(client: &Client, template: usize, edit: u64) -> Result<()> {
+    let (family, name) = TEMPLATE_NAMES[template];
+    let body = json!({
+        "metadata": { "annotations": { remediator::MULTIPLE_TEMPLATES: "true" } },
+        "spec": { "template": { "spec": { "strategy": name, "edit": edit } } },
+    });
+    family.template().put(client, Some(NAMESPACE), name, body).await?;
+    Ok(())
+}
+
+async fn pause(client: &Client, check: &str, requests: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "spec": { "pauseRequests": requests } }));
+    health_checks(client)
+        .patch(check, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+fn check(name: &str, spec: Value) -> Value {
+    let unhealthy = |status: &str| json!({ "type": "Ready", "status": status, "duration": "2s" });
+    let mut spec = spec;
+    spec["selector"] = json!({ "matchLabels": { ZONE: name } });
+    spec["unhealthyConditions"] = json!([unhealthy("Unknown"), unhealthy("False")]);
+    json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck",
+        "metadata": { "name": name }, "spec": spec,
+    })
+}
+
+/// Two templates of one kind, and a third of another.
+fn escalates() -> Value {
+    let steps = TEMPLATE_NAMES.iter().enumerate().map(|(order, (family, name))| {
+        json!({ "remediationTemplate": family.reference(NAMESPACE, name), "order": order, "timeout": "1m" })
+    });
+    check(
+        CHECK_NAMES[0],
+        json!({
+            "escalatingRemediations": steps.collect::<Vec<_>>(),
+            "maxUnhealthy": "30%",
+            "stormCooldownDuration": "5s",
+        }),
+    )
+}
+
+/// One template; nodes under remediation are few and wait before the next one.
+fn limited() -> Value {
+    let (family, name) = TEMPLATE_NAMES[TEMPLATES - 1];
+    check(
+        CHECK_NAMES[1],
+        json!({
+            "remediationTemplate": family.reference(NAMESPACE, name),
+            "minHealthy": "60%",
+            "maxConcurrentRemediations": 8,
+            "healthyDelay": "2s",
+            "backoff": { "type": "exponential", "initial": "2s", "limit": "10s" },
+        }),
+    )
+}
+
+/// What is deleted just now cannot change.
+fn unless_gone(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(error) if !is_refused(&error, 404) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The API server refused it with this code.
+fn is_refused(error: &anyhow::Error, code: u16) -> bool {
+    let is_so = |cause: &kube::Error| matches!(cause, kube::Error::Api(status) if status.code == code);
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(is_so))
+}

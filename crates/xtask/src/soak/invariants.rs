@@ -1,0 +1,251 @@
+//! What must hold at every moment, looked at with each event of the watches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::stream::select_all;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::cluster::{FAMILIES, NAMESPACE};
+use super::view::{CheckView, RemediationView, View};
+use crate::bench::health_checks;
+
+/// What was so for this long, an operator must have seen before it wrote: longer than any delay that is injected.
+const SEEN_WITHIN: Duration = Duration::from_secs(6);
+
+/// After its watches broke an operator may need so long until it sees the cluster again.
+const BLIND_FOR: Duration = Duration::from_secs(20);
+
+/// Nodes that may have come and gone while a threshold was compared.
+const SLACK: f64 = 3.0;
+
+/// Watches the invariants.
+pub struct Invariants {
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    client: Client,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    view: View,
+    broken: Vec<String>,
+    blind_until: Option<Instant>,
+    events: usize,
+    remediations: usize,
+}
+
+enum Change {
+    Node(Box<watcher::Event<Node>>),
+    Check(watcher::Event<DynamicObject>),
+    Remediation(watcher::Event<DynamicObject>),
+}
+
+impl Invariants {
+    pub fn watch(client: &Client) -> Self {
+        let shared = Arc::new(Shared {
+            client: client.clone(),
+            state: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow(Arc::clone(&shared)));
+        Self { shared, _tasks: tasks }
+    }
+
+    /// Everything held so far.
+    pub fn hold(&self) -> Result<()> {
+        let state = self.shared.state();
+        if !state.broken.is_empty() {
+            bail!("{}", state.broken.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// The operators may see an old state from now on.
+    pub fn operators_are_blind(&self) {
+        self.shared.state().blind_until = Some(Instant::now() + BLIND_FOR);
+    }
+
+    /// How much was looked at.
+    pub fn text(&self) -> String {
+        let state = self.shared.state();
+        format!(
+            "{} remediations, {} changes looked at",
+            state.remediations, state.events
+        )
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn follow(shared: Arc<Shared>) {
+    let all = watcher::Config::default;
+    let client = &shared.client;
+    let nodes = watcher(Api::<Node>::all(client.clone()), all());
+    let checks = watcher(health_checks(client), all());
+    let remediations = FAMILIES.map(|family| {
+        let api = family.remediation().api(client, Some(NAMESPACE));
+        watcher(api, all())
+            .default_backoff()
+            .map_ok(Change::Remediation)
+            .boxed()
+    });
+    let mut changes = select_all(
+        [
+            nodes
+                .default_backoff()
+                .map_ok(|event| Change::Node(Box::new(event)))
+                .boxed(),
+            checks.default_backoff().map_ok(Change::Check).boxed(),
+        ]
+        .into_iter()
+        .chain(remediations),
+    );
+    while let Some(change) = changes.next().await {
+        // The watch begins again by itself.
+        let Ok(change) = change else { continue };
+        shared.state().take(change);
+    }
+}
+
+impl State {
+    fn take(&mut self, change: Change) {
+        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+        self.events += 1;
+        match change {
+            Change::Node(event) => match *event {
+                Apply(node) | InitApply(node) => self.view.apply_node(&node),
+                Delete(node) => drop(self.view.nodes.remove(&node.name_any())),
+                Init | InitDone => {}
+            },
+            Change::Check(Apply(check) | InitApply(check)) => self.view.apply_check(&check),
+            Change::Remediation(Delete(gone)) => {
+                self.view.remediations.remove(&gone.uid().unwrap_or_default());
+            }
+            Change::Remediation(Apply(object) | InitApply(object)) => {
+                let uid = object.uid().unwrap_or_default();
+                let mut remediation = RemediationView::of(&object);
+                if let Some(known) = self.view.remediations.get(&uid) {
+                    remediation.seen = known.seen;
+                    self.view.remediations.insert(uid, remediation);
+                    return;
+                }
+                self.remediations += 1;
+                self.look_at(&remediation);
+                self.view.remediations.insert(uid, remediation);
+                // Those of one kind are told in order, so what is seen was so.
+                let broken: Vec<String> = doubled(self.view.remediations.values())
+                    .chain(self.too_many())
+                    .collect();
+                self.broken.extend(broken);
+            }
+            Change::Check(Init | InitDone | Delete(_)) | Change::Remediation(Init | InitDone) => {}
+        }
+    }
+
+    /// A remediation that was just created.
+    fn look_at(&mut self, new: &RemediationView) {
+        let text = format!("{} of {} for {}", new.kind, new.owner, new.node);
+        let Some(check) = self.view.checks.get(&new.owner) else {
+            self.broken.push(format!("{text}: nobody's"));
+            return;
+        };
+        let mut broken = Vec::new();
+        if check.paused.has_been(&true, SEEN_WITHIN) {
+            broken.push("while it is paused");
+        }
+        // A blind operator still reads the node by quorum.
+        if let Some(node) = self.view.nodes.get(&new.node) {
+            if node.ready.has_been(&true, SEEN_WITHIN) {
+                broken.push("which is healthy");
+            }
+            if node.excluded.has_been(&true, SEEN_WITHIN) && !self.is_blind() {
+                broken.push("which is excluded");
+            }
+        }
+        let mut others = self.view.remediations.values();
+        let is_first_step = !others.any(|other| other.owner == new.owner && other.node == new.node);
+        if is_first_step && !self.is_blind() && self.is_above_threshold(&new.owner, check) {
+            broken.push("although too many are unhealthy");
+        }
+        self.broken
+            .extend(broken.into_iter().map(|why| format!("{text} {why}")));
+    }
+
+    fn is_blind(&self) -> bool {
+        self.blind_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Too many selected nodes were unhealthy or under remediation for long enough to be seen.
+    fn is_above_threshold(&self, name: &str, check: &CheckView) -> bool {
+        let selected: Vec<_> = self
+            .view
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.zone.has_been(&Some(check.zone.clone()), SEEN_WITHIN))
+            .collect();
+        let remediated: BTreeSet<&str> = self
+            .view
+            .remediations
+            .values()
+            .filter(|remediation| remediation.owner == name && remediation.seen.elapsed() >= SEEN_WITHIN)
+            .map(|remediation| remediation.node.as_str())
+            .collect();
+        let is_unhealthy = |(name, node): &&(&String, &super::view::NodeView)| {
+            node.ready.has_been(&false, SEEN_WITHIN) || remediated.contains(name.as_str())
+        };
+        let count = |number: usize| crate::bench::count(number);
+        let (observed, unhealthy) = (
+            count(selected.len()),
+            count(selected.iter().filter(is_unhealthy).count()),
+        );
+        let allowed = match (check.max_unhealthy, check.min_healthy) {
+            (Some(most), _) => (observed * most).ceil(),
+            (None, Some(least)) => observed - (observed * least).ceil(),
+            (None, None) => return false,
+        };
+        unhealthy > allowed + SLACK
+    }
+
+    /// NodeHealthChecks that remediate more nodes at the same time than they may; those with a limit have one kind.
+    fn too_many(&self) -> impl Iterator<Item = String> {
+        let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for remediation in self.view.remediations.values() {
+            nodes.entry(&remediation.owner).or_default().insert(&remediation.node);
+        }
+        nodes.into_iter().filter_map(|(owner, nodes)| {
+            let most = self.view.checks.get(owner)?.max_concurrent?;
+            (nodes.len() > most).then(|| format!("{owner} remediates {} nodes, and may {most}", nodes.len()))
+        })
+    }
+}
+
+/// Steps that have two remediations, neither of them being deleted.
+fn doubled<'a>(remediations: impl Iterator<Item = &'a RemediationView>) -> impl Iterator<Item = String> {
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    for remediation in remediations.filter(|remediation| !remediation.deleting) {
+        *counts.entry(remediation.step()).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count > 1)
+        .map(|((owner, node, _, kind, template), count)| {
+            format!("{count} {kind} of {owner} for {node} from {template}")
+        })
+}
