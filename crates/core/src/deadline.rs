@@ -16,10 +16,9 @@ impl RequeueAt {
     }
 
     /// Notes a moment; one that has passed needs no wake-up.
-    pub fn note(&mut self, moment: Timestamp) {
-        if self.now < moment && self.at.is_none_or(|at| moment < at) {
-            self.at = Some(moment);
-        }
+    pub fn note(&mut self, moment: impl Into<Option<Timestamp>>) {
+        let later = moment.into().filter(|moment| self.now < *moment);
+        self.at = self.at.into_iter().chain(later).min();
     }
 
     /// When to decide again; `None`: only when something changes.

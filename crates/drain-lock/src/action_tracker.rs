@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
-use nodeward_runtime::{ActionResult, BackoffPolicy, Backoffs};
+use nodeward_runtime::{BackoffPolicy, Backoffs};
+
+use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, TaskOutcome};
 use crate::snapshot::{Memory, PodFacts, Reserved, StaleBudgets};

@@ -8,19 +8,22 @@ mod fresh;
 mod lease;
 mod ledger;
 mod node;
-mod reserve;
+mod reservation;
 mod status_update;
 
 use std::fmt;
 use std::sync::Arc;
 
+use kube::api::PatchParams;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Resource};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
 use nodeward_runtime::control::{self, Lane};
 use nodeward_runtime::{Action, ActionResult, ApiError, Clients, Permits, Stop};
 
-use crate::observe::World;
+use crate::observe::ClusterCache;
 use crate::plan::verdict::Announcement;
 use crate::plan::{Action as Planned, LedgerWrite};
 use crate::snapshot::{PodFacts, Snapshot};
@@ -129,13 +132,26 @@ impl From<ActionResult> for TaskOutcome {
     }
 }
 
+/// How a write ended: anything but "done" is an error.
+type Written = Result<(), ActionResult>;
+
+impl From<Written> for TaskOutcome {
+    fn from(written: Written) -> Self {
+        result_of(written).into()
+    }
+}
+
+fn result_of(written: Written) -> ActionResult {
+    written.map_or_else(|ended| ended, ActionResult::Acted)
+}
+
 /// What the actions of one pass share.
 #[derive(Clone)]
 pub struct PassContext {
     /// For requests.
     pub clients: Clients,
     /// The watches.
-    pub world: Arc<World>,
+    pub cache: Arc<ClusterCache>,
     /// The field manager of every write.
     pub field_manager: &'static str,
     /// What was planned from.
@@ -144,10 +160,26 @@ pub struct PassContext {
 
 /// What one action works with.
 struct ExecutorContext {
-    clients: Clients,
-    world: Arc<World>,
-    field_manager: &'static str,
+    pass: PassContext,
     permits: Permits,
+}
+
+impl ExecutorContext {
+    fn api<K: Resource<DynamicType = (), Scope = ClusterResourceScope>>(&self) -> Api<K> {
+        Api::all(self.pass.clients.requests.clone())
+    }
+
+    fn api_in<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.pass.clients.requests.clone(), namespace)
+    }
+
+    /// A patch by the field manager of drain-lock.
+    fn patch_params(&self) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.pass.field_manager.to_owned()),
+            ..PatchParams::default()
+        }
+    }
 }
 
 /// Something to start.
@@ -203,13 +235,7 @@ impl Action for Task {
     }
 
     async fn run(self, pass: PassContext, permits: Permits) -> TaskOutcome {
-        let snapshot = pass.snapshot;
-        let context = ExecutorContext {
-            clients: pass.clients,
-            world: pass.world,
-            field_manager: pass.field_manager,
-            permits,
-        };
+        let context = ExecutorContext { pass, permits };
         match context.permits.check() {
             Err(Stop::DryRun) => {
                 tracing::info!(action = %self.key(), "dry run: not done");
@@ -220,8 +246,8 @@ impl Action for Task {
             Ok(()) | Err(_) => {}
         }
         match self {
-            Self::Ledger(write) => ledger::write(&context, write, &snapshot).await,
-            Self::Act(action) => act(&context, action, &snapshot).await,
+            Self::Ledger(write) => ledger::write(&context, write).await,
+            Self::Act(action) => act(&context, action).await,
             Self::StatusUpdate(update) => status_update::write(&context, update).await.into(),
         }
     }
@@ -246,30 +272,17 @@ impl Task {
     }
 }
 
-/// Carries out an action that was planned from `snapshot`.
-async fn act(context: &ExecutorContext, action: Planned, snapshot: &Snapshot) -> TaskOutcome {
+async fn act(context: &ExecutorContext, action: Planned) -> TaskOutcome {
     match action {
         Planned::Adopt { drain, node_uid } => drain::adopt(context, &drain, &node_uid).await.into(),
-        Planned::Delete { drain, reason } => {
-            let done = drain::delete(context, &drain, reason).await;
-            told(done, &drain, reason)
-        }
-        Planned::Finish { drain } => {
-            let done = drain::finish(context, &drain).await;
-            told(done, &drain, LockReason::Released)
-        }
-        Planned::Node(write) => {
-            let seen = snapshot.drains.get(&write.node.name);
-            node::write(context, &write, seen.map(Arc::as_ref)).await.into()
-        }
+        Planned::Delete { drain, reason } => told(drain::delete(context, &drain, reason).await, &drain, reason),
+        Planned::Finish { drain } => told(drain::finish(context, &drain).await, &drain, LockReason::Released),
+        Planned::Node(write) => node::write(context, &write).await.into(),
         Planned::Conditions(write) => node::write_conditions(context, &write).await.into(),
-        Planned::Evict { eviction } => {
-            let eviction = evict::evict(context, &eviction, None).await;
-            TaskOutcome {
-                evictions: vec![eviction],
-                ..ActionResult::Acted(()).into()
-            }
-        }
+        Planned::Evict { eviction } => TaskOutcome {
+            evictions: vec![evict::evict(context, &eviction, None).await],
+            ..ActionResult::Acted(()).into()
+        },
         Planned::EvictHeld {
             node_uid,
             fence,
@@ -277,20 +290,19 @@ async fn act(context: &ExecutorContext, action: Planned, snapshot: &Snapshot) ->
             pods,
         } => evict::evict_held(context, &node_uid, fence, &ledger_uid, pods).await,
         Planned::Lease(change) => lease::write(context, &change).await,
-        Planned::Reserve(reservation) => reserve::write(context, &reservation).await.into(),
+        Planned::Reserve(reservation) => reservation::write(context, &reservation).await.into(),
         Planned::Touch(touch) => status_update::touch(context, touch).await.into(),
     }
 }
 
 /// What became of a drain, for people.
-fn told(done: ActionResult, drain: &nodeward_api::NodeDrain, reason: LockReason) -> TaskOutcome {
-    let mut outcome = TaskOutcome::from(done);
+fn told(written: Written, drain: &nodeward_api::NodeDrain, reason: LockReason) -> TaskOutcome {
+    let mut outcome = TaskOutcome::from(written);
     if outcome.done == ActionResult::Acted(()) {
         let node = NodeName::from(drain.spec.node_name.as_str());
         outcome.announcements.push(Announcement {
             node_uid: drain.spec.node_uid.as_deref().unwrap_or_default().into(),
             reason,
-            is_warning: false,
             note: format!("the drain of node {node} is over: it {}", reason.explanation()),
             node,
         });

@@ -1,8 +1,6 @@
 //! Explain: what a drain of one node would do, or what stands in the way of the one that there is. It has no rules of its
 //! own: the plan's [`classify`] and [`grant_obstacles`] answer.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
@@ -11,11 +9,11 @@ use nodeward_core::ledger::{Claim, ClaimState, Units};
 use nodeward_scheduling::Placement;
 use serde::Serialize;
 
-use crate::observe::World;
-use crate::plan::need::{Class, Ignored, NeedRules, NodeNeed, classify};
+use crate::observe::ClusterCache;
+use crate::plan::need::{Class, ClassifiedPod, Ignored, NeedRules, NodeNeed, classify};
 use crate::plan::preview::grant_obstacles;
 use crate::policy::Policy;
-use crate::snapshot::{Asked, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{NodeFacts, Snapshot, SnapshotScope};
 
 /// A node, its pods, and what stands in the way of its drain. The body of `GET /v1/plan`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -118,13 +116,13 @@ pub enum Unexplained {
 ///
 /// # Errors
 /// When it cannot be said.
-pub fn explain(world: &World, policy: &Policy, node: &str, now: Timestamp) -> Result<Explanation, Unexplained> {
+pub fn explain(cache: &ClusterCache, policy: &Policy, node: &str, now: Timestamp) -> Result<Explanation, Unexplained> {
     let name = NodeName::from(node);
-    let asked = Asked {
+    let scope = SnapshotScope {
         nodes: [name.clone()].into(),
-        ..Asked::default()
+        ..SnapshotScope::default()
     };
-    let snapshot = world.snapshot(&asked, now).ok_or(Unexplained::NotReady)?;
+    let snapshot = cache.snapshot(&scope, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
     let rules = NeedRules::of(policy);
     let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), &rules, now);
@@ -140,11 +138,7 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
         cordoned: node.is_cordoned(),
         drain: snapshot.drains.get(&node.name).map(|drain| explained_drain(drain)),
         claim: ledger.claim(node.uid.as_str()).map(explained_claim),
-        pods: need
-            .pods
-            .iter()
-            .map(|(pod, class)| explained_pod(pod, *class, &need, snapshot))
-            .collect(),
+        pods: need.pods.into_iter().map(|pod| explained_pod(pod, snapshot)).collect(),
         obstacles: grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now),
         needs: explained_units(&need.needs),
         problems: need.problems,
@@ -183,8 +177,9 @@ fn explained_units(units: &[Units]) -> Vec<ExplainedUnits> {
     explained.collect()
 }
 
-fn explained_pod(pod: &Arc<PodFacts>, class: Class, need: &NodeNeed, snapshot: &Snapshot) -> ExplainedPod {
-    let (class, reason) = match class {
+fn explained_pod(classified: ClassifiedPod, snapshot: &Snapshot) -> ExplainedPod {
+    let pod = classified.pod;
+    let (class, reason) = match classified.class {
         Class::Ignored(Ignored::DaemonSet) => ("ignored", Some("DaemonSet")),
         Class::Ignored(Ignored::Mirror) => ("ignored", Some("Mirror")),
         Class::Finished => ("finished", None),
@@ -197,8 +192,8 @@ fn explained_pod(pod: &Arc<PodFacts>, class: Class, need: &NodeNeed, snapshot: &
         pod: pod.key.to_string(),
         class,
         reason,
-        message: need.why.get(&pod.uid).cloned(),
-        budgets: snapshot.budgets_of(pod).iter().map(ToString::to_string).collect(),
+        message: classified.why,
+        budgets: snapshot.budgets_of(&pod).iter().map(ToString::to_string).collect(),
         terminating: pod.deletion.is_some(),
     }
 }

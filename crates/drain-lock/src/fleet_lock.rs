@@ -46,7 +46,7 @@ use tokio::sync::Semaphore;
 
 use crate::drain_request::{release_drain, request_drain};
 use crate::explain::{self, Explanation};
-use crate::observe::{World, project_node};
+use crate::observe::{ClusterCache, project_node};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
 use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
@@ -65,7 +65,7 @@ const PURPOSE: &str = "reboot (FleetLock)";
 
 /// Answers FleetLock clients.
 pub struct FleetLock {
-    world: Arc<World>,
+    cache: Arc<ClusterCache>,
     client: KubeClient,
     settings: nodeward_runtime::ConfigHandle<Settings>,
     machines: Machines,
@@ -87,7 +87,10 @@ struct AnswerLabels {
 ///
 /// # Errors
 /// When the address is taken.
-pub async fn serve(context: &OperatorContext<Settings>, world: &Arc<World>) -> Result<Option<SocketAddr>, BindError> {
+pub async fn serve(
+    context: &OperatorContext<Settings>,
+    cache: &Arc<ClusterCache>,
+) -> Result<Option<SocketAddr>, BindError> {
     let policy = Arc::clone(&context.config.current().policy);
     let Some(policy) = &policy.fleet_lock else {
         return Ok(None);
@@ -103,7 +106,7 @@ pub async fn serve(context: &OperatorContext<Settings>, world: &Arc<World>) -> R
         tls
     });
     warn_if_open(policy);
-    let router = FleetLock::new(context, world, policy).router();
+    let router = FleetLock::new(context, cache, policy).router();
     let limits = Limits {
         body: MAX_BYTES,
         ..Limits::default()
@@ -124,9 +127,9 @@ fn warn_if_open(policy: &FleetLockPolicy) {
 }
 
 impl FleetLock {
-    fn new(context: &OperatorContext<Settings>, world: &Arc<World>, policy: &FleetLockPolicy) -> Arc<Self> {
+    fn new(context: &OperatorContext<Settings>, cache: &Arc<ClusterCache>, policy: &FleetLockPolicy) -> Arc<Self> {
         let this = Self {
-            world: Arc::clone(world),
+            cache: Arc::clone(cache),
             client: context.clients.requests.clone(),
             settings: context.config.clone(),
             machines: Machines::default(),
@@ -184,7 +187,7 @@ impl FleetLock {
             Problem::new(kind, &rejection.body_text())
         })?;
         let client = Client::parse(headers, &body)?;
-        if self.world.is_fresh() {
+        if self.cache.is_fresh() {
             Ok(client)
         } else {
             Err(Problem::new(Kind::NotReady, "the watches are not complete yet"))
@@ -192,7 +195,7 @@ impl FleetLock {
     }
 
     fn node_of(&self, client: &Client) -> Result<Arc<NodeFacts>, Problem> {
-        match self.machines.find(&client.id, &self.world.nodes()) {
+        match self.machines.find(&client.id, &self.cache.nodes()) {
             Match::Node(node) => Ok(node),
             Match::Unknown => {
                 let expected =
@@ -223,7 +226,7 @@ impl FleetLock {
         };
         let seen = self.as_watched(&node);
         let is_asked_for = self
-            .world
+            .cache
             .drain(node.name.as_str())
             .is_some_and(|drain| is_fulfilled_by(&request, &drain));
         if let (Err(waits), true) = (&seen, is_asked_for) {
@@ -249,8 +252,8 @@ impl FleetLock {
 
     /// Whether the machine may reboot, by the watches.
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
-        let ledger = self.world.ledger().ledger();
-        let facts = self.world.facts_of_claims(&ledger, Timestamp::now());
+        let ledger = self.cache.ledger().ledger();
+        let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
         standing(node, &ledger, &facts).may_reboot()
     }
 
@@ -287,7 +290,7 @@ impl FleetLock {
         let pods = pods.map_err(|error| unavailable(&ApiError::from(&error)))?;
         let residents = pods.items.iter().filter_map(PodFacts::project).map(|pod| Resident {
             budgets: self
-                .world
+                .cache
                 .budgets_of(&pod)
                 .iter()
                 .map(|budget| reference(budget))
@@ -301,7 +304,7 @@ impl FleetLock {
     /// told so with 200: it says that it is up at each boot.
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
         let requester = client.requester();
-        let drains = self.world.drains();
+        let drains = self.cache.drains();
         let asked = drains.iter().filter(|drain| has_requester(drain, &requester));
         let mut names: BTreeSet<String> = asked.map(|drain| drain.spec.node_name.clone()).collect();
         // The watch may not have shown a drain yet that another replica has just made.
@@ -395,10 +398,10 @@ async fn plan(
             .map(|Query(asked)| asked.node)
             .filter(|node| !node.is_empty());
         let node = node.ok_or_else(|| Problem::new(Kind::BadId, "say which node: /v1/plan?node=NAME"))?;
-        let (world, policy) = (Arc::clone(&lock.world), Arc::clone(&lock.settings.current().policy));
+        let (cache, policy) = (Arc::clone(&lock.cache), Arc::clone(&lock.settings.current().policy));
         let explained = lock
             .explanations
-            .work(move || explain::explain(&world, &policy, &node, Timestamp::now()));
+            .work(move || explain::explain(&cache, &policy, &node, Timestamp::now()));
         explained.await?.map_err(|unexplained| match unexplained {
             explain::Unexplained::NotReady => Problem::new(Kind::NotReady, "the watches are not complete yet"),
             explain::Unexplained::NoSuchNode => Problem::new(Kind::UnknownNode, "there is no node of this name"),

@@ -1,12 +1,12 @@
-//! Observe: from watches to a [`World`] that answers questions about one pod, node or budget without walking all of them,
+//! Observe: from watches to a [`ClusterCache`] that answers questions about one pod, node or budget without walking all of them,
 //! and to a [`Snapshot`] for the plan.
 //!
 //! The eviction webhook asks while the watches go on telling. All of it is behind one lock, which is held for the time of
 //! one small change or one small answer; nothing is copied as a whole, and pods share what they have in common.
 
-mod board;
-mod intake;
-mod pods;
+mod cluster_index;
+mod index_handler;
+mod pod_index;
 mod project;
 mod table;
 
@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,15 +26,14 @@ use kube::{Api, Client, Resource};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
-use nodeward_runtime::{Index, KindState, OperatorContext, Selection, WatchHandle, Watches};
-use nodeward_scheduling::PodProjector;
+use nodeward_runtime::{KindState, OperatorContext, Selection, WatchHandle, Watches};
 use serde::de::DeserializeOwned;
 
-use crate::snapshot::{Asked, BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot};
-use board::Board;
-use intake::Intake;
+use crate::snapshot::{BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot, SnapshotScope};
+use cluster_index::ClusterIndex;
+use index_handler::{IndexHandler, SharedIndex};
 
-pub use board::{Covered, facts_of, owner_units};
+pub use cluster_index::{budget_facts, owner_units};
 pub use project::{project_budget, project_hold, project_lease, project_node, project_volume};
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
@@ -48,51 +47,46 @@ pub struct Watched {
 }
 
 /// The cluster as the watches tell it. Shared by the loop, the webhook and the other servers.
-pub struct World {
-    board: Arc<RwLock<Board>>,
+pub struct ClusterCache {
+    index: SharedIndex,
     handles: Vec<WatchHandle>,
     leases: Option<WatchHandle>,
-    /// No watch moves it.
-    is_still: bool,
+    /// No watch keeps it up.
+    is_fixed: bool,
 }
 
-impl World {
+impl ClusterCache {
     /// Opens the watches. The process is ready when all have been complete once, but for the node leases, which may not
     /// be readable.
     pub fn open<T>(context: &OperatorContext<T>, watched: &Watched) -> Arc<Self> {
-        let world = Self::watch(&context.watches, &context.clients.watches, watched);
-        for watch in &world.handles {
+        let cache = Self::watch(&context.watches, &context.clients.watches, watched);
+        for watch in &cache.handles {
             context.readiness.require_watch(watch);
         }
-        Arc::new(world)
+        Arc::new(cache)
     }
 
     /// Opens the watches, for whoever has no operator around him.
     pub fn watch(watches: &Watches, client: &Client, watched: &Watched) -> Self {
-        let board: Arc<RwLock<Board>> = Arc::default();
-        let opener = Opener {
-            watches,
-            client,
-            board: &board,
-        };
+        let index = SharedIndex::default();
         let handles = vec![
-            opener.open::<Node, _>("nodes", project::node_projector()),
-            opener.open::<Pod, _>("pods", PodProjector::default()),
-            opener.open::<PodDisruptionBudget, _>("poddisruptionbudgets", intake::Budgets),
-            opener.open::<PersistentVolume, _>("persistentvolumes", intake::Volumes),
-            opener.open::<NodeDrain, _>("nodedrains", intake::Drains),
-            opener.open::<DrainLedger, _>("drainledgers", intake::Ledgers),
-            opener.open::<DisruptionHold, _>("disruptionholds", intake::Holds),
+            follow(watches, client, "nodes", index_handler::nodes(&index)),
+            follow(watches, client, "pods", index_handler::pods(&index)),
+            follow(watches, client, "poddisruptionbudgets", index_handler::budgets(&index)),
+            follow(watches, client, "persistentvolumes", index_handler::volumes(&index)),
+            follow(watches, client, "nodedrains", index_handler::drains(&index)),
+            follow(watches, client, "drainledgers", index_handler::ledgers(&index)),
+            follow(watches, client, "disruptionholds", index_handler::holds(&index)),
         ];
         let leases = watched.medik8s_namespace.as_deref().map(|namespace| {
             let api = Api::<Lease>::namespaced(client.clone(), namespace);
-            watches.follow("node leases", api, Selection::all(), opener.intake(intake::Leases))
+            watches.follow("node leases", api, Selection::all(), index_handler::leases(&index))
         });
         Self {
-            board,
+            index,
             handles,
             leases,
-            is_still: false,
+            is_fixed: false,
         }
     }
 
@@ -135,11 +129,11 @@ impl World {
 
     /// The budgets that select a pod, by name. More than one makes the eviction API answer 500.
     pub fn budgets_of(&self, pod: &PodFacts) -> Vec<Arc<BudgetEntry>> {
-        let board = self.read();
-        board
+        let index = self.read();
+        index
             .pods
             .budgets_of(pod)
-            .filter_map(|key| board.budgets.get(&key).cloned())
+            .filter_map(|key| index.budgets.get(&key).cloned())
             .collect()
     }
 
@@ -150,9 +144,9 @@ impl World {
 
     /// The same of several budgets at one moment; those that do not exist are left out.
     pub fn facts<'a>(&self, keys: impl IntoIterator<Item = &'a BudgetKey>, now: Timestamp) -> Facts {
-        let board = self.read();
+        let index = self.read();
         keys.into_iter()
-            .filter_map(|key| Some((key.clone(), board.budget_facts(key, now)?)))
+            .filter_map(|key| Some((key.clone(), index.budget_facts(key, now)?)))
             .collect()
     }
 
@@ -193,16 +187,16 @@ impl World {
             let silent_for = watch.health().last_response.map(|at| at.elapsed());
             !is_shut_out(&watch.state(), silent_for)
         };
-        self.is_still || self.leases.as_ref().is_some_and(is_readable)
+        self.is_fixed || self.leases.as_ref().is_some_and(is_readable)
     }
 
     /// This moment, as far as these nodes and budgets are concerned; `None` while it cannot be decided by.
-    pub fn snapshot(&self, asked: &Asked, now: Timestamp) -> Option<Snapshot> {
-        (self.is_still || self.is_fresh()).then(|| self.read().snapshot(asked, self.uses_leases(), now))
+    pub fn snapshot(&self, scope: &SnapshotScope, now: Timestamp) -> Option<Snapshot> {
+        (self.is_fixed || self.is_fresh()).then(|| self.read().snapshot(scope, self.uses_leases(), now))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Board> {
-        self.board.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, ClusterIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,40 +206,27 @@ fn is_shut_out(state: &KindState, silent_for: Option<Duration>) -> bool {
     matches!(state, KindState::Forbidden(_)) && silent_for.is_none_or(|time| time >= STALE_AFTER)
 }
 
-impl Debug for World {
+impl Debug for ClusterCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
-            .field("watches", &self.handles)
+        f.debug_struct("ClusterCache")
+            .field("handles", &self.handles)
             .finish_non_exhaustive()
     }
 }
 
-/// Opens the watches of a board.
-struct Opener<'a> {
-    watches: &'a Watches,
-    client: &'a Client,
-    board: &'a Arc<RwLock<Board>>,
+fn follow<K, I: 'static, V: 'static>(
+    watches: &Watches,
+    client: &Client,
+    name: &'static str,
+    handler: IndexHandler<K, I, V>,
+) -> WatchHandle
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watches.follow(name, Api::<K>::all(client.clone()), Selection::all(), handler)
 }
 
-impl Opener<'_> {
-    fn open<K, S>(&self, name: &'static str, shelf: S) -> WatchHandle
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-        Intake<S>: Index<K>,
-    {
-        let api = Api::<K>::all(self.client.clone());
-        self.watches.follow(name, api, Selection::all(), self.intake(shelf))
-    }
-
-    fn intake<S>(&self, shelf: S) -> Intake<S> {
-        Intake {
-            board: Arc::clone(self.board),
-            shelf,
-        }
-    }
-}
-
-/// Objects of a world that no watch moves.
+/// Objects of a cache that no watch keeps up.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     /// Nodes.
@@ -266,38 +247,34 @@ pub struct Objects {
     pub leases: Vec<Lease>,
 }
 
-impl World {
-    /// A world that no watch moves: complete, and believed. For tests, and for tools that look once.
-    pub fn still(objects: &Objects) -> Arc<Self> {
-        let world = Self {
-            board: Arc::default(),
+impl ClusterCache {
+    /// A cache that no watch keeps up: complete, and fresh. For tests, and for tools that look once.
+    pub fn fixed(objects: &Objects) -> Arc<Self> {
+        let cache = Self {
+            index: SharedIndex::default(),
             handles: Vec::new(),
             leases: None,
-            is_still: true,
+            is_fixed: true,
         };
-        world.take_in(objects);
-        Arc::new(world)
+        cache.insert(objects);
+        Arc::new(cache)
     }
 
-    /// Adds objects to a world that no watch moves, or replaces those of the same name.
-    pub fn take_in(&self, objects: &Objects) {
-        self.take(project::node_projector(), &objects.nodes);
-        self.take(PodProjector::default(), &objects.pods);
-        self.take(intake::Budgets, &objects.budgets);
-        self.take(intake::Volumes, &objects.volumes);
-        self.take(intake::Drains, &objects.drains);
-        self.take(intake::Ledgers, objects.ledger.as_slice());
-        self.take(intake::Holds, &objects.holds);
-        self.take(intake::Leases, &objects.leases);
+    /// Adds objects to a cache that no watch keeps up, or replaces those of the same name.
+    pub fn insert(&self, objects: &Objects) {
+        put_all(index_handler::nodes(&self.index), &objects.nodes);
+        put_all(index_handler::pods(&self.index), &objects.pods);
+        put_all(index_handler::budgets(&self.index), &objects.budgets);
+        put_all(index_handler::volumes(&self.index), &objects.volumes);
+        put_all(index_handler::drains(&self.index), &objects.drains);
+        put_all(index_handler::ledgers(&self.index), objects.ledger.as_slice());
+        put_all(index_handler::holds(&self.index), &objects.holds);
+        put_all(index_handler::leases(&self.index), &objects.leases);
     }
+}
 
-    fn take<K: Resource, S: intake::Shelf<K>>(&self, shelf: S, objects: &[K]) {
-        let mut intake = Intake {
-            board: Arc::clone(&self.board),
-            shelf,
-        };
-        for object in objects {
-            intake.put(object);
-        }
+fn put_all<K: Resource, I, V>(mut handler: IndexHandler<K, I, V>, objects: &[K]) {
+    for object in objects {
+        handler.put(object);
     }
 }

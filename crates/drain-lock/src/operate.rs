@@ -14,19 +14,19 @@ use nodeward_runtime::{
 use crate::action_tracker::{ActionTracker, BACKOFF};
 use crate::execute::{PassContext, Task};
 use crate::fleet_lock;
-use crate::observe::{Watched, World};
+use crate::observe::{ClusterCache, Watched};
 use crate::plan::{Plan, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::{Asked, LedgerState, Snapshot};
+use crate::snapshot::{LedgerState, Snapshot, SnapshotScope};
 use crate::webhook::Webhook;
 
 /// Everything that lives as long as the process.
 pub struct DrainLock {
     clients: Clients,
     config: ConfigHandle<Settings>,
-    world: Arc<World>,
+    cache: Arc<ClusterCache>,
     tracker: ActionTracker,
     reporter: Reporter,
     has_warned_of_later_ledger: bool,
@@ -95,16 +95,16 @@ impl Operator for DrainLock {
         let watched = Watched {
             medik8s_namespace: context.config.current().policy.medik8s_leases.clone(),
         };
-        let world = World::open(context, &watched);
+        let cache = ClusterCache::open(context, &watched);
         // Every replica answers reviews, whoever leads.
-        let reviews = Webhook::open(context, &world);
+        let reviews = Webhook::open(context, &cache);
         let address = nodeward_runtime::webhook::serve(context, &webhook, reviews.router()).await?;
         tracing::info!(%address, "the eviction webhook answers");
-        fleet_lock::serve(context, &world).await?;
+        fleet_lock::serve(context, &cache).await?;
         Ok(Self {
             clients: context.clients.clone(),
             config: context.config.clone(),
-            world,
+            cache,
             tracker: ActionTracker::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
             has_warned_of_later_ledger: false,
@@ -119,12 +119,12 @@ impl Operator for DrainLock {
     /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, and those in whose
     /// statuses pods are reserved.
     fn observe(&mut self, _: &Policy, now: Timestamp) -> Observed<Snapshot> {
-        let held = self.world.owner_holds().into_iter().map(|hold| hold.budget.clone());
-        let asked = Asked {
+        let held = self.cache.owner_holds().into_iter().map(|hold| hold.budget.clone());
+        let scope = SnapshotScope {
             budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),
-            ..Asked::default()
+            ..SnapshotScope::default()
         };
-        match self.world.snapshot(&asked, now) {
+        match self.cache.snapshot(&scope, now) {
             Some(snapshot) => match &snapshot.ledger {
                 LedgerState::Present(facts) if facts.ledger.is_of_later_version() => {
                     self.wait_for_upgrade(facts.ledger.format_version)
@@ -165,7 +165,7 @@ impl Operator for DrainLock {
     fn action_context(&self, snapshot: &Arc<Snapshot>, _: &Arc<Policy>) -> PassContext {
         PassContext {
             clients: self.clients.clone(),
-            world: Arc::clone(&self.world),
+            cache: Arc::clone(&self.cache),
             field_manager: Self::COMPONENT.field_manager(),
             snapshot: Arc::clone(snapshot),
         }

@@ -1,30 +1,30 @@
 //! The decision: from one moment of the cluster, a policy and the time to what is done and said. Pure.
 //!
-//! The life of a drain is [`Stage`], and `Planner::run_stage` is the one place that says what each stage does.
+//! The life of a drain is [`Stage`], and `Planner::run_stage` is the one place that says what each stage does. A drain gets
+//! its turn in three steps: `plan/grant.rs` asks for it, `core/src/ledger/queue.rs` decides by the order of tickets and what
+//! the budgets allow, and `execute/ledger.rs` grants it in one write, after it has read the budgets by quorum.
 
 mod action;
-pub mod case;
-mod claim;
+mod completion;
 mod cordon;
-pub mod departures;
-pub mod down;
-mod end;
+mod drain_context;
 mod evict;
-mod give_way;
+pub mod eviction_budget;
+mod grant;
 pub mod holds;
 pub mod intent;
 pub mod lease;
 pub mod need;
 pub mod node_markers;
+pub mod pod_classes;
 pub mod preview;
-pub mod reserve;
-pub mod returned;
-mod run_out;
+pub mod recovery;
+pub mod reservation;
 mod stage;
 pub mod stale_budget;
 #[cfg(test)]
 mod tests;
-pub mod time_limits;
+pub mod timeouts;
 pub mod verdict;
 
 use std::borrow::Cow;
@@ -35,22 +35,22 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
-use nodeward_core::id::{NodeName, NodeUid, PodUid};
-use nodeward_core::ledger::{ClaimState, Fence, Ledger};
+use nodeward_core::id::{NodeName, PodUid};
+use nodeward_core::ledger::Ledger;
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
 use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
 
-use self::case::{Case, cases};
-use self::departures::{Departures, NotEvictable, without};
-use self::down::Down;
-use self::holds::HoldVerdict;
-use self::intent::{Intent, Quiet, intent};
+use self::drain_context::{DrainContext, drain_records};
+use self::eviction_budget::{EvictionBudget, take_out};
+use self::holds::{HoldVerdict, evaluate_holds};
+use self::intent::{Intent, intent};
 use self::need::{NeedRules, classify};
-use self::node_markers::{Cordon, Progress};
-use self::time_limits::TimeLimits;
-use self::verdict::{Announcement, DrainVerdict, Look};
+use self::pod_classes::PodClasses;
+use self::recovery::UnavailablePods;
+use self::timeouts::TimeLimits;
+use self::verdict::{Announcement, DrainVerdict};
 
 pub use self::action::{Action, ConfirmAsk, Force, GrantAsk, LedgerWrite, PodEviction};
 pub use self::stage::Stage;
@@ -100,56 +100,56 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             leaving: BTreeSet::new(),
             announcements: Vec::new(),
         },
-        departures: Departures::new(snapshot, memory, now),
+        eviction_budget: EvictionBudget::new(snapshot, memory, now),
         scheduling: Cow::Borrowed(&snapshot.scheduling),
-        strangers: Vec::new(),
+        other_movable_pods: Vec::new(),
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
-    if let Some(until) = memory.next_attempt(now) {
-        planner.requeue_at.note(until);
-    }
-    let files = planner.open_files();
-    planner.strangers = in_progress(&files);
-    planner.plan.departing = files
-        .iter()
-        .filter_map(|file| file.look.as_ref())
-        .flat_map(|look| look.departing.iter().cloned())
-        .collect();
+    planner.requeue_at.note(memory.next_attempt(now));
+    let contexts = planner.analyze_drains();
+    planner.other_movable_pods = movable_pods(&contexts);
+    let classes = contexts.iter().filter_map(|context| context.classes.as_ref());
+    planner.plan.departing = classes.flat_map(|classes| classes.departing.iter().cloned()).collect();
     for pod in memory.departed(now) {
         let from = pod.node.clone().unwrap_or_else(|| "".into());
-        planner.strangers.push((from, vec![Arc::clone(pod)]));
+        planner.other_movable_pods.push((from, vec![Arc::clone(pod)]));
     }
-    for file in &files {
-        planner.reconcile(file);
+    for context in &contexts {
+        planner.reconcile(context);
     }
-    planner.give_way(&files);
-    planner.plan.holds = holds::judge(snapshot, policy, now, &mut planner.requeue_at);
-    planner.close()
-}
-
-/// A case, what is wanted of it, and what its node's pods are to this drain.
-struct File {
-    case: Case,
-    down: Down,
-    intent: Intent,
-    look: Option<Look>,
+    planner.break_deadlock(&contexts);
+    planner.plan.holds = evaluate_holds(snapshot, policy, now, &mut planner.requeue_at);
+    planner.finish()
 }
 
 /// The movable pods of nodes that are being emptied: none of them is to lose the last room there is for it.
-fn in_progress(files: &[File]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
-    files
-        .iter()
-        .filter(|file| file.intent == Intent::Drain)
-        .filter(|file| file.case.node.as_deref().is_some_and(|node| node.is_cordoned()))
-        .map(|file| {
-            let pods = file
-                .look
-                .iter()
-                .flat_map(|look| look.movable.iter().chain(&look.departing));
-            (file.case.name.clone(), pods.cloned().collect())
-        })
-        .collect()
+fn movable_pods(contexts: &[DrainContext]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
+    let is_cordoned = |context: &&DrainContext| context.node.as_deref().is_some_and(|node| node.is_cordoned());
+    let drains = contexts.iter().filter(|context| context.intent == Intent::Drain);
+    let movable_pods = drains.filter(is_cordoned).map(|context| {
+        let classes = context.classes.iter();
+        let pods = classes.flat_map(|classes| classes.movable.iter().chain(&classes.departing));
+        (context.name.clone(), pods.cloned().collect())
+    });
+    movable_pods.collect()
+}
+
+/// A drain that is wanted, and whose node is there.
+struct ActiveDrain<'a> {
+    context: &'a DrainContext,
+    drain: &'a NodeDrain,
+    node: &'a Arc<NodeFacts>,
+    classes: &'a PodClasses,
+    limits: TimeLimits,
+    /// Whether its fallback goes on without the units that it waited for.
+    forced: bool,
+}
+
+impl<'a> ActiveDrain<'a> {
+    fn uid(&self) -> &'a str {
+        self.node.uid.as_str()
+    }
 }
 
 /// A plan in the making.
@@ -161,209 +161,129 @@ struct Planner<'a> {
     /// The ledger as it is.
     before: Ledger,
     write: LedgerWrite,
-    departures: Departures<'a>,
-    /// The room there is, less the nodes that this pass cordons.
+    eviction_budget: EvictionBudget<'a>,
+    /// Where pods can go, without the nodes that this pass cordons.
     scheduling: Cow<'a, SchedulingView>,
     /// The movable pods of each node that is being emptied.
-    strangers: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
+    other_movable_pods: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
     plan: Plan,
     requeue_at: RequeueAt,
 }
 
 impl Planner<'_> {
-    /// Every case, the oldest first, with what is known of it.
-    fn open_files(&mut self) -> Vec<File> {
-        let mut placement = Placement::new(&self.snapshot.scheduling);
+    /// Every drain, the oldest first, with what is known of it.
+    fn analyze_drains(&mut self) -> Vec<DrainContext> {
+        let (snapshot, now) = (self.snapshot, self.now);
+        let mut placement = Placement::new(&snapshot.scheduling);
         let rules = NeedRules::of(self.policy);
-        let mut files = Vec::new();
-        for case in cases(self.snapshot, &self.before) {
-            let down = Down::look(&case, self.snapshot, self.memory, self.now);
-            let quiet = Quiet {
-                period: self.policy.auto.quiet_period,
-                has_pods_down: down.has_any(),
-            };
-            let (intent, until) = intent(&case, quiet, self.now);
-            if let Some(until) = until {
-                self.requeue_at.note(until);
-            }
-            let is_judged = matches!(intent, Intent::Drain | Intent::Preview);
-            let look = case.node.as_ref().filter(|_| is_judged).map(|node| {
-                let need = classify(node, self.snapshot, &mut placement, &rules, self.now);
-                if let Some(moment) = need.changes_at {
-                    self.requeue_at.note(moment);
-                }
-                Look::of(&need, self.snapshot, self.memory, self.now)
+        let mut contexts = Vec::new();
+        for record in drain_records(snapshot, &self.before) {
+            let unavailable = UnavailablePods::of(&record, snapshot, self.memory, now);
+            let (intent, until) = intent(&record, &unavailable, self.policy.auto.quiet_period, now);
+            self.requeue_at.note(until);
+            let is_classified = matches!(intent, Intent::Drain | Intent::Preview);
+            let classes = record.node.as_ref().filter(|_| is_classified).map(|node| {
+                let need = classify(node, snapshot, &mut placement, &rules, now);
+                self.requeue_at.note(need.changes_at);
+                PodClasses::of(need, snapshot, self.memory, now)
             });
-            files.push(File {
-                case,
-                down,
+            contexts.push(DrainContext {
+                record,
+                unavailable,
                 intent,
-                look,
+                classes,
             });
         }
-        files
+        contexts
     }
 
-    fn reconcile(&mut self, file: &File) {
-        self.return_units(file);
-        match (file.intent, &file.case.drain, &file.case.node, &file.look) {
-            (Intent::Drain, Some(drain), Some(node), Some(look)) => self.drain(file, drain, node, look),
-            (Intent::Preview, Some(_), _, look) => self.preview(file, look.as_ref()),
-            (Intent::Impossible(reason), _, _, _) => self.impossible(file, reason),
-            (Intent::Override, _, _, _) => self.release_by_override(file),
-            (Intent::End(ending), _, _, _) => self.end(file, ending),
+    fn reconcile(&mut self, context: &DrainContext) {
+        self.return_units(context);
+        match (context.intent, &context.drain, &context.node, &context.classes) {
+            (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
+                self.adopt(context, drain, node);
+            }
+            (Intent::Drain, Some(drain), Some(node), Some(classes)) => self.advance(ActiveDrain {
+                context,
+                drain,
+                node,
+                classes,
+                limits: TimeLimits::of(Some(drain), self.policy.deadlines),
+                forced: false,
+            }),
+            (Intent::Preview, Some(_), _, _) => self.preview(context),
+            (Intent::Impossible(reason), _, _, _) => self.report_impossible(context, reason),
+            (Intent::Override, _, _, _) => self.release_by_override(context),
+            (Intent::End(ending), _, _, _) => self.complete(context, ending),
             // Only a drain with its node is wanted.
             (Intent::Drain | Intent::Preview, _, _, _) => {}
         }
     }
 
     /// Units of pods that are back return, whatever else becomes of the drain.
-    fn return_units(&mut self, file: &File) {
-        let Some(claim) = &file.case.claim else { return };
-        let back = file.down.back();
-        if !back.is_empty() && self.write.next.return_pods(&claim.node_uid, &back) > 0 {
-            self.write.gone.extend_from_slice(file.down.gone());
+    fn return_units(&mut self, context: &DrainContext) {
+        let (Some(claim), unavailable) = (&context.claim, &context.unavailable) else {
+            return;
+        };
+        let recovered = unavailable.recovered();
+        if !recovered.is_empty() && self.write.next.return_pods(&claim.node_uid, &recovered) > 0 {
+            self.write.gone.extend_from_slice(unavailable.gone());
         }
     }
 
     /// A drain that is wanted: one step of its life.
-    fn drain(&mut self, file: &File, drain: &Arc<NodeDrain>, node: &Arc<NodeFacts>, look: &Look) {
-        let (case, uid) = (&file.case, node.uid.as_str());
-        if !case.is_adopted() || drain.spec.node_uid.is_none() {
-            self.adopt(file, drain, uid);
-            return;
-        }
-        let is_foreign = case.has_foreign_cordon();
-        self.write.next.enqueue(case.name.as_str(), uid, is_foreign, self.now);
-        let limits = TimeLimits::of(Some(drain), self.policy.deadlines);
-        let forced = self.run_out(file, drain, node, &limits);
+    fn advance(&mut self, mut active: ActiveDrain<'_>) {
+        let (context, uid) = (active.context, active.uid());
+        let is_foreign = context.has_foreign_cordon();
+        self.write
+            .next
+            .enqueue(context.name.as_str(), uid, is_foreign, self.now);
+        active.forced = self.apply_timeouts(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;
         };
-        let mut verdict = self.verdict(file, Some(look));
-        verdict.blocked_by.extend(look.problems.iter().cloned());
-        for text in &limits.unreadable {
-            verdict
-                .blocked_by
-                .push(verdict::about_node(LockReason::InvalidDrain, text.clone()));
+        let mut verdict = self.verdict(context);
+        verdict.blocked_by.extend(active.classes.problems.iter().cloned());
+        for text in &active.limits.unreadable {
+            verdict.block(LockReason::InvalidDrain, text.as_str());
         }
-        verdict.gives_lease_up = limits.recover_until(&claim) <= self.now && case.is_granted();
-        let stage = Stage::of(&claim, case, look, forced);
-        self.run_stage(stage, file, node, look, forced, &mut verdict);
-        self.conclude(stage, uid, &limits, verdict);
+        verdict.gives_lease_up = active.limits.recover_until(&claim) <= self.now && context.is_granted();
+        let stage = Stage::of(&claim, &active);
+        self.run_stage(stage, &active, &mut verdict);
+        self.conclude(stage, &active, verdict);
     }
 
     /// Takes a NodeDrain into care before anything is done for it: until it names the node's UID, another node of that
     /// name could take its place. Its status waits for that too, so that the two writes do not get into each other's way.
-    fn adopt(&mut self, file: &File, drain: &Arc<NodeDrain>, node_uid: &str) {
+    fn adopt(&mut self, context: &DrainContext, drain: &Arc<NodeDrain>, node: &NodeFacts) {
         self.plan.actions.push(Action::Adopt {
             drain: Arc::clone(drain),
-            node_uid: node_uid.to_owned(),
+            node_uid: node.uid.as_str().to_owned(),
         });
-        let mut verdict = self.verdict(file, file.look.as_ref());
+        let mut verdict = self.verdict(context);
         verdict.drain = None;
-        verdict.says("is being taken into care");
+        verdict.set_message("is being taken into care");
         self.plan.drains.push(verdict);
     }
 
-    /// What one stage does.
-    fn run_stage(
-        &mut self,
-        stage: Stage,
-        file: &File,
-        node: &Arc<NodeFacts>,
-        look: &Look,
-        forced: bool,
-        verdict: &mut DrainVerdict,
-    ) {
-        match stage {
-            Stage::ComingBack => {
-                self.write_node_markers(node, Cordon::Lift, false, None);
-                verdict.says("its turn ended while pods were down; they come back before it queues again");
-            }
-            Stage::Uncordoned => self.cordon(file, node, verdict),
-            Stage::Completing => {
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
-                self.stand_aside(file, node);
-                for pod in &look.completing {
-                    let why = NotEvictable::because(LockReason::WaitCompleted);
-                    verdict.blocked_by.push(verdict::not_evictable(pod, &why));
-                }
-                verdict.message = format!("waits for {} pods to finish", look.completing.len());
-            }
-            Stage::Leaving => {
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
-                self.stand_aside(file, node);
-                self.let_leave(file, node, &look.movable, look.leaving, Force::Never, verdict);
-                verdict.message = format!("{} pods that find room elsewhere leave first", look.movable.len());
-            }
-            Stage::Claiming => self.claim(file, node, look, forced, verdict),
-            Stage::Confirming => self.confirm(file, node, verdict),
-            Stage::Evicting => self.evict(file, node, look, forced, verdict),
-            Stage::Finishing | Stage::Drained if self.asks_again(file, node, look, verdict) => {
-                self.keep_lease(file, verdict);
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
-            }
-            Stage::Finishing => {
-                if let Some(claim) = self.write.next.claim(node.uid.as_str()) {
-                    let fence = Fence::of(claim);
-                    self.write.next.drained(node.uid.as_str(), fence, &node.boot_id);
-                }
-                self.keep_lease(file, verdict);
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
-            }
-            Stage::Drained => {
-                self.keep_lease(file, verdict);
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::Drained));
-                verdict.says("no pod has to leave any more: the node may go down");
-            }
-            Stage::Rebooted => {
-                self.keep_lease(file, verdict);
-                self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::Drained));
-                verdict.says("the node has booted anew; its units return as its pods do");
-            }
-            Stage::LeftAlone => {
-                let text = "a later version of drain-lock holds its claim: this one leaves it alone";
-                verdict.says(text);
-                verdict
-                    .blocked_by
-                    .push(verdict::about_node(LockReason::NotPlanned, text.to_owned()));
-            }
-            Stage::Suspect => {
-                self.give_lease_back(&file.case.name);
-                verdict.says(
-                    "pods are down and nobody drains the node; what it holds returns as its pods do, or by \
-                                   an administrator",
-                );
-                verdict.blocked_by.push(verdict::about_node(
-                    LockReason::Suspect,
-                    LockReason::Suspect.explanation().to_owned(),
-                ));
-            }
-        }
-    }
-
     /// What is known of every drain.
-    fn verdict(&self, file: &File, look: Option<&Look>) -> DrainVerdict {
-        let case = &file.case;
-        let before = case
-            .drain
-            .as_deref()
-            .and_then(|drain| drain.status.as_ref())
-            .and_then(|status| status.pods);
+    fn verdict(&self, context: &DrainContext) -> DrainVerdict {
+        let (drain, classes) = (context.drain.as_deref(), context.classes.as_ref());
+        let status = drain.and_then(|drain| drain.status.as_ref());
+        let before = status.and_then(|status| status.pods);
+        let claim = context
+            .node_uid
+            .as_ref()
+            .and_then(|uid| self.write.next.claim(uid.as_str()));
         DrainVerdict {
-            drain: case.drain.clone(),
-            node: case.name.clone(),
-            node_uid: case.node_uid.as_deref().map(NodeUid::from),
+            drain: context.drain.clone(),
+            node: context.name.clone(),
+            node_uid: context.node_uid.clone(),
             phase: Phase::Queued,
-            claim: case
-                .node_uid
-                .as_deref()
-                .and_then(|uid| self.write.next.claim(uid))
-                .cloned(),
+            claim: claim.cloned(),
             blocked_by: Vec::new(),
-            plan: look.map(|look| look.plan.clone()),
-            counts: look.map_or_else(|| before.unwrap_or_default(), |look| look.counts(before)),
+            plan: classes.map(|classes| classes.plan.clone()),
+            counts: classes.map_or_else(|| before.unwrap_or_default(), |classes| classes.counts(before)),
             deadline: None,
             gives_lease_up: false,
             message: String::new(),
@@ -371,39 +291,12 @@ impl Planner<'_> {
         }
     }
 
-    /// The verdict on a drain that goes on, with its claim as this pass leaves it.
-    fn conclude(&mut self, stage: Stage, node_uid: &str, limits: &TimeLimits, mut verdict: DrainVerdict) {
-        let claim = self.write.next.claim(node_uid).cloned();
-        let is_waiting = claim
-            .as_ref()
-            .is_some_and(|claim| claim.state == ClaimState::Queued || claim.state.is_asking());
-        // Where this pass queued the whole need again, the node is not to go down under the old one.
-        let stage = match stage {
-            Stage::Evicting | Stage::Finishing | Stage::Drained if is_waiting => Stage::Claiming,
-            stage => stage,
-        };
-        verdict.phase = stage.phase();
-        verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, limits));
-        verdict.claim = claim;
-        if let Some(until) = verdict.deadline {
-            self.requeue_at.note(until);
-            if until <= self.now {
-                let text = LockReason::DeadlinePassed.explanation().to_owned();
-                verdict
-                    .blocked_by
-                    .push(verdict::about_node(LockReason::DeadlinePassed, text));
-            }
-        }
-        self.plan.drains.push(verdict);
-    }
-
     /// Has people told, once the ledger is written.
-    fn announce(&mut self, node: &NodeName, node_uid: &str, reason: LockReason, is_warning: bool, note: String) {
+    fn announce(&mut self, node: &NodeName, node_uid: &str, reason: LockReason, note: String) {
         self.write.announcements.push(Announcement {
             node: node.clone(),
             node_uid: node_uid.into(),
             reason,
-            is_warning,
             note,
         });
     }
@@ -414,35 +307,27 @@ impl Planner<'_> {
             Action::Evict { eviction } => Some(&eviction.pod.uid),
             _ => None,
         });
-        let before = self.memory.asked_to_go(self.now);
-        let all = now.chain(before);
-        all.filter(|pod| !self.write.next.is_held(pod.as_str()))
-            .cloned()
-            .collect()
+        let all = now.chain(self.memory.asked_to_go(self.now));
+        let without_unit = all.filter(|pod| !self.write.next.is_held(pod.as_str()));
+        without_unit.cloned().collect()
     }
 
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
-    fn close(mut self) -> Plan {
+    fn finish(mut self) -> Plan {
         self.reserve_retained_pods();
         self.touch_stale_budgets();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
-        without(&mut facts, &self.write.leaving);
+        take_out(&mut facts, &self.write.leaving);
         self.write.next.count_needs(&self.snapshot.facts);
         let mut rehearsal = self.write.next.clone();
-        let asks = std::mem::take(&mut self.write.grants);
-        for ask in asks {
-            let uid = ask.node_uid.as_str();
-            match rehearsal.try_grant(uid, &ask.boot_id, &facts, self.now) {
+        for ask in std::mem::take(&mut self.write.grants) {
+            match rehearsal.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, self.now) {
                 Ok(_) => self.write.grants.push(ask),
                 Err(obstacles) => {
-                    let verdict = self
-                        .plan
-                        .drains
-                        .iter_mut()
-                        .find(|verdict| verdict.node_uid.as_ref() == Some(&ask.node_uid));
-                    if let Some(verdict) = verdict {
-                        verdict.blocked_by.extend(obstacles.iter().map(verdict::blocked_by));
+                    let is_meant = |verdict: &&mut DrainVerdict| verdict.node_uid.as_ref() == Some(&ask.node_uid);
+                    if let Some(verdict) = self.plan.drains.iter_mut().find(is_meant) {
+                        verdict.block_by(&obstacles);
                     }
                 }
             }

@@ -103,8 +103,6 @@ impl LedgerState {
 /// The ledger, with what a write of it is conditioned on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerFacts {
-    /// `metadata.name`; the one that counts is named `cluster`.
-    pub name: Arc<str>,
     /// UID.
     pub uid: Arc<str>,
     /// Resource version: the precondition of every write.
@@ -152,9 +150,9 @@ impl Snapshot {
     }
 }
 
-/// What one look at the world is to contain.
+/// What a snapshot is to contain besides the nodes of drains and claims, and their budgets.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct SnapshotScope {
     /// Nodes whose pods are wanted.
     pub nodes: BTreeSet<NodeName>,
     /// Budgets that are wanted whether they select one of those pods or not.

@@ -31,7 +31,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, OperatorContext, Severity};
 
-use crate::observe::World;
+use crate::observe::ClusterCache;
 use crate::settings::Settings;
 
 use self::decide::{Admission, Asked, Caller, Covering, Decision, Scene, Sight, Verdict, decide};
@@ -67,7 +67,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// Makes the webhook, with the tasks that it hands work to. The process is ready once it is known who it is.
-    pub fn open(context: &OperatorContext<Settings>, world: &Arc<World>) -> Arc<Self> {
+    pub fn open(context: &OperatorContext<Settings>, cache: &Arc<ClusterCache>) -> Arc<Self> {
         let metrics = WebhookMetrics::register(&context.metrics);
         let (filing, filer) = filing::channel(&metrics);
         let own_user = OwnUser::default();
@@ -84,7 +84,7 @@ impl Webhook {
                 .ok_or_else(|| "the API server has not said who this process is (create selfsubjectreviews)".to_owned())
         });
         Arc::new(Self {
-            lookout: Lookout::new(Arc::clone(world)),
+            lookout: Lookout::new(Arc::clone(cache)),
             config: context.config.clone(),
             own_user,
             tally: Mutex::default(),

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::observe::project_node;
 use crate::snapshot::NodeFacts;
 
-use super::{ActionResult, ExecutorContext};
+use super::{ActionResult, ExecutorContext, Written};
 
 /// Who stands for a NodeDrain that was made without a requester: its creator, who releases it by deleting it.
 const CREATOR: &str = "nodedrain";
 
 /// The finalizer, the UID of the node, and a requester if there is none.
-pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid: &str) -> ActionResult {
+pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid: &str) -> Written {
     let mut finalizers = drain.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == finalizer::DRAIN_LOCK) {
         finalizers.push(finalizer::DRAIN_LOCK.to_owned());
@@ -26,26 +26,22 @@ pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid
     if drain.spec.requesters.is_empty() {
         spec["requesters"] = json!([{ "name": CREATOR }]);
     }
-    let patch = as_seen(drain, &json!({ "finalizers": finalizers }), Some(&spec));
-    changed(context, drain, &patch).await
+    let metadata = json!({
+        "uid": drain.metadata.uid, "resourceVersion": drain.metadata.resource_version, "finalizers": finalizers,
+    });
+    patch(context, drain, &json!({ "metadata": metadata, "spec": spec })).await
 }
 
 /// Deletes it as it was seen: whoever has joined it since keeps it. What its node was taken for is looked at once more.
-pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason: LockReason) -> ActionResult {
+pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason: LockReason) -> Written {
     if matches!(reason, LockReason::NodeGone | LockReason::Uncordoned) {
-        let nodes: Api<Node> = Api::all(context.clients.requests.clone());
-        let node = match nodes.get_opt(&drain.spec.node_name).await {
-            Ok(node) => node.as_ref().and_then(project_node),
-            Err(error) => return error.into(),
-        };
-        if let Some(doubt) = doubt(drain, reason, node.as_ref()) {
-            return ActionResult::Outdated(doubt.to_owned());
+        let node = context.api::<Node>().get_opt(&drain.spec.node_name).await?;
+        let node = node.as_ref().and_then(project_node);
+        if let Some(contradiction) = contradiction(drain, reason, node.as_ref()) {
+            return Err(ActionResult::Outdated(contradiction.to_owned()));
         }
     }
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    let _permit = context.permits.next_write().await?;
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: drain.metadata.uid.clone(),
@@ -53,15 +49,14 @@ pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason:
         }),
         ..DeleteParams::default()
     };
-    match api(context).delete(&drain.spec.node_name, &params).await {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
+    let drains: Api<NodeDrain> = context.api();
+    drains.delete(&drain.spec.node_name, &params).await?;
+    Ok(())
 }
 
 /// What speaks against the end of a drain for this reason: its node as it was read just now. Until it is adopted, it
 /// means whichever node has the name.
-fn doubt(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Option<&'static str> {
+fn contradiction(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Option<&'static str> {
     let is_meant = |uid: &str| drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid);
     let node = node.filter(|node| is_meant(node.uid.as_str()))?;
     match reason {
@@ -72,65 +67,31 @@ fn doubt(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Opt
 }
 
 /// Says that it is released, and lets it go.
-pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> ActionResult {
+pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Written {
     let released = json!({
         "metadata": { "uid": drain.metadata.uid },
         "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
     });
-    let permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let params = PatchParams::default();
-    if let Err(error) = api(context)
-        .patch_status(&drain.spec.node_name, &params, &Patch::Merge(&released))
-        .await
-    {
-        return error.into();
-    }
+    let permit = context.permits.next_write().await?;
+    let (drains, released) = (context.api::<NodeDrain>(), Patch::Merge(&released));
+    drains
+        .patch_status(&drain.spec.node_name, &PatchParams::default(), &released)
+        .await?;
     drop(permit);
-    let kept: Vec<&String> = drain
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .filter(|finalizer| *finalizer != finalizer::DRAIN_LOCK)
-        .collect();
+    let finalizers = drain.metadata.finalizers.iter().flatten();
+    let kept: Vec<&String> = finalizers.filter(|name| *name != finalizer::DRAIN_LOCK).collect();
     // The status has just changed, and with it the resource version: the UID and the list of finalizers are what counts.
-    let patch = json!({ "metadata": { "uid": drain.metadata.uid, "finalizers": kept } });
-    changed(context, drain, &patch).await
+    let metadata = json!({ "uid": drain.metadata.uid, "finalizers": kept });
+    patch(context, drain, &json!({ "metadata": metadata })).await
 }
 
-fn as_seen(drain: &NodeDrain, metadata: &Value, spec: Option<&Value>) -> Value {
-    let mut patch = json!({ "metadata": metadata });
-    patch["metadata"]["uid"] = json!(drain.metadata.uid);
-    patch["metadata"]["resourceVersion"] = json!(drain.metadata.resource_version);
-    if let Some(spec) = spec {
-        patch["spec"] = spec.clone();
-    }
-    patch
-}
-
-async fn changed(context: &ExecutorContext, drain: &NodeDrain, patch: &Value) -> ActionResult {
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let params = PatchParams {
-        field_manager: Some(context.field_manager.to_owned()),
-        ..PatchParams::default()
-    };
-    match api(context)
+async fn patch(context: &ExecutorContext, drain: &NodeDrain, patch: &Value) -> Written {
+    let _permit = context.permits.next_write().await?;
+    let (drains, params) = (context.api::<NodeDrain>(), context.patch_params());
+    drains
         .patch(&drain.spec.node_name, &params, &Patch::Merge(patch))
-        .await
-    {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
-}
-
-fn api(context: &ExecutorContext) -> Api<NodeDrain> {
-    Api::all(context.clients.requests.clone())
+        .await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -174,6 +135,6 @@ mod tests {
         let drain = json!({ "metadata": { "name": "n1" }, "spec": { "nodeName": "n1", "nodeUID": node_uid } });
         let drain: NodeDrain = serde_json::from_value(drain).unwrap();
         let node = node.and_then(|node| project_node(&parse(node)));
-        assert_eq!(doubt(&drain, reason, node.as_ref()), expected);
+        assert_eq!(contradiction(&drain, reason, node.as_ref()), expected);
     }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::plan::{Force, PodEviction};
 
-use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, force};
+use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written, force, result_of};
 
 /// Controllers that give each pod a name of its own.
 const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
@@ -30,25 +30,22 @@ pub(super) async fn evict_held(
     ledger_uid: &str,
     pods: Vec<PodEviction>,
 ) -> TaskOutcome {
-    let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
-    let ledger = match ledgers.get_opt(drain_ledger::NAME).await {
-        Ok(Some(ledger)) if ledger.metadata.uid.as_deref() == Some(ledger_uid) => Ledger::from(&ledger.spec),
-        Ok(_) => {
-            return stopped(
-                &pods,
-                &ActionResult::Outdated("the ledger is another one now".to_owned()),
-            );
+    let ledger = match read_ledger(context, ledger_uid).await {
+        Ok(ledger) => ledger,
+        Err(result) => {
+            let evictions = pods.iter().map(|eviction| ended(eviction, Err(result.clone())));
+            return TaskOutcome {
+                evictions: evictions.collect(),
+                ..result.into()
+            };
         }
-        Err(error) => return stopped(&pods, &error.into()),
     };
     let evictions = pods.iter().map(async |eviction| {
         if ledger.may_evict(node_uid.as_str(), fence, eviction.pod.uid.as_str()) {
             evict(context, eviction, Some(fence)).await
         } else {
-            ended(
-                eviction,
-                ActionResult::Outdated("its grant is no longer in force".to_owned()),
-            )
+            let outdated = ActionResult::Outdated("its grant is no longer in force".to_owned());
+            ended(eviction, Err(outdated))
         }
     });
     TaskOutcome {
@@ -57,46 +54,44 @@ pub(super) async fn evict_held(
     }
 }
 
-fn stopped(pods: &[PodEviction], done: &ActionResult) -> TaskOutcome {
-    TaskOutcome {
-        evictions: pods.iter().map(|eviction| ended(eviction, done.clone())).collect(),
-        ..done.clone().into()
+async fn read_ledger(context: &ExecutorContext, uid: &str) -> Result<Ledger, ActionResult> {
+    match context.api::<DrainLedger>().get_opt(drain_ledger::NAME).await? {
+        Some(ledger) if ledger.metadata.uid.as_deref() == Some(uid) => Ok(Ledger::from(&ledger.spec)),
+        _ => Err(ActionResult::Outdated("the ledger is another one now".to_owned())),
     }
 }
 
-fn ended(eviction: &PodEviction, done: ActionResult) -> Eviction {
+/// What has become of a pod that was to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Evicted,
+    DeletedAroundBudget,
+}
+
+/// Asks for one pod to leave.
+pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
+    ended(eviction, evict_or_delete(context, eviction, fence).await)
+}
+
+fn ended(eviction: &PodEviction, left: Result<Left, ActionResult>) -> Eviction {
     Eviction {
         pod: eviction.pod.clone(),
         node: eviction.node.clone(),
-        done,
-        deleted: false,
+        deleted: left == Ok(Left::DeletedAroundBudget),
+        done: result_of(left.map(drop)),
     }
 }
 
-/// The eviction API takes the budget's unit before it looks at the UID, and keeps it for two minutes in the name of
-/// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
-async fn is_another_by_now(pods: &Api<Pod>, eviction: &PodEviction) -> Option<ActionResult> {
-    let owner = eviction.pod.owner.as_deref();
-    if owner.is_some_and(|owner| NEVER_THE_SAME_NAME.contains(&&*owner.kind)) {
-        return None;
-    }
-    match pods.get_metadata_opt(&eviction.pod.key.name).await {
-        Ok(Some(pod)) if pod.metadata.uid.as_deref() != Some(eviction.pod.uid.as_str()) => {
-            Some(ActionResult::Outdated("another pod has its name now".to_owned()))
-        }
-        Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => None,
-        Ok(_) => Some(ActionResult::AlreadyDone),
-        Err(error) => Some(error.into()),
-    }
-}
-
-/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
-pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
+/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way. Then the pod is
+/// deleted around its budget where the drain's fallback says so.
+async fn evict_or_delete(
+    context: &ExecutorContext,
+    eviction: &PodEviction,
+    fence: Option<Fence>,
+) -> Result<Left, ActionResult> {
     let key = &eviction.pod.key;
-    let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &key.namespace);
-    if let Some(done) = is_another_by_now(&pods, eviction).await {
-        return ended(eviction, done);
-    }
+    let pods: Api<Pod> = context.api_in(&key.namespace);
+    check_name_is_its_own(&pods, eviction).await?;
     let request = EvictionRequest {
         metadata: ObjectMeta {
             name: Some(key.name.to_string()),
@@ -106,74 +101,74 @@ pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fen
         },
         delete_options: Some(DeleteOptions {
             preconditions: Some(Preconditions {
-                uid: Some(eviction.pod.uid.as_str().to_owned()),
+                uid: Some(eviction.pod.uid.to_string()),
                 resource_version: None,
             }),
             ..DeleteOptions::default()
         }),
     };
-    let permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return ended(eviction, stop.into()),
-    };
+    let permit = context.permits.next_write().await?;
     let asked = pods
         .create_subresource::<_, Value>("eviction", &key.name, &PostParams::default(), &request)
         .await;
     drop(permit);
     let Err(error) = asked else {
-        return ended(eviction, ActionResult::Acted(()));
+        return Ok(Left::Evicted);
     };
-    let refusal = match ApiError::from(&error) {
+    let error = ApiError::from(&error);
+    let refusing = match &error {
         // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
-        ApiError::NotFound | ApiError::NamespaceTerminating => return ended(eviction, ActionResult::AlreadyDone),
-        ApiError::Conflict => {
-            return ended(
-                eviction,
-                ActionResult::Outdated("another pod has its name now".to_owned()),
-            );
-        }
-        refusal => refusal,
-    };
-    let refusing = match refusal {
+        ApiError::NotFound | ApiError::NamespaceTerminating => return Err(ActionResult::AlreadyDone),
+        ApiError::Conflict => return Err(name_is_taken()),
         ApiError::RefusedByBudget { .. } => 1,
         // So it answers where several budgets select the pod, and where it has troubles of its own.
-        ApiError::Server { code: 500, .. } if context.world.budgets_of(&eviction.pod).len() > 1 => 2,
-        refusal => return ended(eviction, ActionResult::Failed(refusal)),
+        ApiError::Server { code: 500, .. } if context.pass.cache.budgets_of(&eviction.pod).len() > 1 => 2,
+        _ => return Err(ActionResult::Failed(error)),
     };
     if eviction.force == Force::Never {
-        return ended(eviction, ActionResult::Failed(refusal));
+        return Err(ActionResult::Failed(error));
     }
     delete_around(context, eviction, refusing).await
 }
 
+/// The eviction API takes the budget's unit before it looks at the UID, and keeps it for two minutes in the name of
+/// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
+async fn check_name_is_its_own(pods: &Api<Pod>, eviction: &PodEviction) -> Written {
+    let owner = eviction.pod.owner.as_deref();
+    if owner.is_some_and(|owner| NEVER_THE_SAME_NAME.contains(&&*owner.kind)) {
+        return Ok(());
+    }
+    match pods.get_metadata_opt(&eviction.pod.key.name).await? {
+        Some(pod) if pod.metadata.uid.as_deref() != Some(eviction.pod.uid.as_str()) => Err(name_is_taken()),
+        Some(pod) if pod.metadata.deletion_timestamp.is_none() => Ok(()),
+        _ => Err(ActionResult::AlreadyDone),
+    }
+}
+
+fn name_is_taken() -> ActionResult {
+    ActionResult::Outdated("another pod has its name now".to_owned())
+}
+
 /// Deletes a pod around its budgets, of which so many stand in the way at least, unless one of them forbids it by now.
-/// The permit comes before the reads, so that they are not as old as the wait for it.
-async fn delete_around(context: &ExecutorContext, eviction: &PodEviction, refusing: usize) -> Eviction {
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return ended(eviction, stop.into()),
-    };
-    match force::objection(context, &eviction.pod, refusing).await {
-        Ok(None) => {}
-        Ok(Some(objection)) => return ended(eviction, ActionResult::Outdated(objection)),
-        Err(error) => return ended(eviction, error.into()),
+async fn delete_around(
+    context: &ExecutorContext,
+    eviction: &PodEviction,
+    refusing: usize,
+) -> Result<Left, ActionResult> {
+    // The permit comes before the reads, so that they are not as old as the wait for it.
+    let _permit = context.permits.next_write().await?;
+    if let Some(objection) = force::objection(context, &eviction.pod, refusing).await? {
+        return Err(ActionResult::Outdated(objection));
     }
-    if let Err(stop) = context.permits.check() {
-        return ended(eviction, stop.into());
-    }
-    let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &eviction.pod.key.namespace);
+    context.permits.check()?;
+    let pods: Api<Pod> = context.api_in(&eviction.pod.key.namespace);
     let params = DeleteParams {
         preconditions: Some(kube::api::Preconditions {
-            uid: Some(eviction.pod.uid.as_str().to_owned()),
+            uid: Some(eviction.pod.uid.to_string()),
             resource_version: None,
         }),
         ..DeleteParams::default()
     };
-    match pods.delete(&eviction.pod.key.name, &params).await {
-        Ok(_) => Eviction {
-            deleted: true,
-            ..ended(eviction, ActionResult::Acted(()))
-        },
-        Err(error) => ended(eviction, error.into()),
-    }
+    pods.delete(&eviction.pod.key.name, &params).await?;
+    Ok(Left::DeletedAroundBudget)
 }

@@ -19,10 +19,10 @@ pub(super) async fn objection(
     pod: &PodFacts,
     refusing: usize,
 ) -> Result<Option<String>, kube::Error> {
-    let (client, namespace) = (&context.clients.requests, &*pod.key.namespace);
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
-    let holds: Api<DisruptionHold> = Api::namespaced(client.clone(), namespace);
+    let namespace = &pod.key.namespace;
+    let pods: Api<Pod> = context.api_in(namespace);
+    let budgets: Api<PodDisruptionBudget> = context.api_in(namespace);
+    let holds: Api<DisruptionHold> = context.api_in(namespace);
     // Without a resource version a list is a quorum read.
     let all = ListParams::default();
     let (present, budgets, holds) =

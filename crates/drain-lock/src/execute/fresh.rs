@@ -15,19 +15,15 @@ use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey};
 use nodeward_core::ledger::{BudgetFacts, Facts};
 use nodeward_core::selector::Selector;
 
-use crate::observe::{Covered, facts_of, project_budget};
-use crate::snapshot::{PodFacts, Snapshot};
+use crate::observe::{budget_facts, project_budget};
+use crate::snapshot::PodFacts;
 
 use super::ExecutorContext;
 
 /// These budgets as they are now, put over what the watches say of the others.
-pub(super) async fn facts(
-    context: &ExecutorContext,
-    seen: &Facts,
-    keys: &BTreeSet<BudgetKey>,
-) -> Result<Facts, kube::Error> {
+pub(super) async fn facts(context: &ExecutorContext, keys: &BTreeSet<BudgetKey>) -> Result<Facts, kube::Error> {
     let read = try_join_all(keys.iter().map(|key| budget(context, key))).await?;
-    let mut facts = seen.clone();
+    let mut facts = context.pass.snapshot.facts.clone();
     for (key, fresh) in keys.iter().zip(read) {
         match fresh {
             Some(fresh) => facts.insert(key.clone(), fresh),
@@ -38,34 +34,22 @@ pub(super) async fn facts(
 }
 
 async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<BudgetFacts>, kube::Error> {
-    let client = &context.clients.requests;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &key.namespace);
-    let Some(budget) = budgets.get_opt(&key.name).await? else {
+    let budgets: Api<PodDisruptionBudget> = context.api_in(&key.namespace);
+    let budget = budgets.get_opt(&key.name).await?;
+    let Some(entry) = budget.as_ref().and_then(project_budget) else {
         return Ok(None);
     };
-    let Some(entry) = project_budget(&budget) else {
-        return Ok(None);
-    };
-    let selected: Vec<PodFacts> = if entry.view.selector == Selector::NOTHING {
-        Vec::new()
-    } else {
+    let mut selected = Vec::new();
+    if entry.view.selector != Selector::NOTHING {
         // Without a resource version a list is a quorum read.
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-        let selected = ListParams::default().labels(&entry.view.selector.to_string());
-        pods.list(&selected)
-            .await?
-            .items
-            .iter()
-            .filter_map(PodFacts::project)
-            .collect()
-    };
-    let now = Timestamp::now();
-    let covered = selected.iter().map(|pod| Covered {
-        pod,
-        twice: context.world.budgets_of(pod).len() > 1,
-    });
-    let owner_units = context.world.owner_units(&entry, now);
-    Ok(Some(facts_of(&entry, covered, owner_units, now)))
+        let labels = ListParams::default().labels(&entry.view.selector.to_string());
+        selected = context.api_in::<Pod>(&key.namespace).list(&labels).await?.items;
+    }
+    let selected: Vec<PodFacts> = selected.iter().filter_map(PodFacts::project).collect();
+    let (now, cache) = (Timestamp::now(), &context.pass.cache);
+    let pods = selected.iter().map(|pod| (pod, cache.budgets_of(pod).len() > 1));
+    let owner_units = cache.owner_units(&entry, now);
+    Ok(Some(budget_facts(&entry, pods, owner_units, now)))
 }
 
 /// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no
@@ -73,9 +57,8 @@ async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<Bud
 pub(super) async fn still_drained(
     context: &ExecutorContext,
     absent: &[(NodeName, NodeUid)],
-    seen: &Snapshot,
 ) -> Result<Option<NodeName>, kube::Error> {
-    let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
+    let (drains, seen) = (context.api::<NodeDrain>(), &context.pass.snapshot);
     let looks = absent.iter().map(async |(node, uid)| {
         let drain = drains.get_opt(node.as_str()).await?;
         let known = seen.drains.get(node).and_then(|drain| drain.metadata.uid.as_deref());
@@ -106,7 +89,7 @@ pub(super) async fn still_there(
     gone: &[(PodKey, String)],
 ) -> Result<Option<PodKey>, kube::Error> {
     let looks = gone.iter().map(async |(key, uid)| {
-        let pods: Api<Pod> = Api::namespaced(context.clients.requests.clone(), &key.namespace);
+        let pods: Api<Pod> = context.api_in(&key.namespace);
         let pod = pods.get_metadata_opt(&key.name).await?;
         let is_there = pod.is_some_and(|pod| {
             pod.metadata.uid.as_deref() == Some(uid.as_str()) && pod.metadata.deletion_timestamp.is_none()

@@ -1,169 +1,123 @@
 //! The ledger: one compare-and-swap a pass, with every grant in it resting on what was read by quorum just before.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PostParams};
 use nodeward_api::drain_ledger::{self, DrainLedger, DrainLedgerSpec};
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{BudgetKey, NodeUid};
-use nodeward_core::ledger::{Claim, Facts, HeldPod, Ledger, Lost, Obstacle};
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{Claim, Facts, HeldPod, Lost};
 use nodeward_runtime::ApiError;
 use serde_json::json;
 
-use crate::plan::departures::without;
-use crate::plan::verdict::Announcement;
+use crate::plan::eviction_budget::take_out;
+use crate::plan::verdict::{Announcement, in_words};
 use crate::plan::{ConfirmAsk, LedgerWrite};
-use crate::snapshot::{LedgerFacts, Snapshot};
 
-use super::{ActionResult, ExecutorContext, TaskOutcome, fresh};
+use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh, result_of};
 
 /// Confirms, grants, writes.
-pub(super) async fn write(context: &ExecutorContext, write: LedgerWrite, snapshot: &Arc<Snapshot>) -> TaskOutcome {
-    let asked: BTreeSet<&str> = write
-        .grants
-        .iter()
-        .map(|ask| ask.node_uid.as_str())
-        .chain(write.confirms.iter().map(|ask| ask.node_uid.as_str()))
-        .collect();
-    let keys: BTreeSet<BudgetKey> = asked
-        .iter()
-        .filter_map(|uid| write.next.claim(uid))
-        .flat_map(Claim::budgets)
-        .collect();
-    let (facts, still_there, still_drained) = tokio::join!(
-        fresh::facts(context, &snapshot.facts, &keys),
-        fresh::still_there(context, &write.gone),
-        fresh::still_drained(context, &write.absent, snapshot)
-    );
-    let mut facts = match facts {
+pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
+    let facts = match read_facts(context, &write).await {
         Ok(facts) => facts,
-        Err(error) => return ActionResult::from(error).into(),
+        Err(result) => return result.into(),
     };
-    match still_there {
-        Ok(None) => {}
-        Ok(Some(pod)) => return ActionResult::Outdated(format!("pod {pod} was taken for gone and is there")).into(),
-        Err(error) => return ActionResult::from(error).into(),
-    }
-    match still_drained {
-        Ok(None) => {}
-        Ok(Some(node)) => {
-            return ActionResult::Outdated(format!("the drain of node {node} was taken for gone and is there")).into();
-        }
-        Err(error) => return ActionResult::from(error).into(),
-    }
-    without(&mut facts, &write.leaving);
     let now = Timestamp::now();
-    let mut entry = Entry {
-        next: write.next,
-        announcements: write.announcements,
-        granted: Vec::new(),
-        refused: Vec::new(),
-    };
-    for ask in &write.confirms {
-        entry.confirm(ask, &facts, now);
+    let confirms = std::mem::take(&mut write.confirms);
+    for ask in &confirms {
+        confirm(&mut write, ask, &facts, now);
     }
+    let (mut granted, mut refused_grants) = (Vec::new(), Vec::new());
     for ask in &write.grants {
-        entry.grant(&ask.node_uid, &ask.boot_id, &facts, now);
+        match write.next.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, now) {
+            Ok(_) => granted.push(ask.node_uid.clone()),
+            Err(obstacles) => refused_grants.push((ask.node_uid.clone(), obstacles)),
+        }
     }
-    let done = match context.permits.next_write().await {
-        Ok(_permit) => entry.put(context, write.base.as_deref()).await,
-        Err(stop) => stop.into(),
-    };
+    let done = result_of(compare_and_swap(context, &write).await);
+    if !done.may_have_acted() {
+        return TaskOutcome {
+            refused_grants,
+            ..done.into()
+        };
+    }
     // A lost answer may be that of a write: what is on the record by then is told all the same.
-    let may_be_written = done.may_have_acted();
     TaskOutcome {
-        announcements: if may_be_written {
-            entry.announcements
-        } else {
-            Vec::new()
-        },
-        granted: if may_be_written { entry.granted } else { Vec::new() },
-        refused_grants: entry.refused,
+        announcements: write.announcements,
+        granted,
+        refused_grants,
         ..done.into()
     }
 }
 
-/// The ledger in the making.
-struct Entry {
-    next: Ledger,
-    announcements: Vec<Announcement>,
-    granted: Vec<NodeUid>,
-    refused: Vec<(NodeUid, Vec<Obstacle>)>,
+/// Reads by quorum what the write rests on: the budgets of its grants and confirmations, and what was taken for gone.
+async fn read_facts(context: &ExecutorContext, write: &LedgerWrite) -> Result<Facts, ActionResult> {
+    let granted = write.grants.iter().map(|ask| &ask.node_uid);
+    let asked = granted.chain(write.confirms.iter().map(|ask| &ask.node_uid));
+    let claims = asked.filter_map(|uid| write.next.claim(uid.as_str()));
+    let budgets: BTreeSet<BudgetKey> = claims.flat_map(Claim::budgets).collect();
+    let (mut facts, pod, drain) = tokio::try_join!(
+        fresh::facts(context, &budgets),
+        fresh::still_there(context, &write.gone),
+        fresh::still_drained(context, &write.absent)
+    )?;
+    let present = pod.map(|pod| format!("pod {pod}"));
+    if let Some(present) = present.or_else(|| drain.map(|node| format!("the drain of node {node}"))) {
+        return Err(ActionResult::Outdated(format!(
+            "{present} was taken for gone and is there"
+        )));
+    }
+    take_out(&mut facts, &write.leaving);
+    Ok(facts)
 }
 
-impl Entry {
-    fn confirm(&mut self, ask: &ConfirmAsk, facts: &Facts, now: Timestamp) {
-        let uid = ask.node_uid.as_str();
-        let is_down = |pod: &HeldPod| ask.down.contains(&pod.uid);
-        match self.next.confirm(uid, ask.grant, facts, &is_down, now) {
-            Ok(()) => self.announce(
-                uid,
-                LockReason::Granted,
-                false,
-                "all of its units are granted".to_owned(),
-            ),
-            Err(Lost::Returned { obstacles, kept }) => {
-                let why = obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                let note = format!("its units are returned ({kept} stay), and it waits under its ticket: {why}");
-                self.announce(uid, LockReason::GrantLost, true, note);
-            }
-            Err(Lost::NotGranted) => {}
+/// Confirms a grant whose units are all there still. Otherwise those of pods that run are returned, and it waits again.
+fn confirm(write: &mut LedgerWrite, ask: &ConfirmAsk, facts: &Facts, now: Timestamp) {
+    let uid = ask.node_uid.as_str();
+    let is_down = |pod: &HeldPod| ask.down.contains(&pod.uid);
+    let (reason, note) = match write.next.confirm(uid, ask.grant, facts, &is_down, now) {
+        Ok(()) => (LockReason::Granted, "all of its units are granted".to_owned()),
+        Err(Lost::Returned { obstacles, kept }) => {
+            let why = in_words(&obstacles);
+            let note = format!("its units are returned ({kept} stay), and it waits under its ticket: {why}");
+            (LockReason::GrantLost, note)
         }
-    }
+        Err(Lost::NotGranted) => return,
+    };
+    let node = write.next.claim(uid).map(|claim| claim.node.as_str().into());
+    write.announcements.extend(node.map(|node| Announcement {
+        node,
+        node_uid: ask.node_uid.clone(),
+        reason,
+        note,
+    }));
+}
 
-    fn grant(&mut self, uid: &NodeUid, boot_id: &str, facts: &Facts, now: Timestamp) {
-        match self.next.try_grant(uid.as_str(), boot_id, facts, now) {
-            Ok(_) => self.granted.push(uid.clone()),
-            Err(obstacles) => self.refused.push((uid.clone(), obstacles)),
-        }
-    }
-
-    fn announce(&mut self, uid: &str, reason: LockReason, is_warning: bool, note: String) {
-        if let Some(claim) = self.next.claim(uid) {
-            self.announcements.push(Announcement {
-                node: claim.node.as_str().into(),
-                node_uid: uid.into(),
-                reason,
-                is_warning,
-                note,
-            });
-        }
-    }
-
-    async fn put(&self, context: &ExecutorContext, base: Option<&LedgerFacts>) -> ActionResult {
-        let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
-        let Some(base) = base else {
-            let ledger = DrainLedger::new(drain_ledger::NAME, DrainLedgerSpec::from(&self.next));
-            let params = PostParams {
-                field_manager: Some(context.field_manager.to_owned()),
-                ..PostParams::default()
-            };
-            return match ledgers.create(&params, &ledger).await {
-                Ok(_) => ActionResult::Acted(()),
-                Err(error) => error.into(),
-            };
+async fn compare_and_swap(context: &ExecutorContext, write: &LedgerWrite) -> Written {
+    let _permit = context.permits.next_write().await?;
+    let ledgers: Api<DrainLedger> = context.api();
+    let spec = DrainLedgerSpec::from(&write.next);
+    let Some(base) = &write.base else {
+        let params = PostParams {
+            field_manager: Some(context.pass.field_manager.to_owned()),
+            ..PostParams::default()
         };
-        if base.ledger == self.next {
-            return ActionResult::AlreadyDone;
-        }
-        let patch = json!({
-            "metadata": { "uid": base.uid, "resourceVersion": base.resource_version },
-            "spec": DrainLedgerSpec::from(&self.next),
-        });
-        let params = PatchParams {
-            field_manager: Some(context.field_manager.to_owned()),
-            ..PatchParams::default()
-        };
-        match ledgers.patch(drain_ledger::NAME, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => ActionResult::Acted(()),
-            // A ledger that is gone is made anew by the next plan.
-            Err(error) => match ApiError::from(&error) {
-                ApiError::NotFound => ActionResult::Outdated("the ledger is gone".to_owned()),
-                _ => error.into(),
-            },
-        }
+        let ledger = DrainLedger::new(drain_ledger::NAME, spec);
+        ledgers.create(&params, &ledger).await?;
+        return Ok(());
+    };
+    if base.ledger == write.next {
+        return Err(ActionResult::AlreadyDone);
+    }
+    let metadata = json!({ "uid": base.uid, "resourceVersion": base.resource_version });
+    let patch = Patch::Merge(json!({ "metadata": metadata, "spec": spec }));
+    let written = ledgers.patch(drain_ledger::NAME, &context.patch_params(), &patch).await;
+    match written.map_err(ApiError::from) {
+        Ok(_) => Ok(()),
+        // A ledger that is gone is made anew by the next plan.
+        Err(ApiError::NotFound) => Err(ActionResult::Outdated("the ledger is gone".to_owned())),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,5 +1,7 @@
 //! The node's cordon, taint and conditions. Each write rests on the node as it was read just before.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,46 +13,30 @@ use serde_json::{Value, json};
 
 use crate::plan::node_markers::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite};
 
-use super::{ActionResult, ExecutorContext, fresh};
+use super::{ActionResult, ExecutorContext, Written, fresh};
 
-/// Cordons, uncordons, taints. `seen` is the node's drain as the plan saw it.
-pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite, seen: Option<&NodeDrain>) -> ActionResult {
+/// Cordons, uncordons, taints.
+pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> Written {
+    let name = write.node.name.as_str();
+    let seen = context.pass.snapshot.drains.get(name).map(Arc::as_ref);
     if lifts_unseen(write, seen) {
-        let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
-        match drains.get_metadata_opt(write.node.name.as_str()).await {
-            Ok(present) if is_news(present.as_ref().map(|drain| &drain.metadata), seen) => {
-                return ActionResult::Outdated("the node has a drain that was not seen".to_owned());
-            }
-            Ok(_) => {}
-            Err(error) => return error.into(),
+        let present = context.api::<NodeDrain>().get_metadata_opt(name).await?;
+        if is_news(present.as_ref().map(|drain| &drain.metadata), seen) {
+            let unseen = "the node has a drain that was not seen";
+            return Err(ActionResult::Outdated(unseen.to_owned()));
         }
     }
-    let nodes: Api<Node> = Api::all(context.clients.requests.clone());
-    let node = match nodes.get_opt(write.node.name.as_str()).await {
-        Ok(Some(node)) if node.metadata.uid.as_deref() == Some(write.node.uid.as_str()) => node,
-        Ok(_) => return ActionResult::AlreadyDone,
-        Err(error) => return error.into(),
-    };
-    let patch = match patch(&node, write) {
-        Ok(Some(patch)) => patch,
-        Ok(None) => return ActionResult::AlreadyDone,
-        Err(doubt) => return ActionResult::Outdated(doubt.to_owned()),
-    };
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let params = PatchParams {
-        field_manager: Some(context.field_manager.to_owned()),
-        ..PatchParams::default()
-    };
-    match nodes
-        .patch(write.node.name.as_str(), &params, &Patch::Merge(&patch))
-        .await
-    {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
+    let nodes: Api<Node> = context.api();
+    let node = nodes.get_opt(name).await?;
+    let is_meant = |node: &Node| node.metadata.uid.as_deref() == Some(write.node.uid.as_str());
+    let node = node.filter(is_meant).ok_or(ActionResult::AlreadyDone)?;
+    let patch = patch(&node, write).map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
+    let patch = patch.ok_or(ActionResult::AlreadyDone)?;
+    let _permit = context.permits.next_write().await?;
+    nodes
+        .patch(name, &context.patch_params(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
 }
 
 /// Whether this lifts a cordon of ours whose drain the plan did not see. With the drain in sight it is lifted in full
@@ -72,16 +58,10 @@ fn uid_of(metadata: Option<&ObjectMeta>) -> Option<&str> {
 
 /// The change of a node as it is now; `None` if it is so already.
 fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> {
-    let is_unschedulable = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.unschedulable)
-        .unwrap_or_default();
-    let cordoned_by = node
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(annotation::CORDONED_BY));
+    let spec = node.spec.as_ref();
+    let is_unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
+    let annotations = node.metadata.annotations.as_ref();
+    let cordoned_by = annotations.and_then(|annotations| annotations.get(annotation::CORDONED_BY));
     let mut patch = json!({ "metadata": {
         "uid": node.metadata.uid,
         "resourceVersion": node.metadata.resource_version,
@@ -111,24 +91,14 @@ fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> 
             }
         }
     }
-    let taints = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.taints.clone())
-        .unwrap_or_default();
-    let is_queued = taints.iter().any(|present| present.key == taint::QUEUED);
+    let taints = || spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+    let is_queued = taints().any(|present| present.key == taint::QUEUED);
     if is_queued != write.queued {
         is_changed = true;
-        let mut taints: Vec<Value> = taints
-            .iter()
-            .filter(|present| present.key != taint::QUEUED)
-            .map(|present| json!(present))
-            .collect();
+        let others = taints().filter(|present| present.key != taint::QUEUED);
+        let mut taints: Vec<Value> = others.map(|present| json!(present)).collect();
         if write.queued {
             taints.push(json!({ "key": taint::QUEUED, "effect": taint::QUEUED_EFFECT }));
-        }
-        if patch["spec"].is_null() {
-            patch["spec"] = json!({});
         }
         // The list is replaced as a whole: the resource version sees to it that nobody else's taint is lost.
         patch["spec"]["taints"] = json!(taints);
@@ -137,8 +107,7 @@ fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> 
 }
 
 /// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay.
-pub(super) async fn write_conditions(context: &ExecutorContext, write: &ConditionWrite) -> ActionResult {
-    let nodes: Api<Node> = Api::all(context.clients.requests.clone());
+pub(super) async fn write_conditions(context: &ExecutorContext, write: &ConditionWrite) -> Written {
     let now = to_the_second(Timestamp::now());
     let conditions: Vec<Value> = match write.progress {
         Some(progress) => progress
@@ -159,21 +128,11 @@ pub(super) async fn write_conditions(context: &ExecutorContext, write: &Conditio
             .collect(),
     };
     let patch = json!({ "metadata": { "uid": write.node.uid }, "status": { "conditions": conditions } });
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    match nodes
-        .patch_status(
-            write.node.name.as_str(),
-            &PatchParams::default(),
-            &Patch::Strategic(patch),
-        )
-        .await
-    {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
+    let _permit = context.permits.next_write().await?;
+    let (name, patch) = (write.node.name.as_str(), Patch::Strategic(patch));
+    let nodes: Api<Node> = context.api();
+    nodes.patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::plan::stale_budget::Touch;
 
-use super::{ActionResult, ExecutorContext};
+use super::{ExecutorContext, Written};
 
 /// What [`StatusUpdate::LockedBy`] and [`touch`] write: of a budget, never both at once.
 pub(super) const BUDGET_ANNOTATION: &str = "annotation of budget";
@@ -59,7 +59,7 @@ impl StatusUpdate {
 
 /// Writes the annotation in another form, so that the disruption controller looks at the budget again. The next pass finds
 /// it changed and restores it.
-pub(super) async fn touch(context: &ExecutorContext, touch: Touch) -> ActionResult {
+pub(super) async fn touch(context: &ExecutorContext, touch: Touch) -> Written {
     tracing::info!(budget = %touch.budget, "its status contradicts its pods: it is touched, so that Kubernetes counts anew");
     let update = StatusUpdate::LockedBy {
         key: touch.budget,
@@ -70,41 +70,26 @@ pub(super) async fn touch(context: &ExecutorContext, touch: Touch) -> ActionResu
 }
 
 /// Writes one of them.
-pub(super) async fn write(context: &ExecutorContext, update: StatusUpdate) -> ActionResult {
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let client = context.clients.requests.clone();
+pub(super) async fn write(context: &ExecutorContext, update: StatusUpdate) -> Written {
+    let _permit = context.permits.next_write().await?;
     let params = PatchParams::default();
-    let written = match &update {
+    match update {
         StatusUpdate::Drain { name, uid, status } => {
-            let patch = json!({ "metadata": { "uid": uid }, "status": status });
-            let drains: Api<NodeDrain> = Api::all(client);
-            drains
-                .patch_status(name, &params, &Patch::Merge(&patch))
-                .await
-                .map(drop)
+            let patch = Patch::Merge(json!({ "metadata": { "uid": uid }, "status": status }));
+            let drains: Api<NodeDrain> = context.api();
+            drains.patch_status(&name, &params, &patch).await?;
         }
         StatusUpdate::Hold { key, uid, status } => {
-            let patch = json!({ "metadata": { "uid": uid }, "status": status });
-            let holds: Api<DisruptionHold> = Api::namespaced(client, &key.namespace);
-            holds
-                .patch_status(&key.name, &params, &Patch::Merge(&patch))
-                .await
-                .map(drop)
+            let patch = Patch::Merge(json!({ "metadata": { "uid": uid }, "status": status }));
+            let holds: Api<DisruptionHold> = context.api_in(&key.namespace);
+            holds.patch_status(&key.name, &params, &patch).await?;
         }
         StatusUpdate::LockedBy { key, uid, nodes } => {
-            let patch = json!({ "metadata": { "uid": uid, "annotations": { annotation::LOCKED_BY: nodes } } });
-            let budgets: Api<PodDisruptionBudget> = Api::namespaced(client, &key.namespace);
-            budgets
-                .patch_metadata(&key.name, &params, &Patch::Merge(&patch))
-                .await
-                .map(drop)
+            let metadata = json!({ "uid": uid, "annotations": { annotation::LOCKED_BY: nodes } });
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            let budgets: Api<PodDisruptionBudget> = context.api_in(&key.namespace);
+            budgets.patch_metadata(&key.name, &params, &patch).await?;
         }
-    };
-    match written {
-        Ok(()) => ActionResult::Acted(()),
-        Err(error) => error.into(),
     }
+    Ok(())
 }

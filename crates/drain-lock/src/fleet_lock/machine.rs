@@ -115,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::observe::{Objects, World};
+    use crate::observe::{ClusterCache, Objects};
 
     fn nodes(nodes: &[(&str, &str)]) -> Vec<Arc<NodeFacts>> {
         let nodes = nodes.iter().map(|(name, machine)| {
@@ -133,7 +133,7 @@ mod tests {
             nodes: nodes.collect(),
             ..Objects::default()
         };
-        World::still(&objects).nodes()
+        ClusterCache::fixed(&objects).nodes()
     }
 
     const MACHINE: &str = "1c09ca98649c4c7abc779cd04c96812e";

@@ -4,28 +4,41 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects by key, kept as a watch tells.
+/// Objects of one kind, kept as a watch tells.
+pub(super) trait Store<K, V> {
+    fn len(&self) -> usize;
+
+    /// A list begins: what is there now has not been named by it.
+    fn begin_generation(&mut self);
+
+    /// Takes an object in; whether it is different from what was known.
+    fn put(&mut self, key: K, value: V) -> bool;
+
+    /// Forgets an object; whether it was there.
+    fn remove(&mut self, key: &K) -> bool;
+
+    /// What the list that ended has not named.
+    fn unlisted(&self) -> Vec<K>;
+}
+
+/// Objects by key.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
-    /// With the list that named it last, or that was the last when it changed.
+    /// With the list that named it last, or that was the last when it changed, by its number.
     entries: BTreeMap<K, (Arc<V>, u32)>,
-    round: u32,
+    generation: u32,
 }
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
-            round: 0,
+            generation: 0,
         }
     }
 }
 
-impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
+impl<K: Ord, V> Table<K, V> {
     pub(super) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&Arc<V>>
     where
         K: Borrow<Q>,
@@ -37,53 +50,53 @@ impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
         self.entries.iter().map(|(key, (value, _))| (key, value))
     }
 
+    pub(super) fn to_map(&self) -> BTreeMap<K, Arc<V>>
+    where
+        K: Clone,
+    {
+        self.iter()
+            .map(|(key, value)| (key.clone(), Arc::clone(value)))
+            .collect()
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &Arc<V>> {
         self.entries.values().map(|(value, _)| value)
     }
+}
 
-    /// A list begins.
-    pub(super) fn begin_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
+impl<K: Ord + Clone, V: PartialEq> Store<K, V> for Table<K, V> {
+    fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    /// Takes an object in; whether it is different from what was known.
-    pub(super) fn put(&mut self, key: K, value: V) -> bool {
-        let round = self.round;
-        if let Some((known, named)) = self.entries.get_mut(&key) {
-            *named = round;
+    fn begin_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    fn put(&mut self, key: K, value: V) -> bool {
+        let generation = self.generation;
+        if let Some((known, listed_in)) = self.entries.get_mut(&key) {
+            *listed_in = generation;
             if **known == value {
                 return false;
             }
             *known = Arc::new(value);
             return true;
         }
-        self.entries.insert(key, (Arc::new(value), round));
+        self.entries.insert(key, (Arc::new(value), generation));
         true
     }
 
-    /// Forgets an object; answers with what was known of it.
-    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Arc<V>>
-    where
-        K: Borrow<Q>,
-    {
-        self.entries.remove(key).map(|(value, _)| value)
+    fn remove(&mut self, key: &K) -> bool {
+        self.entries.remove(key).is_some()
     }
 
-    /// Forgets what the list that ended has not named, and answers with it.
-    pub(super) fn sweep(&mut self) -> Vec<(K, Arc<V>)> {
-        let round = self.round;
-        let gone: Vec<K> = self
+    fn unlisted(&self) -> Vec<K> {
+        let old = self
             .entries
             .iter()
-            .filter(|(_, (_, named))| *named != round)
-            .map(|(key, _)| key.clone())
-            .collect();
-        gone.into_iter()
-            .filter_map(|key| {
-                let (value, _) = self.entries.remove(&key)?;
-                Some((key, value))
-            })
-            .collect()
+            .filter(|(_, (_, listed_in))| *listed_in != self.generation);
+        old.map(|(key, _)| key.clone()).collect()
     }
 }
 
@@ -101,15 +114,13 @@ mod tests {
         for name in ["a", "b", "c"] {
             table.put(name.to_owned(), 1);
         }
-        table.begin_round();
+        table.begin_generation();
         table.put("a".to_owned(), 1);
         // The list breaks off, and another begins.
-        table.begin_round();
+        table.begin_generation();
         table.put("b".to_owned(), 2);
         assert_eq!(keys(&table), ["a", "b", "c"]);
-        let gone: Vec<String> = table.sweep().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(gone, ["a", "c"]);
-        assert_eq!(keys(&table), ["b"]);
+        assert_eq!(table.unlisted(), ["a", "c"]);
     }
 
     #[test]
@@ -118,7 +129,7 @@ mod tests {
         assert!(table.put("a".to_owned(), 1));
         assert!(!table.put("a".to_owned(), 1));
         assert!(table.put("a".to_owned(), 2));
-        assert_eq!(table.remove("a").as_deref(), Some(&2));
-        assert_eq!(table.remove("a"), None);
+        assert!(table.remove(&"a".to_owned()));
+        assert!(!table.remove(&"a".to_owned()));
     }
 }

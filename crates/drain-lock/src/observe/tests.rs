@@ -1,16 +1,18 @@
-//! The world against objects of every kind, and its indexes against what a walk over all pods would say.
+//! The cache against objects of every kind, and its indexes against what a walk over all pods would say.
 
 mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodeward_core::id::PodKey;
 use nodeward_core::ledger::OwnerUnits;
+use nodeward_runtime::Index;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::intake::Shelf;
+use super::table::Store;
 use super::*;
 use crate::snapshot::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
 use nodeward_scheduling::{NodeUsage, Resources};
@@ -26,15 +28,15 @@ fn web() -> BudgetKey {
 #[test]
 fn a_pod_is_found_by_all_that_it_belongs_to() {
     let cluster = Cluster::new([], [pod("a", json!({})), waiting("b", json!({}))]).budgets([budget("web", json!({}))]);
-    let world = cluster.world();
+    let cache = cluster.cache();
     let both = BTreeSet::from(["shop/a".to_owned(), "shop/b".to_owned()]);
-    assert_eq!(world.pod("shop", "a").unwrap().uid.as_str(), "uid-a");
-    assert_eq!(names(world.read().pods.of_node("n1")), ["shop/a".to_owned()].into());
-    assert_eq!(names(world.read().pods.of_budget(&web())), both);
-    let pod = world.pod("shop", "b").unwrap();
-    assert_eq!(world.budgets_of(&pod)[0].view.key, web());
-    assert_eq!(world.pod("shop", "c"), None);
-    assert_eq!(world.pod("bank", "a"), None);
+    assert_eq!(cache.pod("shop", "a").unwrap().uid.as_str(), "uid-a");
+    assert_eq!(names(cache.read().pods.of_node("n1")), ["shop/a".to_owned()].into());
+    assert_eq!(names(cache.read().pods.of_budget(&web())), both);
+    let pod = cache.pod("shop", "b").unwrap();
+    assert_eq!(cache.budgets_of(&pod)[0].view.key, web());
+    assert_eq!(cache.pod("shop", "c"), None);
+    assert_eq!(cache.pod("bank", "a"), None);
 }
 
 #[rstest]
@@ -46,11 +48,11 @@ fn a_budget_covers_what_its_present_selector_selects(
     #[case] after: Value,
     #[case] covered: &[&str],
 ) {
-    let world = Cluster::new([], [pod("a", json!({}))]).budgets(before.to_vec()).world();
-    world.take_in(&Cluster::default().budgets([after.clone()]).0);
+    let cache = Cluster::new([], [pod("a", json!({}))]).budgets(before.to_vec()).cache();
+    cache.insert(&Cluster::default().budgets([after.clone()]).0);
     let key = BudgetKey::new(after["metadata"]["namespace"].as_str().unwrap(), "web");
     let covered: BTreeSet<String> = covered.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(names(world.read().pods.of_budget(&key)), covered);
+    assert_eq!(names(cache.read().pods.of_budget(&key)), covered);
 }
 
 #[rstest]
@@ -70,7 +72,7 @@ fn healthy_is_what_the_disruption_controller_counts(
     let budget = budget("web", json!({ "status": { "disruptedPods": disrupted } }));
     let facts = Cluster::new([], [pod("a", patch)])
         .budgets([budget])
-        .world()
+        .cache()
         .budget_facts(&web(), now())
         .unwrap();
     assert_eq!(facts.healthy.iter().any(|uid| uid.as_str() == "uid-a"), healthy);
@@ -86,17 +88,17 @@ fn pods_that_several_budgets_select_are_known() {
         pod("a", json!({ "metadata": { "labels": { "tier": "front" } } })),
         pod("b", json!({})),
     ];
-    let world = Cluster::new([], pods)
+    let cache = Cluster::new([], pods)
         .budgets([budget("web", json!({})), other.clone()])
-        .world();
-    let several = || world.budget_facts(&web(), now()).unwrap().several;
+        .cache();
+    let several = || cache.budget_facts(&web(), now()).unwrap().several;
     assert_eq!(several(), BTreeSet::from(["uid-a".into()]));
     // The other budget lets go of it.
     let narrower = merged(
         other,
         json!({ "spec": { "selector": { "matchLabels": { "app": "none" } } } }),
     );
-    world.take_in(&Cluster::default().budgets([narrower]).0);
+    cache.insert(&Cluster::default().budgets([narrower]).0);
     assert_eq!(several(), BTreeSet::new());
 }
 
@@ -106,7 +108,7 @@ fn pods_that_several_budgets_select_are_known() {
 fn a_budgets_numbers_speak_of_its_present_spec_or_do_not(#[case] patch: Value, #[case] current: bool) {
     let facts = Cluster::default()
         .budgets([budget("web", patch)])
-        .world()
+        .cache()
         .budget_facts(&web(), now())
         .unwrap();
     assert_eq!(facts.current, current);
@@ -160,15 +162,15 @@ fn what_an_owner_keeps_for_himself(
 ) {
     let mut cluster = Cluster::default().budgets([budget("web", patch)]);
     cluster.0.holds = holds;
-    let facts = cluster.world().budget_facts(&web(), now()).unwrap();
+    let facts = cluster.cache().budget_facts(&web(), now()).unwrap();
     assert_eq!(facts.owner_units, expected);
 }
 
 #[test]
 fn siblings_share_what_they_have_in_common() {
     let tolerations = json!({ "spec": { "tolerations": [{ "key": "a", "operator": "Exists" }] } });
-    let world = Cluster::new([], [pod("a", tolerations.clone()), pod("b", tolerations)]).world();
-    let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
+    let cache = Cluster::new([], [pod("a", tolerations.clone()), pod("b", tolerations)]).cache();
+    let (a, b) = (cache.pod("shop", "a").unwrap(), cache.pod("shop", "b").unwrap());
     assert!(Arc::ptr_eq(&a.labels, &b.labels));
     assert!(Arc::ptr_eq(&a.requirements, &b.requirements));
     assert!(Arc::ptr_eq(a.owner.as_ref().unwrap(), b.owner.as_ref().unwrap()));
@@ -189,8 +191,8 @@ fn daemons_share_too_though_each_names_its_node() {
             json!({ "metadata": { "ownerReferences": owners }, "spec": { "nodeName": on, "affinity": affinity } }),
         )
     };
-    let world = Cluster::new([], [daemon("a", "n1"), daemon("b", "n2")]).world();
-    let (a, b) = (world.pod("shop", "a").unwrap(), world.pod("shop", "b").unwrap());
+    let cache = Cluster::new([], [daemon("a", "n1"), daemon("b", "n2")]).cache();
+    let (a, b) = (cache.pod("shop", "a").unwrap(), cache.pod("shop", "b").unwrap());
     assert!(Arc::ptr_eq(&a.requirements, &b.requirements));
     assert_eq!(a.requirements.requests.cpu, 1000);
 }
@@ -227,12 +229,12 @@ fn no_object_makes_the_world_panic(#[case] object: Value) {
         objects.volumes.push(parse(metadata.clone()));
         objects.leases.push(parse(metadata));
     }
-    let world = World::still(&objects);
-    let asked = Asked {
+    let cache = ClusterCache::fixed(&objects);
+    let scope = SnapshotScope {
         nodes: ["n1".into(), "".into()].into(),
-        ..Asked::default()
+        ..SnapshotScope::default()
     };
-    let snapshot = world.snapshot(&asked, now()).unwrap();
+    let snapshot = cache.snapshot(&scope, now()).unwrap();
     let mut placement = nodeward_scheduling::Placement::new(&snapshot.scheduling);
     for pod in snapshot.pods.values().flatten() {
         let _ = placement.place(pod, None);
@@ -275,13 +277,13 @@ fn a_cordon_is_ours_only_if_we_recorded_it(#[case] patch: Value, #[case] cordone
 fn a_claims_volume_follows_its_binding() {
     let claims = json!({ "spec": { "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] } });
     let cluster = Cluster::new([cordoned("n1")], [pod("a", claims)]).volumes([volume("old", "data", &["n1"])]);
-    let world = cluster.world();
+    let cache = cluster.cache();
     let reached = || {
-        let asked = Asked {
+        let scope = SnapshotScope {
             nodes: ["n1".into()].into(),
-            ..Asked::default()
+            ..SnapshotScope::default()
         };
-        let snapshot = world.snapshot(&asked, now()).unwrap();
+        let snapshot = cache.snapshot(&scope, now()).unwrap();
         let nodes = ["n1", "n2"].into_iter().filter(|name| {
             let hostname = json!({ "metadata": { "labels": { "kubernetes.io/hostname": name } } });
             let node = project_node(&parse(node(name, hostname))).unwrap();
@@ -294,16 +296,16 @@ fn a_claims_volume_follows_its_binding() {
     };
     assert_eq!(reached(), "n1");
     // The claim is bound to another volume, and only then the old one goes.
-    world.take_in(&Cluster::default().volumes([volume("new", "data", &["n2"])]).0);
+    cache.insert(&Cluster::default().volumes([volume("new", "data", &["n2"])]).0);
     assert_eq!(reached(), "n2");
     let released = merged(
         volume("old", "data", &["n1"]),
         json!({ "status": { "phase": "Released" } }),
     );
-    world.take_in(&Cluster::default().volumes([released]).0);
+    cache.insert(&Cluster::default().volumes([released]).0);
     assert_eq!(reached(), "n2");
     let unbound = merged(volume("new", "data", &["n2"]), json!({ "spec": { "claimRef": null } }));
-    world.take_in(&Cluster::default().volumes([unbound]).0);
+    cache.insert(&Cluster::default().volumes([unbound]).0);
     assert_eq!(reached(), "n1 n2");
 }
 
@@ -330,8 +332,8 @@ fn a_snapshot_has_the_nodes_of_all_claims_and_the_pods_that_the_ledger_names() {
         ])
         .ledger(json!({ "claims": [claim] }));
     let snapshot = cluster.snapshot();
-    let asked: Vec<&str> = snapshot.pods.keys().map(nodeward_core::id::NodeName::as_str).collect();
-    assert_eq!(asked, ["n1", "n2"]);
+    let scope: Vec<&str> = snapshot.pods.keys().map(nodeward_core::id::NodeName::as_str).collect();
+    assert_eq!(scope, ["n1", "n2"]);
     assert_eq!(names(snapshot.held.values()), ["shop/far".to_owned()].into());
     assert_eq!(snapshot.budgets_of(snapshot.pod("a")), [web()]);
     let facts: Vec<String> = snapshot.facts.keys().map(ToString::to_string).collect();
@@ -339,13 +341,22 @@ fn a_snapshot_has_the_nodes_of_all_claims_and_the_pods_that_the_ledger_names() {
     assert_eq!(snapshot.nodes.len(), 3);
 }
 
+#[test]
+fn volume_that_is_deleted_after_a_relist_ties_no_pod() {
+    let objects = Cluster::default().volumes([volume("pv", "data", &["n1"])]).0;
+    let cache = ClusterCache::fixed(&objects);
+    cache.insert(&objects);
+    Index::deleted(&mut index_handler::volumes(&cache.index), objects.volumes[0].clone());
+    assert!(cache.read().volumes_by_claim.is_empty());
+}
+
 #[tokio::test]
 async fn a_world_that_has_not_been_listed_decides_nothing() {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = Client::try_from(config).unwrap();
-    let world = World::watch(&Watches::detached(), &client, &Watched::default());
-    assert!(!world.is_synced() && !world.is_fresh());
-    assert!(world.snapshot(&Asked::default(), now()).is_none());
+    let cache = ClusterCache::watch(&Watches::detached(), &client, &Watched::default());
+    assert!(!cache.is_synced() && !cache.is_fresh());
+    assert!(cache.snapshot(&SnapshotScope::default(), now()).is_none());
 }
 
 /// What a watch may tell about pods.
@@ -406,9 +417,9 @@ proptest! {
     /// Every index says at any time what a walk over all pods would say.
     #[test]
     fn indexes_agree_with_a_walk_over_all_pods(told in prop::collection::vec(any_told(), 0..60)) {
-        let board: Arc<RwLock<Board>> = Arc::default();
-        let mut pods = Intake { board: Arc::clone(&board), shelf: PodProjector::default() };
-        let mut budgets = Intake { board: Arc::clone(&board), shelf: intake::Budgets };
+        let index = SharedIndex::default();
+        let mut pods = index_handler::pods(&index);
+        let mut budgets = index_handler::budgets(&index);
         let mut model: BTreeMap<String, PodFacts> = BTreeMap::new();
         let mut selectors: BTreeMap<String, nodeward_core::selector::Selector> = BTreeMap::new();
         let mut named: Option<BTreeSet<String>> = None;
@@ -454,30 +465,30 @@ proptest! {
                     budgets.put(&object);
                 }
                 Told::BudgetDeleted(name) => {
-                    intake::Budgets::remove(&mut board.write().unwrap(), &meta(&name));
+                    Index::deleted(&mut budgets, PodDisruptionBudget { metadata: meta(&name), ..PodDisruptionBudget::default() });
                     selectors.remove(&name);
                 }
             }
-            let board = board.read().unwrap();
+            let index = index.read().unwrap();
             let chosen = |wanted: &dyn Fn(&PodFacts) -> bool| -> BTreeSet<String> {
                 model.values().filter(|pod| wanted(pod)).map(|pod| pod.key.to_string()).collect()
             };
-            prop_assert_eq!(board.pods.len(), model.len());
-            prop_assert_eq!(names(board.pods.all()), chosen(&|_| true));
-            prop_assert_eq!(names(board.pods.awaiting()), chosen(&PodFacts::awaits_a_node));
+            prop_assert_eq!(index.pods.len(), model.len());
+            prop_assert_eq!(names(index.pods.all()), chosen(&|_| true));
+            prop_assert_eq!(names(index.pods.awaiting()), chosen(&PodFacts::awaits_a_node));
             prop_assert_eq!(
-                names(board.pods.repelling_far()),
+                names(index.pods.repelling_far()),
                 chosen(&|pod| !pod.requirements.anti_affinity.is_empty() && !pod.is_finished())
             );
             for on in ["n1", "n2"] {
                 let is_on = |pod: &PodFacts| pod.node.as_ref().is_some_and(|node| node.as_str() == on);
-                prop_assert_eq!(names(board.pods.of_node(on)), chosen(&is_on));
+                prop_assert_eq!(names(index.pods.of_node(on)), chosen(&is_on));
                 let mut expected = NodeUsage::default();
                 for pod in model.values().filter(|pod| is_on(pod) && !pod.is_finished()) {
                     expected.requests += &pod.requirements.requests;
                     expected.host_ports.extend(pod.requirements.host_ports.iter().cloned());
                 }
-                let mut load = NodeUsage::clone(&board.pods.usage_of(on));
+                let mut load = NodeUsage::clone(&index.pods.usage_of(on));
                 load.host_ports.sort();
                 expected.host_ports.sort();
                 prop_assert_eq!(load, expected);
@@ -485,14 +496,14 @@ proptest! {
             for (name, selector) in &selectors {
                 let key = BudgetKey::new("shop", name.as_str());
                 prop_assert_eq!(
-                    names(board.pods.of_budget(&key)),
+                    names(index.pods.of_budget(&key)),
                     chosen(&|pod| selector.matches(&pod.labels))
                 );
             }
             for pod in model.values() {
                 let matching = selectors.values().filter(|selector| selector.matches(&pod.labels)).count();
-                prop_assert_eq!(board.pods.budgets_of(pod).count(), matching);
-                prop_assert_eq!(board.pods.is_covered_twice(&pod.key), matching > 1);
+                prop_assert_eq!(index.pods.budgets_of(pod).count(), matching);
+                prop_assert_eq!(index.pods.has_several_budgets(&pod.key), matching > 1);
             }
         }
     }
@@ -500,11 +511,11 @@ proptest! {
 
 #[test]
 fn a_node_whose_pods_are_gone_carries_nothing() {
-    let world = Cluster::new([], [pod("a", json!({}))]).world();
-    assert_ne!(world.read().pods.usage_of("n1").requests, Resources::default());
-    world.board.write().unwrap().pods.remove("shop", "a");
-    assert_eq!(*world.read().pods.usage_of("n1"), NodeUsage::default());
-    assert_eq!(world.read().pods.len(), 0);
+    let cache = Cluster::new([], [pod("a", json!({}))]).cache();
+    assert_ne!(cache.read().pods.usage_of("n1").requests, Resources::default());
+    cache.index.write().unwrap().pods.remove(&PodKey::new("shop", "a"));
+    assert_eq!(*cache.read().pods.usage_of("n1"), NodeUsage::default());
+    assert_eq!(cache.read().pods.len(), 0);
 }
 
 /// Where nobody lets us read the leases of nodes, nobody uses them. An API server that restarts says the same for a moment.

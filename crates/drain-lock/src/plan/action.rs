@@ -12,7 +12,7 @@ use crate::snapshot::{LedgerFacts, PodFacts};
 
 use super::lease::LeaseChange;
 use super::node_markers::{ConditionWrite, NodeWrite};
-use super::reserve::Reservation;
+use super::reservation::Reservation;
 use super::stale_budget::Touch;
 use super::verdict::Announcement;
 

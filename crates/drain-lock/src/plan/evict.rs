@@ -3,152 +3,119 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nodeward_api::node_drain::Evictor;
 use nodeward_core::ledger::{Claim, Fence};
 
-use crate::snapshot::{NodeFacts, PodFacts};
+use crate::snapshot::PodFacts;
 
-use super::departures::NotEvictable;
-use super::node_markers::Progress;
-use super::verdict::{self, DrainVerdict, Look};
-use super::{Action, File, Force, Planner, PodEviction};
+use super::eviction_budget::NotEvictable;
+use super::verdict::DrainVerdict;
+use super::{Action, ActiveDrain, Force, Planner, PodEviction};
 
 impl Planner<'_> {
     /// The pods of a granted claim leave, and with them whatever came later and finds room elsewhere. A need that has
     /// grown returns what can be returned, and queues the whole of it.
-    pub(super) fn evict(
-        &mut self,
-        file: &File,
-        node: &Arc<NodeFacts>,
-        look: &Look,
-        forced: bool,
-        verdict: &mut DrainVerdict,
-    ) {
-        let uid = node.uid.as_str();
-        self.write_node_markers(node, Self::own_cordon(file), false, Some(Progress::InProgress));
-        self.keep_lease(file, verdict);
-        let Some(claim) = self.write.next.claim(uid).cloned() else {
+    pub(super) fn evict(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        self.mark_draining(active);
+        self.keep_lease(active.context, verdict);
+        let Some(claim) = self.write.next.claim(active.uid()).cloned() else {
             return;
         };
-        let (with_unit, without): (Vec<_>, Vec<_>) = look
-            .held
-            .iter()
-            .chain(&look.movable)
-            .cloned()
-            .partition(|pod| claim.has_unit(pod.uid.as_str()));
-        if !forced && self.asks_again(file, node, look, verdict) {
+        if !active.forced && self.requeue_grown_need(active, verdict) {
             return;
         }
+        let classes = active.classes;
+        let to_leave = classes.held.iter().chain(&classes.movable).cloned();
+        let (with_unit, mut without): (Vec<_>, Vec<_>) = to_leave.partition(|pod| claim.has_unit(pod.uid.as_str()));
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
-            with_unit.len() + without.len() + look.completing.len(),
-            look.leaving
+            with_unit.len() + without.len() + classes.completing.len(),
+            classes.leaving
         );
-        if file.case.evictor() == Evictor::Requester || verdict.lease_lost {
+        if active.context.is_by_requester() || verdict.lease_lost {
             return;
         }
-        let force = self.force(file, &claim);
-        let room = self.policy.evictions_per_node.saturating_sub(look.leaving);
-        let due = self.due(&claim, with_unit, room, force, verdict);
-        self.evict_held(file, node, &claim, &due, force);
-        let mut others = without;
-        if forced {
-            others.extend(look.completing.iter().cloned());
+        let force = self.force(active, &claim);
+        let due = self.due(active, &claim, with_unit, force, verdict);
+        self.evict_held(active, &claim, &due, force);
+        if active.forced {
+            without.extend(classes.completing.iter().cloned());
         }
-        self.let_leave(file, node, &others, look.leaving + due.len(), force, verdict);
+        self.evict_movable(active, &without, classes.leaving + due.len(), force, verdict);
     }
 
     /// Queues the whole need of a claim that lacks units of it: a pod came late, asked to stay, or is another budget's by
     /// now. Returns whether it did.
-    pub(super) fn asks_again(
-        &mut self,
-        file: &File,
-        node: &NodeFacts,
-        look: &Look,
-        verdict: &mut DrainVerdict,
-    ) -> bool {
-        let uid = node.uid.as_str();
-        let here: BTreeSet<&str> = look
-            .held
-            .iter()
-            .chain(&look.retained)
-            .map(|pod| pod.uid.as_str())
-            .collect();
-        let lacks = |claim: &Claim| claim.lacks(&look.needs, |pod| here.contains(pod));
-        if !self.write.next.claim(uid).is_some_and(lacks) {
+    pub(super) fn requeue_grown_need(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
+        let classes = active.classes;
+        let pods = classes.held.iter().chain(&classes.retained);
+        let here: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+        let lacks = |claim: &Claim| claim.lacks(&classes.needs, |pod| here.contains(pod));
+        if !self.write.next.claim(active.uid()).is_some_and(lacks) {
             return false;
         }
-        let (down, needs) = (&file.down, look.needs.clone());
-        self.write
-            .next
-            .set_needs(uid, needs, &|pod| down.is_down(pod), self.now);
-        verdict.says("needs more units than it holds, and queues for all of them");
+        self.set_needs(active, classes.needs.clone());
+        verdict.set_message("needs more units than it holds, and queues for all of them");
         true
-    }
-
-    /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
-    /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
-    fn spends_no_others_unit(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
-        if !claim.by_fallback || (force == Force::Delete && !self.is_spared(pod)) {
-            return Ok(());
-        }
-        self.departures.leave_by_fallback(&self.write.next, pod)
     }
 
     /// Of the pods that have units those that leave now: as many as there is room for of the ones that may be tried.
     fn due(
         &mut self,
+        active: &ActiveDrain<'_>,
         claim: &Claim,
         pods: Vec<Arc<PodFacts>>,
-        room: usize,
         force: Force,
         verdict: &mut DrainVerdict,
     ) -> Vec<Arc<PodFacts>> {
+        let room = self.policy.evictions_per_node.saturating_sub(active.classes.leaving);
         let mut due = Vec::new();
         for pod in pods {
             if due.len() >= room {
                 break;
             }
-            if let Err(why) = self.departures.wait_for_last_attempt(&pod) {
-                why.until.into_iter().for_each(|until| self.requeue_at.note(until));
+            if let Err(why) = self.eviction_budget.check_last_attempt(&pod) {
+                self.requeue_at.note(why.until);
                 continue;
             }
-            match self.spends_no_others_unit(claim, &pod, force) {
+            match self.take_unit_of_fallback(claim, &pod, force) {
                 Ok(()) => due.push(pod),
-                Err(why) => verdict.blocked_by.push(verdict::not_evictable(&pod, &why)),
+                Err(why) => verdict.block_pod(&pod, &why),
             }
         }
         due
     }
 
+    /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
+    /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
+    fn take_unit_of_fallback(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
+        if !claim.by_fallback || (force == Force::Delete && !self.forbids_force(pod)) {
+            return Ok(());
+        }
+        self.eviction_budget.take_by_fallback(&self.write.next, pod)
+    }
+
     /// Evicts pods that have units.
-    fn evict_held(&mut self, file: &File, node: &Arc<NodeFacts>, claim: &Claim, pods: &[Arc<PodFacts>], force: Force) {
-        let Some(ledger) = self.write.base.clone() else {
-            return;
-        };
+    fn evict_held(&mut self, active: &ActiveDrain<'_>, claim: &Claim, pods: &[Arc<PodFacts>], force: Force) {
+        let Some(ledger) = &self.write.base else { return };
         // The grant that evictions rest on is the one that is in the ledger, not one that is about to be written.
-        let is_written = self
-            .before
-            .claim(node.uid.as_str())
-            .is_some_and(|written| Fence::of(written) == Fence::of(claim) && written.state == claim.state);
+        let written = self.before.claim(active.uid());
+        let is_written =
+            written.is_some_and(|written| Fence::of(written) == Fence::of(claim) && written.state == claim.state);
         if !is_written || pods.is_empty() {
             return;
         }
-        let pods = pods.iter().map(|pod| self.eviction(file, node, pod, force));
-        let pods = pods.collect();
         self.plan.actions.push(Action::EvictHeld {
-            node_uid: node.uid.clone(),
+            node_uid: active.node.uid.clone(),
             fence: Fence::of(claim),
             ledger_uid: Arc::clone(&ledger.uid),
-            pods,
+            pods: pods.iter().map(|pod| self.eviction(active, pod, force)).collect(),
         });
     }
 
-    /// Evicts pods that have no unit, as far as their budgets have room.
-    pub(super) fn let_leave(
+    /// Evicts pods that have no unit, as far as their budgets allow. So many are on their way out already.
+    pub(super) fn evict_movable(
         &mut self,
-        file: &File,
-        node: &Arc<NodeFacts>,
+        active: &ActiveDrain<'_>,
         pods: &[Arc<PodFacts>],
         leaving: usize,
         force: Force,
@@ -159,37 +126,38 @@ impl Planner<'_> {
             if room == 0 {
                 return;
             }
+            let budget = &mut self.eviction_budget;
             let allowed = match force {
-                Force::Never => self.departures.leave(&self.before, &self.write.next, pod),
-                Force::Delete => self.departures.wait_for_last_attempt(pod),
+                Force::Never => budget.take_free_unit(&self.before, &self.write.next, pod),
+                Force::Delete => budget.check_last_attempt(pod),
             };
             match allowed {
                 Ok(()) => {
                     room -= 1;
-                    let eviction = self.eviction(file, node, pod, force);
+                    let eviction = self.eviction(active, pod, force);
                     self.plan.actions.push(Action::Evict { eviction });
                 }
                 Err(why) => {
-                    why.until.into_iter().for_each(|until| self.requeue_at.note(until));
-                    verdict.blocked_by.push(verdict::not_evictable(pod, &why));
+                    self.requeue_at.note(why.until);
+                    verdict.block_pod(pod, &why);
                 }
             }
         }
     }
 
-    fn eviction(&self, file: &File, node: &NodeFacts, pod: &Arc<PodFacts>, force: Force) -> PodEviction {
+    fn eviction(&self, active: &ActiveDrain<'_>, pod: &Arc<PodFacts>, force: Force) -> PodEviction {
         PodEviction {
             pod: Arc::clone(pod),
-            node: node.name.clone(),
-            node_uid: node.uid.clone(),
-            drain_uid: file.case.drain_uid().to_owned(),
-            force: if self.is_spared(pod) { Force::Never } else { force },
+            node: active.node.name.clone(),
+            node_uid: active.node.uid.clone(),
+            drain_uid: active.context.drain_uid().to_owned(),
+            force: if self.forbids_force(pod) { Force::Never } else { force },
         }
     }
 
     /// Whether the pod is never deleted around its budget, whatever the fallback says: its budget forbids that for good,
     /// or its owner holds units of it for now.
-    fn is_spared(&self, pod: &PodFacts) -> bool {
+    fn forbids_force(&self, pod: &PodFacts) -> bool {
         self.snapshot.budgets_of(pod).iter().any(|key| {
             let budget = self.snapshot.budgets.get(key);
             let facts = self.snapshot.facts.get(key);

@@ -17,62 +17,52 @@ pub struct HoldVerdict {
     /// Whether it is in force.
     pub phase: HoldPhase,
     /// Until when.
-    pub until: Option<Timestamp>,
+    pub until: Timestamp,
     /// The same for a person.
     pub message: String,
 }
 
-/// Judges all holds.
-pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, requeue_at: &mut RequeueAt) -> Vec<HoldVerdict> {
-    let judge_one = |hold: &Arc<HoldFacts>| {
-        let (phase, until, message) = stand(hold, snapshot, policy, now);
-        if let Some(until) = until {
-            requeue_at.note(until);
-        }
-        HoldVerdict {
-            hold: Arc::clone(hold),
-            phase,
-            until,
-            message,
-        }
-    };
-    snapshot.holds.iter().map(judge_one).collect()
-}
-
-fn stand(
-    hold: &HoldFacts,
+pub fn evaluate_holds(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
-) -> (HoldPhase, Option<Timestamp>, String) {
+    requeue_at: &mut RequeueAt,
+) -> Vec<HoldVerdict> {
+    let verdicts = snapshot.holds.iter().map(|hold| {
+        let verdict = evaluate_hold(hold, snapshot, policy, now);
+        requeue_at.note(verdict.until);
+        verdict
+    });
+    verdicts.collect()
+}
+
+fn evaluate_hold(hold: &Arc<HoldFacts>, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> HoldVerdict {
     let cap = saturating_add(hold.created, policy.hold_max_duration);
     let until = hold.asked_until.map_or(cap, |asked| asked.min(cap));
     let is_capped = hold.asked_until.is_none_or(|asked| cap < asked);
-    if let Some(said) = &hold.released_by {
-        let text = format!("released by an administrator: {said}");
-        return (HoldPhase::Expired, Some(until), text);
-    }
-    if until <= now {
-        let text = if is_capped {
-            "has lasted as long as the configuration allows"
-        } else {
-            "has ended as asked for"
-        };
-        return (HoldPhase::Expired, Some(until), text.to_owned());
-    }
-    if !snapshot.budgets.contains_key(&hold.budget) {
-        let text = format!("there is no budget {}", hold.budget);
-        return (HoldPhase::NoSuchBudget, Some(until), text);
-    }
-    let units = hold.units.map_or_else(|| "all".to_owned(), |units| units.to_string());
-    let text = format!("{units} units of budget {} are held", hold.budget);
-    if is_capped {
-        (
-            HoldPhase::Capped,
-            Some(until),
-            format!("{text}, for as long as the configuration allows"),
-        )
+    let (phase, message) = if let Some(said) = &hold.released_by {
+        (HoldPhase::Expired, format!("released by an administrator: {said}"))
+    } else if until <= now && is_capped {
+        let text = "has lasted as long as the configuration allows";
+        (HoldPhase::Expired, text.to_owned())
+    } else if until <= now {
+        (HoldPhase::Expired, "has ended as asked for".to_owned())
+    } else if !snapshot.budgets.contains_key(&hold.budget) {
+        (HoldPhase::NoSuchBudget, format!("there is no budget {}", hold.budget))
     } else {
-        (HoldPhase::Active, Some(until), text)
+        let units = hold.units.map_or_else(|| "all".to_owned(), |units| units.to_string());
+        let text = format!("{units} units of budget {} are held", hold.budget);
+        if is_capped {
+            let text = format!("{text}, for as long as the configuration allows");
+            (HoldPhase::Capped, text)
+        } else {
+            (HoldPhase::Active, text)
+        }
+    };
+    HoldVerdict {
+        hold: Arc::clone(hold),
+        phase,
+        until,
+        message,
     }
 }

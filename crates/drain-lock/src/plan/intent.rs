@@ -8,7 +8,8 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain_request::releases_by_itself;
 use nodeward_core::ledger::{Claim, ClaimState};
 
-use super::case::Case;
+use super::drain_context::DrainRecord;
+use super::recovery::UnavailablePods;
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,18 +58,16 @@ impl Ending {
     }
 }
 
-/// What else an intent depends on than the case.
-#[derive(Debug, Clone, Copy)]
-pub struct Quiet {
-    /// How long after its last eviction a foreign drain ends.
-    pub period: SignedDuration,
-    /// Whether pods that its claim holds are down.
-    pub has_pods_down: bool,
-}
-
 /// What is wanted of the drain at `now`; with it, when a foreign drainer's silence will end it, if it goes on.
-pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Timestamp>) {
-    let Some(drain) = case.drain.as_deref() else {
+///
+/// `quiet_period` is how long after its last eviction a foreign drain ends, while no pod of it is down.
+pub fn intent(
+    record: &DrainRecord,
+    unavailable: &UnavailablePods,
+    quiet_period: SignedDuration,
+    now: Timestamp,
+) -> (Intent, Option<Timestamp>) {
+    let Some(drain) = record.drain.as_deref() else {
         return (Intent::End(Ending::Left), None);
     };
     let over = |ending| (Intent::End(ending), None);
@@ -81,38 +80,38 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
     if drain.spec.dry_run {
         return (Intent::Preview, None);
     }
-    if case.is_adopted() && drain.spec.requesters.is_empty() {
+    if record.is_adopted() && drain.spec.requesters.is_empty() {
         return over(Ending::NoRequester);
     }
-    let Some(node) = case.node.as_deref() else {
-        let reason = if case.is_replaced {
+    let Some(node) = record.node.as_deref() else {
+        let reason = if record.is_replaced {
             LockReason::NodeReplaced
         } else {
             LockReason::NodeGone
         };
-        return if case.is_adopted() {
+        return if record.is_adopted() {
             over(Ending::NodeGone)
         } else {
             (Intent::Impossible(reason), None)
         };
     };
-    if was_uncordoned(case) {
+    if was_uncordoned(record) {
         return over(Ending::Uncordoned);
     }
-    match case.evictor() {
+    match record.evictor() {
         Evictor::Nodeward => (Intent::Drain, None),
         Evictor::Requester => {
-            let claim = case.claim.as_ref();
+            let claim = record.claim.as_ref();
             if claim.is_some_and(|claim| claim.state == ClaimState::Unknown) {
                 // Whether its pods are back, or its drainer is done, is for the later version to say.
                 return (Intent::Drain, None);
             }
             let has_returned = claim.is_some_and(|claim| claim.holds.is_empty());
-            if case.has_rebooted() && node.ready && has_returned {
+            if record.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);
             }
-            match silent_from(drain, claim, quiet.period) {
-                Some(until) if until <= now && !quiet.has_pods_down => over(Ending::Quiet),
+            match silent_from(drain, claim, quiet_period) {
+                Some(until) if until <= now && unavailable.is_empty() => over(Ending::Quiet),
                 until => (Intent::Drain, until),
             }
         }
@@ -121,23 +120,23 @@ pub fn intent(case: &Case, quiet: Quiet, now: Timestamp) -> (Intent, Option<Time
 
 /// Whether the node was cordoned for this drain and is not any more. `kubectl uncordon` leaves the annotation of a cordon
 /// of ours behind; where drain-lock lifts its own, both go in one write.
-fn was_uncordoned(case: &Case) -> bool {
-    let Some(node) = case.node.as_deref() else {
+fn was_uncordoned(record: &DrainRecord) -> bool {
+    let Some(node) = record.node.as_deref() else {
         return false;
     };
     if node.is_cordoned()
-        || case
+        || record
             .claim
             .as_ref()
             .is_some_and(|claim| claim.state == ClaimState::Recovering)
     {
         return false;
     }
-    if case.evictor() == Evictor::Requester {
+    if record.evictor() == Evictor::Requester {
         return true;
     }
-    let was_ours = node.cordoned_by() == Some(case.drain_uid());
-    let was_used = case
+    let was_ours = node.cordoned_by() == Some(record.drain_uid());
+    let was_used = record
         .claim
         .as_ref()
         .is_some_and(|claim| claim.foreign_cordon || claim.state.has_grant() || claim.state.is_suspect());

@@ -11,8 +11,8 @@ use nodeward_core::id::NodeName;
 use crate::policy::Policy;
 use crate::snapshot::{LeaseFacts, Memory, Snapshot};
 
-use super::verdict::{self, DrainVerdict};
-use super::{Action, File, Planner};
+use super::verdict::DrainVerdict;
+use super::{Action, DrainContext, Planner};
 
 /// Who drain-lock is in a lease.
 pub const HOLDER: &str = "nodeward-drain-lock";
@@ -42,12 +42,12 @@ pub enum LeaseStep {
     /// It is taken, or renewed.
     Take,
     /// It is given back.
-    GiveBack,
+    Release,
 }
 
 /// How a node's lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeaseStand {
+pub enum LeaseState {
     /// Leases are not used here.
     NotUsed,
     /// Nobody is seen to have it. Whether that is so, taking it tells: that is a compare-and-swap.
@@ -72,18 +72,24 @@ pub fn name_of(node: &NodeName) -> String {
 }
 
 /// How the lease of a node stands. One that is seen counts, whatever came of taking another node's.
-pub fn stand(node: &NodeName, snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> LeaseStand {
+pub fn lease_state(
+    node: &NodeName,
+    snapshot: &Snapshot,
+    memory: &Memory,
+    policy: &Policy,
+    now: Timestamp,
+) -> LeaseState {
     let Some(leases) = snapshot.leases.as_ref().filter(|_| policy.medik8s_leases.is_some()) else {
-        return LeaseStand::NotUsed;
+        return LeaseState::NotUsed;
     };
     let Some(lease) = leases.get(name_of(node).as_str()) else {
         return match memory.leases_absent_until {
-            Some(_) => LeaseStand::NotUsed,
-            None => LeaseStand::Free,
+            Some(_) => LeaseState::NotUsed,
+            None => LeaseState::Free,
         };
     };
     let Some(holder) = lease.holder.as_ref().filter(|holder| !holder.is_empty()) else {
-        return LeaseStand::Free;
+        return LeaseState::Free;
     };
     let lasts = lease
         .duration_seconds
@@ -96,15 +102,15 @@ pub fn stand(node: &NodeName, snapshot: &Snapshot, memory: &Memory, policy: &Pol
         let renew_at = lease
             .renewed
             .map_or(now, |renewed| saturating_add(renewed, RENEW_AFTER));
-        return LeaseStand::Ours { renew_at };
+        return LeaseState::Ours { renew_at };
     }
     // As medik8s has it, a lease that was never renewed or says no duration has run out.
     match until {
-        Some(until) if now < until => LeaseStand::Others {
+        Some(until) if now < until => LeaseState::Others {
             holder: Arc::clone(holder),
             until: Some(until),
         },
-        _ => LeaseStand::Free,
+        _ => LeaseState::Free,
     }
 }
 
@@ -113,41 +119,35 @@ pub fn change(node: &NodeName, snapshot: &Snapshot, policy: &Policy, step: Lease
     Some(LeaseChange {
         node: node.clone(),
         namespace: policy.medik8s_leases.clone()?,
-        seen: snapshot
-            .leases
-            .as_ref()
-            .and_then(|leases| leases.get(name_of(node).as_str()))
-            .cloned(),
+        seen: snapshot.leases.as_ref()?.get(name_of(node).as_str()).cloned(),
         step,
     })
 }
 
 impl Planner<'_> {
     /// How the node's lease stands for this drain: a foreign drainer has its own, or none.
-    pub(super) fn lease(&self, file: &File) -> LeaseStand {
-        match file.case.evictor() {
-            Evictor::Requester => LeaseStand::NotUsed,
-            Evictor::Nodeward => stand(&file.case.name, self.snapshot, self.memory, self.policy, self.now),
+    pub(super) fn lease(&self, context: &DrainContext) -> LeaseState {
+        match context.evictor() {
+            Evictor::Requester => LeaseState::NotUsed,
+            Evictor::Nodeward => lease_state(&context.name, self.snapshot, self.memory, self.policy, self.now),
         }
     }
 
     /// Renews the node's lease in time; says so if somebody else has it.
-    pub(super) fn keep_lease(&mut self, file: &File, verdict: &mut DrainVerdict) {
+    pub(super) fn keep_lease(&mut self, context: &DrainContext, verdict: &mut DrainVerdict) {
         if verdict.gives_lease_up {
-            self.give_lease_back(&file.case.name);
+            self.release_lease(&context.name);
             return;
         }
-        match self.lease(file) {
-            LeaseStand::NotUsed => {}
-            LeaseStand::Free => self.take_lease(&file.case.name),
-            LeaseStand::Ours { renew_at } if renew_at <= self.now => self.take_lease(&file.case.name),
-            LeaseStand::Ours { renew_at } => self.requeue_at.note(renew_at),
-            LeaseStand::Others { holder, .. } => {
+        match self.lease(context) {
+            LeaseState::NotUsed => {}
+            LeaseState::Free => self.take_lease(&context.name),
+            LeaseState::Ours { renew_at } if renew_at <= self.now => self.take_lease(&context.name),
+            LeaseState::Ours { renew_at } => self.requeue_at.note(renew_at),
+            LeaseState::Others { holder, .. } => {
                 verdict.lease_lost = true;
                 let text = format!("{} ({holder})", LockReason::LeaseLost.explanation());
-                verdict
-                    .blocked_by
-                    .push(verdict::about_node(LockReason::LeaseLost, text));
+                verdict.block(LockReason::LeaseLost, text);
             }
         }
     }
@@ -158,10 +158,10 @@ impl Planner<'_> {
     }
 
     /// Gives the node's lease back, if it is ours.
-    pub(super) fn give_lease_back(&mut self, node: &NodeName) {
-        let stand = stand(node, self.snapshot, self.memory, self.policy, self.now);
-        if matches!(stand, LeaseStand::Ours { .. }) {
-            let change = change(node, self.snapshot, self.policy, LeaseStep::GiveBack);
+    pub(super) fn release_lease(&mut self, node: &NodeName) {
+        let state = lease_state(node, self.snapshot, self.memory, self.policy, self.now);
+        if matches!(state, LeaseState::Ours { .. }) {
+            let change = change(node, self.snapshot, self.policy, LeaseStep::Release);
             self.plan.actions.extend(change.map(Action::Lease));
         }
     }
@@ -185,14 +185,14 @@ mod tests {
         })
     }
 
-    fn ours() -> LeaseStand {
-        LeaseStand::Ours {
+    fn ours() -> LeaseState {
+        LeaseState::Ours {
             renew_at: at("2026-01-01T12:03:00Z"),
         }
     }
 
-    fn others() -> LeaseStand {
-        LeaseStand::Others {
+    fn others() -> LeaseState {
+        LeaseState::Others {
             holder: "medik8s".into(),
             until: Some(at("2026-01-01T12:09:00Z")),
         }
@@ -200,19 +200,19 @@ mod tests {
 
     /// Of the namespace as a write found it, and of the leases as a watch shows them, what is seen counts.
     #[rstest]
-    #[case::none(&[], false, LeaseStand::Free)]
-    #[case::none_in_a_namespace_that_is_not_there(&[], true, LeaseStand::NotUsed)]
-    #[case::of_another_node(&[("n2", "medik8s")], false, LeaseStand::Free)]
-    #[case::of_another_node_in_a_namespace_that_was_not_there(&[("n2", "medik8s")], true, LeaseStand::NotUsed)]
+    #[case::none(&[], false, LeaseState::Free)]
+    #[case::none_in_a_namespace_that_is_not_there(&[], true, LeaseState::NotUsed)]
+    #[case::of_another_node(&[("n2", "medik8s")], false, LeaseState::Free)]
+    #[case::of_another_node_in_a_namespace_that_was_not_there(&[("n2", "medik8s")], true, LeaseState::NotUsed)]
     #[case::of_another(&[("n1", "medik8s")], false, others())]
     #[case::of_another_in_a_namespace_that_was_not_there(&[("n1", "medik8s")], true, others())]
     #[case::ours(&[("n1", HOLDER)], false, ours())]
     #[case::ours_in_a_namespace_that_was_not_there(&[("n1", HOLDER)], true, ours())]
-    #[case::of_nobody_in_a_namespace_that_was_not_there(&[("n1", "")], true, LeaseStand::Free)]
+    #[case::of_nobody_in_a_namespace_that_was_not_there(&[("n1", "")], true, LeaseState::Free)]
     fn a_lease_that_is_seen_counts(
         #[case] leases: &[(&str, &str)],
         #[case] absent: bool,
-        #[case] expected: LeaseStand,
+        #[case] expected: LeaseState,
     ) {
         let leases = leases.iter().map(|(node, holder)| lease(node, holder));
         let mut snapshot = Cluster::default().leases(leases).snapshot();
@@ -222,14 +222,14 @@ mod tests {
             medik8s_leases: Some("medik8s-leases".to_owned()),
             ..Policy::from_config(Config::default()).unwrap()
         };
-        let stands = |snapshot: &Snapshot, policy: &Policy| stand(&"n1".into(), snapshot, &memory, policy, now());
+        let stands = |snapshot: &Snapshot, policy: &Policy| lease_state(&"n1".into(), snapshot, &memory, policy, now());
         assert_eq!(stands(&snapshot, &policy), expected);
         let without = Policy {
             medik8s_leases: None,
             ..policy.clone()
         };
-        assert_eq!(stands(&snapshot, &without), LeaseStand::NotUsed, "not configured");
+        assert_eq!(stands(&snapshot, &without), LeaseState::NotUsed, "not configured");
         snapshot.leases = None;
-        assert_eq!(stands(&snapshot, &policy), LeaseStand::NotUsed, "not readable");
+        assert_eq!(stands(&snapshot, &policy), LeaseState::NotUsed, "not readable");
     }
 }

@@ -23,6 +23,8 @@ use nodeward_scheduling::{Placement, PlacementError};
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
+use super::verdict::about_node;
+
 /// Taints that a node without its kubelet gets, and that evict what does not tolerate them.
 const OUTAGE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
@@ -99,16 +101,23 @@ impl NeedRules {
 /// The pods of a node, and what their drain needs.
 #[derive(Debug, Clone, Default)]
 pub struct NodeNeed {
-    /// Each pod, by name, and what becomes of it.
-    pub pods: Vec<(Arc<PodFacts>, Class)>,
-    /// Why a held pod is held, in words, by its UID, where there is more to say than its reason.
-    pub why: BTreeMap<nodeward_core::id::PodUid, String>,
+    /// By name.
+    pub pods: Vec<ClassifiedPod>,
     /// The units that it takes, by budget: one for each held and each retained pod, ready or not.
     pub needs: Vec<Units>,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
     pub problems: Vec<BlockedBy>,
     /// When a class changes by the passing of time alone.
     pub changes_at: Option<Timestamp>,
+}
+
+/// A pod, and what becomes of it.
+#[derive(Debug, Clone)]
+pub struct ClassifiedPod {
+    pub pod: Arc<PodFacts>,
+    pub class: Class,
+    /// Why it is held, in words, where there is more to say than the reason.
+    pub why: Option<String>,
 }
 
 /// Works out what becomes of the pods of `node`. Movable pods take the places that they find from `placement`: called for
@@ -122,93 +131,77 @@ pub fn classify(
 ) -> NodeNeed {
     let mut need = NodeNeed::default();
     for pod in snapshot.pods_of(&node.name) {
-        let class = need.class_of(pod, node, snapshot, placement, rules, now);
-        need.pods.push((Arc::clone(pod), class));
+        let (class, why) = match Class::by_itself(pod) {
+            Some(class) => {
+                // A StatefulSet makes the successor of a pod that leaves only when it has gone, and that will need room.
+                if class == Class::Movable && pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
+                    let _ = placement.place(pod, Some(&node.name));
+                }
+                (class, None)
+            }
+            None => match placement.place(pod, Some(&node.name)) {
+                Err(error) => (Class::Held(held_reason(&error)), Some(error.to_string())),
+                Ok(_) => match unschedulable_sibling(pod, snapshot, rules) {
+                    Some((sibling, counts_from)) if counts_from <= now => {
+                        let why = format!("pod {} has found no node", sibling.key);
+                        (Class::Held(LockReason::Unschedulable), Some(why))
+                    }
+                    Some((_, counts_from)) => {
+                        need.changes_at = need.changes_at.into_iter().chain([counts_from]).min();
+                        (Class::Movable, None)
+                    }
+                    None => (Class::Movable, None),
+                },
+            },
+        };
+        let pod = Arc::clone(pod);
+        need.pods.push(ClassifiedPod { pod, class, why });
     }
     need.needs = units(&need.pods, snapshot);
     need.problems = problems(&need, snapshot, rules);
     need
 }
 
-impl NodeNeed {
-    fn class_of(
-        &mut self,
-        pod: &Arc<PodFacts>,
-        node: &NodeFacts,
-        snapshot: &Snapshot,
-        placement: &mut Placement<'_>,
-        rules: &NeedRules,
-        now: Timestamp,
-    ) -> Class {
-        if let Some(class) = Class::by_itself(pod) {
-            // A StatefulSet makes the successor of a pod that leaves only when it has gone, and that will need room.
-            if class == Class::Movable && pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
-                let _ = placement.place(pod, Some(&node.name));
-            }
-            return class;
-        }
-        if let Err(misplaced) = placement.place(pod, Some(&node.name)) {
-            self.why.insert(pod.uid.clone(), misplaced.to_string());
-            return Class::Held(match misplaced {
-                PlacementError::LocalVolume => LockReason::LocalVolume,
-                PlacementError::Pinned => LockReason::Pinned,
-                PlacementError::NoRoom(_) => LockReason::NoRoom,
-            });
-        }
-        let Some(sibling) = self.stuck_sibling(pod, snapshot, rules, now) else {
-            return Class::Movable;
-        };
-        self.why
-            .insert(pod.uid.clone(), format!("pod {} has found no node", sibling.key));
-        Class::Held(LockReason::Unschedulable)
-    }
-
-    /// A pod of the same controller, asking for the same, that has found no node for so long that this one's replacement
-    /// would find none either. What its own volume ties to a place says nothing about others.
-    fn stuck_sibling<'a>(
-        &mut self,
-        pod: &PodFacts,
-        snapshot: &'a Snapshot,
-        rules: &NeedRules,
-        now: Timestamp,
-    ) -> Option<&'a PodFacts> {
-        let view = &snapshot.scheduling;
-        let siblings = view.pending.iter().filter(|other| other.is_sibling_of(pod));
-        let alike =
-            siblings.filter(|other| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
-        for sibling in alike {
-            let Some(since) = sibling.unschedulable_since else {
-                continue;
-            };
-            let counts_from = saturating_add(since, rules.unschedulable_after);
-            if counts_from <= now {
-                return Some(sibling);
-            }
-            self.changes_at = self.changes_at.into_iter().chain([counts_from]).min();
-        }
-        None
+fn held_reason(error: &PlacementError) -> LockReason {
+    match error {
+        PlacementError::LocalVolume => LockReason::LocalVolume,
+        PlacementError::Pinned => LockReason::Pinned,
+        PlacementError::NoRoom(_) => LockReason::NoRoom,
     }
 }
 
+/// The pod of the same controller, asking for the same, that has found no node for the longest, and from when this one's
+/// replacement is taken to find none either. What its own volume ties to a place says nothing about others.
+fn unschedulable_sibling<'a>(
+    pod: &PodFacts,
+    snapshot: &'a Snapshot,
+    rules: &NeedRules,
+) -> Option<(&'a PodFacts, Timestamp)> {
+    let view = &snapshot.scheduling;
+    let siblings = view.pending.iter().filter(|other| other.is_sibling_of(pod));
+    let alike =
+        siblings.filter(|other| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
+    let unschedulable = alike.filter_map(|sibling| Some((&**sibling, sibling.unschedulable_since?)));
+    let (sibling, since) = unschedulable.min_by_key(|(_, since)| *since)?;
+    Some((sibling, saturating_add(since, rules.unschedulable_after)))
+}
+
 /// One unit of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
-fn units(pods: &[(Arc<PodFacts>, Class)], snapshot: &Snapshot) -> Vec<Units> {
+fn units(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Units> {
     let mut needs: BTreeMap<&BudgetKey, Units> = BTreeMap::new();
-    for (pod, class) in pods {
+    for ClassifiedPod { pod, class, .. } in pods {
         let retained = match class {
             Class::Held(_) => false,
             Class::Retained => true,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
         };
         for key in snapshot.budgets_of(pod) {
+            let uid = snapshot.facts.get(key).map(|budget| budget.uid.to_string());
             let units = needs.entry(key).or_insert_with(|| Units {
                 pdb: BudgetRef {
                     namespace: key.namespace.to_string(),
                     name: key.name.to_string(),
-                    uid: snapshot
-                        .facts
-                        .get(key)
-                        .map(|budget| budget.uid.to_string())
-                        .unwrap_or_default(),
+                    uid: uid.unwrap_or_default(),
                 },
                 ..Units::default()
             });
@@ -227,14 +220,14 @@ fn units(pods: &[(Arc<PodFacts>, Class)], snapshot: &Snapshot) -> Vec<Units> {
 fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<BlockedBy> {
     let mut problems = Vec::new();
     let mut misconfigured: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
-    for (pod, class) in &need.pods {
+    for ClassifiedPod { pod, class, .. } in &need.pods {
         let budgets = snapshot.budgets_of(pod);
         let must_be_evicted = match class {
             Class::Ignored(_) | Class::Finished => continue,
             Class::WaitsCompleted => {
                 if let Some((OptOut::Unknown, source)) = pod.opt_out {
                     let text = format!("{} of pod {} has a value that is not known", source.key(), pod.key);
-                    problems.push(of_pod(LockReason::UnknownOptOut, pod, text));
+                    problems.push(about_pod(LockReason::UnknownOptOut, pod, text));
                 }
                 continue;
             }
@@ -251,7 +244,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<Bloc
                 pod.key,
                 names.join(", ")
             );
-            problems.push(of_pod(LockReason::SeveralPDBs, pod, text));
+            problems.push(about_pod(LockReason::SeveralPDBs, pod, text));
         }
         if must_be_evicted || *class == Class::Retained {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
@@ -263,7 +256,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<Bloc
             "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
             facts.desired_healthy, facts.expected_pods
         );
-        problems.push(of_budget(LockReason::MisconfiguredPDB, key, text));
+        problems.push(about_budget(LockReason::MisconfiguredPDB, key, text));
     }
     problems.extend(need.needs.iter().filter_map(|units| excess(units, snapshot)));
     problems
@@ -278,7 +271,7 @@ fn excess(units: &Units, snapshot: &Snapshot) -> Option<BlockedBy> {
     let is_excess = facts.current && facts.misconfigured.is_none() && needed > most;
     is_excess.then(|| {
         let text = format!("{needed} pods of budget {key} stay down with the node, and it can spare {most} at most");
-        of_budget(LockReason::NeedExceedsBudget, &key, text)
+        about_budget(LockReason::NeedExceedsBudget, &key, text)
     })
 }
 
@@ -307,25 +300,19 @@ fn too_short_toleration(pod: &PodFacts, expected_outage: SignedDuration) -> Opti
         pod.key,
         expected_outage.as_secs()
     );
-    Some(of_pod(LockReason::TolerationTooShort, pod, text))
+    Some(about_pod(LockReason::TolerationTooShort, pod, text))
 }
 
-fn of_pod(reason: LockReason, pod: &PodFacts, message: String) -> BlockedBy {
+fn about_pod(reason: LockReason, pod: &PodFacts, message: String) -> BlockedBy {
     BlockedBy {
-        reason,
-        pdb: None,
         pod: Some(pod.key.to_string()),
-        node: None,
-        message,
+        ..about_node(reason, message)
     }
 }
 
-fn of_budget(reason: LockReason, budget: &BudgetKey, message: String) -> BlockedBy {
+fn about_budget(reason: LockReason, budget: &BudgetKey, message: String) -> BlockedBy {
     BlockedBy {
-        reason,
         pdb: Some(budget.to_string()),
-        pod: None,
-        node: None,
-        message,
+        ..about_node(reason, message)
     }
 }

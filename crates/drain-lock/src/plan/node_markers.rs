@@ -6,6 +6,8 @@ use nodeward_api::{condition, taint};
 
 use crate::snapshot::NodeFacts;
 
+use super::{Action, ActiveDrain, Planner};
+
 /// A change of a node's spec and annotations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeWrite {
@@ -100,4 +102,29 @@ pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<C
         node: Arc::clone(node),
         progress,
     })
+}
+
+impl Planner<'_> {
+    /// Sees to it that the node says what it is to say.
+    pub(super) fn write_node_markers(
+        &mut self,
+        node: &Arc<NodeFacts>,
+        cordon: Cordon,
+        queued: bool,
+        progress: Option<Progress>,
+    ) {
+        let actions = &mut self.plan.actions;
+        actions.extend(spec(node, cordon, queued).map(Action::Node));
+        actions.extend(conditions(node, progress).map(Action::Conditions));
+    }
+
+    /// The markers of a node whose drain is under way.
+    pub(super) fn mark_draining(&mut self, active: &ActiveDrain<'_>) {
+        self.write_node_markers(
+            active.node,
+            active.context.own_cordon(),
+            false,
+            Some(Progress::InProgress),
+        );
+    }
 }

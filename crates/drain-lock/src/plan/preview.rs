@@ -7,30 +7,27 @@ use nodeward_core::ledger::{ClaimState, Facts, Ledger, Units};
 
 use crate::snapshot::NodeFacts;
 
-use super::verdict::{self, Look};
-use super::{File, Planner};
+use super::{DrainContext, Planner, verdict};
 
 impl Planner<'_> {
     /// A drain that cannot be followed, and that nothing was done for.
-    pub(super) fn impossible(&mut self, file: &File, reason: LockReason) {
-        let mut verdict = self.verdict(file, None);
+    pub(super) fn report_impossible(&mut self, context: &DrainContext, reason: LockReason) {
+        let mut verdict = self.verdict(context);
         verdict.phase = Phase::Failed;
         verdict.message = format!("the node {}", reason.explanation());
-        verdict
-            .blocked_by
-            .push(verdict::about_node(reason, verdict.message.clone()));
+        verdict.block(reason, verdict.message.clone());
         self.plan.drains.push(verdict);
     }
 
     /// A drain that is only to be planned.
-    pub(super) fn preview(&mut self, file: &File, look: Option<&Look>) {
-        let mut verdict = self.verdict(file, look);
+    pub(super) fn preview(&mut self, context: &DrainContext) {
+        let mut verdict = self.verdict(context);
         verdict.phase = Phase::Queued;
-        verdict.says("dry run: nothing is cordoned, claimed or evicted");
-        if let (Some(look), Some(node)) = (look, &file.case.node) {
-            verdict.blocked_by.extend(look.problems.iter().cloned());
+        verdict.set_message("dry run: nothing is cordoned, claimed or evicted");
+        if let (Some(classes), Some(node)) = (&context.classes, &context.node) {
+            verdict.blocked_by.extend(classes.problems.iter().cloned());
             let (ledger, facts) = (self.before.clone(), &self.snapshot.facts);
-            let obstacles = grant_obstacles(ledger, node, &look.needs, facts, self.now);
+            let obstacles = grant_obstacles(ledger, node, &classes.needs, facts, self.now);
             verdict.blocked_by.extend(obstacles);
         }
         self.plan.drains.push(verdict);

@@ -1,18 +1,21 @@
-//! The life of a drain: where one stands.
+//! The life of a drain: where one stands, and what is done at each stage.
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Evictor, Phase};
-use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
-use super::case::Case;
-use super::time_limits::TimeLimits;
-use super::verdict::Look;
+use super::eviction_budget::NotEvictable;
+use super::node_markers::{Cordon, Progress};
+use super::timeouts::TimeLimits;
+use super::verdict::DrainVerdict;
+use super::{ActiveDrain, Force, Planner};
 
 /// The life of a drain that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Its turn ended while pods were down: they come back before it queues again.
-    ComingBack,
+    Recovering,
     /// It has a ticket, and its node is not cordoned.
     Uncordoned,
     /// Pods that asked for it finish first.
@@ -34,31 +37,31 @@ pub enum Stage {
     /// Its drainer vanished.
     Suspect,
     /// A later version of drain-lock has put its claim into a state that this one does not know.
-    LeftAlone,
+    UnknownState,
 }
 
 impl Stage {
-    /// Where a drain with this claim stands, given what is left on its node. With `forced`, its fallback does not wait
-    /// for what it waited for in vain.
-    pub(super) fn of(claim: &Claim, case: &Case, look: &Look, forced: bool) -> Self {
-        let is_cordoned = case.node.as_deref().is_some_and(|node| node.is_cordoned());
+    /// Where a drain with this claim stands, given what is left on its node. A fallback that goes on does not wait for what
+    /// its drain waited for in vain.
+    pub(super) fn of(claim: &Claim, active: &ActiveDrain<'_>) -> Self {
+        let (context, classes) = (active.context, active.classes);
         match claim.state {
-            ClaimState::Recovering => Self::ComingBack,
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match case.evictor() {
-                _ if !is_cordoned => Self::Uncordoned,
-                Evictor::Nodeward if !forced && !look.completing.is_empty() => Self::Completing,
-                Evictor::Nodeward if !forced && !look.movable.is_empty() => Self::Leaving,
+            ClaimState::Recovering => Self::Recovering,
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
+                _ if !active.node.is_cordoned() => Self::Uncordoned,
+                Evictor::Nodeward if !active.forced && !classes.completing.is_empty() => Self::Completing,
+                Evictor::Nodeward if !active.forced && !classes.movable.is_empty() => Self::Leaving,
                 Evictor::Nodeward | Evictor::Requester => Self::Claiming,
             },
             ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
             // A node of ours that boots anew before it was drained has crashed: what is left of its drain goes on.
-            ClaimState::Confirmed if case.has_rebooted() && case.evictor() == Evictor::Requester => Self::Rebooted,
-            ClaimState::Drained if case.has_rebooted() => Self::Rebooted,
-            ClaimState::Confirmed | ClaimState::Drained if look.has_pods_to_leave() => Self::Evicting,
+            ClaimState::Confirmed if context.has_rebooted() && context.is_by_requester() => Self::Rebooted,
+            ClaimState::Drained if context.has_rebooted() => Self::Rebooted,
+            ClaimState::Confirmed | ClaimState::Drained if classes.has_pods_to_leave() => Self::Evicting,
             ClaimState::Confirmed => Self::Finishing,
             ClaimState::Drained => Self::Drained,
             ClaimState::Suspect | ClaimState::DrainedSuspect => Self::Suspect,
-            ClaimState::Unknown => Self::LeftAlone,
+            ClaimState::Unknown => Self::UnknownState,
         }
     }
 
@@ -67,7 +70,7 @@ impl Stage {
         match self {
             Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => limits.queue_until(claim),
             Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
-            Self::Drained | Self::Rebooted | Self::ComingBack | Self::Suspect | Self::LeftAlone => {
+            Self::Drained | Self::Rebooted | Self::Recovering | Self::Suspect | Self::UnknownState => {
                 limits.recover_until(claim)
             }
         }
@@ -76,12 +79,98 @@ impl Stage {
     /// The phase that people see.
     pub(super) fn phase(self) -> Phase {
         match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming | Self::LeftAlone => Phase::Queued,
+            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming | Self::UnknownState => Phase::Queued,
             Self::Confirming => Phase::Granted,
             Self::Evicting | Self::Finishing => Phase::Draining,
             Self::Drained => Phase::Drained,
-            Self::ComingBack | Self::Rebooted => Phase::Recovering,
+            Self::Recovering | Self::Rebooted => Phase::Recovering,
             Self::Suspect => Phase::Suspect,
         }
+    }
+}
+
+impl Planner<'_> {
+    pub(super) fn run_stage(&mut self, stage: Stage, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let (context, node, classes) = (active.context, active.node, active.classes);
+        match stage {
+            Stage::Recovering => {
+                self.write_node_markers(node, Cordon::Lift, false, None);
+                verdict.set_message("its turn ended while pods were down; they come back before it queues again");
+            }
+            Stage::Uncordoned => self.cordon(active, verdict),
+            Stage::Completing => {
+                self.mark_draining(active);
+                self.set_needs(active, Vec::new());
+                for pod in &classes.completing {
+                    verdict.block_pod(pod, &NotEvictable::because(LockReason::WaitCompleted));
+                }
+                verdict.message = format!("waits for {} pods to finish", classes.completing.len());
+            }
+            Stage::Leaving => {
+                self.mark_draining(active);
+                self.set_needs(active, Vec::new());
+                self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
+                verdict.message = format!("{} pods that find room elsewhere leave first", classes.movable.len());
+            }
+            Stage::Claiming => self.request_grant(active, verdict),
+            Stage::Confirming => self.confirm_grant(active, verdict),
+            Stage::Evicting => self.evict(active, verdict),
+            Stage::Finishing | Stage::Drained if self.requeue_grown_need(active, verdict) => {
+                self.keep_lease(context, verdict);
+                self.mark_draining(active);
+            }
+            Stage::Finishing => {
+                if let Some(claim) = self.write.next.claim(active.uid()) {
+                    let fence = Fence::of(claim);
+                    self.write.next.drained(active.uid(), fence, &node.boot_id);
+                }
+                self.keep_lease(context, verdict);
+                self.mark_draining(active);
+            }
+            Stage::Drained | Stage::Rebooted => {
+                self.keep_lease(context, verdict);
+                self.write_node_markers(node, context.own_cordon(), false, Some(Progress::Drained));
+                verdict.set_message(if stage == Stage::Drained {
+                    "no pod has to leave any more: the node may go down"
+                } else {
+                    "the node has booted anew; its units return as its pods do"
+                });
+            }
+            Stage::UnknownState => {
+                let text = "a later version of drain-lock holds its claim: this one leaves it alone";
+                verdict.set_message(text);
+                verdict.block(LockReason::NotPlanned, text);
+            }
+            Stage::Suspect => {
+                self.release_lease(&context.name);
+                verdict.set_message(
+                    "pods are down and nobody drains the node; what it holds returns as its pods do, or by an administrator",
+                );
+                verdict.block(LockReason::Suspect, LockReason::Suspect.explanation());
+            }
+        }
+    }
+
+    /// Ends the verdict on a drain that goes on, with its claim as this pass leaves it.
+    pub(super) fn conclude(&mut self, stage: Stage, active: &ActiveDrain<'_>, mut verdict: DrainVerdict) {
+        let claim = self.write.next.claim(active.uid()).cloned();
+        let is_waiting = |claim: &Claim| claim.state == ClaimState::Queued || claim.state.is_asking();
+        // Where this pass queued the whole need again, the node is not to go down under the old one.
+        let stage = match stage {
+            Stage::Evicting | Stage::Finishing | Stage::Drained if claim.as_ref().is_some_and(is_waiting) => {
+                Stage::Claiming
+            }
+            stage => stage,
+        };
+        verdict.phase = stage.phase();
+        verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, &active.limits));
+        verdict.claim = claim;
+        if let Some(until) = verdict.deadline {
+            self.requeue_at.note(until);
+            if until <= self.now {
+                verdict.block(LockReason::DeadlinePassed, LockReason::DeadlinePassed.explanation());
+            }
+        }
+        self.plan.drains.push(verdict);
     }
 }

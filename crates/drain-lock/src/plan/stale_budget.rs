@@ -75,13 +75,11 @@ fn touches(snapshot: &Snapshot, stale: &mut StaleBudgets, now: Timestamp, requeu
 }
 
 fn touch(key: &BudgetKey, budget: &BudgetEntry) -> Touch {
+    let nodes = budget.locked_by.as_ref();
     Touch {
         budget: key.clone(),
         uid: Arc::clone(&budget.view.uid),
-        annotation: budget
-            .locked_by
-            .as_ref()
-            .map_or_else(String::new, |nodes| format!("{nodes},")),
+        annotation: nodes.map_or_else(String::new, |nodes| format!("{nodes},")),
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+
+use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, result_label};
 use crate::plan::verdict::{Announcement, DrainVerdict};
@@ -29,27 +31,19 @@ impl Announcer {
 
     /// What has happened to a drain.
     pub fn announce(&self, announcement: &Announcement) {
-        let Announcement {
-            node,
-            node_uid,
-            reason,
-            is_warning,
-            note,
-        } = announcement;
-        if *is_warning {
-            tracing::warn!(%node, reason = reason.as_str(), "{note}");
+        let (node, reason, note) = (&announcement.node, announcement.reason.as_str(), &announcement.note);
+        let severity = if announcement.is_warning() {
+            tracing::warn!(%node, reason, "{note}");
+            Severity::Warning
         } else {
-            tracing::info!(%node, reason = reason.as_str(), "{note}");
-        }
+            tracing::info!(%node, reason, "{note}");
+            Severity::Normal
+        };
         self.sink.emit(EventSpec {
-            regarding: events::node_reference(node.as_str(), node_uid.as_str()),
+            regarding: events::node_reference(node.as_str(), announcement.node_uid.as_str()),
             related: None,
-            severity: if *is_warning {
-                Severity::Warning
-            } else {
-                Severity::Normal
-            },
-            reason: reason.as_str(),
+            severity,
+            reason,
             action: ACTION,
             note: note.clone(),
         });
@@ -74,7 +68,6 @@ impl Announcer {
                     node: verdict.node.clone(),
                     node_uid: verdict.node_uid.clone().unwrap_or_else(|| "".into()),
                     reason,
-                    is_warning: true,
                     note,
                 });
             }

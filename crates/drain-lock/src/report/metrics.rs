@@ -7,13 +7,15 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::{ActionResult, Metrics};
+use nodeward_runtime::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
+
+use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, TaskKey, TaskOutcome, result_label};
 use crate::plan::Plan;

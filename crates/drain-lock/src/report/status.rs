@@ -32,7 +32,7 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<StatusUpdate> {
     let before = verdict.hold.status.as_deref().cloned().unwrap_or_default();
     let after = DisruptionHoldStatus {
         phase: Some(verdict.phase),
-        effective_until: verdict.until,
+        effective_until: Some(verdict.until),
         message: Some(verdict.message.clone()),
         observed_generation: Some(verdict.hold.generation),
     };

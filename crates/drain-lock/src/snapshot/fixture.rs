@@ -9,8 +9,8 @@ use nodeward_core::ledger::{Claim, Ledger, Need, Units};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Asked, PodFacts, Snapshot};
-use crate::observe::{Objects, World};
+use super::{PodFacts, Snapshot, SnapshotScope};
+use crate::observe::{ClusterCache, Objects};
 
 /// The moment of most tests.
 pub const NOW: &str = "2026-01-01T12:00:00Z";
@@ -204,8 +204,8 @@ impl Cluster {
         self
     }
 
-    pub fn world(&self) -> Arc<World> {
-        World::still(&self.0)
+    pub fn cache(&self) -> Arc<ClusterCache> {
+        ClusterCache::fixed(&self.0)
     }
 
     /// This moment, with the pods of `n1`.
@@ -214,16 +214,16 @@ impl Cluster {
     }
 
     pub fn snapshot_of(&self, nodes: &[&str]) -> Snapshot {
-        let asked = Asked {
+        let scope = SnapshotScope {
             nodes: nodes.iter().map(|name| NodeName::from(*name)).collect(),
-            ..Asked::default()
+            ..SnapshotScope::default()
         };
-        self.world().snapshot(&asked, now()).unwrap()
+        self.cache().snapshot(&scope, now()).unwrap()
     }
 }
 
 impl Snapshot {
-    /// A pod of one of the nodes that were asked for.
+    /// A pod of one of the nodes that were scope for.
     pub fn pod(&self, name: &str) -> &Arc<PodFacts> {
         let mut pods = self.pods.values().flatten();
         pods.find(|pod| &*pod.key.name == name).unwrap()

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use nodeward_core::id::PodUid;
 use nodeward_scheduling::Placement;
 
-use crate::observe::World;
+use crate::observe::ClusterCache;
 use crate::plan::need::{Class, NeedRules, classify};
 use crate::policy::Policy;
-use crate::snapshot::{Asked, Snapshot};
+use crate::snapshot::{Snapshot, SnapshotScope};
 
 /// For how long the classes serve. They are those of all claims at once, so that no number of retries makes more work.
 const FRESH: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Classes {
     pub fn needs_no_unit(
         &self,
         pod: &PodUid,
-        world: &World,
+        cache: &ClusterCache,
         policy: &Policy,
         now: Timestamp,
         instant: Instant,
@@ -45,7 +45,7 @@ impl Classes {
         {
             return known.without_unit.contains(pod);
         }
-        let snapshot = world.snapshot(&Asked::default(), now);
+        let snapshot = cache.snapshot(&SnapshotScope::default(), now);
         let without_unit = snapshot.map(|snapshot| without_unit(&snapshot, &NeedRules::of(policy), now));
         let known = classified.insert(Classified {
             without_unit: without_unit.unwrap_or_default(),
@@ -71,11 +71,11 @@ fn without_unit(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTree
     let mut pods = BTreeSet::new();
     for node in nodes {
         let need = classify(node, snapshot, &mut placement, rules, now);
-        let without_unit = need.pods.iter().filter(|(_, class)| match class {
+        let without_unit = need.pods.iter().filter(|pod| match pod.class {
             Class::Held(_) | Class::Retained => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
-        pods.extend(without_unit.map(|(pod, _)| pod.uid.clone()));
+        pods.extend(without_unit.map(|classified| classified.pod.uid.clone()));
     }
     pods
 }

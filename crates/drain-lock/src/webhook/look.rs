@@ -10,7 +10,7 @@ use nodeward_core::ledger::{Facts, Ledger};
 use tokio::sync::Semaphore;
 use tokio::time;
 
-use crate::observe::World;
+use crate::observe::ClusterCache;
 use crate::policy::Policy;
 use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
 
@@ -34,7 +34,7 @@ const WAIT_AT_ONCE: usize = 64;
 
 /// Looks things up for reviews.
 pub struct Lookout {
-    world: Arc<World>,
+    cache: Arc<ClusterCache>,
     waiting: Semaphore,
     patience: Mutex<Patience>,
     classes: Classes,
@@ -64,10 +64,10 @@ pub enum Seen {
 }
 
 impl Lookout {
-    /// Looks into this world.
-    pub fn new(world: Arc<World>) -> Self {
+    /// Looks into this cache.
+    pub fn new(cache: Arc<ClusterCache>) -> Self {
         Self {
-            world,
+            cache,
             waiting: Semaphore::new(WAIT_AT_ONCE),
             patience: Mutex::default(),
             classes: Classes::default(),
@@ -77,10 +77,10 @@ impl Lookout {
 
     /// The pod of a review, with its node and budgets.
     pub fn look(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> Seen {
-        if !self.world.is_fresh() {
+        if !self.cache.is_fresh() {
             return Seen::Unsynced;
         }
-        let found = self.world.pod(&review.pod.namespace, &review.pod.name);
+        let found = self.cache.pod(&review.pod.namespace, &review.pod.name);
         let is_meant = |pod: &Arc<PodFacts>| review.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = found.filter(is_meant) else {
             return Seen::UnknownPod;
@@ -92,7 +92,7 @@ impl Lookout {
             Standing::Mirror | Standing::SkipsBudgets | Standing::Unready => Covering::Nothing,
         };
         let needs_no_unit = self.is_asked_about(&pod, place.as_ref(), &covering)
-            && self.classes.needs_no_unit(&pod.uid, &self.world, policy, now, instant);
+            && self.classes.needs_no_unit(&pod.uid, &self.cache, policy, now, instant);
         Seen::Pod(Box::new(Scene {
             uid: pod.uid.clone(),
             standing,
@@ -106,7 +106,7 @@ impl Lookout {
 
     /// Whether the claim of the pod's node waits for units of the pod's budget, and so perhaps for one for this pod.
     fn is_asked_about(&self, pod: &PodFacts, place: Option<&Place>, covering: &Covering) -> bool {
-        let (Some(place), Covering::One(budget), LedgerState::Present(ledger)) = (place, covering, self.world.ledger())
+        let (Some(place), Covering::One(budget), LedgerState::Present(ledger)) = (place, covering, self.cache.ledger())
         else {
             return false;
         };
@@ -143,7 +143,7 @@ impl Lookout {
     }
 
     fn place(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<Place> {
-        let node = self.world.node(pod.node.as_ref()?.as_str())?;
+        let node = self.cache.node(pod.node.as_ref()?.as_str())?;
         let is_selected = policy.node_selector.matches(&node.labels);
         // A pod that belongs to its node is nothing that a drain evicts.
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
@@ -169,18 +169,18 @@ impl Lookout {
     }
 
     fn has_claim(&self, node: &NodeUid) -> bool {
-        match self.world.ledger() {
+        match self.cache.ledger() {
             LedgerState::Absent => false,
             LedgerState::Present(ledger) => ledger.ledger.claim(node.as_str()).is_some(),
         }
     }
 
     fn covering(&self, pod: &PodFacts, now: Timestamp) -> Covering {
-        let budgets = self.world.budgets_of(pod);
+        let budgets = self.cache.budgets_of(pod);
         match budgets.as_slice() {
             [] => Covering::Nothing,
             [one] => self
-                .world
+                .cache
                 .budget_facts(&one.view.key, now)
                 .map_or(Covering::Nothing, Covering::One),
             _ => Covering::Several,
@@ -189,7 +189,7 @@ impl Lookout {
 
     /// The ledger as it stands, with facts that are a moment old at most.
     pub fn ledger(&self, now: Timestamp, instant: Instant) -> Arc<Known> {
-        let state = self.world.ledger();
+        let state = self.cache.ledger();
         let resource_version = match &state {
             LedgerState::Absent => None,
             LedgerState::Present(ledger) => Some(&ledger.resource_version),
@@ -203,7 +203,7 @@ impl Lookout {
         }
         let ledger = state.ledger();
         let read = Arc::new(Known {
-            facts: self.world.facts_of_claims(&ledger, now),
+            facts: self.cache.facts_of_claims(&ledger, now),
             ledger,
             resource_version: resource_version.cloned(),
             read: instant,

@@ -211,12 +211,12 @@ fn ports(list: Value) -> Value {
 #[case::of_another_protocol(json!([{ "containerPort": 1, "hostPort": 80, "protocol": "UDP" }]), "n2")]
 #[case::at_an_address_of_its_own(json!([{ "containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1" }]), "-")]
 #[case::none_of_the_host(json!([{ "containerPort": 80 }]), "n2")]
-fn a_port_of_the_host_is_used_once(#[case] asked: Value, #[case] place: &str) {
+fn a_port_of_the_host_is_used_once(#[case] scope: Value, #[case] place: &str) {
     let other = resident(
         "b",
         json!({ "spec": ports(json!([{ "containerPort": 1, "hostPort": 80 }])) }),
     );
-    assert_eq!(place_beside(ports(asked), json!({}), vec![other]), place);
+    assert_eq!(place_beside(ports(scope), json!({}), vec![other]), place);
 }
 
 #[test]

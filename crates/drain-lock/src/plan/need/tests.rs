@@ -128,14 +128,14 @@ fn a_pod_is_of_one_class_and_only_pods_that_stay_down_need_units(
     #[case] needs: &str,
 ) {
     let need = classified(&draining([pod("a", patch)]).volumes([volume("pv", "local", &["n1"])]));
-    assert_eq!(need.pods.iter().map(|(_, class)| *class).collect::<Vec<_>>(), [class]);
+    assert_eq!(need.pods.iter().map(|pod| pod.class).collect::<Vec<_>>(), [class]);
     assert_eq!(shown(&need.needs).join(" "), needs);
 }
 
 #[test]
 fn a_volume_that_other_nodes_reach_holds_nobody() {
     let need = classified(&draining([pod("a", local_volume())]).volumes([volume("pv", "local", &["n1", "n2"])]));
-    assert_eq!(need.pods[0].1, Class::Movable);
+    assert_eq!(need.pods[0].class, Class::Movable);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn two_movable_pods_do_not_share_the_last_place() {
         pod("c", with_cpu("1")),
     ];
     let need = classified(&draining(pods));
-    let classes: Vec<Class> = need.pods.iter().map(|(_, class)| *class).collect();
+    let classes: Vec<Class> = need.pods.iter().map(|pod| pod.class).collect();
     assert_eq!(
         classes,
         [Class::Movable, Class::Held(LockReason::NoRoom), Class::Movable]
@@ -177,10 +177,8 @@ fn the_units_of_a_budget_are_one_for_each_pod_that_stays_down() {
 #[test]
 fn a_held_pod_tells_why() {
     let need = classified(&draining([pod("a", with_cpu("5"))]));
-    assert_eq!(
-        need.why[need.pods[0].0.uid.as_str()],
-        "of 1 other nodes 1 have too little cpu left"
-    );
+    let why = need.pods[0].why.as_deref();
+    assert_eq!(why, Some("of 1 other nodes 1 have too little cpu left"));
 }
 
 /// A pod of the same controller that waits for a node. It asks for so little that there is room for it: the scheduler
@@ -229,7 +227,7 @@ fn a_replacement_that_finds_no_node_for_30_s_makes_its_siblings_held(
 ) {
     let cluster = draining([pod("a", json!({})), stuck(patch)]).volumes([volume("pv", "local", &["n3"])]);
     let need = classified(&cluster);
-    assert_eq!(need.pods[0].1, class);
+    assert_eq!(need.pods[0].class, class);
     assert_eq!(need.changes_at, changes_at.map(at));
 }
 
@@ -484,9 +482,9 @@ proptest! {
             let node = &snapshot.nodes[name];
             let need = classify(node, &snapshot, &mut placement, &RULES, now());
             let there: Vec<&str> = snapshot.pods_of(&node.name).iter().map(|pod| pod.uid.as_str()).collect();
-            let classed: Vec<&str> = need.pods.iter().map(|(pod, _)| pod.uid.as_str()).collect();
+            let classed: Vec<&str> = need.pods.iter().map(|classified| classified.pod.uid.as_str()).collect();
             prop_assert_eq!(there, classed);
-            for (pod, class) in &need.pods {
+            for ClassifiedPod { pod, class, .. } in &need.pods {
                 prop_assert!(*class != Class::Movable || pod.opt_out.is_none() || pod.deletion.is_some());
                 let expected: BTreeSet<(String, bool)> = match class {
                     Class::Held(_) | Class::Retained => {

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::annotation;
+use nodeward_core::id::NodeUid;
+use nodeward_core::ledger::Fence;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::node_markers::Cordon;
 use super::super::*;
 use super::policy;
 use crate::snapshot::fixture::{Cluster, budget, merged, node, now, owner, pod};

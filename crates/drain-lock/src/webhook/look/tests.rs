@@ -25,7 +25,7 @@ fn review() -> EvictionReview {
 
 /// What is seen of the pod `shop/a`.
 fn seen(cluster: &Cluster, config: Value) -> Scene {
-    match Lookout::new(cluster.world()).look(&review(), &policy(config), now(), Instant::now()) {
+    match Lookout::new(cluster.cache()).look(&review(), &policy(config), now(), Instant::now()) {
         Seen::Pod(scene) => *scene,
         other => panic!("{other:?}"),
     }
@@ -113,7 +113,7 @@ fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(#[case] metadata: 
 
 #[test]
 fn a_pod_of_another_uid_is_another_pod() {
-    let lookout = Lookout::new(Cluster::new([], [pod("a", json!({}))]).world());
+    let lookout = Lookout::new(Cluster::new([], [pod("a", json!({}))]).cache());
     let look = |uid: Option<&str>| {
         let review = EvictionReview {
             pod_uid: uid.map(Into::into),
@@ -129,7 +129,7 @@ fn a_pod_of_another_uid_is_another_pod() {
 /// Whether an eviction of `shop/a` from `n1` is answered at once.
 async fn is_answered_at_once(cluster: &Cluster) -> bool {
     let began = time::Instant::now();
-    let lookout = Lookout::new(cluster.world());
+    let lookout = Lookout::new(cluster.cache());
     lookout.await_cordon(&review(), &policy(json!({})), now()).await;
     began.elapsed().is_zero()
 }
@@ -162,12 +162,12 @@ async fn only_an_eviction_that_would_take_the_last_unit_from_a_running_node_wait
 
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_comes_ahead_of_its_nodes_cordon_is_judged_with_it() {
-    let world = of_budget(node("n1", json!({})), 1).world();
-    let lookout = Lookout::new(Arc::clone(&world));
+    let cache = of_budget(node("n1", json!({})), 1).cache();
+    let lookout = Lookout::new(Arc::clone(&cache));
     let (began, policy, review) = (time::Instant::now(), policy(json!({})), review());
     let shown = async {
         time::sleep(Duration::from_millis(30)).await;
-        world.take_in(&Cluster::new([cordoned("n1")], []).0);
+        cache.insert(&Cluster::new([cordoned("n1")], []).0);
     };
     tokio::join!(lookout.await_cordon(&review, &policy, now()), shown);
     assert!(began.elapsed() < CORDON_SHOWS_WITHIN);
@@ -179,7 +179,7 @@ async fn an_eviction_that_comes_ahead_of_its_nodes_cordon_is_judged_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn no_flood_of_evictions_makes_all_of_them_wait() {
-    let lookout = Lookout::new(of_budget(node("n1", json!({})), 1).world());
+    let lookout = Lookout::new(of_budget(node("n1", json!({})), 1).cache());
     let _all = lookout
         .waiting
         .acquire_many(u32::try_from(WAIT_AT_ONCE).unwrap())
@@ -266,16 +266,16 @@ fn told(lookout: &Lookout, name: &str) -> Decision {
 #[case::held("h1", false)]
 #[case::retained("s", false)]
 fn a_movable_pod_goes_while_the_claim_waits_for_units_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
-    let told = told(&Lookout::new(two_drains().world()), pod);
+    let told = told(&Lookout::new(two_drains().cache()), pod);
     assert_eq!(told == Decision::Admit(Admission::FreeUnit), goes, "{told:?}");
 }
 
 #[test]
 fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
-    let world = two_drains().world();
-    let lookout = Lookout::new(Arc::clone(&world));
+    let cache = two_drains().cache();
+    let lookout = Lookout::new(Arc::clone(&cache));
     told(&lookout, "m");
-    world.take_in(&Cluster::new([], [pod("late", json!({}))]).0);
+    cache.insert(&Cluster::new([], [pod("late", json!({}))]).0);
     assert!(matches!(told(&lookout, "late"), Decision::Refuse(_)));
 }
 
@@ -285,5 +285,5 @@ fn a_place_that_an_older_drain_takes_is_none_for_the_next() {
     // Room for one pod more: that of n2, which is older.
     let full = node("n3", json!({ "status": { "allocatable": { "pods": "2" } } }));
     cluster.0.nodes[2] = Cluster::new([full], []).0.nodes.remove(0);
-    assert!(matches!(told(&Lookout::new(cluster.world()), "m"), Decision::Refuse(_)));
+    assert!(matches!(told(&Lookout::new(cluster.cache()), "m"), Decision::Refuse(_)));
 }

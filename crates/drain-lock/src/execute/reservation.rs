@@ -2,31 +2,23 @@
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use nodeward_core::deadline::to_the_second;
 use serde_json::{Map, Value, json};
 
-use crate::plan::reserve::Reservation;
+use crate::plan::reservation::Reservation;
 
-use super::{ActionResult, ExecutorContext};
+use super::{ExecutorContext, Written};
 
 /// Writes it. Somebody else's write of the budget in between, the disruption controller's too, makes it outdated.
-pub(super) async fn write(context: &ExecutorContext, reservation: &Reservation) -> ActionResult {
-    let _permit = match context.permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let budgets: Api<PodDisruptionBudget> =
-        Api::namespaced(context.clients.requests.clone(), &reservation.budget.namespace);
-    let params = PatchParams {
-        field_manager: Some(context.field_manager.to_owned()),
-        ..PatchParams::default()
-    };
+pub(super) async fn write(context: &ExecutorContext, reservation: &Reservation) -> Written {
+    let _permit = context.permits.next_write().await?;
+    let budgets: Api<PodDisruptionBudget> = context.api_in(&reservation.budget.namespace);
     let patch = Patch::Merge(patch(reservation));
-    match budgets.patch_status(&reservation.budget.name, &params, &patch).await {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
+    budgets
+        .patch_status(&reservation.budget.name, &context.patch_params(), &patch)
+        .await?;
+    Ok(())
 }
 
 fn patch(reservation: &Reservation) -> Value {

@@ -1,4 +1,4 @@
-//! Which pods leave now: as many as their budgets have room for, and none that the server would refuse.
+//! Which pods may be evicted now: as many as their budgets allow, and none that the server would refuse.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use nodeward_core::ledger::{Facts, Ledger, Obstacle};
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
-/// The room of all budgets, less what this pass has given away.
-pub struct Departures<'a> {
+/// What all budgets allow, less what this pass has given away.
+pub struct EvictionBudget<'a> {
     snapshot: &'a Snapshot,
     memory: &'a Memory,
     facts: Facts,
@@ -40,6 +40,13 @@ impl NotEvictable {
             until: None,
         }
     }
+
+    fn by_budget(reason: LockReason, budget: &BudgetKey) -> Self {
+        Self {
+            pdb: Some(budget.clone()),
+            ..Self::because(reason)
+        }
+    }
 }
 
 impl From<Obstacle> for NotEvictable {
@@ -52,12 +59,12 @@ impl From<Obstacle> for NotEvictable {
     }
 }
 
-impl<'a> Departures<'a> {
-    /// The room there is, less the pods whose eviction was asked for and is not seen yet: whether the budget's status
+impl<'a> EvictionBudget<'a> {
+    /// What the budgets allow, less the pods whose eviction was asked for and is not seen yet: whether the budget's status
     /// counts them already cannot be told, so they count twice until the pods are seen to terminate.
     pub fn new(snapshot: &'a Snapshot, memory: &'a Memory, now: Timestamp) -> Self {
         let mut facts = snapshot.facts.clone();
-        without(&mut facts, &memory.asked_to_go(now).cloned().collect());
+        take_out(&mut facts, &memory.asked_to_go(now).cloned().collect());
         Self {
             snapshot,
             memory,
@@ -69,39 +76,27 @@ impl<'a> Departures<'a> {
     /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one. It has to be
     /// there in the ledger as it is written, and in what this pass makes of it: a unit that is about to be returned may
     /// still be in use, and the write may fail.
-    pub fn leave(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
-        self.wait_for_last_attempt(pod)?;
+    pub fn take_free_unit(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
+        self.check_last_attempt(pod)?;
         if pod.skips_budgets() {
             return Ok(());
         }
         let key = match self.snapshot.budgets_of(pod) {
             [] => return Ok(()),
             [key] => key,
-            [key, ..] => {
-                return Err(NotEvictable {
-                    pdb: Some(key.clone()),
-                    ..NotEvictable::because(LockReason::SeveralPDBs)
-                });
-            }
+            [key, ..] => return Err(NotEvictable::by_budget(LockReason::SeveralPDBs, key)),
         };
         let Some(budget) = self.snapshot.budgets.get(key).map(|entry| &entry.view) else {
             return Ok(());
         };
-        let not_evictable = |reason| NotEvictable {
-            pdb: Some(key.clone()),
-            ..NotEvictable::because(reason)
-        };
         if !pod.ready && budget.lets_unready_go() {
             return Ok(());
         }
-        if !budget.is_status_current() {
-            return Err(not_evictable(LockReason::StatusBehind));
-        }
-        let Some(facts) = self.facts.get_mut(key) else {
-            return Err(not_evictable(LockReason::StatusBehind));
+        let Some(facts) = self.facts.get_mut(key).filter(|facts| facts.current) else {
+            return Err(NotEvictable::by_budget(LockReason::StatusBehind, key));
         };
         if facts.misconfigured.is_some() {
-            return Err(not_evictable(LockReason::MisconfiguredPDB));
+            return Err(NotEvictable::by_budget(LockReason::MisconfiguredPDB, key));
         }
         written.admits_movable(facts)?;
         next.admits_movable(facts)?;
@@ -112,7 +107,7 @@ impl<'a> Departures<'a> {
 
     /// Lets a pod leave whose unit comes of a fallback, if each of its budgets has one to spare beside what was granted to
     /// others, and takes that one.
-    pub fn leave_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
+    pub fn take_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
         if pod.skips_budgets() {
             return Ok(());
         }
@@ -139,7 +134,7 @@ impl<'a> Departures<'a> {
     }
 
     /// Whether the pod's last attempt stands in the way of another one.
-    pub fn wait_for_last_attempt(&self, pod: &PodFacts) -> Result<(), NotEvictable> {
+    pub fn check_last_attempt(&self, pod: &PodFacts) -> Result<(), NotEvictable> {
         match self.memory.not_before(&pod.uid, self.now) {
             None => Ok(()),
             Some(until) => Err(NotEvictable {
@@ -151,7 +146,7 @@ impl<'a> Departures<'a> {
 }
 
 /// Takes pods that are about to leave out of their budgets.
-pub fn without(facts: &mut Facts, leaving: &BTreeSet<PodUid>) {
+pub fn take_out(facts: &mut Facts, leaving: &BTreeSet<PodUid>) {
     for budget in facts.values_mut() {
         let before = budget.healthy.len();
         budget.healthy.retain(|pod| !leaving.contains(pod));

@@ -170,3 +170,51 @@ fn owner_hold(patch: Value) -> Value {
     });
     merged(base, patch)
 }
+
+#[rstest]
+fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units(#[values(false, true)] by_fallback: bool) {
+    let claim = merged(
+        granted_yesterday(&["(a)"]),
+        json!({ "drained": true, "byFallback": by_fallback }),
+    );
+    let away = ours(json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
+    let lines = shown(&planned(&cluster(
+        away,
+        Some(drain(json!({}))),
+        &[claim],
+        &[retained("a", json!({}))],
+    )));
+    assert_eq!(
+        lines,
+        [
+            "ledger: n1#1 DrainedSuspect needs [] holds [a]",
+            "n1 is Suspect: Suspect"
+        ]
+    );
+}
+
+#[rstest]
+#[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect"])]
+#[case::a_machine_does(&["eviction:bob", "fleetlock:workers:n1"], &["n1 is Draining"])]
+fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
+    let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
+    let lines = shown(&planned(&cluster(
+        foreign(json!({})),
+        Some(silent_drain_of(requesters)),
+        &[claim],
+        &[held("a", leaving(json!({})))],
+    )));
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_requeued_drain_with_pods_down_lifts_its_own_cordon_and_waits_for_them() {
+    let claim = claim(json!({ "holds": [units(&["a"])] }));
+    let lines = shown(&planned(&cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[claim],
+        &[held("a", leaving(json!({})))],
+    )));
+    assert_eq!(lines, ["uncordon n1", "n1 is Recovering"]);
+}

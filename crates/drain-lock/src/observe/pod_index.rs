@@ -10,6 +10,8 @@ use nodeward_core::selector::Selector;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeUsage, PodFacts};
 
+use super::table::Store;
+
 /// A pod in a set, told from others by namespace and name.
 #[derive(Debug, Clone)]
 pub(super) struct Named(pub(super) Arc<PodFacts>);
@@ -39,7 +41,7 @@ pub(super) type PodSet = HashSet<Named>;
 
 /// All pods.
 #[derive(Debug, Default)]
-pub(super) struct Pods {
+pub(super) struct PodIndex {
     namespaces: HashMap<Arc<str>, Namespace>,
     nodes: HashMap<NodeName, NodePods>,
     /// Pods without a node that are not finished, nor terminating.
@@ -48,7 +50,7 @@ pub(super) struct Pods {
     far_repelling: PodSet,
     len: usize,
     /// Counts lists, to tell what the present one has named.
-    round: u32,
+    generation: u32,
 }
 
 /// The pods and the budgets of a namespace.
@@ -65,7 +67,7 @@ struct Namespace {
 struct Entry {
     pod: Arc<PodFacts>,
     /// The list that named it last, or that was the last when it changed.
-    round: u32,
+    generation: u32,
     /// How many budgets select it.
     budgets: u32,
 }
@@ -84,11 +86,7 @@ struct NodePods {
     usage: Arc<NodeUsage>,
 }
 
-impl Pods {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
+impl PodIndex {
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<PodFacts>> {
         self.namespaces.get(namespace)?.pods.get(name).map(|entry| &entry.pod)
     }
@@ -99,25 +97,19 @@ impl Pods {
 
     /// What the pods of a node have taken; shared, for it is asked of all nodes at once.
     pub(super) fn usage_of(&self, node: &str) -> Arc<NodeUsage> {
-        self.nodes
-            .get(node)
-            .map(|node| Arc::clone(&node.usage))
-            .unwrap_or_default()
+        let usage = self.nodes.get(node).map(|node| &node.usage);
+        usage.map(Arc::clone).unwrap_or_default()
     }
 
     pub(super) fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<PodFacts>> {
-        self.namespaces
-            .get(namespace)
-            .into_iter()
-            .flat_map(|namespace| namespace.pods.values())
-            .map(|entry| &entry.pod)
+        let namespace = self.namespaces.get(namespace).into_iter();
+        let entries = namespace.flat_map(|namespace| namespace.pods.values());
+        entries.map(|entry| &entry.pod)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
-        self.namespaces
-            .values()
-            .flat_map(|namespace| namespace.pods.values())
-            .map(|entry| &entry.pod)
+        let entries = self.namespaces.values().flat_map(|namespace| namespace.pods.values());
+        entries.map(|entry| &entry.pod)
     }
 
     pub(super) fn awaiting(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
@@ -136,11 +128,8 @@ impl Pods {
 
     pub(super) fn of_budget(&self, budget: &BudgetKey) -> impl Iterator<Item = &Arc<PodFacts>> {
         let namespace = self.namespaces.get(&budget.namespace);
-        members(
-            namespace
-                .and_then(|namespace| namespace.budgets.get(&budget.name))
-                .map(|covered| &covered.pods),
-        )
+        let covered = namespace.and_then(|namespace| namespace.budgets.get(&budget.name));
+        members(covered.map(|covered| &covered.pods))
     }
 
     /// The names of the budgets in the pod's namespace that select it.
@@ -154,7 +143,7 @@ impl Pods {
     }
 
     /// Whether several budgets select the pod.
-    pub(super) fn is_covered_twice(&self, pod: &PodKey) -> bool {
+    pub(super) fn has_several_budgets(&self, pod: &PodKey) -> bool {
         let namespace = self.namespaces.get(&pod.namespace);
         namespace
             .and_then(|namespace| namespace.pods.get(&pod.name))
@@ -192,60 +181,7 @@ impl Pods {
         }
     }
 
-    /// A list begins: what is there now has not been named by it.
-    pub(super) fn begin_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
-    }
-
-    /// What the list that ended has not named.
-    pub(super) fn not_named(&self) -> Vec<PodKey> {
-        let entries = self.namespaces.values().flat_map(|namespace| namespace.pods.values());
-        entries
-            .filter(|entry| entry.round != self.round)
-            .map(|entry| entry.pod.key.clone())
-            .collect()
-    }
-
-    /// Takes a pod in; whether anything is different now.
-    pub(super) fn put(&mut self, mut pod: PodFacts) -> bool {
-        let round = self.round;
-        let namespace = self.namespaces.get_mut(&pod.key.namespace);
-        if let Some(entry) = namespace.and_then(|namespace| namespace.pods.get_mut(&pod.key.name)) {
-            entry.round = round;
-            if *entry.pod == pod {
-                return false;
-            }
-            // The texts of a known pod stay where they are, so that years of changes do not scatter them.
-            pod.summary.key = entry.pod.key.clone();
-            if pod.uid == entry.pod.uid {
-                pod.summary.uid = entry.pod.uid.clone();
-            }
-            let known = Arc::clone(&entry.pod);
-            self.leave(&known);
-        } else {
-            self.len += 1;
-        }
-        self.enter(&Arc::new(pod));
-        true
-    }
-
-    /// Forgets a pod; whether it was there.
-    pub(super) fn remove(&mut self, namespace: &str, name: &str) -> bool {
-        let Some(pod) = self.get(namespace, name).map(Arc::clone) else {
-            return false;
-        };
-        self.leave(&pod);
-        if let Some(own) = self.namespaces.get_mut(namespace) {
-            own.pods.remove(name);
-            if own.is_empty() {
-                self.namespaces.remove(namespace);
-            }
-        }
-        self.len -= 1;
-        true
-    }
-
-    fn enter(&mut self, pod: &Arc<PodFacts>) {
+    fn add(&mut self, pod: &Arc<PodFacts>) {
         let named = || Named(Arc::clone(pod));
         let namespace = self.namespaces.entry(Arc::clone(&pod.key.namespace)).or_default();
         let mut budgets = 0;
@@ -257,7 +193,7 @@ impl Pods {
         }
         let entry = Entry {
             pod: Arc::clone(pod),
-            round: self.round,
+            generation: self.generation,
             budgets,
         };
         namespace.pods.insert(Arc::clone(&pod.key.name), entry);
@@ -280,7 +216,7 @@ impl Pods {
     }
 
     /// Takes a pod out of all indexes but the one by name.
-    fn leave(&mut self, pod: &Arc<PodFacts>) {
+    fn remove_from_sets(&mut self, pod: &Arc<PodFacts>) {
         if let Some(namespace) = self.namespaces.get_mut(&pod.key.namespace) {
             for covered in namespace.budgets.values_mut() {
                 covered.pods.remove(&pod.key);
@@ -300,6 +236,59 @@ impl Pods {
             }
         }
         self.awaiting.remove(&pod.key);
+    }
+}
+
+impl Store<PodKey, PodFacts> for PodIndex {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn begin_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    fn unlisted(&self) -> Vec<PodKey> {
+        let entries = self.namespaces.values().flat_map(|namespace| namespace.pods.values());
+        let old = entries.filter(|entry| entry.generation != self.generation);
+        old.map(|entry| entry.pod.key.clone()).collect()
+    }
+
+    fn put(&mut self, _: PodKey, mut pod: PodFacts) -> bool {
+        let generation = self.generation;
+        let namespace = self.namespaces.get_mut(&pod.key.namespace);
+        if let Some(entry) = namespace.and_then(|namespace| namespace.pods.get_mut(&pod.key.name)) {
+            entry.generation = generation;
+            if *entry.pod == pod {
+                return false;
+            }
+            // The texts of a known pod stay where they are, so that years of changes do not scatter them.
+            pod.summary.key = entry.pod.key.clone();
+            if pod.uid == entry.pod.uid {
+                pod.summary.uid = entry.pod.uid.clone();
+            }
+            let known = Arc::clone(&entry.pod);
+            self.remove_from_sets(&known);
+        } else {
+            self.len += 1;
+        }
+        self.add(&Arc::new(pod));
+        true
+    }
+
+    fn remove(&mut self, key: &PodKey) -> bool {
+        let Some(pod) = self.get(&key.namespace, &key.name).map(Arc::clone) else {
+            return false;
+        };
+        self.remove_from_sets(&pod);
+        if let Some(own) = self.namespaces.get_mut(&key.namespace) {
+            own.pods.remove(&key.name);
+            if own.is_empty() {
+                self.namespaces.remove(&key.namespace);
+            }
+        }
+        self.len -= 1;
+        true
     }
 }
 

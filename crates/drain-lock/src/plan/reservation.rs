@@ -38,21 +38,14 @@ pub struct Reservation {
 impl Planner<'_> {
     /// Plans the writes of budgets' statuses for retained pods, where the policy reserves them there.
     pub(super) fn reserve_retained_pods(&mut self) {
-        let mut written = self.memory.reserved.clone();
+        let mut reserved = self.memory.reserved.clone();
         let has_ledger = matches!(self.snapshot.ledger, LedgerState::Present(_));
         if has_ledger && self.policy.reserve_through_budget_status {
-            let outage = self.policy.expected_outage;
-            let due = reservations(
-                self.snapshot,
-                &self.before,
-                &mut written,
-                outage,
-                self.now,
-                &mut self.requeue_at,
-            );
+            let (outage, requeue_at) = (self.policy.expected_outage, &mut self.requeue_at);
+            let due = reservations(self.snapshot, &self.before, &mut reserved, outage, self.now, requeue_at);
             self.plan.actions.extend(due.into_iter().map(Action::Reserve));
         }
-        self.plan.reserved = written;
+        self.plan.reserved = reserved;
     }
 }
 
@@ -60,81 +53,64 @@ impl Planner<'_> {
 fn reservations(
     snapshot: &Snapshot,
     ledger: &Ledger,
-    written: &mut Reserved,
+    reserved: &mut Reserved,
     outage: SignedDuration,
     now: Timestamp,
     requeue_at: &mut RequeueAt,
 ) -> Vec<Reservation> {
-    let wanted = retained(ledger);
-    let keys: BTreeSet<BudgetKey> = wanted.keys().chain(written.keys()).cloned().collect();
-    let nobody = BTreeSet::new();
-    let due = keys.into_iter().filter_map(|key| {
-        let pods = wanted.get(&key).unwrap_or(&nobody);
-        reservation(&key, pods, snapshot, written, outage, now, requeue_at)
-    });
-    due.collect()
-}
-
-#[allow(clippy::too_many_arguments, reason = "one budget, and all that is known of it")]
-fn reservation(
-    key: &BudgetKey,
-    wanted: &BTreeSet<String>,
-    snapshot: &Snapshot,
-    written: &mut Reserved,
-    outage: SignedDuration,
-    now: Timestamp,
-    requeue_at: &mut RequeueAt,
-) -> Option<Reservation> {
-    let (Some(budget), Some(facts)) = (snapshot.budgets.get(key), snapshot.facts.get(key)) else {
-        written.remove(key);
-        return None;
-    };
-    let status = &budget.view.status;
-    let disrupted_at = saturating_add(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
-    // Renewed when half of the outage is left, so that no write of ours comes too late.
-    let renew_before = saturating_add(now, outage / 2);
-    let ours = written.entry(key.clone()).or_default();
-    let mut write = Reservation {
-        budget: key.clone(),
-        uid: Arc::clone(&budget.view.uid),
-        resource_version: budget.view.resource_version.clone(),
-        reserved: BTreeMap::new(),
-        released: BTreeSet::new(),
-        disruptions_allowed: status.disruptions_allowed,
-    };
-    for pod in wanted {
-        let present = status.disrupted_pods.get(pod).copied();
-        let until = present.map(|at| saturating_add(at, DISRUPTED_FOR));
-        match (present, until) {
-            (Some(at), Some(until)) if until > renew_before => {
+    let mut wanted = retained(ledger);
+    for key in reserved.keys() {
+        wanted.entry(key.clone()).or_default();
+    }
+    let mut due = Vec::new();
+    for (key, wanted) in &wanted {
+        let (Some(budget), Some(facts)) = (snapshot.budgets.get(key), snapshot.facts.get(key)) else {
+            reserved.remove(key);
+            continue;
+        };
+        let status = &budget.view.status;
+        let ours = reserved.entry(key.clone()).or_default();
+        let mut write = Reservation {
+            budget: key.clone(),
+            uid: Arc::clone(&budget.view.uid),
+            resource_version: budget.view.resource_version.clone(),
+            reserved: BTreeMap::new(),
+            released: BTreeSet::new(),
+            disruptions_allowed: status.disruptions_allowed,
+        };
+        for pod in wanted {
+            // Renewed when half of the outage is left, so that no write of ours comes too late.
+            let renewed = status
+                .disrupted_pods
+                .get(pod)
+                .map(|at| (*at, saturating_add(*at, DISRUPTED_FOR)));
+            if let Some((at, until)) = renewed.filter(|(_, until)| *until > saturating_add(now, outage / 2)) {
                 ours.insert(pod.clone(), at);
                 requeue_at.note(until.checked_sub(outage / 2).unwrap_or(until));
+                continue;
             }
-            _ => {
-                let counted = facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod));
-                if counted {
-                    write.disruptions_allowed = (write.disruptions_allowed - 1).max(0);
-                }
-                write.reserved.insert(pod.clone(), disrupted_at);
+            if facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod)) {
+                write.disruptions_allowed = (write.disruptions_allowed - 1).max(0);
             }
+            let disrupted_at = saturating_add(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
+            write.reserved.insert(pod.clone(), disrupted_at);
+        }
+        ours.retain(|pod, at| {
+            // What is there under another time was written by an eviction since.
+            let is_to_go = !wanted.contains(pod) && status.disrupted_pods.get(pod) == Some(at);
+            if is_to_go {
+                write.released.insert(pod.clone());
+            }
+            is_to_go || wanted.contains(pod)
+        });
+        if ours.is_empty() && write.reserved.is_empty() {
+            reserved.remove(key);
+        }
+        if !write.reserved.is_empty() || !write.released.is_empty() {
+            due.push(write);
         }
     }
-    ours.retain(|pod, at| {
-        if wanted.contains(pod) {
-            return true;
-        }
-        // What is there under another time was written by an eviction since.
-        let is_there = status.disrupted_pods.get(pod) == Some(at);
-        if is_there {
-            write.released.insert(pod.clone());
-        }
-        is_there
-    });
-    if ours.is_empty() && write.reserved.is_empty() {
-        written.remove(key);
-    }
-    let is_needed = !write.reserved.is_empty() || !write.released.is_empty();
-    is_needed.then_some(write)
+    due
 }
 
 /// The pods that stay on nodes whose claims have their units, by budget.

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::NodeDrain;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Misconfigured, OwnerUnits};
+use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerUnits};
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
-use super::pods::Pods;
+use super::pod_index::PodIndex;
 use super::table::Table;
 use crate::snapshot::{
-    Asked, BudgetEntry, DISRUPTED_FOR, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot,
+    BudgetEntry, DISRUPTED_FOR, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot,
+    SnapshotScope,
 };
 
 /// A volume that not all nodes can reach, and its claim.
@@ -25,65 +27,20 @@ pub(super) struct VolumeFacts {
 
 /// What the watches tell.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    pub(super) pods: Pods,
+pub(super) struct ClusterIndex {
+    pub(super) pods: PodIndex,
     pub(super) nodes: Table<NodeName, NodeFacts>,
     pub(super) budgets: Table<BudgetKey, BudgetEntry>,
     pub(super) volumes: Table<Arc<str>, VolumeFacts>,
-    volumes_by_claim: HashMap<NamespacedName, Arc<NodeAffinity>>,
+    /// By claim, the name of its volume.
+    pub(super) volumes_by_claim: HashMap<NamespacedName, Arc<str>>,
     pub(super) drains: Table<NodeName, NodeDrain>,
     pub(super) ledgers: Table<Arc<str>, LedgerFacts>,
     pub(super) holds: Table<NamespacedName, HoldFacts>,
     pub(super) leases: Table<Arc<str>, LeaseFacts>,
 }
 
-impl Board {
-    pub(super) fn put_budget(&mut self, key: BudgetKey, entry: BudgetEntry) -> bool {
-        self.pods.put_budget(&key, &entry.view.selector);
-        self.budgets.put(key, entry)
-    }
-
-    pub(super) fn remove_budget(&mut self, key: &BudgetKey) -> bool {
-        self.pods.remove_budget(key);
-        self.budgets.remove(key).is_some()
-    }
-
-    pub(super) fn put_volume(&mut self, name: Arc<str>, volume: VolumeFacts) -> bool {
-        if let Some(known) = self.volumes.get(&name)
-            && known.claim != volume.claim
-        {
-            let known = Arc::clone(known);
-            self.forget_claim(&known);
-        }
-        self.volumes_by_claim
-            .insert(volume.claim.clone(), Arc::clone(&volume.nodes));
-        self.volumes.put(name, volume)
-    }
-
-    pub(super) fn remove_volume(&mut self, name: &str) -> bool {
-        let known = self.volumes.remove(name);
-        if let Some(known) = &known {
-            self.forget_claim(known);
-        }
-        known.is_some()
-    }
-
-    pub(super) fn sweep_volumes(&mut self) -> bool {
-        let gone = self.volumes.sweep();
-        for (_, volume) in &gone {
-            self.forget_claim(volume);
-        }
-        !gone.is_empty()
-    }
-
-    /// Forgets which volume a claim has, unless another volume has taken the claim over.
-    fn forget_claim(&mut self, volume: &VolumeFacts) {
-        let is_the_same = |nodes: &Arc<NodeAffinity>| Arc::ptr_eq(nodes, &volume.nodes);
-        if self.volumes_by_claim.get(&volume.claim).is_some_and(is_the_same) {
-            self.volumes_by_claim.remove(&volume.claim);
-        }
-    }
-
+impl ClusterIndex {
     pub(super) fn ledger(&self) -> LedgerState {
         self.ledgers
             .get(nodeward_api::drain_ledger::NAME)
@@ -97,77 +54,57 @@ impl Board {
 
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
         let budget = self.budgets.get(key)?;
-        let covered = self.pods.of_budget(key).map(|pod| Covered {
-            pod,
-            twice: self.pods.is_covered_twice(&pod.key),
-        });
-        Some(facts_of(budget, covered, self.owner_units(budget, now), now))
+        let pods = self.pods.of_budget(key);
+        let pods = pods.map(|pod| (&**pod, self.pods.has_several_budgets(&pod.key)));
+        Some(budget_facts(budget, pods, self.owner_units(budget, now), now))
     }
 
-    pub(super) fn snapshot(&self, asked: &Asked, leases_are_used: bool, now: Timestamp) -> Snapshot {
+    pub(super) fn snapshot(&self, scope: &SnapshotScope, leases_are_used: bool, now: Timestamp) -> Snapshot {
         let ledger = self.ledger();
         let claims = match &ledger {
             LedgerState::Present(ledger) => ledger.ledger.claims(),
             LedgerState::Absent => &[],
         };
-        let mut nodes: BTreeSet<NodeName> = asked.nodes.clone();
+        let mut nodes: BTreeSet<NodeName> = scope.nodes.clone();
         nodes.extend(self.drains.iter().map(|(node, _)| node.clone()));
         nodes.extend(claims.iter().map(|claim| NodeName::from(claim.node.as_str())));
-        let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = nodes
-            .into_iter()
-            .map(|node| {
-                let pods = sorted(self.pods.of_node(node.as_str()));
-                (node, pods)
-            })
-            .collect();
-        let covering: BTreeMap<PodUid, Vec<BudgetKey>> = pods
-            .values()
-            .flatten()
-            .chain(self.pods.awaiting())
+        let pods = nodes.into_iter().map(|node| {
+            let mut pods: Vec<_> = self.pods.of_node(node.as_str()).cloned().collect();
+            pods.sort_by(|a: &Arc<PodFacts>, b| a.key.cmp(&b.key));
+            (node, pods)
+        });
+        let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = pods.collect();
+        let covered = pods.values().flatten().chain(self.pods.awaiting());
+        let covering: BTreeMap<PodUid, Vec<BudgetKey>> = covered
             .map(|pod| (pod.uid.clone(), self.pods.budgets_of(pod).collect::<Vec<_>>()))
             .filter(|(_, budgets)| !budgets.is_empty())
             .collect();
-        let mut wanted: BTreeSet<BudgetKey> = asked.budgets.clone();
+        let mut wanted: BTreeSet<BudgetKey> = scope.budgets.clone();
         wanted.extend(covering.values().flatten().cloned());
         wanted.extend(claims.iter().flat_map(Claim::budgets));
         let mut held = BTreeMap::new();
         for units in claims.iter().flat_map(|claim| &claim.holds) {
-            let namespace: Arc<str> = units.pdb.namespace.as_str().into();
-            for pod in units.pods.iter().filter_map(|pod| self.pods.get(&namespace, &pod.name)) {
+            for pod in units
+                .pods
+                .iter()
+                .filter_map(|pod| self.pods.get(&units.pdb.namespace, &pod.name))
+            {
                 held.insert(pod.key.clone(), Arc::clone(pod));
             }
         }
-        let facts: Facts = wanted
-            .iter()
-            .filter_map(|key| Some((key.clone(), self.budget_facts(key, now)?)))
-            .collect();
+        let facts = |key: &BudgetKey| Some((key.clone(), self.budget_facts(key, now)?));
+        let budget = |key: &BudgetKey| Some((key.clone(), Arc::clone(self.budgets.get(key)?)));
         Snapshot {
-            nodes: self
-                .nodes
-                .iter()
-                .map(|(name, node)| (name.clone(), Arc::clone(node)))
-                .collect(),
-            drains: self
-                .drains
-                .iter()
-                .map(|(name, drain)| (name.clone(), Arc::clone(drain)))
-                .collect(),
+            nodes: self.nodes.to_map(),
+            drains: self.drains.to_map(),
             held,
             covering,
-            budgets: wanted
-                .iter()
-                .filter_map(|key| Some((key.clone(), Arc::clone(self.budgets.get(key)?))))
-                .collect(),
-            facts,
+            budgets: wanted.iter().filter_map(budget).collect(),
+            facts: wanted.iter().filter_map(facts).collect(),
             scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
             ledger,
-            leases: leases_are_used.then(|| {
-                self.leases
-                    .iter()
-                    .map(|(name, lease)| (Arc::clone(name), Arc::clone(lease)))
-                    .collect()
-            }),
+            leases: leases_are_used.then(|| self.leases.to_map()),
             holds: self.holds.values().cloned().collect(),
         }
     }
@@ -190,9 +127,8 @@ impl Board {
         for pod in &placed {
             for claim in &pod.claims {
                 let key = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(claim));
-                if let Some(nodes) = self.volumes_by_claim.get(&key) {
-                    volumes.insert(key, Arc::clone(nodes));
-                }
+                let volume = self.volumes_by_claim.get(&key).and_then(|name| self.volumes.get(name));
+                volumes.extend(volume.map(|volume| (key, Arc::clone(&volume.nodes))));
             }
         }
         let neighbours = self.neighbours(&placed);
@@ -241,12 +177,6 @@ impl Board {
     }
 }
 
-fn sorted<'a>(pods: impl Iterator<Item = &'a Arc<PodFacts>>) -> Vec<Arc<PodFacts>> {
-    let mut pods: Vec<Arc<PodFacts>> = pods.cloned().collect();
-    pods.sort_by(|a, b| a.key.cmp(&b.key));
-    pods
-}
-
 /// What a budget's owner keeps for himself at `now`, by all the holds that there are, whether they come from the watches
 /// or were read just now.
 pub fn owner_units<'a>(
@@ -257,50 +187,40 @@ pub fn owner_units<'a>(
     if budget.view.hold.is_some() {
         return Some(OwnerUnits::All);
     }
-    let mut kept = None;
-    for hold in holds {
-        if hold.budget != budget.view.key || !hold.is_in_force(now) {
-            continue;
-        }
-        let Some(units) = hold.units else {
-            return Some(OwnerUnits::All);
-        };
-        kept = Some(kept.unwrap_or(0_i32).saturating_add(units.max(0)));
-    }
-    kept.map(OwnerUnits::Some)
+    let in_force = holds
+        .into_iter()
+        .filter(|hold| hold.budget == budget.view.key && hold.is_in_force(now));
+    let units: Option<Vec<i32>> = in_force.map(|hold| hold.units).collect();
+    let Some(units) = units else {
+        return Some(OwnerUnits::All);
+    };
+    let sum = units
+        .iter()
+        .fold(0_i32, |sum, units| sum.saturating_add((*units).max(0)));
+    (!units.is_empty()).then_some(OwnerUnits::Some(sum))
 }
 
-/// A pod of a budget.
-#[derive(Debug, Clone, Copy)]
-pub struct Covered<'a> {
-    /// The pod.
-    pub pod: &'a PodFacts,
-    /// Whether another budget selects it, too.
-    pub twice: bool,
-}
-
-/// What the ledger reads of a budget and the pods that it selects, whether they come from the watches or were read just
-/// now.
-pub fn facts_of<'a>(
+/// What the ledger reads of a budget and the pods that it selects, each with whether another budget selects it too. They
+/// come from the watches or were read just now.
+pub fn budget_facts<'a>(
     budget: &BudgetEntry,
-    pods: impl IntoIterator<Item = Covered<'a>>,
+    pods: impl IntoIterator<Item = (&'a PodFacts, bool)>,
     owner_units: Option<OwnerUnits>,
     now: Timestamp,
 ) -> BudgetFacts {
-    let view = &budget.view;
-    let status = &view.status;
+    let (view, status) = (&budget.view, &budget.view.status);
     let is_disrupted = |pod: &PodFacts| {
         let evicted = status.disrupted_pods.get(&*pod.key.name);
-        evicted.is_some_and(|evicted| now < evicted.checked_add(DISRUPTED_FOR).unwrap_or(Timestamp::MAX))
+        evicted.is_some_and(|evicted| now < saturating_add(*evicted, DISRUPTED_FOR))
     };
     let mut healthy = BTreeSet::new();
     let mut several = BTreeSet::new();
-    for covered in pods {
-        if covered.pod.is_healthy() && !is_disrupted(covered.pod) {
-            healthy.insert(covered.pod.uid.clone());
+    for (pod, has_several_budgets) in pods {
+        if pod.is_healthy() && !is_disrupted(pod) {
+            healthy.insert(pod.uid.clone());
         }
-        if covered.twice {
-            several.insert(covered.pod.uid.clone());
+        if has_several_budgets {
+            several.insert(pod.uid.clone());
         }
     }
     BudgetFacts {

@@ -4,8 +4,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe::{Objects, World};
-use crate::snapshot::{Asked, LedgerState};
+use crate::observe::{ClusterCache, Objects};
+use crate::snapshot::{LedgerState, SnapshotScope};
 
 const OUTAGE: SignedDuration = SignedDuration::from_mins(15);
 
@@ -49,17 +49,17 @@ fn snapshot(state: &str, retained: bool, disrupted: Value, ready: bool) -> Snaps
         },
     }))
     .unwrap();
-    let world = World::still(&Objects {
+    let cache = ClusterCache::fixed(&Objects {
         pods: vec![pod(ready)],
         budgets: vec![budget],
         ledger: Some(ledger),
         ..Objects::default()
     });
-    let asked = Asked {
+    let scope = SnapshotScope {
         nodes: ["n1".into()].into(),
         budgets: [BudgetKey::new("shop", "web")].into(),
     };
-    world.snapshot(&asked, noon()).unwrap()
+    cache.snapshot(&scope, noon()).unwrap()
 }
 
 fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Option<Timestamp>) {

@@ -222,7 +222,7 @@ fn a_claim_that_was_granted_while_another_held_is_not_served_by_the_others_pods(
 ) {
     let status = json!({ "status": { "expectedPods": 5, "desiredHealthy": 3, "disruptionsAllowed": 1 } });
     let before = Cluster::new([], running(&["b", "x", "y", "z"])).budgets([budget("web", status.clone())]);
-    let facts = before.world().facts([&BudgetKey::new("shop", "web")], now());
+    let facts = before.cache().facts([&BudgetKey::new("shop", "web")], now());
     let mut waits = claim(2, 0, &[]);
     waits["state"] = "Waiting".into();
     waits["needs"] = waits["holds"].take();

@@ -1,0 +1,96 @@
+//! The end of a drain: our own cordon is lifted, units return as their pods do, and the NodeDrain goes last.
+
+use std::sync::Arc;
+
+use nodeward_api::annotation;
+use nodeward_api::node_drain::{NodeDrain, Phase};
+use nodeward_api::reason::LockReason;
+
+use super::intent::Ending;
+use super::lease::{LeaseState, lease_state};
+use super::node_markers::{self, Cordon};
+use super::timeouts::TimeLimits;
+use super::{Action, DrainContext, Planner};
+
+impl Planner<'_> {
+    /// A drain that is over. Its NodeDrain is deleted first: with that it is recorded that nothing is to begin anew,
+    /// whenever this process ends.
+    pub(super) fn complete(&mut self, context: &DrainContext, ending: Ending) {
+        let is_alive = |drain: &&Arc<NodeDrain>| drain.metadata.deletion_timestamp.is_none();
+        if let Some(drain) = context.drain.as_ref().filter(is_alive) {
+            self.plan.actions.push(Action::Delete {
+                drain: Arc::clone(drain),
+                reason: ending.reason(),
+            });
+            let mut verdict = self.verdict(context);
+            verdict.phase = Phase::Recovering;
+            verdict.message = format!("is over: the node {}", ending.reason().explanation());
+            self.plan.drains.push(verdict);
+            return;
+        }
+        if let Some(node) = &context.node {
+            self.write_node_markers(node, Cordon::Lift, false, None);
+        }
+        if let Some(uid) = &context.node_uid {
+            let before = self.write.next.claim(uid.as_str()).cloned();
+            let is_down = |pod: &_| context.unavailable.contains(pod);
+            self.write.next.release(uid.as_str(), &is_down, self.now);
+            if context.drain.is_none() && before.as_ref() != self.write.next.claim(uid.as_str()) {
+                self.write.absent.push((context.name.clone(), uid.clone()));
+            }
+        }
+        self.finish_drain(context);
+    }
+
+    /// What is left to do, and whether the NodeDrain may go: once the ledger, the node and the lease say nothing of it.
+    fn finish_drain(&mut self, context: &DrainContext) {
+        let mut verdict = self.verdict(context);
+        verdict.phase = Phase::Recovering;
+        let claim = context
+            .node_uid
+            .as_ref()
+            .and_then(|uid| self.before.claim(uid.as_str()));
+        let is_in_ledger = claim.is_some();
+        let is_on_node = context.node.as_ref().is_some_and(|node| {
+            node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()
+        });
+        let lease = lease_state(&context.name, self.snapshot, self.memory, self.policy, self.now);
+        let has_lease = matches!(lease, LeaseState::Ours { .. });
+        if !is_in_ledger {
+            self.release_lease(&context.name);
+        }
+        if let Some(claim) = &verdict.claim {
+            let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
+            verdict.deadline = Some(limits.recover_until(claim));
+            verdict.message = format!("{} pods are awaited back", claim.held_units());
+            verdict.block(LockReason::AwaitingReady, verdict.message.clone());
+        }
+        match &context.drain {
+            Some(drain) if !is_in_ledger && !is_on_node && !has_lease => {
+                if context.is_adopted() {
+                    let drain = Arc::clone(drain);
+                    self.plan.actions.push(Action::Finish { drain });
+                }
+                verdict.phase = Phase::Released;
+                verdict.set_message("holds nothing any more");
+            }
+            None if verdict.claim.is_none() => return,
+            _ => {}
+        }
+        self.plan.drains.push(verdict);
+    }
+
+    /// An administrator says that nothing is down: everything is returned at once, and on the record.
+    pub(super) fn release_by_override(&mut self, context: &DrainContext) {
+        let drain = context.drain.as_deref();
+        let said = drain.and_then(|drain| annotation::released_by(&drain.metadata));
+        if let Some(uid) = &context.node_uid
+            && let Some(claim) = self.write.next.release_by_override(uid.as_str())
+        {
+            let (units, said) = (claim.held_units(), said.unwrap_or_default());
+            let note = format!("{units} units were freed by hand: {said}");
+            self.announce(&context.name, uid.as_str(), LockReason::AdminRelease, note);
+        }
+        self.complete(context, Ending::Deleted);
+    }
+}

@@ -1,0 +1,160 @@
+//! The drains of a plan: each with its node and its claim, each claim that has no drain any more, and each node that
+//! still carries a cordon of ours.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use nodeward_api::node_drain::{Evictor, NodeDrain};
+use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::ledger::{Claim, Ledger};
+
+use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
+
+use super::intent::Intent;
+use super::node_markers::Cordon;
+use super::pod_classes::PodClasses;
+use super::recovery::UnavailablePods;
+
+/// A drain, and what this pass has found out about it.
+pub struct DrainContext {
+    pub record: DrainRecord,
+    /// The pods of its claim that are down.
+    pub unavailable: UnavailablePods,
+    pub intent: Intent,
+    /// Its node's pods, where it is to be drained or previewed.
+    pub classes: Option<PodClasses>,
+}
+
+impl Deref for DrainContext {
+    type Target = DrainRecord;
+
+    fn deref(&self) -> &DrainRecord {
+        &self.record
+    }
+}
+
+/// One drain, or what is left of one.
+#[derive(Debug, Clone)]
+pub struct DrainRecord {
+    /// The node's name.
+    pub name: NodeName,
+    /// UID of the node that the drain is about; `None` while nobody knows it.
+    pub node_uid: Option<NodeUid>,
+    /// Who asked; `None` for what is left of a drain.
+    pub drain: Option<Arc<NodeDrain>>,
+    /// That very node, if it is there.
+    pub node: Option<Arc<NodeFacts>>,
+    /// Whether another node has its name now.
+    pub is_replaced: bool,
+    /// Its claim as the ledger had it when this pass began.
+    pub claim: Option<Claim>,
+}
+
+impl DrainRecord {
+    fn of(
+        name: NodeName,
+        node_uid: Option<NodeUid>,
+        drain: Option<&Arc<NodeDrain>>,
+        snapshot: &Snapshot,
+        ledger: &Ledger,
+    ) -> Self {
+        let present = snapshot.nodes.get(&name);
+        let node = present.filter(|node| Some(&node.uid) == node_uid.as_ref());
+        Self {
+            drain: drain.cloned(),
+            node: node.cloned(),
+            is_replaced: present.is_some() && node.is_none(),
+            claim: node_uid.as_ref().and_then(|uid| ledger.claim(uid.as_str())).cloned(),
+            name,
+            node_uid,
+        }
+    }
+
+    /// UID of the NodeDrain; empty without one.
+    pub fn drain_uid(&self) -> &str {
+        let drain = self.drain.as_deref();
+        drain
+            .and_then(|drain| drain.metadata.uid.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// Who evicts.
+    pub fn evictor(&self) -> Evictor {
+        self.drain.as_deref().map(|drain| drain.spec.evict).unwrap_or_default()
+    }
+
+    pub fn is_by_requester(&self) -> bool {
+        self.evictor() == Evictor::Requester
+    }
+
+    pub fn has_foreign_cordon(&self) -> bool {
+        let node = self.node.as_deref();
+        node.is_some_and(|node| node.is_cordoned() && !node.is_cordoned_by_us())
+    }
+
+    /// The cordon that a node is to have that is drained by us; another's cordon is respected.
+    pub fn own_cordon(&self) -> Cordon {
+        if self.is_by_requester() || self.has_foreign_cordon() {
+            return Cordon::Keep;
+        }
+        Cordon::Set {
+            by: self.drain_uid().to_owned(),
+        }
+    }
+
+    /// Whether drain-lock has adopted the NodeDrain: it will not go before its claim has.
+    pub fn is_adopted(&self) -> bool {
+        let finalizers = self.drain.iter().filter_map(|drain| drain.metadata.finalizers.as_ref());
+        finalizers
+            .flatten()
+            .any(|name| name == nodeward_api::finalizer::DRAIN_LOCK)
+    }
+
+    /// Whether the node has booted anew since its claim was granted.
+    pub fn has_rebooted(&self) -> bool {
+        let node_and_claim = self.node.as_ref().zip(self.claim.as_ref());
+        node_and_claim.is_some_and(|(node, claim)| claim.has_rebooted(&node.boot_id))
+    }
+
+    /// Whether the claim has its units.
+    pub fn is_granted(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.state.has_grant())
+    }
+
+    /// The node's pods.
+    pub fn pods<'a>(&self, snapshot: &'a Snapshot) -> &'a [Arc<PodFacts>] {
+        snapshot.pods_of(&self.name)
+    }
+}
+
+/// All drains, the oldest ticket first; those without a ticket come after in the order in which they were asked for.
+pub fn drain_records(snapshot: &Snapshot, ledger: &Ledger) -> Vec<DrainRecord> {
+    let mut records = Vec::new();
+    for (name, drain) in &snapshot.drains {
+        let present = || snapshot.nodes.get(name).map(|node| node.uid.clone());
+        let node_uid = drain.spec.node_uid.as_deref().map(NodeUid::from).or_else(present);
+        records.push(DrainRecord::of(name.clone(), node_uid, Some(drain), snapshot, ledger));
+    }
+    let known: BTreeSet<NodeUid> = records.iter().filter_map(|record| record.node_uid.clone()).collect();
+    for claim in ledger.claims() {
+        if !known.contains(claim.node_uid.as_str()) {
+            let (name, uid) = (claim.node.as_str().into(), claim.node_uid.as_str().into());
+            records.push(DrainRecord::of(name, Some(uid), None, snapshot, ledger));
+        }
+    }
+    let named: BTreeSet<NodeName> = records.iter().map(|record| record.name.clone()).collect();
+    for node in snapshot.nodes.values() {
+        if node.cordoned_by().is_some() && !named.contains(&node.name) {
+            let uid = Some(node.uid.clone());
+            records.push(DrainRecord::of(node.name.clone(), uid, None, snapshot, ledger));
+        }
+    }
+    records.sort_by_cached_key(|record| {
+        let ticket = record.claim.as_ref().map_or(i64::MAX, |claim| claim.ticket);
+        let drain = record.drain.as_deref();
+        let created = drain.and_then(|drain| drain.metadata.creation_timestamp.as_ref());
+        (ticket, created.map(|time| time.0), record.name.clone())
+    });
+    records
+}

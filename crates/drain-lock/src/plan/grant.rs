@@ -1,0 +1,93 @@
+//! How a drain gets its turn: it asks for all units at once, holding nothing before, and makes sure of what it was granted.
+//! The order among drains that ask is [`nodeward_core::ledger`]'s (`queue.rs`).
+
+use std::sync::Arc;
+
+use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Units;
+
+use super::lease::LeaseState;
+use super::node_markers::Progress;
+use super::verdict::{DrainVerdict, in_words};
+use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
+
+impl Planner<'_> {
+    /// Says what the drain's claim needs; nothing: it keeps its place in the queue, and asks for nothing.
+    pub(super) fn set_needs(&mut self, active: &ActiveDrain<'_>, needs: Vec<Units>) {
+        let unavailable = &active.context.unavailable;
+        let ledger = &mut self.write.next;
+        ledger.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
+    }
+
+    /// Asks for all that it needs, unless somebody else has the node's lease.
+    pub(super) fn request_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let (node, uid) = (active.node, active.uid());
+        if let LeaseState::Others { holder, until } = self.lease(active.context) {
+            self.requeue_at.note(until);
+            self.set_needs(active, Vec::new());
+            self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
+            let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
+            verdict.block(LockReason::LeaseHeldByOther, text.clone());
+            verdict.message = text;
+            return;
+        }
+        self.set_needs(active, active.classes.needs.clone());
+        if active.forced {
+            let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
+            ledger.grant_by_fallback(uid, &node.boot_id, facts, self.now);
+            return;
+        }
+        let obstacles = match self.memory.refused_grant(uid, self.now) {
+            Some(refused) => {
+                self.requeue_at.note(refused.not_before);
+                refused.obstacles.clone()
+            }
+            None => self.write.next.obstacles(uid, &self.snapshot.facts),
+        };
+        if obstacles.is_empty() {
+            self.write.grants.push(GrantAsk {
+                node_uid: node.uid.clone(),
+                boot_id: Arc::clone(&node.boot_id),
+            });
+            verdict.set_message("asks for its units");
+        } else {
+            verdict.message = in_words(&obstacles);
+            verdict.block_by(&obstacles);
+        }
+        let is_queued = !obstacles.is_empty();
+        self.write_node_markers(node, active.context.own_cordon(), is_queued, Some(Progress::InProgress));
+    }
+
+    /// Makes sure of a grant, with the node's lease in hand.
+    pub(super) fn confirm_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let (context, node, uid) = (active.context, active.node, active.uid());
+        verdict.block(
+            LockReason::AwaitsConfirmation,
+            LockReason::AwaitsConfirmation.explanation(),
+        );
+        self.mark_draining(active);
+        match self.lease(context) {
+            LeaseState::Others { holder, .. } => {
+                let is_down = |pod: &_| context.unavailable.contains(pod);
+                self.write.next.time_out(uid, &is_down, self.now);
+                verdict.message = format!("gives its units back: {holder} has the node's lease");
+                self.announce(&node.name, uid, LockReason::LeaseHeldByOther, verdict.message.clone());
+            }
+            LeaseState::Free => {
+                self.take_lease(&context.name);
+                verdict.set_message("takes the node's lease");
+            }
+            LeaseState::Ours { .. } | LeaseState::NotUsed => {
+                let Some(claim) = self.write.next.claim(uid) else {
+                    return;
+                };
+                self.write.confirms.push(ConfirmAsk {
+                    node_uid: node.uid.clone(),
+                    grant: claim.grant,
+                    down: context.unavailable.uids().clone(),
+                });
+                verdict.set_message("reads its budgets once more");
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The pods of a draining node, sorted by what becomes of them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod, PodCounts};
+use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Units;
+
+use crate::snapshot::{Memory, PodFacts, Snapshot};
+
+use super::need::{Class, ClassifiedPod, NodeNeed};
+
+/// The pods of a draining node, by what becomes of them.
+#[derive(Debug, Clone, Default)]
+pub struct PodClasses {
+    /// They leave under the claim, and have not been asked yet.
+    pub held: Vec<Arc<PodFacts>>,
+    /// They leave as their budgets allow, and have not been asked yet.
+    pub movable: Vec<Arc<PodFacts>>,
+    /// They are waited for.
+    pub completing: Vec<Arc<PodFacts>>,
+    /// They stay.
+    pub retained: Vec<Arc<PodFacts>>,
+    /// They are on their way out.
+    pub leaving: usize,
+    /// Of these, the ones that are replaced elsewhere.
+    pub departing: Vec<Arc<PodFacts>>,
+    /// No drain concerns them.
+    pub ignored: usize,
+    /// Units that the drain needs.
+    pub needs: Vec<Units>,
+    /// What needs a person.
+    pub problems: Vec<BlockedBy>,
+    /// The plan, for people.
+    pub plan: DrainPlan,
+}
+
+impl PodClasses {
+    /// Sorts the pods of a node.
+    pub fn of(need: NodeNeed, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
+        let mut classes = Self::default();
+        for ClassifiedPod { pod, class, why } in need.pods {
+            let is_leaving = pod.deletion.is_some() || memory.is_asked_to_go(pod.uid.as_str(), now);
+            classes.sort(&pod, class, is_leaving, |reason| PlannedPod {
+                pod: pod.key.to_string(),
+                pdbs: snapshot.budgets_of(&pod).iter().map(ToString::to_string).collect(),
+                reason,
+                message: why,
+            });
+        }
+        let plan = &mut classes.plan;
+        plan.problems.clone_from(&need.problems);
+        plan.movable = count(classes.movable.len());
+        plan.ignored = count(classes.ignored);
+        let mut omitted = truncate(&mut plan.problems);
+        for pods in [&mut plan.held, &mut plan.waits_for, &mut plan.retained] {
+            omitted += truncate(pods);
+        }
+        plan.omitted = count(omitted);
+        Self {
+            needs: need.needs,
+            problems: need.problems,
+            ..classes
+        }
+    }
+
+    fn sort(
+        &mut self,
+        pod: &Arc<PodFacts>,
+        class: Class,
+        is_leaving: bool,
+        planned: impl FnOnce(LockReason) -> PlannedPod,
+    ) {
+        match class {
+            Class::Ignored(_) | Class::Finished => self.ignored += 1,
+            Class::Retained if pod.deletion.is_none() => {
+                self.plan.retained.push(planned(LockReason::OptedOut));
+                self.retained.push(Arc::clone(pod));
+            }
+            Class::Movable if is_leaving => {
+                self.leaving += 1;
+                self.departing.push(Arc::clone(pod));
+            }
+            _ if is_leaving => self.leaving += 1,
+            Class::Retained => {}
+            Class::WaitsCompleted => {
+                self.plan.waits_for.push(planned(LockReason::WaitCompleted));
+                self.completing.push(Arc::clone(pod));
+            }
+            Class::Movable => self.movable.push(Arc::clone(pod)),
+            Class::Held(reason) => {
+                self.plan.held.push(planned(reason));
+                self.held.push(Arc::clone(pod));
+            }
+        }
+    }
+
+    /// Whether a pod has to leave, or is about to.
+    pub fn has_pods_to_leave(&self) -> bool {
+        self.leaving + self.held.len() + self.movable.len() + self.completing.len() > 0
+    }
+
+    /// The counts for people. What has gone is known from `before`: the pods that there were at most.
+    pub fn counts(&self, before: Option<PodCounts>) -> PodCounts {
+        let waiting = self.held.len() + self.movable.len() + self.completing.len();
+        let here = count(waiting + self.leaving + self.retained.len());
+        let total = before.map_or(here, |before| before.total.max(here));
+        PodCounts {
+            total,
+            gone: total - here,
+            evicting: count(self.leaving),
+            retained: count(self.retained.len()),
+            waiting: count(waiting),
+        }
+    }
+}
+
+/// Shortens a list of a status; answers how many entries were left out.
+fn truncate<T>(list: &mut Vec<T>) -> usize {
+    let omitted = list.len().saturating_sub(LISTED_AT_MOST);
+    list.truncate(LISTED_AT_MOST);
+    omitted
+}
+
+fn count(things: usize) -> i32 {
+    i32::try_from(things).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,177 @@
+//! Which pods of a claim are down, and when they count as back, so that their units return: by what is observed, never by
+//! time. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use nodeward_core::id::{BudgetKey, PodKey};
+use nodeward_core::ledger::{BudgetFacts, Claim, HeldPod, Units};
+
+use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
+
+use super::drain_context::DrainRecord;
+
+/// The pods of one claim that are down, and those that are back.
+#[derive(Debug, Clone, Default)]
+pub struct UnavailablePods {
+    down: BTreeSet<String>,
+    recovered: BTreeSet<String>,
+    gone: Vec<(PodKey, String)>,
+}
+
+/// What has become of a pod that a unit is held for.
+enum HeldPodState {
+    Running,
+    Down,
+    Recovered,
+}
+
+impl UnavailablePods {
+    /// Looks at the pods that a drain's claim holds units for.
+    pub fn of(record: &DrainRecord, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
+        let mut this = Self::default();
+        for units in record.claim.iter().flat_map(|claim| &claim.holds) {
+            for held in &units.pods {
+                let mut pods = record.pods(snapshot).iter();
+                let state = match pods.find(|pod| pod.uid.as_str() == held.uid) {
+                    Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
+                    Some(pod) => state_of_present(record, held, pod, snapshot),
+                    None => this.state_of_gone(units, held, snapshot),
+                };
+                match state {
+                    HeldPodState::Running => false,
+                    HeldPodState::Down => this.down.insert(held.uid.clone()),
+                    HeldPodState::Recovered => this.recovered.insert(held.uid.clone()),
+                };
+            }
+        }
+        this
+    }
+
+    fn state_of_gone(&mut self, units: &Units, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
+        let key = PodKey::new(units.pdb.namespace.as_str(), held.name.as_str());
+        if !has_replacement(&key, &held.uid, snapshot) && !has_recovered(units, held, snapshot) {
+            return HeldPodState::Down;
+        }
+        self.gone.push((key, held.uid.clone()));
+        HeldPodState::Recovered
+    }
+
+    /// Whether the unit of this pod cannot be given back by a write.
+    pub fn contains(&self, held: &HeldPod) -> bool {
+        self.down.contains(&held.uid)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.down.is_empty()
+    }
+
+    /// UIDs of the pods that are down.
+    pub fn uids(&self) -> &BTreeSet<String> {
+        &self.down
+    }
+
+    /// UIDs of the pods that are back.
+    pub fn recovered(&self) -> Vec<&str> {
+        self.recovered.iter().map(String::as_str).collect()
+    }
+
+    /// Pods that are taken for gone, and whose units return for that.
+    pub fn gone(&self) -> &[(PodKey, String)] {
+        &self.gone
+    }
+}
+
+fn state_of_present(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapshot: &Snapshot) -> HeldPodState {
+    if let (Some(node), Some(claim)) = (&record.node, &record.claim)
+        && is_back(pod, node, claim)
+    {
+        return HeldPodState::Recovered;
+    }
+    let is_node_up = match &record.node {
+        Some(node) => node.ready && !record.has_rebooted(),
+        // The pod outlived its node, under another one of that name.
+        None => record.is_replaced && pod.is_healthy() && snapshot.nodes.get(&record.name).is_some_and(|n| n.ready),
+    };
+    // Until it is deleted with its node, a pod looks as it did last.
+    let went_with_its_node = record.node.is_none() && !record.is_replaced;
+    // A pod that was to be evicted and still runs is not down; one that stays is, from when its node goes.
+    if (held.retained || went_with_its_node) && !is_node_up {
+        HeldPodState::Down
+    } else {
+        HeldPodState::Running
+    }
+}
+
+/// Whether a pod that stayed on its node has come back with it: the node is Ready in another boot than at the grant, and
+/// since it is, the pod was started anew, or became Ready anew.
+///
+/// A pod of the host's network may run, and be Ready, before its node is. It is back if all of that happened since the
+/// claim stands where it does: it was started, it became Ready, and its node was seen to return.
+pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
+    let has_rebooted = claim.has_rebooted(&node.boot_id);
+    let Some(returned) = node
+        .ready_since
+        .filter(|_| node.ready && has_rebooted && pod.is_healthy())
+    else {
+        return false;
+    };
+    let started_since = |moment| pod.started_at.is_some_and(|started| started > moment);
+    let ready_since = |moment| pod.ready_since.is_some_and(|ready| ready > moment);
+    let all_since = |moment| returned > moment && started_since(moment) && ready_since(moment);
+    started_since(returned) || ready_since(returned) || all_since(claim.since)
+}
+
+/// Whether a pod of the same name, which is not the one of this UID on the node that was drained, is Ready: the successor
+/// in a StatefulSet.
+pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
+    snapshot
+        .held
+        .get(key)
+        .is_some_and(|pod| pod.uid.as_str() != uid && pod.is_healthy())
+}
+
+/// Whether a pod that has gone counts as replaced, because its budget has as many healthy pods as before the grant.
+///
+/// Replacements bear names of their own, so that nobody can tell whose they are: the budget tells how many of its held
+/// units are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
+pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool {
+    let key = BudgetKey::from(&units.pdb);
+    let Some(facts) = snapshot.facts.get(&key).filter(|facts| *facts.uid == *units.pdb.uid) else {
+        // Nobody counts its pods any more.
+        return true;
+    };
+    let LedgerState::Present(ledger) = &snapshot.ledger else {
+        return false;
+    };
+    let mut claims: Vec<_> = ledger.ledger.claims().iter().collect();
+    claims.sort_by_key(|claim| claim.ticket);
+    let holds = claims.iter().flat_map(|claim| &claim.holds);
+    let mut healthy_before = 0;
+    let mut down = Vec::new();
+    for other in holds.filter(|other| other.pdb == units.pdb) {
+        healthy_before = healthy_before.max(other.healthy_at_grant);
+        down.extend(other.pods.iter().filter(|pod| is_missing(pod, &key, facts, snapshot)));
+    }
+    let expected = healthy_before.min(facts.expected_pods);
+    let healthy = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
+    let still_missing = usize::try_from(expected.saturating_sub(healthy)).unwrap_or_default();
+    let replaced = down.len().saturating_sub(still_missing);
+    let is_gone = |pod: &&&HeldPod| {
+        let there = snapshot
+            .held
+            .get(&PodKey::new(units.pdb.namespace.as_str(), pod.name.as_str()));
+        there.is_none_or(|there| there.uid.as_str() != pod.uid)
+    };
+    let mut gone = down.iter().filter(is_gone).take(replaced);
+    facts.current && gone.any(|pod| pod.uid == held.uid)
+}
+
+/// Whether a held pod is not among the healthy ones, nor its successor by name.
+fn is_missing(pod: &HeldPod, budget: &BudgetKey, facts: &BudgetFacts, snapshot: &Snapshot) -> bool {
+    let key = PodKey::new(budget.namespace.clone(), pod.name.as_str());
+    !facts.healthy.contains(pod.uid.as_str()) && !has_replacement(&key, &pod.uid, snapshot)
+}

@@ -1,0 +1,114 @@
+//! How drains end.
+
+use super::*;
+
+/// How a drain ends.
+#[rstest]
+#[case::the_last_requester_released_it(
+    cluster(ours(json!({})), Some(drain(json!({ "spec": { "requesters": [] } }))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["delete NodeDrain: Cancelled", "n1 is Recovering"]
+)]
+#[case::somebody_uncordoned_its_node(
+    cluster(ours(json!({ "spec": { "unschedulable": null } })), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["delete NodeDrain: Uncordoned", "n1 is Recovering"]
+)]
+#[case::its_node_is_gone(
+    cluster(node("n9", json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[]),
+    &["delete NodeDrain: NodeGone", "n1 is Recovering"]
+)]
+#[case::deleted_while_its_pods_run(
+    cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty", "uncordon n1", "n1 is Recovering"]
+)]
+#[case::deleted_while_a_pod_is_down(
+    cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", leaving(json!({})))]),
+    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+)]
+#[case::a_retained_pod_of_a_drained_node_is_down_until_it_is_back(
+    cluster(
+        ours(json!({})), Some(drain(leaving(json!({})))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        &[retained("a", json!({}))],
+    ),
+    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+)]
+#[case::a_foreign_cordon_is_never_lifted(
+    cluster(foreign(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty", "n1 is Recovering"]
+)]
+#[case::nothing_is_left(
+    cluster(node("n1", json!({})), Some(drain(leaving(json!({})))), &[], &[]),
+    &["let NodeDrain go", "n1 is Released"]
+)]
+#[case::a_claim_without_a_drain_ends(
+    cluster(node("n1", json!({})), None, &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty"]
+)]
+#[case::a_cordon_that_a_drain_left_is_lifted(cluster(ours(json!({})), None, &[], &[]), &["uncordon n1"])]
+#[case::an_administrator_frees_what_is_down(
+    cluster(
+        ours(json!({})), Some(drain(json!({ "metadata": { "annotations": { nodeward_api::annotation::RELEASE: "alice: disk is dead" } } }))),
+        &[granted("Suspect", &["a"])], &[held("a", leaving(json!({})))],
+    ),
+    &["ledger: empty", "delete NodeDrain: Cancelled", "n1 is Recovering"]
+)]
+#[case::a_foreign_drainer_is_silent_and_nothing_is_down(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
+    ),
+    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+)]
+#[case::two_foreign_drainers_are_silent(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "eviction:bob"])),
+        &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
+    ),
+    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+)]
+#[case::a_silent_drainer_ends_no_drain_that_a_machine_wants(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
+        &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true, "foreignCordon": true }))], &[retained("a", json!({}))],
+    ),
+    &["n1 is Drained"]
+)]
+#[case::but_one_that_nobody_goes_on_with(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
+        &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))],
+    ),
+    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+)]
+#[case::nor_one_whose_claim_is_in_a_later_versions_state(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[granted("Unknown", &["a"])], &[held("a", json!({}))],
+    ),
+    &["n1 is Queued: NotPlanned"]
+)]
+#[case::an_administrator_releases_a_claim_in_a_later_versions_state(
+    cluster(
+        ours(json!({})), Some(drain(json!({ "metadata": { "annotations": { "nodeward.dev/release": "alice: nothing is down" } } }))),
+        &[granted("Unknown", &["a"])], &[held("a", json!({}))],
+    ),
+    &["ledger: empty", "delete NodeDrain: Cancelled", "n1 is Recovering"]
+)]
+#[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
+    cluster(
+        foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),
+        &[claim(json!({ "state": "Confirmed", "bootID": "boot-1", "drained": true, "foreignCordon": true }))], &[],
+    ),
+    &["delete NodeDrain: Released", "n1 is Recovering"]
+)]
+#[case::pods_of_a_node_that_is_gone_count_as_down_until_they_are_deleted(
+    cluster(node("n9", json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: n1#1 Recovering needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
+)]
+#[case::a_pod_that_stayed_and_outlived_its_node_is_not_down(
+    cluster(
+        node("n1", json!({ "metadata": { "uid": "uid-again" } })), Some(drain(leaving(json!({})))),
+        &[merged(granted("Suspect", &["(a)"]), json!({ "drained": false }))], &[retained("a", json!({}))],
+    ),
+    &["ledger: empty", "n1 is Recovering"]
+)]
+fn a_drain_ends_by_what_is_observed(#[case] cluster: Cluster, #[case] expected: &[&str]) {
+    assert_eq!(shown(&planned(&cluster)), expected);
+}

@@ -1,0 +1,138 @@
+//! Who is granted what: leases, units that are spent, the last room.
+
+use nodeward_core::id::NodeUid;
+
+use super::*;
+
+#[rstest]
+#[case::free(json!({ "holderIdentity": "" }), &["take lease", "n1 is Granted: AwaitsConfirmation"])]
+#[case::ours(json!({ "holderIdentity": lease::HOLDER, "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
+    "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation",
+])]
+#[case::of_others_its_units_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
+    "ledger: n1#9 Asking needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
+])]
+fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] expected: &[&str]) {
+    let lease = json!({ "metadata": { "namespace": "medik8s-leases", "name": "node-n1", "resourceVersion": "3" }, "spec": spec });
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[granted("Granted", &["a"])],
+        &[held("a", json!({}))],
+    );
+    let policy = Policy::from_config(Config::default()).unwrap();
+    let plan = plan(&cluster.leases([lease]).snapshot(), &Memory::default(), &policy, now());
+    assert_eq!(shown(&plan), expected);
+}
+
+#[test]
+fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_unit_is_spent() {
+    let mut memory = Memory::default();
+    let until = at("2026-01-01T12:00:10Z");
+    memory.note_eviction(PodUid::from("uid-a"), true, until);
+    let pods = [pod("a", json!({})), pod("d", json!({}))];
+    let cluster = cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &pods);
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    assert_eq!(shown(&plan), ["n1 is Queued: BudgetUnhealthy"]);
+}
+
+#[test]
+fn the_unit_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
+    let second = json!({
+        "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-second" } }, "spec": { "unschedulable": true },
+    });
+    let stays_there = json!({ "spec": { "nodeName": "n2", "nodeSelector": { "kubernetes.io/hostname": "n2" } } });
+    let pods = [
+        pod("a", json!({})),
+        pod("b", stays_there),
+        pod("c", json!({ "spec": { "nodeName": "n3" } })),
+    ];
+    let cluster = |free: i64| {
+        Cluster::new([ours(json!({})), node("n2", second.clone()), node("n3", json!({}))], pods.clone())
+            .budgets([budget("web", json!({ "status": { "disruptionsAllowed": free, "desiredHealthy": 3 - free } }))])
+            .drains([
+                drain(json!({})),
+                drain(json!({ "metadata": { "name": "n2", "uid": "uid-second" }, "spec": { "nodeName": "n2", "nodeUID": "uid-n2" } })),
+            ])
+            .ledger(json!({ "nextTicket": 9, "claims": [
+                claim(json!({})), claim(json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+            ] }))
+    };
+    let grants = |plan: &Plan| plan.ledger.as_ref().map_or(0, |write| write.grants.len());
+    let is_evicted = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Evict { .. }));
+    let plan = planned(&cluster(1));
+    assert!(is_evicted(&plan) && grants(&plan) == 0, "{:?}", shown(&plan));
+    let plan = planned(&cluster(2));
+    assert!(is_evicted(&plan) && grants(&plan) == 1, "{:?}", shown(&plan));
+}
+
+#[rstest]
+#[case::nobody_needs_its_room(None, None, true)]
+#[case::a_movable_pod(Some(pod("a", json!({}))), None, false)]
+#[case::one_on_its_way_out(Some(pod("a", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), None, false)]
+#[case::one_that_has_just_gone(None, Some(pod("a", json!({}))), false)]
+#[case::what_replaces_it(Some(waiting("a", json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:50Z" } }))), None, false)]
+#[case::a_pod_that_has_waited_in_vain(Some(waiting("a", json!({ "metadata": { "creationTimestamp": A_MINUTE_AGO } }))), None, true)]
+fn no_cordon_takes_the_last_room_of_a_pod_that_another_drain_moves(
+    #[case] present: Option<Value>,
+    #[case] departed: Option<Value>,
+    #[case] is_cordoned: bool,
+) {
+    let nodes = [ours(json!({})), node("n2", json!({}))];
+    let second =
+        json!({ "metadata": { "name": "n2", "uid": "uid-second" }, "spec": { "nodeName": "n2", "nodeUID": "uid-n2" } });
+    let cluster = Cluster::new(nodes.clone(), present)
+        .drains([drain(json!({})), drain(second)])
+        .ledger(json!({ "nextTicket": 9, "claims": [
+            claim(json!({})), claim(json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+        ] }));
+    let mut memory = Memory::default();
+    if let Some(pod) = departed {
+        let before = Cluster::new(nodes, [pod]).snapshot();
+        memory.note_departing(
+            before.pods_of(&"n1".into()).to_vec(),
+            now() + SignedDuration::from_secs(1),
+        );
+    }
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let cordons = shown(&plan).iter().any(|line| line == "cordon n2");
+    assert_eq!(cordons, is_cordoned, "{:?}", shown(&plan));
+}
+
+#[test]
+fn of_two_that_want_the_last_unit_the_older_is_granted_it() {
+    let second = json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" });
+    let on_n3 = json!({ "spec": { "nodeName": "n3", "nodeSelector": { "kubernetes.io/hostname": "n3" } } });
+    let n3 = merged(
+        ours(json!({})),
+        json!({
+            "metadata": { "name": "n3", "uid": "uid-n3", "labels": { "kubernetes.io/hostname": "n3" }, "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-drain-3" } },
+        }),
+    );
+    let drain_3 = drain(
+        json!({ "metadata": { "name": "n3", "uid": "uid-drain-3" }, "spec": { "nodeName": "n3", "nodeUID": "uid-n3" } }),
+    );
+    let cluster = Cluster::new(
+        [ours(json!({})), n3, node("n2", json!({}))],
+        [held("a", json!({})), pod("d", on_n3)]
+            .into_iter()
+            .chain(siblings().into_iter().take(1)),
+    )
+    .budgets([budget("web", json!({}))])
+    .drains([drain(json!({})), drain_3])
+    .ledger(json!({ "nextTicket": 9, "claims": [claim(json!({})), claim(second)] }));
+    let plan = plan(
+        &cluster.snapshot_of(&["n1", "n3"]),
+        &Memory::default(),
+        &policy(),
+        now(),
+    );
+    let grants: Vec<_> = plan
+        .ledger
+        .unwrap()
+        .grants
+        .into_iter()
+        .map(|ask| ask.node_uid)
+        .collect();
+    assert_eq!(grants, [NodeUid::from("uid-n1")]);
+}

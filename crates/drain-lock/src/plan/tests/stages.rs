@@ -1,0 +1,247 @@
+//! What each stage of a drain does, and what it leaves alone.
+
+use super::*;
+
+/// The ordinary life of a drain that drain-lock carries out.
+#[rstest]
+#[case::a_new_wish_is_adopted_before_anything_is_done_for_it(
+    cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "nodeUID": null } }))), &[], &[held("a", json!({}))]),
+    &["adopt", "n1 is Queued"]
+)]
+#[case::an_adopted_wish_is_queued_and_its_node_cordoned(
+    cluster(node("n1", json!({})), Some(drain(json!({}))), &[], &[held("a", json!({}))]),
+    &["ledger: n1#1 Queued needs [] holds []", "cordon n1", "n1 is Queued"]
+)]
+#[case::movable_pods_leave_first_and_nothing_is_claimed_for_them(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", json!({}))]),
+    &["evict a", "n1 is Queued"]
+)]
+#[case::pods_that_asked_for_it_finish_first(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[
+        pod("a", json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } })), pod("d", bare()),
+    ]),
+    &["n1 is Queued: WaitCompleted"]
+)]
+#[case::then_all_held_units_are_claimed_at_once(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", json!({}))]),
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+)]
+#[case::a_grant_is_made_sure_of_before_anything_leaves(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Granted", &["a"])], &[held("a", json!({}))]),
+    &["ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation"]
+)]
+#[case::held_pods_leave_under_the_grant_that_is_in_the_ledger(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["evict a under 1/5", "n1 is Draining"]
+)]
+#[case::a_pod_on_its_way_out_is_waited_for(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", leaving(json!({})))]),
+    &["n1 is Draining"]
+)]
+#[case::the_ledger_says_drained_before_anybody_is_told(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({}))]),
+    &["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
+)]
+#[case::drained(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({}))]),
+    &["n1 is Drained"]
+)]
+#[case::after_a_reboot_the_unit_waits_for_its_pod(
+    cluster(
+        ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["n1 is Recovering"]
+)]
+#[case::a_unit_returns_when_its_pod_is_back(
+    cluster(
+        ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:31:00Z" }] } }))],
+    ),
+    &["ledger: n1#1 Drained needs [] holds []", "n1 is Recovering"]
+)]
+#[case::a_node_that_crashes_in_mid_drain_is_not_drained(
+    cluster(
+        ours(rebooted()), Some(drain(json!({}))), &[granted("Confirmed", &["a"])],
+        &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["evict a under 1/5", "n1 is Draining"]
+)]
+#[case::whoever_evicts_by_himself_may_reboot_before_he_says_so(
+    cluster(
+        foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))],
+        &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["n1 is Recovering"]
+)]
+fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: &[&str]) {
+    assert_eq!(shown(&planned(&cluster)), expected);
+}
+
+#[test]
+fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
+    let crashed = || ours(rebooted());
+    let before = planned(&cluster(
+        crashed(),
+        Some(drain(json!({}))),
+        &[granted("Confirmed", &["a"])],
+        &[],
+    ));
+    assert_eq!(
+        shown(&before),
+        ["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
+    );
+    let claims = serde_json::to_value(before.ledger.unwrap().next.claims()).unwrap();
+    let after = planned(&cluster(
+        crashed(),
+        Some(drain(json!({}))),
+        claims.as_array().unwrap(),
+        &[],
+    ));
+    assert_eq!(shown(&after), ["n1 is Drained"]);
+}
+
+/// What is never done.
+#[rstest]
+#[case::under_a_foreign_cordon_no_cordon_is_taken_over(
+    cluster(foreign(json!({})), Some(drain(json!({}))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+)]
+#[case::another_evicts_and_we_do_not(
+    cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
+    &["n1 is Draining"]
+)]
+#[case::another_evicts_its_movable_pods_while_it_asks(
+    cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({})), pod("d", bare())]),
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+)]
+#[case::no_pod_leaves_without_a_unit_that_is_free(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[
+        claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" })),
+    ], &[pod("a", json!({}))]),
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits", "n3 is Recovering: AwaitingReady"]
+)]
+#[case::a_unit_that_is_about_to_be_returned_is_not_used_yet(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[
+        claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
+    ], &[pod("a", json!({}))]),
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits"]
+)]
+#[case::nothing_more_is_evicted_when_the_need_has_grown(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_unit(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::nor_where_its_fallback_granted_the_others(
+    cluster(
+        ours(json!({})), Some(with_fallback("EvictAnyway")), &[merged(granted("Confirmed", &["(a)"]), json!({ "byFallback": true }))],
+        &[retained("a", json!({})), retained("d", json!({}))],
+    ),
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::nor_once_it_was_drained(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
+)]
+#[case::a_unit_of_another_budget_is_none(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
+        .budgets([budget("db", json!({}))]),
+    &["ledger: n1#1 Asking needs [a] holds []", "n1 is Queued"]
+)]
+#[case::a_dry_run_touches_nothing(
+    cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "dryRun": true } }))), &[], &[held("a", json!({}))]),
+    &["n1 is Queued"]
+)]
+#[case::a_node_of_the_same_name_is_not_the_one_that_was_meant(
+    cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "nodeUID": "uid-before" } }))), &[], &[held("a", json!({}))]),
+    &["n1 is Failed: NodeReplaced"]
+)]
+fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&str]) {
+    let lines = shown(&planned(&cluster));
+    let lines: Vec<_> = lines.iter().filter(|line| !line.starts_with("ledger: n3")).collect();
+    assert_eq!(lines, expected);
+}
+
+/// `b` of the same budget is down on `n2`.
+#[rstest]
+#[case::no_claim(None, &["WaitsForUnits"])]
+#[case::queued_claim(Some(claim(json!({}))), &["WaitsForUnits"])]
+#[case::asking_claim(Some(claim(json!({ "needs": [units(&["a"])] }))), &["WaitsForUnits"])]
+#[case::suspect_claim(Some(granted("Suspect", &["a"])), &["Suspect"])]
+#[case::granted_claim(Some(granted("Confirmed", &["a"])), &[])]
+fn dry_run_and_explanation_name_the_same_obstacles(#[case] own: Option<Value>, #[case] expected: &[&str]) {
+    let other = json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" });
+    let claims: Vec<Value> = own
+        .into_iter()
+        .chain([merged(granted("Confirmed", &["b"]), other)])
+        .collect();
+    let dry_run = drain(json!({ "spec": { "dryRun": true } }));
+    let cluster = cluster(node("n1", json!({})), Some(dry_run), &claims, &[held("a", json!({}))]);
+    let plan = planned(&cluster);
+    let verdict = plan
+        .drains
+        .iter()
+        .find(|verdict| verdict.node.as_str() == "n1")
+        .unwrap();
+    let explained = explain(&cluster.cache(), &policy(), "n1", now()).unwrap();
+    assert_eq!(explained.obstacles, verdict.blocked_by);
+    let reasons: Vec<_> = verdict.blocked_by.iter().map(|why| why.reason.as_str()).collect();
+    assert_eq!(reasons, expected);
+}
+
+#[test]
+fn a_held_pod_that_cannot_go_now_keeps_no_other_from_leaving() {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[granted("Confirmed", &["a", "d"])],
+        &[held("a", json!({})), held("d", json!({}))],
+    );
+    let mut memory = Memory::default();
+    memory.note_eviction(PodUid::from("uid-a"), false, at("2026-01-01T12:00:10Z"));
+    let one_at_a_time = Policy {
+        evictions_per_node: 1,
+        ..policy()
+    };
+    let lines = shown(&plan(&cluster.snapshot(), &memory, &one_at_a_time, now()));
+    assert!(lines.contains(&"evict d under 1/5".to_owned()), "{lines:?}");
+}
+
+#[rstest]
+#[case::known_format(0, 0, false)]
+#[case::later_format(1, 0, true)]
+#[case::budget_outside_the_table(0, 7, true)]
+fn unreadable_ledger_gives_an_empty_plan(#[case] ahead: i32, #[case] place: u32, #[case] is_empty: bool) {
+    let claims = [granted("Confirmed", &["a"])];
+    let mut cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &claims,
+        &[held("a", json!({}))],
+    );
+    let spec = &mut cluster.0.ledger.as_mut().unwrap().spec;
+    spec.format_version += ahead;
+    spec.claims[0].holds[0].budget = place;
+    let plan = planned(&cluster);
+    let has_nothing = plan.ledger.is_none() && plan.actions.is_empty() && plan.drains.is_empty();
+    assert_eq!(has_nothing, is_empty, "{plan:?}");
+}
+
+#[test]
+fn what_a_deadline_will_change_wakes_the_plan_in_time() {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({ "spec": { "deadlines": { "drain": "5m" } } }))),
+        &[granted("Confirmed", &["a"])],
+        &[held("a", leaving(json!({})))],
+    )
+    .budgets([budget("web", json!({ "status": { "currentHealthy": 2 } }))]);
+    let requeue_at = planned(&cluster).requeue_at.unwrap();
+    assert_eq!(
+        requeue_at.duration_since(at(A_MINUTE_AGO)),
+        SignedDuration::from_mins(5)
+    );
+}

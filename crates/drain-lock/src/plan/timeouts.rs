@@ -1,0 +1,197 @@
+//! How long each part of a drain may take, and what its fallback makes of it when that time is over.
+
+use jiff::Timestamp;
+use nodeward_api::node_drain::{Fallback, NodeDrain};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::duration::ConfigDuration;
+use nodeward_core::id::NodeUid;
+use nodeward_core::ledger::{Claim, ClaimState, TimedOut};
+
+use crate::policy::Deadlines;
+
+use super::intent::{is_wanted_by_another, last_sign_of_life};
+use super::{ActiveDrain, DrainContext, Force, Planner};
+
+/// The limits of one drain, and what of them could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The limits.
+    pub limits: Deadlines,
+    /// Fields that could not be read, with what is wrong; the configuration counts in their place.
+    pub unreadable: Vec<String>,
+}
+
+impl TimeLimits {
+    /// Of a drain.
+    pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines) -> Self {
+        let mut unreadable = Vec::new();
+        let mut read =
+            |field: &str, given: Option<&String>, default| match given.map(|text| ConfigDuration::parse(text)) {
+                None => default,
+                Some(Ok(duration)) => duration.get(),
+                Some(Err(error)) => {
+                    unreadable.push(format!("deadlines.{field}: {error}"));
+                    default
+                }
+            };
+        let given = drain.map(|drain| &drain.spec.deadlines);
+        let limits = Deadlines {
+            queue: read("queue", given.and_then(|given| given.queue.as_ref()), defaults.queue),
+            drain: read("drain", given.and_then(|given| given.drain.as_ref()), defaults.drain),
+            recover: read(
+                "recover",
+                given.and_then(|given| given.recover.as_ref()),
+                defaults.recover,
+            ),
+        };
+        Self { limits, unreadable }
+    }
+
+    /// Until when a claim may wait.
+    pub fn queue_until(&self, claim: &Claim) -> Timestamp {
+        saturating_add(claim.queued_at, self.limits.queue)
+    }
+
+    /// Until when a granted claim may take to drain its node.
+    pub fn drain_until(&self, claim: &Claim) -> Timestamp {
+        saturating_add(claim.since, self.limits.drain)
+    }
+
+    /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
+    /// nothing but the ledger has to be read for it.
+    pub fn recover_until(&self, claim: &Claim) -> Timestamp {
+        let parts = if claim.state.has_grant() {
+            self.limits.drain.saturating_add(self.limits.recover)
+        } else {
+            self.limits.recover
+        };
+        saturating_add(claim.since, parts)
+    }
+}
+
+impl Planner<'_> {
+    /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the units
+    /// that it waited for.
+    pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) -> bool {
+        let (uid, limits) = (active.uid(), &active.limits);
+        let Some(claim) = self.write.next.claim(uid).cloned() else {
+            return false;
+        };
+        let goes_on_without = match claim.state {
+            ClaimState::Recovering | ClaimState::Unknown => false,
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {
+                self.is_over(limits.queue_until(&claim)) && self.fall_back(active, "queue")
+            }
+            ClaimState::Granted | ClaimState::DrainedGranted => {
+                // Nothing was evicted under it yet: no fallback has more to do than to begin anew.
+                if self.is_over(limits.drain_until(&claim)) && active.drain.spec.fallback != Fallback::Wait {
+                    self.requeue(active, "drain");
+                }
+                false
+            }
+            ClaimState::Confirmed | ClaimState::Drained => self.apply_timeouts_of_grant(active, &claim),
+            ClaimState::Suspect | ClaimState::DrainedSuspect => {
+                if last_sign_of_life(active.drain).is_some_and(|sign| claim.since < sign) {
+                    self.write.next.resume(uid, self.now);
+                }
+                false
+            }
+        };
+        goes_on_without || self.write.next.claim(uid).is_some_and(|claim| claim.by_fallback)
+    }
+
+    /// Whether this time has passed; otherwise the next plan is made then.
+    fn is_over(&mut self, until: Timestamp) -> bool {
+        self.requeue_at.note(until);
+        is_due(until, self.now)
+    }
+
+    /// A granted drain has two limits: one for the pods to leave, one for all of them to be back.
+    fn apply_timeouts_of_grant(&mut self, active: &ActiveDrain<'_>, claim: &Claim) -> bool {
+        let (context, by_requester) = (active.context, active.context.is_by_requester());
+        let is_drain_over = self.is_over(active.limits.drain_until(claim));
+        let is_recovery_over = self.is_over(active.limits.recover_until(claim));
+        let has_vanished = is_recovery_over || (by_requester && self.is_requester_gone(active));
+        // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
+        let is_drained = claim.state == ClaimState::Drained || (by_requester && context.has_rebooted());
+        if has_vanished && !context.unavailable.is_empty() && (is_drained || by_requester) {
+            self.write.next.suspect(active.uid(), self.now);
+            let note = LockReason::Suspect.explanation().to_owned();
+            self.announce(&context.name, active.uid(), LockReason::Suspect, note);
+            return false;
+        }
+        !is_drained && is_drain_over && self.fall_back(active, "drain")
+    }
+
+    /// Whether a foreign drainer counts as gone. Somebody else who wants the drain may have seen it end meanwhile, and what
+    /// is down then is away as it should be: the time to be back tells.
+    fn is_requester_gone(&self, active: &ActiveDrain<'_>) -> bool {
+        let sign = last_sign_of_life(active.drain).filter(|_| !is_wanted_by_another(active.drain));
+        sign.is_some_and(|sign| is_due(saturating_add(sign, self.policy.auto.quiet_period), self.now))
+    }
+
+    fn fall_back(&mut self, active: &ActiveDrain<'_>, which: &str) -> bool {
+        let (uid, fallback) = (active.uid(), active.drain.spec.fallback);
+        match fallback {
+            Fallback::Wait => false,
+            Fallback::ReleaseAndRequeue => {
+                self.requeue(active, which);
+                false
+            }
+            Fallback::EvictAnyway | Fallback::Delete => {
+                let is_first = self.write.next.claim(uid).is_some_and(|claim| !claim.state.has_grant());
+                if is_first && active.node.is_cordoned() {
+                    let note = format!("its time ({which}) is over: it goes on as {fallback:?} says");
+                    self.announce(&active.node.name, uid, LockReason::Fallback, note);
+                }
+                true
+            }
+        }
+    }
+
+    /// Gives back what a drain whose time is over can give back, and queues it again.
+    fn requeue(&mut self, active: &ActiveDrain<'_>, which: &str) {
+        let uid = active.uid();
+        let is_down = |pod: &_| active.context.unavailable.contains(pod);
+        let what = match self.write.next.time_out(uid, &is_down, self.now) {
+            TimedOut::Unchanged => return,
+            TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
+            TimedOut::Requeued { ticket } => format!("its units are returned, and its ticket is {ticket} now"),
+            TimedOut::ComesBack { ticket, kept } => {
+                format!("{kept} pods are down and come back first; its ticket is {ticket} now")
+            }
+            TimedOut::KeepsPlace { kept } => {
+                format!("{kept} pods are down under another's cordon; it keeps its ticket and their units")
+            }
+        };
+        let note = format!("its time ({which}) is over: {what}");
+        self.announce(&active.node.name, uid, LockReason::Requeued, note);
+    }
+
+    /// Whether pods that the server refuses to evict are deleted: only once a time has run out, and only where the drain
+    /// says so.
+    pub(super) fn force(&self, active: &ActiveDrain<'_>, claim: &Claim) -> Force {
+        let is_over = claim.by_fallback || is_due(active.limits.drain_until(claim), self.now);
+        if is_over && active.drain.spec.fallback == Fallback::Delete {
+            Force::Delete
+        } else {
+            Force::Never
+        }
+    }
+
+    /// Of drains that hold units of pods which are down, and wait for each other, the youngest is queued again at once: no
+    /// time would end that.
+    pub(super) fn break_deadlock(&mut self, contexts: &[DrainContext]) {
+        let youngest = self.write.next.gives_way(&self.snapshot.facts).map(str::to_owned);
+        let is_youngest =
+            |context: &&DrainContext| context.node_uid.as_ref().map(NodeUid::as_str) == youngest.as_deref();
+        let Some((uid, context)) = youngest.as_deref().zip(contexts.iter().find(is_youngest)) else {
+            return;
+        };
+        let is_down = |pod: &_| context.unavailable.contains(pod);
+        self.write.next.time_out(uid, &is_down, self.now);
+        let note = "gives way to a drain that waits for it and that it waits for".to_owned();
+        self.announce(&context.name, uid, LockReason::Requeued, note);
+    }
+}
