@@ -1,19 +1,50 @@
 //! The decision: from one [`crate::snapshot::Snapshot`], a [`crate::policy::Policy`] and the time to what is done, said and waited for. Pure.
 
 pub mod action;
+mod backoff;
+mod case;
+mod chain;
+mod conclude;
+mod control_plane;
+mod count;
+mod enablement;
+mod escalation;
 pub mod evidence;
+mod expiry;
+mod gates;
+mod gone_node;
+mod index;
+mod lease;
+mod recovery;
+mod remediation;
+pub mod selector;
+mod start;
+mod status;
+mod storm;
+mod threshold;
 pub mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid};
 
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
+
+use self::case::{Case, Check, Standing};
+use self::expiry::Health;
+use self::index::Index;
+use self::start::Candidate;
+
 pub use self::action::{
-    Action, ActionKey, CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, RemediationChange, RemediationRef,
-    SelectorWrite, StartRemediation, StatusWrite,
+    Action, ActionKey, Announcement, CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, RemediationChange,
+    RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
 };
+pub use self::backoff::RemediationHistory;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 
@@ -31,3 +62,112 @@ pub struct Plan {
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
+
+/// Decides.
+pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
+    let index = Index::new(snapshot, now);
+    let mut planner = Planner::new(snapshot, policy, &index, now);
+    let mut checks: Vec<Check<'_>> = snapshot.checks.values().map(|facts| planner.count(facts)).collect();
+    let mut candidates = Vec::new();
+    for (at, check) in checks.iter_mut().enumerate() {
+        let due = planner.follow(check);
+        planner.advance_storm(check, due.iter().any(|candidate| !candidate.is_escalation));
+        candidates.extend(due.into_iter().map(|candidate| (at, candidate)));
+    }
+    planner.decide_starts(candidates, &mut checks);
+    planner.keep_leases(&checks);
+    for check in checks {
+        planner.write_status(&check);
+        planner.conclude(check);
+    }
+    planner.finish()
+}
+
+/// A plan in the making.
+struct Planner<'a> {
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    index: &'a Index<'a>,
+    now: Timestamp,
+    has_termination_handler: bool,
+    plan: Plan,
+    requeue_at: RequeueAt,
+}
+
+impl<'a> Planner<'a> {
+    fn new(snapshot: &'a Snapshot, policy: &'a Policy, index: &'a Index<'a>, now: Timestamp) -> Self {
+        let mut requeue_at = RequeueAt::after(now);
+        requeue_at.note(saturating_add(now, policy.safety_pass));
+        Self {
+            snapshot,
+            policy,
+            index,
+            now,
+            has_termination_handler: enablement::has_termination_handler(snapshot),
+            plan: Plan::default(),
+            requeue_at,
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.plan.actions.push(action);
+    }
+
+    /// Looks at each node of a NodeHealthCheck that is not plainly healthy; answers with the steps that are due.
+    fn follow(&mut self, check: &mut Check<'a>) -> Vec<Candidate> {
+        let mut cases = std::mem::take(&mut check.cases);
+        let due = cases
+            .values_mut()
+            .filter_map(|case| self.follow_case(check, case))
+            .collect();
+        check.cases = cases;
+        due
+    }
+
+    fn follow_case(&mut self, check: &Check<'a>, case: &mut Case<'a>) -> Option<Candidate> {
+        self.clear_gone(check, case);
+        let node = case.node?;
+        match case.health.clone() {
+            Health::Healthy => self.recover(check, case, node, HealthReason::Healthy),
+            Health::LeftToTerminationHandler => {
+                self.recover(check, case, node, HealthReason::LeftToTerminationHandler);
+            }
+            Health::Expired(unhealthy) => {
+                self.relapse(check, case);
+                return self.escalate(check, case, node, &unhealthy);
+            }
+            Health::NotExpired(unhealthy) => {
+                let expires = unhealthy.condition.expires;
+                self.requeue_at.note(expires);
+                self.relapse(check, case);
+                leave(check, case, Standing::new(HealthReason::NotExpired, "").until(expires));
+            }
+            Health::ReadyUnknown => leave(check, case, Standing::new(HealthReason::ReadyUnknown, "")),
+            Health::NotJudged => {
+                let text = "what makes a node unhealthy cannot be read";
+                leave(check, case, Standing::new(HealthReason::CheckDisabled, text));
+            }
+        }
+        None
+    }
+
+    fn finish(mut self) -> Plan {
+        if self.snapshot.peer.is_some() {
+            self.plan.actions.clear();
+        }
+        self.plan.verdicts.warnings.sort();
+        self.plan.verdicts.warnings.dedup();
+        self.plan.requeue_at = self.requeue_at.at();
+        self.plan
+    }
+}
+
+/// A node that is neither healthy nor unhealthy for long enough is left as it is: its remediations neither end nor go on.
+fn leave(check: &Check<'_>, case: &mut Case<'_>, standing: Standing) {
+    case.chain.withdraw_intent();
+    escalation::show_running(check, case);
+    case.standing = standing;
+}
+
+#[cfg(test)]
+mod tests;

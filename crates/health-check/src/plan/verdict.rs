@@ -18,7 +18,7 @@ pub struct Verdicts {
     /// Their nodes that are not plainly healthy, by NodeHealthCheck and name.
     pub nodes: Vec<NodeVerdict>,
     /// What somebody should mend, each said once.
-    pub oddities: Vec<Oddity>,
+    pub warnings: Vec<Warning>,
 }
 
 /// How a NodeHealthCheck stands.
@@ -104,7 +104,7 @@ pub struct NextStep {
 
 /// Something in the cluster that somebody should mend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Oddity {
+pub struct Warning {
     /// Stays the same while the oddity does: one that has been reported need not be reported again.
     pub key: String,
     /// What is wrong, and what to do.

@@ -1,0 +1,111 @@
+//! A node that was remediated before waits longer before the next remediation.
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::annotation;
+use nodeward_core::deadline::{is_due, saturating_add};
+use serde::{Deserialize, Serialize};
+
+use super::Planner;
+use super::action::{Action, NodeChange};
+use super::case::{Case, Check};
+use crate::check_spec::{Backoff, HealthyDelay};
+use crate::snapshot::NodeFacts;
+
+/// How often a node was remediated of late: the annotation `nodeward.dev/remediations`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RemediationHistory {
+    /// How often.
+    pub count: u32,
+    /// When the last one ended, one way or the other.
+    pub last_end: Timestamp,
+}
+
+impl RemediationHistory {
+    /// As the node tells; what cannot be read counts as none.
+    pub fn of(node: &NodeFacts) -> Option<Self> {
+        serde_json::from_str(node.view.annotations.get(annotation::REMEDIATIONS)?).ok()
+    }
+
+    /// Once another one has ended.
+    fn and_one(before: Option<Self>, ended: Timestamp) -> Self {
+        Self {
+            count: before.map_or(0, |before| before.count).saturating_add(1),
+            last_end: ended,
+        }
+    }
+
+    /// The annotation's value.
+    pub fn to_annotation(self) -> String {
+        format!(r#"{{"count":{},"lastEnd":"{}"}}"#, self.count, self.last_end)
+    }
+}
+
+/// Until when the node waits for its next first step.
+pub fn waits_until(node: &NodeFacts, backoff: &Backoff, now: Timestamp) -> Option<Timestamp> {
+    let history = RemediationHistory::of(node).filter(|history| history.count > 0)?;
+    let until = saturating_add(history.last_end, backoff.delay(history.count));
+    (now < until).then_some(until)
+}
+
+impl Planner<'_> {
+    /// Counts a chain that has ended, once; answers with the history that includes it.
+    pub(super) fn count_chain(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        ended: Timestamp,
+    ) -> Option<RemediationHistory> {
+        let node = case.node?;
+        let begun = case.chain.records.iter().map(|record| record.started).min()?;
+        let before = RemediationHistory::of(node);
+        if let Some(counted) = before.filter(|before| begun <= before.last_end) {
+            return Some(counted);
+        }
+        let history = RemediationHistory::and_one(before, ended.max(begun));
+        if !check.only_reports() {
+            self.annotate_node(node, NodeChange::Remediations(Some(history.to_annotation())));
+        }
+        Some(history)
+    }
+
+    /// A healthy node without a remediation: what was noted on it for remediations goes when its time has come.
+    pub(super) fn tidy_healthy_node(&mut self, node: &NodeFacts, check: &Check<'_>) {
+        if node.view.annotations.is_empty() || check.only_reports() {
+            return;
+        }
+        let is_confirmed = node
+            .view
+            .annotations
+            .contains_key(annotation::MANUALLY_CONFIRMED_HEALTHY);
+        if is_confirmed && check.spec.healthy_delay != HealthyDelay::None && !self.is_remediated(node) {
+            self.annotate_node(node, NodeChange::ConfirmationHeeded);
+        }
+        let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node)) else {
+            return;
+        };
+        let healthy_since = node.view.ready_since.unwrap_or(history.last_end).min(self.now);
+        let reset_at = saturating_add(
+            healthy_since.max(history.last_end),
+            backoff.limit.max(SignedDuration::ZERO),
+        );
+        if is_due(reset_at, self.now) {
+            self.annotate_node(node, NodeChange::Remediations(None));
+        } else {
+            self.requeue_at.note(reset_at);
+        }
+    }
+
+    fn is_remediated(&self, node: &NodeFacts) -> bool {
+        let mut checks = self.snapshot.checks.values();
+        checks.any(|check| !self.index.owned_on(&check.uid, &node.view.name).is_empty())
+    }
+
+    fn annotate_node(&mut self, node: &NodeFacts, change: NodeChange) {
+        self.act(Action::AnnotateNode {
+            node: node.view.name.clone(),
+            node_uid: node.view.uid.clone(),
+            change,
+        });
+    }
+}

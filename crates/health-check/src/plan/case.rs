@@ -1,0 +1,119 @@
+//! A NodeHealthCheck and those of its nodes that are not plainly healthy, while a plan is made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_health_check::UnhealthyNode;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::id::NodeName;
+
+use super::action::CheckRef;
+use super::chain::Chain;
+use super::enablement::Enablement;
+use super::expiry::{Health, Unhealthy};
+use super::storm::Storm;
+use super::threshold::ThresholdState;
+use super::verdict::{NextStep, StepVerdict};
+use crate::check_spec::CheckSpec;
+use crate::snapshot::{CheckFacts, NodeFacts};
+
+/// A NodeHealthCheck.
+pub struct Check<'a> {
+    /// As it was observed.
+    pub facts: &'a CheckFacts,
+    /// Its specification.
+    pub spec: &'a CheckSpec,
+    /// Whether it can be followed.
+    pub enablement: Enablement,
+    /// How many nodes it selects.
+    pub observed: usize,
+    /// How many of these are healthy.
+    pub healthy: usize,
+    /// Whether enough are.
+    pub threshold: ThresholdState,
+    /// Whether too many were unhealthy at once.
+    pub storm: Storm,
+    /// Nodes that are not plainly healthy, or have something of it.
+    pub cases: BTreeMap<NodeName, Case<'a>>,
+}
+
+/// A node in the eyes of a NodeHealthCheck.
+pub struct Case<'a> {
+    /// Its name.
+    pub name: NodeName,
+    /// The node; `None`: it is gone.
+    pub node: Option<&'a Arc<NodeFacts>>,
+    /// Whether the NodeHealthCheck selects it.
+    pub is_selected: bool,
+    /// How its conditions stand.
+    pub health: Health,
+    /// What the status says of it.
+    pub entry: Option<&'a UnhealthyNode>,
+    /// Its remediations.
+    pub chain: Chain<'a>,
+    /// Since when its conditions are healthy, while its remediations are still there.
+    pub healthy_since: Option<Timestamp>,
+    /// Whether these are kept for `healthyDelay`.
+    pub is_delayed: bool,
+    /// How it stands.
+    pub standing: Standing,
+    /// The step that runs.
+    pub step: Option<StepVerdict>,
+    /// What comes next.
+    pub next: Option<NextStep>,
+}
+
+/// How a node stands: what is done for it, or what stops that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The reason.
+    pub reason: HealthReason,
+    /// More on it, for a person.
+    pub detail: String,
+    /// When it ends by itself, where it does.
+    pub until: Option<Timestamp>,
+}
+
+impl Standing {
+    /// Without an end that is known.
+    pub fn new(reason: HealthReason, detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            detail: detail.into(),
+            until: None,
+        }
+    }
+
+    /// With an end.
+    #[must_use]
+    pub fn until(mut self, until: Timestamp) -> Self {
+        self.until = Some(until);
+        self
+    }
+}
+
+impl Check<'_> {
+    /// Its name and UID.
+    pub fn reference(&self) -> CheckRef {
+        CheckRef {
+            name: Arc::clone(&self.facts.name),
+            uid: Arc::clone(&self.facts.uid),
+        }
+    }
+
+    /// Whether only its status may be written.
+    pub fn only_reports(&self) -> bool {
+        self.spec.dry_run
+    }
+}
+
+impl Case<'_> {
+    /// The unhealthy condition that has lasted for long enough.
+    pub fn expired(&self) -> Option<&Unhealthy> {
+        match &self.health {
+            Health::Expired(unhealthy) => Some(unhealthy),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The verdicts on a NodeHealthCheck and its nodes, and what concerns every remediation of it.
+
+use std::sync::Arc;
+
+use nodeward_api::reason::DisabledReason;
+use nodeward_core::deadline::{is_due, saturating_add};
+
+use super::action::{Action, RemediationChange, RemediationRef};
+use super::case::{Case, Check};
+use super::enablement::Enablement;
+use super::evidence::NodeEvidence;
+use super::expiry::Health;
+use super::index::Live;
+use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict};
+use super::{Planner, status};
+
+impl Planner<'_> {
+    /// The verdicts on a NodeHealthCheck and its nodes.
+    pub(super) fn conclude(&mut self, check: Check<'_>) {
+        let old_remediations = self.flag_old(&check);
+        let (phase, reason) = status::phase(&check);
+        self.plan.verdicts.checks.push(CheckVerdict {
+            check: check.reference(),
+            phase,
+            reason,
+            disabled: match &check.enablement {
+                Enablement::Disabled(reason, _) => *reason,
+                Enablement::Enabled | Enablement::NotKnown(_) => DisabledReason::NodeHealthCheckEnabled,
+            },
+            observed: check.observed,
+            healthy: check.healthy,
+            remediating: status::remediated(&check).count(),
+            old_remediations,
+        });
+        let name = &check.facts.name;
+        let nodes = check.cases.into_values().map(|case| NodeVerdict {
+            check: Arc::clone(name),
+            node_uid: case.node.map(|node| node.view.uid.clone()),
+            condition: condition_of(&case),
+            node: case.name,
+            reason: case.standing.reason,
+            detail: case.standing.detail,
+            until: case.standing.until,
+            step: case.step,
+            next: case.next,
+        });
+        self.plan.verdicts.nodes.extend(nodes);
+    }
+
+    /// Flags remediations that are older than two days; answers with them.
+    fn flag_old(&mut self, check: &Check<'_>) -> Vec<RemediationRef> {
+        let mut old = Vec::new();
+        for live in check.cases.values().flat_map(|case| {
+            let all = case.chain.records.iter().chain(&case.chain.orphans);
+            all.filter_map(|record| record.live)
+        }) {
+            let old_at = saturating_add(live.created, self.policy.old_remediation);
+            if !is_due(old_at, self.now) {
+                self.requeue_at.note(old_at);
+                continue;
+            }
+            old.push(reference(live));
+            if !live.is_flagged_old && self.index.may_annotate(&live.kind) && !check.only_reports() {
+                self.annotate(check, live, RemediationChange::FlagOld, None);
+            }
+        }
+        old
+    }
+
+    /// Deletes a remediation, unless that is under way.
+    pub(super) fn delete(&mut self, check: &Check<'_>, live: Live<'_>, evidence: NodeEvidence) {
+        if live.deleting {
+            return;
+        }
+        self.act(Action::DeleteRemediation {
+            check: check.reference(),
+            remediation: reference(live),
+            evidence,
+        });
+    }
+
+    pub(super) fn annotate(
+        &mut self,
+        check: &Check<'_>,
+        live: Live<'_>,
+        change: RemediationChange,
+        evidence: Option<NodeEvidence>,
+    ) {
+        self.act(Action::AnnotateRemediation {
+            check: check.reference(),
+            remediation: reference(live),
+            change,
+            evidence,
+        });
+    }
+}
+
+fn reference(live: Live<'_>) -> RemediationRef {
+    RemediationRef {
+        kind: live.kind.clone(),
+        key: live.key.clone(),
+        uid: Arc::clone(&live.uid),
+        node: live.node.clone(),
+    }
+}
+
+fn condition_of(case: &Case<'_>) -> Option<ConditionVerdict> {
+    match &case.health {
+        Health::NotExpired(unhealthy) | Health::Expired(unhealthy) => Some(unhealthy.condition.clone()),
+        Health::Healthy | Health::LeftToTerminationHandler | Health::ReadyUnknown | Health::NotJudged => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! Which nodes a NodeHealthCheck selects, how many of them are healthy, and which need a look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
+use nodeward_api::node_health_check::UnhealthyNode;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::id::NodeName;
+use nodeward_core::selector::Selector;
+
+use super::action::{Action, SelectorWrite};
+use super::case::{Case, Check, Standing};
+use super::chain::Chain;
+use super::expiry::{self, Absences, Health};
+use super::storm::Storm;
+use super::threshold::ThresholdState;
+use super::verdict::Warning;
+use super::{Planner, enablement, lease, selector, threshold};
+use crate::snapshot::{CheckFacts, NodeFacts};
+
+impl<'a> Planner<'a> {
+    /// Counts the nodes of a NodeHealthCheck, and opens a case for each that is not plainly healthy.
+    pub(super) fn count(&mut self, facts: &'a CheckFacts) -> Check<'a> {
+        let mut check = Check {
+            facts,
+            spec: &facts.spec,
+            enablement: enablement::look(&facts.spec, self.snapshot, self.index),
+            observed: 0,
+            healthy: 0,
+            threshold: ThresholdState::Holds,
+            storm: Storm::read(&facts.spec, &facts.status),
+            cases: BTreeMap::new(),
+        };
+        let selects = self.resolve_selector(&check);
+        let entries: BTreeMap<&str, &'a UnhealthyNode> = facts
+            .status
+            .unhealthy_nodes
+            .iter()
+            .map(|entry| (entry.name.as_str(), entry))
+            .collect();
+        for node in self.snapshot.nodes.values() {
+            if !selects.matches(&node.view.labels) {
+                continue;
+            }
+            check.observed += 1;
+            let health = self.judge(node, &check);
+            let name = &node.view.name;
+            let is_kept_out = self.is_excluded(node, &check) || self.is_maintained(name, &check);
+            let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
+            let is_fine = matches!(health, Health::Healthy | Health::LeftToTerminationHandler);
+            if is_fine && !is_kept_out && !has_remediation {
+                check.healthy += 1;
+            }
+            if !is_fine || has_remediation || entries.contains_key(name.as_str()) {
+                let case = self.open_case(&check, name, &entries, Some((node, health)), true);
+                check.cases.insert(name.clone(), case);
+            } else {
+                self.tidy_healthy_node(node, &check);
+            }
+        }
+        let others = self.index.owned_by(&facts.uid).map(|(node, _)| node.clone());
+        let others: Vec<NodeName> = others.chain(entries.keys().map(|name| NodeName::from(*name))).collect();
+        for name in others {
+            if check.cases.contains_key(&name) {
+                continue;
+            }
+            let node = self.snapshot.nodes.get(&name);
+            let judged = node.map(|node| (node, self.judge(node, &check)));
+            let case = self.open_case(&check, &name, &entries, judged, false);
+            check.cases.insert(name, case);
+        }
+        check.threshold = threshold::compare(check.spec.threshold, check.observed, check.healthy);
+        check
+    }
+
+    /// The selector that counts; the default one is written down first.
+    fn resolve_selector(&mut self, check: &Check<'a>) -> Selector {
+        if let Some(selector) = &check.spec.selector {
+            return selector.clone();
+        }
+        let selector = selector::default_selector(&self.snapshot.nodes);
+        let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
+        self.act(Action::WriteSelector(SelectorWrite {
+            check: check.reference(),
+            base: check.facts.resource_version.clone(),
+            selector,
+        }));
+        parsed
+    }
+
+    fn judge(&mut self, node: &NodeFacts, check: &Check<'_>) -> Health {
+        let mut absences = Absences {
+            before: &self.snapshot.memory.absent_since,
+            after: &mut self.plan.absent_since,
+        };
+        let conditions = &check.spec.conditions;
+        expiry::judge(node, conditions, self.has_termination_handler, &mut absences, self.now)
+    }
+
+    fn open_case(
+        &self,
+        check: &Check<'a>,
+        name: &NodeName,
+        entries: &BTreeMap<&str, &'a UnhealthyNode>,
+        judged: Option<(&'a Arc<NodeFacts>, Health)>,
+        is_selected: bool,
+    ) -> Case<'a> {
+        let (node, health) = judged.map_or((None, Health::NotJudged), |(node, health)| (Some(node), health));
+        let entry = entries.get(name.as_str()).copied();
+        let live = self.index.owned_on(&check.facts.uid, name);
+        let facts = node.map(|node| &**node);
+        Case {
+            name: name.clone(),
+            node,
+            is_selected,
+            health,
+            entry,
+            chain: Chain::new(entry, live, facts, check.spec, self.index, self.now),
+            healthy_since: None,
+            is_delayed: false,
+            standing: Standing::new(HealthReason::Healthy, ""),
+            step: None,
+            next: None,
+        }
+    }
+
+    /// Whether the node carries the exclusion label. A value other than true counts for nothing, and that is said.
+    pub(super) fn is_excluded(&mut self, node: &NodeFacts, check: &Check<'_>) -> bool {
+        match node.view.labels.get(EXCLUDE_FROM_REMEDIATION) {
+            None => false,
+            Some(EXCLUDE_FROM_REMEDIATION_TRUE) => true,
+            Some(value) => {
+                self.plan.verdicts.warnings.push(Warning {
+                    key: format!("exclusion-label/{}/{value}", node.view.uid),
+                    text: format!(
+                        "label {EXCLUDE_FROM_REMEDIATION} of node {} is {value:?} and is ignored: set it to true, or remove it",
+                        node.view.name
+                    ),
+                    check: Arc::clone(&check.facts.name),
+                    node: Some((node.view.name.clone(), node.view.uid.clone())),
+                    is_invalid_label: true,
+                });
+                false
+            }
+        }
+    }
+
+    /// Whether something declares the node to be in maintenance.
+    fn is_maintained(&self, node: &NodeName, check: &Check<'_>) -> bool {
+        self.index.maintenance(node).is_some() || lease::taken_by(self.index, node, check, self.now).is_some()
+    }
+}

@@ -1,0 +1,206 @@
+//! The chain of an unhealthy node: the step that runs, when it is over, and what comes next.
+
+use jiff::Timestamp;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::{is_due, saturating_add};
+
+use super::Planner;
+use super::action::RemediationChange;
+use super::case::{Case, Check, Standing};
+use super::chain::{Next, Record, Stage};
+use super::expiry::Unhealthy;
+use super::start::Candidate;
+use super::verdict::{NextStep, StepVerdict};
+use crate::check_spec::CheckSpec;
+use crate::snapshot::NodeFacts;
+
+impl Planner<'_> {
+    /// Moves the chain of an unhealthy node on; answers with the step that is to be started.
+    pub(super) fn escalate(
+        &mut self,
+        check: &Check<'_>,
+        case: &mut Case<'_>,
+        node: &NodeFacts,
+        unhealthy: &Unhealthy,
+    ) -> Option<Candidate> {
+        loop {
+            match case.chain.next(check.spec) {
+                Next::Runs(at) => {
+                    if !self.run_step(check, case, node, unhealthy, at) {
+                        return None;
+                    }
+                }
+                Next::Start(step) => return start_step(check, case, unhealthy, step),
+                Next::Nothing => {
+                    if !self.exhaust(check, case, node, unhealthy) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The step that runs. Answers whether it is over by now.
+    fn run_step(
+        &mut self,
+        check: &Check<'_>,
+        case: &mut Case<'_>,
+        node: &NodeFacts,
+        unhealthy: &Unhealthy,
+        at: usize,
+    ) -> bool {
+        let record = &case.chain.records[at];
+        let ends = ends_at(record, check.spec);
+        case.step = step_verdict(record, check.spec, ends);
+        case.next = next_step(record, check.spec, ends);
+        let condition_says = |status: &str| {
+            let live = record.live.and_then(|live| live.succeeded.as_deref());
+            live == Some(status)
+        };
+        let has_failed = condition_says("False");
+        if !has_failed && !ends.is_some_and(|ends| is_due(ends, self.now)) {
+            if let Some(ends) = ends {
+                self.requeue_at.note(ends);
+            }
+            case.standing = Standing {
+                until: ends,
+                ..Standing::new(HealthReason::RemediationRunning, record_name(record))
+            };
+            return false;
+        }
+        if let Err(stopped) = self.check_any_step(check, &case.name, node) {
+            case.standing = stopped;
+            return false;
+        }
+        let succeeded = condition_says("True");
+        let live = record
+            .live
+            .filter(|live| !succeeded && self.index.may_annotate(&live.kind));
+        case.standing = Standing::new(HealthReason::Escalating, record_name(record));
+        if check.only_reports() {
+            return false;
+        }
+        let now = self.now_to_the_second();
+        if let Some(live) = live {
+            // The remediator is told first; the status and the next step follow once that is seen.
+            self.annotate(
+                check,
+                live,
+                RemediationChange::TimedOut(now),
+                Some(unhealthy.evidence(node)),
+            );
+            return false;
+        }
+        case.chain.records[at].timed_out = Some(now);
+        true
+    }
+
+    /// No step is left. With backoff the chain begins anew after a while, once all of its remediations are gone. Answers
+    /// whether it does.
+    fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) -> bool {
+        case.standing = Standing::new(HealthReason::ChainExhausted, "no template is left");
+        let ended = case.chain.records.iter().filter_map(|record| record.timed_out).max();
+        let (Some(backoff), Some(ended)) = (&check.spec.backoff, ended) else {
+            return false;
+        };
+        let count = self.count_chain(check, case, ended).map_or(1, |history| history.count);
+        let retry_at = saturating_add(ended, backoff.delay(count));
+        case.next = check.spec.steps.first().map(|step| NextStep {
+            template: step.template.clone(),
+            at: Some(retry_at),
+        });
+        if !is_due(retry_at, self.now) {
+            self.requeue_at.note(retry_at);
+            case.standing.until = Some(retry_at);
+            return false;
+        }
+        if let Err(stopped) = self.check_any_step(check, &case.name, node) {
+            case.standing = stopped;
+            return false;
+        }
+        if check.only_reports() {
+            return false;
+        }
+        if case.chain.is_there() {
+            let live: Vec<_> = case.chain.live().collect();
+            for live in live {
+                self.delete(check, live, unhealthy.evidence(node));
+            }
+            return false;
+        }
+        case.chain.records.clear();
+        true
+    }
+}
+
+fn start_step(check: &Check<'_>, case: &mut Case<'_>, unhealthy: &Unhealthy, step: usize) -> Option<Candidate> {
+    let is_escalation = case.chain.has_begun() && !case.chain.has_vanished();
+    case.next = check.spec.steps.get(step).map(|step| NextStep {
+        template: step.template.clone(),
+        at: None,
+    });
+    if !case.is_selected && !is_escalation {
+        case.chain.withdraw_intent();
+        case.chain.records.retain(|record| record.stage() != Stage::Vanished);
+        case.standing = Standing::new(
+            HealthReason::ExcludedByLabel,
+            "the NodeHealthCheck no longer selects the node",
+        );
+        return None;
+    }
+    Some(Candidate {
+        node: case.name.clone(),
+        step,
+        is_escalation,
+        expired: unhealthy.condition.expires,
+        intended: case.chain.intent().map(|intent| intent.started),
+    })
+}
+
+fn ends_at(record: &Record<'_>, spec: &CheckSpec) -> Option<Timestamp> {
+    let timeout = spec.steps.get(record.step?)?.timeout?;
+    Some(saturating_add(record.started, timeout))
+}
+
+/// The step of a record, for people.
+pub(super) fn step_verdict(record: &Record<'_>, spec: &CheckSpec, ends: Option<Timestamp>) -> Option<StepVerdict> {
+    let step = record.step?;
+    Some(StepVerdict {
+        number: step + 1,
+        of: spec.steps.len(),
+        template: spec.steps.get(step)?.template.clone(),
+        started: record.started,
+        ends,
+    })
+}
+
+fn next_step(record: &Record<'_>, spec: &CheckSpec, at: Option<Timestamp>) -> Option<NextStep> {
+    let step = spec.steps.get(record.step.map_or(0, |step| step + 1))?;
+    Some(NextStep {
+        template: step.template.clone(),
+        at,
+    })
+}
+
+/// A remediation, for people.
+pub(super) fn record_name(record: &Record<'_>) -> String {
+    let unseen = match record.stage() {
+        Stage::NotKnown => ", whose kind is not listed",
+        _ => "",
+    };
+    format!("{} {}{unseen}", record.kind.kind, record.key)
+}
+
+/// The step that runs for a node that is not moved on, for people.
+pub(super) fn show_running(check: &Check<'_>, case: &mut Case<'_>) {
+    let running = case
+        .chain
+        .records
+        .iter()
+        .find(|record| record.stage() == Stage::Running);
+    if let Some(record) = running {
+        let ends = ends_at(record, check.spec);
+        case.step = step_verdict(record, check.spec, ends);
+        case.next = next_step(record, check.spec, ends);
+    }
+}

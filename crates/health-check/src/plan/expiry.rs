@@ -1,0 +1,128 @@
+//! Whether a node is unhealthy, and for long enough.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::id::NodeUid;
+
+use super::evidence::{NodeEvidence, RestsOn};
+use super::verdict::ConditionVerdict;
+use crate::check_spec::UnhealthyCondition;
+use crate::snapshot::NodeFacts;
+
+const READY: &str = "Ready";
+
+/// On a Node, by the Machine API: its cloud is about to take the machine away.
+const TERMINATING: &str = "Terminating";
+
+/// How a node's conditions stand.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Health {
+    /// No unhealthy condition holds.
+    Healthy,
+    /// It is being terminated, and a MachineHealthCheck sees to that.
+    LeftToTerminationHandler,
+    /// It has no condition Ready yet.
+    ReadyUnknown,
+    /// What makes a node unhealthy cannot be read.
+    NotJudged,
+    /// An unhealthy condition holds, but not for long enough.
+    NotExpired(Unhealthy),
+    /// An unhealthy condition holds for long enough.
+    Expired(Unhealthy),
+}
+
+/// An unhealthy condition that holds: of several the one that expires first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unhealthy {
+    /// The condition, for people.
+    pub condition: ConditionVerdict,
+    /// `lastTransitionTime`.
+    pub last_transition: Option<Timestamp>,
+}
+
+impl Unhealthy {
+    /// What an act that rests on it has to find.
+    pub fn evidence(&self, node: &NodeFacts) -> NodeEvidence {
+        NodeEvidence {
+            name: node.view.name.clone(),
+            rests_on: RestsOn::Unhealthy {
+                uid: node.view.uid.clone(),
+                type_: Arc::clone(&self.condition.type_),
+                status: self.condition.status.clone(),
+                last_transition: self.last_transition,
+            },
+        }
+    }
+}
+
+/// Since when absences of conditions are seen.
+pub struct Absences<'a> {
+    /// As the last plan knew them.
+    pub before: &'a BTreeMap<(NodeUid, Arc<str>), Timestamp>,
+    /// As this one does.
+    pub after: &'a mut BTreeMap<(NodeUid, Arc<str>), Timestamp>,
+}
+
+impl Absences<'_> {
+    /// Since when the node lacks the condition, as far as we have seen, but not from before there was a node.
+    fn since(&mut self, node: &NodeFacts, type_: &Arc<str>, now: Timestamp) -> Timestamp {
+        let key = (node.view.uid.clone(), Arc::clone(type_));
+        let first_seen = self.before.get(&key).copied().unwrap_or(now);
+        self.after.insert(key, first_seen);
+        first_seen.max(node.created)
+    }
+}
+
+/// Judges a node.
+pub fn judge(
+    node: &NodeFacts,
+    conditions: &[UnhealthyCondition],
+    has_termination_handler: bool,
+    absences: &mut Absences<'_>,
+    now: Timestamp,
+) -> Health {
+    if conditions.is_empty() {
+        return Health::NotJudged;
+    }
+    let is_true = |type_| {
+        node.condition(type_)
+            .is_some_and(|condition| *condition.status == *"True")
+    };
+    if has_termination_handler && is_true(TERMINATING) {
+        return Health::LeftToTerminationHandler;
+    }
+    let holding = conditions.iter().filter_map(|unhealthy| {
+        let found = node.condition(&unhealthy.type_);
+        let since = match (&unhealthy.status, found) {
+            (None, None) => absences.since(node, &unhealthy.type_, now),
+            (Some(status), Some(found)) if *found.status == **status => found.counts_since,
+            _ => return None,
+        };
+        Some(Unhealthy {
+            condition: ConditionVerdict {
+                type_: Arc::clone(&unhealthy.type_),
+                status: unhealthy.status.clone(),
+                since,
+                expires: saturating_add(since, unhealthy.duration),
+            },
+            last_transition: found.and_then(|found| found.last_transition),
+        })
+    });
+    match holding.min_by_key(|unhealthy| unhealthy.condition.expires) {
+        Some(unhealthy) if is_due(unhealthy.condition.expires, now) => Health::Expired(unhealthy),
+        Some(unhealthy) => Health::NotExpired(unhealthy),
+        None if node.condition(READY).is_none() => Health::ReadyUnknown,
+        None => Health::Healthy,
+    }
+}
+
+/// Since when no unhealthy condition holds, as far as the node's conditions tell.
+pub fn healthy_at_most_since(node: &NodeFacts, conditions: &[UnhealthyCondition]) -> Option<Timestamp> {
+    let named = conditions
+        .iter()
+        .filter_map(|unhealthy| node.condition(&unhealthy.type_));
+    named.map(|condition| condition.counts_since).max()
+}

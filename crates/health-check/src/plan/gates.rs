@@ -1,0 +1,256 @@
+//! What stops a remediation: some things stop every step, some only the first.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::saturating_add;
+use nodeward_core::drain::NodeDrains;
+use nodeward_core::id::NodeName;
+use nodeward_core::signal::Tristate;
+
+use super::case::{Case, Check, Standing};
+use super::enablement::Enablement;
+use super::start::Tally;
+use super::storm::Storm;
+use super::threshold::ThresholdState;
+use super::{Planner, backoff, lease};
+use crate::policy::UNKNOWN_SIGNAL_POSTPONES;
+use crate::snapshot::NodeFacts;
+
+impl Planner<'_> {
+    /// What stops every step of the node's chain.
+    ///
+    /// # Errors
+    /// With what does.
+    pub(super) fn check_any_step(
+        &mut self,
+        check: &Check<'_>,
+        name: &NodeName,
+        node: &NodeFacts,
+    ) -> Result<(), Standing> {
+        self.check_followed(check)?;
+        self.check_node(check, name, node)?;
+        self.check_upgrade(node)
+    }
+
+    /// What stops the step that a candidate asks for: what is cheap to tell first.
+    ///
+    /// # Errors
+    /// With what does.
+    pub(super) fn check_step(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        is_escalation: bool,
+        tally: &Tally<'_>,
+    ) -> Result<(), Standing> {
+        if is_escalation {
+            return self.check_any_step(check, &case.name, node);
+        }
+        self.check_followed(check)?;
+        self.check_other_checks(check, case, tally)?;
+        self.check_node(check, &case.name, node)?;
+        self.check_first_step(check, node, tally)?;
+        self.check_upgrade(node)
+    }
+
+    /// What stops a NodeHealthCheck as a whole.
+    fn check_followed(&mut self, check: &Check<'_>) -> Result<(), Standing> {
+        self.check_peer()?;
+        check_enabled(check)?;
+        check_paused(check)?;
+        self.check_settled()
+    }
+
+    /// What stops a node.
+    fn check_node(&mut self, check: &Check<'_>, name: &NodeName, node: &NodeFacts) -> Result<(), Standing> {
+        self.check_exclusion(check, node)?;
+        self.check_maintenance(check, name)?;
+        self.check_refusal(check, name)
+    }
+
+    /// What stops only the first step of a chain.
+    fn check_first_step(&mut self, check: &Check<'_>, node: &NodeFacts, tally: &Tally<'_>) -> Result<(), Standing> {
+        check_threshold(check)?;
+        self.check_storm(check)?;
+        if let Some(backoff) = &check.spec.backoff
+            && let Some(until) = backoff::waits_until(node, backoff, self.now)
+        {
+            self.requeue_at.note(until);
+            return Err(Standing::new(HealthReason::BackingOff, "").until(until));
+        }
+        self.check_control_plane(node, tally)?;
+        check_concurrency(check, tally)
+    }
+
+    fn check_peer(&self) -> Result<(), Standing> {
+        match &self.snapshot.peer {
+            Some(peer) => Err(Standing::new(HealthReason::PeerActive, peer.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_settled(&mut self) -> Result<(), Standing> {
+        match self.snapshot.settle_until.filter(|until| self.now < *until) {
+            Some(until) => {
+                self.requeue_at.note(until);
+                Err(Standing::new(HealthReason::Settling, "").until(until))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_exclusion(&mut self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
+        if self.is_excluded(node, check) {
+            return Err(Standing::new(HealthReason::ExcludedByLabel, ""));
+        }
+        Ok(())
+    }
+
+    fn check_maintenance(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+        if let NodeDrains::Unknown(why) = &self.snapshot.drains {
+            let text = format!("NodeDrains cannot be read: {why}");
+            return Err(Standing::new(HealthReason::UnderMaintenance, text));
+        }
+        if let Some(maintenance) = self.index.maintenance(name) {
+            let standing = Standing::new(HealthReason::UnderMaintenance, maintenance.because.clone());
+            return Err(self.ends(standing, maintenance.until));
+        }
+        match lease::taken_by(self.index, name, check, self.now) {
+            Some((holder, until)) => {
+                let standing = Standing::new(HealthReason::LeaseTaken, holder.to_string());
+                Err(self.ends(standing, Some(until)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ends(&mut self, standing: Standing, until: Option<Timestamp>) -> Standing {
+        if let Some(until) = until {
+            self.requeue_at.note(until);
+        }
+        Standing { until, ..standing }
+    }
+
+    /// A start that came to nothing is not tried again at once.
+    fn check_refusal(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+        let snapshot = self.snapshot;
+        match snapshot.memory.refusal(&check.facts.name, name, self.now) {
+            Some(refusal) => {
+                self.requeue_at.note(refusal.retry_at);
+                Err(Standing::new(refusal.reason, refusal.detail.clone()).until(refusal.retry_at))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_upgrade(&mut self, node: &NodeFacts) -> Result<(), Standing> {
+        let answer = self.policy.upgrade_signal.evaluate(&self.snapshot.signals, &node.view);
+        let told = answer
+            .notes
+            .first()
+            .map(|note| note.message.clone())
+            .unwrap_or_default();
+        match answer.truth {
+            Tristate::No => Ok(()),
+            Tristate::Yes => Err(Standing::new(HealthReason::ClusterUpgrading, told)),
+            Tristate::Unknown => {
+                let name = &node.view.name;
+                let known = self.snapshot.memory.upgrade_unknown_since.get(name);
+                let since = known.copied().unwrap_or(self.now);
+                self.plan.upgrade_unknown_since.insert(name.clone(), since);
+                let until = saturating_add(since, UNKNOWN_SIGNAL_POSTPONES);
+                if until <= self.now {
+                    return Ok(());
+                }
+                self.requeue_at.note(until);
+                Err(Standing::new(HealthReason::UpgradeSignalUnknown, told).until(until))
+            }
+        }
+    }
+
+    fn check_storm(&mut self, check: &Check<'_>) -> Result<(), Standing> {
+        let active = |text: &str| Standing::new(HealthReason::StormCooldown, text);
+        match (check.storm, check.spec.storm_cooldown) {
+            (Storm::Calm, _) | (_, None) => Ok(()),
+            (Storm::Active { .. }, Some(_)) => Err(active("too few nodes were healthy")),
+            (Storm::CoolingDown { since }, Some(cooldown)) => {
+                let until = saturating_add(since, cooldown);
+                self.requeue_at.note(until);
+                Err(active("").until(until))
+            }
+        }
+    }
+
+    /// The first NodeHealthCheck that remediates a node has it to itself.
+    fn check_other_checks(&self, check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
+        let by_another = |other: &str| {
+            let text = format!("NodeHealthCheck {other}");
+            Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text))
+        };
+        let others = self
+            .snapshot
+            .checks
+            .values()
+            .filter(|other| other.uid != check.facts.uid);
+        for other in others {
+            if !self.index.owned_on(&other.uid, &case.name).is_empty() {
+                return by_another(&other.name);
+            }
+        }
+        match tally.starting.get(&case.name) {
+            Some(other) if **other != *check.facts.name => by_another(other),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
+    let disabled = |why: &str| Err(Standing::new(HealthReason::CheckDisabled, why));
+    if check.facts.deleting {
+        return disabled("the NodeHealthCheck is being deleted");
+    }
+    match &check.enablement {
+        Enablement::Enabled if check.spec.selector.is_none() => disabled("its selector is being written"),
+        Enablement::Enabled => Ok(()),
+        Enablement::Disabled(_, why) | Enablement::NotKnown(why) => disabled(why),
+    }
+}
+
+fn check_paused(check: &Check<'_>) -> Result<(), Standing> {
+    if check.spec.pauses.is_empty() {
+        return Ok(());
+    }
+    Err(Standing::new(HealthReason::CheckPaused, check.spec.pauses.join("; ")))
+}
+
+fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
+    match &check.threshold {
+        ThresholdState::Holds => Ok(()),
+        ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) => {
+            Err(Standing::new(HealthReason::TooFewHealthy, text.clone()))
+        }
+    }
+}
+
+fn check_concurrency(check: &Check<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
+    let Some(limit) = check.spec.max_concurrent else {
+        return Ok(());
+    };
+    let running = tally.remediating.get(&*check.facts.name).copied().unwrap_or_default();
+    if running < limit {
+        return Ok(());
+    }
+    let text = format!("{running} of {limit}");
+    Err(Standing::new(HealthReason::ConcurrencyLimitReached, text))
+}
+
+/// Who is in the way of a remediation's name, if it is not ours.
+pub(super) fn foreign_remediation(owners: &[Arc<str>], check: &Check<'_>, what: &str) -> Result<(), Standing> {
+    if owners.contains(&check.facts.uid) {
+        return Ok(());
+    }
+    Err(Standing::new(HealthReason::ForeignRemediation, what))
+}

@@ -1,0 +1,178 @@
+//! What a pass looks up again and again, ordered once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_drain::Phase;
+use nodeward_api::node_lease;
+use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::id::{NamespacedName, NodeName};
+use nodeward_core::lease::LeaseView;
+
+use crate::snapshot::{KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
+
+/// A remediation, shared with the snapshot.
+pub type Live<'a> = &'a Arc<RemediationFacts>;
+
+/// What a pass looks up again and again.
+pub struct Index<'a> {
+    snapshot: &'a Snapshot,
+    /// Remediations by the UID of an owner and by node.
+    owned: HashMap<&'a str, BTreeMap<&'a NodeName, Vec<Live<'a>>>>,
+    /// Remediations by group, kind and name.
+    named: HashMap<(&'a str, &'a str, &'a NamespacedName), Live<'a>>,
+    /// Leases of nodes.
+    pub leases: HashMap<&'a str, &'a Arc<LeaseView>>,
+    /// Nodes that are declared to be in maintenance, and by what.
+    maintained: HashMap<&'a NodeName, Maintenance>,
+    /// Control-plane nodes.
+    pub control_plane: Vec<&'a Arc<NodeFacts>>,
+    /// Control-plane nodes with a remediation, of whatever owner and kind.
+    pub remediated_control_plane: BTreeMap<&'a NodeName, Live<'a>>,
+}
+
+/// A declared maintenance.
+pub struct Maintenance {
+    /// What declares it.
+    pub because: String,
+    /// When it ends by itself.
+    pub until: Option<Timestamp>,
+}
+
+impl<'a> Index<'a> {
+    /// Orders a snapshot.
+    pub fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
+        let mut index = Self {
+            snapshot,
+            owned: HashMap::new(),
+            named: HashMap::new(),
+            leases: HashMap::new(),
+            maintained: HashMap::new(),
+            control_plane: Vec::new(),
+            remediated_control_plane: BTreeMap::new(),
+        };
+        index.control_plane = snapshot
+            .nodes
+            .values()
+            .filter(|node| node.view.is_control_plane())
+            .collect();
+        for live in &snapshot.remediations {
+            index
+                .named
+                .insert((group(&live.kind.api_version), &live.kind.kind, &live.key), live);
+            for owner in &live.owners {
+                let nodes = index.owned.entry(owner).or_default();
+                nodes.entry(&live.node).or_default().push(live);
+            }
+            let node = snapshot.nodes.get(&live.node);
+            if live.is_control_plane || node.is_some_and(|node| node.view.is_control_plane()) {
+                index.remediated_control_plane.insert(&live.node, live);
+            }
+        }
+        for (name, lease) in &snapshot.leases {
+            if let Some(node) = name.strip_prefix(&*node_lease::name_of("")) {
+                index.leases.insert(node, lease);
+            }
+        }
+        index.note_maintenance(now);
+        index
+    }
+
+    fn note_maintenance(&mut self, now: Timestamp) {
+        for node in &self.snapshot.maintenances {
+            let because = "a NodeMaintenance".to_owned();
+            self.maintained.insert(node, Maintenance { because, until: None });
+        }
+        let NodeDrains::Known(drains) = &self.snapshot.drains else {
+            return;
+        };
+        for (node, drain) in drains {
+            let maintenance = match drain {
+                Err(why) => Maintenance {
+                    because: format!("its NodeDrain, which cannot be read ({why})"),
+                    until: None,
+                },
+                Ok(drain) => {
+                    let uid = self.snapshot.nodes.get(node).map(|facts| &facts.view.uid);
+                    if !is_under_way(drain, now) || uid.is_none_or(|uid| !drain.is_of(uid)) {
+                        continue;
+                    }
+                    let phase = drain.phase.map_or("", |phase| phase.as_str());
+                    Maintenance {
+                        because: format!("its NodeDrain ({phase})"),
+                        until: drain.deadline,
+                    }
+                }
+            };
+            self.maintained.insert(node, maintenance);
+        }
+    }
+
+    /// The NodeHealthCheck's own remediations, by node.
+    pub fn owned_by(&self, check_uid: &str) -> impl Iterator<Item = (&'a NodeName, &[Live<'a>])> {
+        let nodes = self.owned.get(check_uid).into_iter().flatten();
+        nodes.map(|(node, live)| (*node, live.as_slice()))
+    }
+
+    /// The NodeHealthCheck's own remediations of a node.
+    pub fn owned_on(&self, check_uid: &str, node: &NodeName) -> &[Live<'a>] {
+        let nodes = self.owned.get(check_uid);
+        nodes.and_then(|nodes| nodes.get(node)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The remediation of this kind and name, of whatever owner.
+    pub fn named(&self, kind: &'a RemediationKind, key: &'a NamespacedName) -> Option<Live<'a>> {
+        self.named.get(&(group(&kind.api_version), &*kind.kind, key)).copied()
+    }
+
+    /// What is known of a kind, in whichever version it is listed.
+    pub fn kind(&self, kind: &RemediationKind) -> Option<&'a KindFacts> {
+        let mut kinds = self.snapshot.kinds.iter();
+        self.snapshot.kinds.get(kind).or_else(|| {
+            kinds
+                .find(|(known, _)| is_same_kind(known, kind))
+                .map(|(_, facts)| facts)
+        })
+    }
+
+    /// Whether a remediation that is not seen does not exist.
+    pub fn is_listed(&self, kind: &RemediationKind) -> bool {
+        let listed = self.kind(kind).map(|facts| &facts.listed);
+        matches!(listed, Some(Listed::Complete | Listed::NotServed))
+    }
+
+    /// Whether remediations of the kind may be annotated.
+    pub fn may_annotate(&self, kind: &RemediationKind) -> bool {
+        self.kind(kind).is_some_and(|facts| facts.may_annotate)
+    }
+
+    /// What declares the node to be in maintenance, other than its lease.
+    pub fn maintenance(&self, node: &NodeName) -> Option<&Maintenance> {
+        self.maintained.get(node)
+    }
+
+    /// Whether a control-plane node is away for its NodeDrain.
+    pub fn is_drained_away(&self, node: &NodeFacts, now: Timestamp) -> bool {
+        let drain = self.snapshot.drains.of(&node.view.name);
+        matches!(drain, Ok(Some(drain)) if is_under_way(drain, now) && drain.is_of(&node.view.uid))
+    }
+}
+
+/// Whether a drain protects its node: one that waits, has failed or is past its deadline does not.
+fn is_under_way(drain: &NodeDrainView, now: Timestamp) -> bool {
+    let is_phase = matches!(
+        drain.phase,
+        Some(Phase::Granted | Phase::Draining | Phase::Drained | Phase::Recovering)
+    );
+    is_phase && !drain.dry_run && drain.deadline.is_none_or(|deadline| now < deadline)
+}
+
+/// Whether two kinds are one, in whatever version.
+pub fn is_same_kind(one: &RemediationKind, other: &RemediationKind) -> bool {
+    one.kind == other.kind && group(&one.api_version) == group(&other.api_version)
+}
+
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}

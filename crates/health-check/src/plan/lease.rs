@@ -1,0 +1,287 @@
+//! The lease of a node, by which drainers and remediators keep out of each other's way, and the one of the control plane: both
+//! are held for as long as a remediation of ours exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::node_lease::{self, REMEDIATION_HOLDER_PREFIX};
+use nodeward_api::reason::HealthReason;
+use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
+
+use super::Planner;
+use super::action::{Action, LeaseChange, LeaseName, LeaseStep};
+use super::case::{Case, Check, Standing};
+use super::chain::Stage;
+use super::index::Index;
+use crate::snapshot::{CheckName, NodeFacts, RemediationFacts};
+
+/// What a lease lasts beyond its step's timeout.
+const MARGIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// What a lease lasts at most: the API's seconds have 32 bits.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 365);
+
+/// What a lease lasts, besides, for a step without a timeout.
+const WITHOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+
+/// For how long a lease is taken for a step.
+pub fn duration(timeout: Option<SignedDuration>) -> SignedDuration {
+    let timeout = timeout.unwrap_or(WITHOUT_TIMEOUT);
+    let duration = timeout.min(LONGEST) + MARGIN;
+    // The API counts whole seconds.
+    SignedDuration::from_secs(duration.as_secs())
+}
+
+/// Who else has the node's lease, and until when.
+pub fn taken_by(
+    index: &Index<'_>,
+    node: &NodeName,
+    check: &Check<'_>,
+    now: Timestamp,
+) -> Option<(Arc<str>, Timestamp)> {
+    let lease = index.leases.get(node.as_str())?;
+    match lease_state(Some(lease), &node_lease::holder_of(&check.facts.name), now) {
+        LeaseState::Others { holder, until } => Some((holder, until)),
+        LeaseState::Free | LeaseState::Ours { .. } => None,
+    }
+}
+
+/// The holder of the control plane's lease while a node is remediated.
+pub fn control_plane_holder(check: &str, node: &NodeName) -> String {
+    format!("{}/{node}", node_lease::holder_of(check))
+}
+
+/// A node whose lease is needed.
+struct Need<'a> {
+    node: Option<&'a Arc<NodeFacts>>,
+    duration: SignedDuration,
+    /// A remediation is there, and not only intended: the lease is kept whoever has let it run out.
+    is_live: bool,
+}
+
+impl<'a> Planner<'a> {
+    /// The leases that a remediation takes before it is created: the control plane's first.
+    ///
+    /// # Errors
+    /// Who else has one.
+    pub(super) fn leases_to_start(
+        &self,
+        check: &Check<'_>,
+        node: &NodeFacts,
+        timeout: Option<SignedDuration>,
+    ) -> Result<Vec<LeaseChange>, Standing> {
+        let mut names = Vec::new();
+        if node.view.is_control_plane() {
+            names.push(LeaseName::ControlPlane);
+        }
+        names.push(LeaseName::Node(node.view.name.clone()));
+        let mut changes = Vec::new();
+        for name in names {
+            let (holder, owner) = terms(&name, check, node);
+            let seen = self.lease(&name);
+            match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
+                LeaseState::Others { holder, until } => {
+                    let text = format!("{holder} has lease {name}");
+                    return Err(Standing::new(reason_of(&name), text).until(until));
+                }
+                // One of ours is renewed, too: the remediation has it in full then.
+                LeaseState::Free | LeaseState::Ours { .. } => changes.push(LeaseChange {
+                    name,
+                    seen: seen.cloned(),
+                    step: LeaseStep::Take {
+                        holder,
+                        duration: duration(timeout),
+                        owner,
+                    },
+                }),
+            }
+        }
+        Ok(changes)
+    }
+
+    fn lease(&self, name: &LeaseName) -> Option<&'a Arc<LeaseView>> {
+        match name {
+            LeaseName::Node(node) => self.index.leases.get(node.as_str()).copied(),
+            LeaseName::ControlPlane => self.snapshot.leases.get(node_lease::CONTROL_PLANE),
+        }
+    }
+
+    /// Renews the leases of nodes with a remediation, and gives back those of nodes without.
+    pub(super) fn keep_leases(&mut self, checks: &[Check<'a>]) {
+        let needs: BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>> = checks
+            .iter()
+            .map(|check| (&check.facts.name, needs_of(check)))
+            .collect();
+        let starting = self.leases_of_starts();
+        for check in checks.iter().filter(|check| !check.only_reports()) {
+            for (name, need) in needs.get(&check.facts.name).into_iter().flatten() {
+                let lease = LeaseName::Node((*name).clone());
+                if let Some(node) = need.node.filter(|_| need.is_live && !starting.contains(&lease)) {
+                    self.renew(lease, check, node, need.duration);
+                }
+            }
+        }
+        if !starting.contains(&LeaseName::ControlPlane) {
+            self.keep_control_plane_lease(checks, &needs);
+        }
+        let node_leases: Vec<(NodeName, &'a Arc<LeaseView>)> = self
+            .index
+            .leases
+            .iter()
+            .map(|(node, lease)| (NodeName::from(*node), *lease))
+            .collect();
+        for (node, lease) in node_leases {
+            let Some(holder) = lease
+                .holder
+                .as_deref()
+                .and_then(|holder| holder.strip_prefix(REMEDIATION_HOLDER_PREFIX))
+            else {
+                continue;
+            };
+            let name = LeaseName::Node(node.clone());
+            if !starting.contains(&name) && !self.is_needed(checks, &needs, holder, &node) {
+                self.give_back(name, lease);
+            }
+        }
+    }
+
+    fn keep_control_plane_lease(
+        &mut self,
+        checks: &[Check<'a>],
+        needs: &BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>>,
+    ) {
+        let seen = self.lease(&LeaseName::ControlPlane);
+        let held_for = seen
+            .and_then(|lease| lease.holder.as_deref()?.strip_prefix(REMEDIATION_HOLDER_PREFIX))
+            .and_then(|holder| holder.split_once('/'));
+        if let (Some(lease), Some((check, node))) = (seen, held_for)
+            && !self.is_needed(checks, needs, check, &NodeName::from(node))
+        {
+            self.give_back(LeaseName::ControlPlane, lease);
+            return;
+        }
+        let mut live = checks.iter().filter(|check| !check.only_reports()).flat_map(|check| {
+            let nodes = needs.get(&check.facts.name).into_iter().flatten();
+            nodes.filter_map(move |(name, need)| {
+                let node = need.node.filter(|node| need.is_live && node.view.is_control_plane())?;
+                Some((check, *name, node, need.duration))
+            })
+        });
+        let is_held = |check: &Check<'_>, name: &NodeName| held_for == Some((&*check.facts.name, name.as_str()));
+        let keeper = match held_for {
+            Some(_) => live.find(|(check, name, ..)| is_held(check, name)),
+            None => live.next(),
+        };
+        if let Some((check, _, node, duration)) = keeper {
+            self.renew(LeaseName::ControlPlane, check, node, duration);
+        }
+    }
+
+    /// Renews a lease at half its duration, and when another step has another timeout. One that somebody else has taken
+    /// meanwhile is theirs.
+    fn renew(&mut self, name: LeaseName, check: &Check<'a>, node: &'a NodeFacts, duration: SignedDuration) {
+        let (holder, owner) = terms(&name, check, node);
+        let seen = self.lease(&name);
+        let is_due = match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
+            LeaseState::Free => true,
+            LeaseState::Ours { renew_at } => {
+                let has_another_duration = seen.and_then(|lease| lease.duration) != Some(duration);
+                self.requeue_at.note(renew_at);
+                renew_at <= self.now || has_another_duration
+            }
+            LeaseState::Others { until, .. } => {
+                self.requeue_at.note(until);
+                false
+            }
+        };
+        if is_due {
+            self.act(Action::Lease(LeaseChange {
+                name,
+                seen: seen.cloned(),
+                step: LeaseStep::Take {
+                    holder,
+                    duration,
+                    owner,
+                },
+            }));
+        }
+    }
+
+    /// Whether a NodeHealthCheck still has a remediation of a node, or intends one. One that is gone may have left some.
+    fn is_needed(
+        &self,
+        checks: &[Check<'a>],
+        needs: &BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>>,
+        check: &str,
+        node: &NodeName,
+    ) -> bool {
+        let Some(known) = checks.iter().find(|known| *known.facts.name == *check) else {
+            let has_owner = |live: &RemediationFacts| checks.iter().any(|known| live.owners.contains(&known.facts.uid));
+            let mut remediations = self.snapshot.remediations.iter();
+            return remediations.any(|live| live.node == *node && !has_owner(live));
+        };
+        known.only_reports()
+            || needs
+                .get(&known.facts.name)
+                .is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn give_back(&mut self, name: LeaseName, lease: &Arc<LeaseView>) {
+        self.act(Action::Lease(LeaseChange {
+            name,
+            seen: Some(Arc::clone(lease)),
+            step: LeaseStep::GiveBack,
+        }));
+    }
+
+    /// The leases that remediations to be started take themselves.
+    fn leases_of_starts(&self) -> BTreeSet<LeaseName> {
+        let starts = self.plan.actions.iter().filter_map(|action| match action {
+            Action::StartRemediation(start) => Some(&start.leases),
+            _ => None,
+        });
+        starts.flatten().map(|change| change.name.clone()).collect()
+    }
+}
+
+fn needs_of<'c, 'a>(check: &'c Check<'a>) -> BTreeMap<&'c NodeName, Need<'a>> {
+    let needs = check.cases.iter().filter_map(|(name, case)| {
+        let is_live = case.chain.is_there();
+        (is_live || case.chain.intent().is_some()).then(|| {
+            let need = Need {
+                node: case.node,
+                duration: duration(present_timeout(check, case)),
+                is_live,
+            };
+            (name, need)
+        })
+    });
+    needs.collect()
+}
+
+/// The timeout of the step that runs, or of the last one.
+fn present_timeout(check: &Check<'_>, case: &Case<'_>) -> Option<SignedDuration> {
+    let mut there = case.chain.records.iter().filter(|record| record.live.is_some());
+    let running = there.clone().find(|record| record.stage() == Stage::Running);
+    let step = running.or(there.next_back()).and_then(|record| record.step)?;
+    check.spec.steps.get(step)?.timeout
+}
+
+fn terms(name: &LeaseName, check: &Check<'_>, node: &NodeFacts) -> (String, Option<(NodeName, NodeUid)>) {
+    match name {
+        LeaseName::Node(_) => (
+            node_lease::holder_of(&check.facts.name),
+            Some((node.view.name.clone(), node.view.uid.clone())),
+        ),
+        LeaseName::ControlPlane => (control_plane_holder(&check.facts.name, &node.view.name), None),
+    }
+}
+
+fn reason_of(name: &LeaseName) -> HealthReason {
+    match name {
+        LeaseName::Node(_) => HealthReason::LeaseTaken,
+        LeaseName::ControlPlane => HealthReason::ControlPlaneNodeAway,
+    }
+}

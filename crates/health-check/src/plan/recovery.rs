@@ -1,0 +1,105 @@
+//! A node that is healthy again: its remediations are deleted, at once or after `healthyDelay`.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::annotation;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
+
+use super::action::RemediationChange;
+use super::case::{Case, Check, Standing};
+use super::evidence::{NodeEvidence, RestsOn};
+use super::expiry::Health;
+use super::{Planner, escalation, expiry};
+use crate::check_spec::HealthyDelay;
+use crate::snapshot::NodeFacts;
+
+impl Planner<'_> {
+    /// Ends the remediations of a healthy node.
+    pub(super) fn recover(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, reason: HealthReason) {
+        case.chain.withdraw_intent();
+        case.standing = Standing::new(reason, "");
+        if !case.chain.is_there() {
+            case.chain.records.clear();
+            self.tidy_healthy_node(node, check);
+            return;
+        }
+        escalation::show_running(check, case);
+        let since = self.healthy_since(check, case, node);
+        case.healthy_since = Some(since);
+        let is_confirmed = node
+            .view
+            .annotations
+            .contains_key(annotation::MANUALLY_CONFIRMED_HEALTHY);
+        let delayed_until = match check.spec.healthy_delay {
+            HealthyDelay::None => None,
+            _ if is_confirmed => None,
+            HealthyDelay::For(delay) => Some(saturating_add(since, delay)).filter(|until| !is_due(*until, self.now)),
+            HealthyDelay::UntilConfirmed => Some(Timestamp::MAX),
+        };
+        if let Some(until) = delayed_until {
+            self.delay_recovery(check, case, since, until);
+            return;
+        }
+        case.standing = Standing::new(HealthReason::RemovingRemediations, "");
+        if check.only_reports() {
+            return;
+        }
+        if check.spec.backoff.is_some() {
+            self.count_chain(check, case, since);
+        }
+        // Where a termination handler sees to the node, its conditions may be what they like.
+        let conditions = match case.health {
+            Health::LeftToTerminationHandler => [].into(),
+            _ => Arc::clone(&check.spec.conditions),
+        };
+        let uid = node.view.uid.clone();
+        let evidence = NodeEvidence {
+            name: case.name.clone(),
+            rests_on: RestsOn::Healthy { uid, conditions },
+        };
+        for live in case.chain.live() {
+            self.delete(check, live, evidence.clone());
+        }
+    }
+
+    fn delay_recovery(&mut self, check: &Check<'_>, case: &mut Case<'_>, since: Timestamp, until: Timestamp) {
+        case.is_delayed = true;
+        case.standing = if until == Timestamp::MAX {
+            let text = format!("until the node is annotated {}", annotation::MANUALLY_CONFIRMED_HEALTHY);
+            Standing::new(HealthReason::HealthyDelayed, text)
+        } else {
+            self.requeue_at.note(until);
+            let text = format!("since {}", to_the_second(since));
+            Standing::new(HealthReason::HealthyDelayed, text).until(until)
+        };
+        for live in case.chain.live() {
+            if live.healthy_since.is_none() && self.index.may_annotate(&live.kind) && !check.only_reports() {
+                self.annotate(check, live, RemediationChange::HealthySince(Some(since)), None);
+            }
+        }
+    }
+
+    /// Since when the node is healthy: as its remediations say, or the status where they cannot be annotated; but not from
+    /// before the last change of its conditions, should a relapse have gone unnoticed.
+    fn healthy_since(&self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts) -> Timestamp {
+        let annotated = case.chain.live().filter_map(|live| live.healthy_since).max();
+        let stored = case.entry.and_then(|entry| entry.conditions_healthy_timestamp);
+        let known = annotated.or(stored).unwrap_or_else(|| self.now_to_the_second());
+        let changed = expiry::healthy_at_most_since(node, &check.spec.conditions);
+        changed.map_or(known, |changed| known.max(changed))
+    }
+
+    /// A node that is not healthy after all: the delay counts anew when it is again.
+    pub(super) fn relapse(&mut self, check: &Check<'_>, case: &Case<'_>) {
+        if check.only_reports() {
+            return;
+        }
+        for live in case.chain.live() {
+            if live.healthy_since.is_some() && self.index.may_annotate(&live.kind) {
+                self.annotate(check, live, RemediationChange::HealthySince(None), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a remediation is named and made of.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use nodeward_api::{annotation, label};
+use nodeward_core::id::NamespacedName;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::case::Check;
+use crate::check_spec::Step;
+use crate::snapshot::{NodeFacts, RemediationKind, TemplateFacts};
+
+/// The longest name that the API server takes.
+const LONGEST_NAME: usize = 253;
+
+/// Digits of the hash in a name.
+const HASH_DIGITS: usize = 10;
+
+/// Which remediation a step makes.
+pub struct Identity {
+    /// Its kind.
+    pub kind: RemediationKind,
+    /// Its namespace and name.
+    pub key: NamespacedName,
+}
+
+/// Which remediation a step that was intended at `started` makes. It is named after its node; where a node may have several
+/// of its kind, a hash of what it is for tells them apart, so that creating it twice makes one.
+pub fn identity(
+    check: &Check<'_>,
+    node: &NodeFacts,
+    step: &Step,
+    supports_multiple: bool,
+    started: Timestamp,
+) -> Identity {
+    let template = &step.template;
+    let name = if supports_multiple {
+        let hash = hash(&[
+            &check.facts.uid,
+            &template.kind,
+            &template.name,
+            node.view.uid.as_str(),
+            &started.as_second().to_string(),
+        ]);
+        let longest = LONGEST_NAME - HASH_DIGITS - 1;
+        let name = node.view.name.as_str();
+        let cut = name.get(..longest).unwrap_or(name).trim_end_matches(['.', '-']);
+        format!("{cut}-{hash}")
+    } else {
+        node.view.name.to_string()
+    };
+    Identity {
+        kind: template.remediation_kind(),
+        key: NamespacedName::new(Arc::clone(&template.namespace), name),
+    }
+}
+
+/// A remediation in full.
+pub fn object(
+    check: &Check<'_>,
+    node: &NodeFacts,
+    step: &Step,
+    template: &TemplateFacts,
+    key: &NamespacedName,
+    machine: Option<OwnerReference>,
+) -> Value {
+    let kind = step.template.remediation_kind();
+    let mut labels = json!({ label::PART_OF: label::PART_OF_NODE_HEALTH_CHECK });
+    if node.view.is_control_plane() {
+        labels[label::IS_CONTROL_PLANE_NODE] = "".into();
+    }
+    let mut owners = vec![json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1",
+        "kind": "NodeHealthCheck",
+        "name": &*check.facts.name,
+        "uid": &*check.facts.uid,
+        "controller": false,
+        "blockOwnerDeletion": false,
+    })];
+    owners.extend(machine.and_then(|machine| serde_json::to_value(machine).ok()));
+    json!({
+        "apiVersion": &*kind.api_version,
+        "kind": &*kind.kind,
+        "metadata": {
+            "namespace": &*key.namespace,
+            "name": &*key.name,
+            "labels": labels,
+            "annotations": {
+                annotation::REMEDIATION_NODE_NAME: node.view.name.as_str(),
+                annotation::REMEDIATION_TEMPLATE_NAME: &*step.template.name,
+                annotation::REMEDIATION_NODE_UID: node.view.uid.as_str(),
+            },
+            "ownerReferences": owners,
+        },
+        "spec": template.spec,
+    })
+}
+
+impl super::Planner<'_> {
+    /// The node's Machine, if it may own what the step makes: owners are of the same namespace.
+    pub(super) fn machine_of(&self, node: &NodeFacts, step: &Step) -> Option<OwnerReference> {
+        let key = node
+            .machine
+            .as_ref()
+            .filter(|key| key.namespace == step.template.namespace)?;
+        let machine = self.snapshot.machine_api.as_ref()?.machines.get(key)?;
+        Some(OwnerReference {
+            api_version: machine.api_version.to_string(),
+            kind: "Machine".to_owned(),
+            name: key.name.to_string(),
+            uid: machine.uid.to_string(),
+            controller: Some(false),
+            block_owner_deletion: Some(false),
+        })
+    }
+}
+
+fn hash(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    let digest = hasher.finalize();
+    let head = digest.iter().take(HASH_DIGITS / 2);
+    let number = head.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    let width = HASH_DIGITS;
+    format!("{number:0width$x}")
+}

@@ -1,0 +1,188 @@
+//! Which of the due steps are started, and what creates their remediations. A step is intended first, in the status; its
+//! remediation is planned from a status that has the intent, so that every leader counts it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::to_the_second;
+use nodeward_core::id::NodeName;
+
+use super::action::{Action, StartRemediation};
+use super::case::{Case, Check, Standing};
+use super::chain::Record;
+use super::{Planner, gates, remediation};
+use crate::check_spec::Step;
+use crate::snapshot::{CheckName, NodeFacts, TemplateState};
+
+/// A step that is due.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeName,
+    /// The step.
+    pub step: usize,
+    /// An earlier step is over: only what stops every step stops it.
+    pub is_escalation: bool,
+    /// When the node's condition had lasted for long enough.
+    pub expired: Timestamp,
+    /// Since when it is intended; `None`: not yet.
+    pub intended: Option<Timestamp>,
+}
+
+/// What is remediated, and what this pass adds to it.
+#[derive(Default)]
+pub struct Tally<'a> {
+    /// Nodes with a remediation, by NodeHealthCheck.
+    pub remediating: BTreeMap<&'a str, usize>,
+    /// Nodes whose remediation is intended, and for whom.
+    pub starting: BTreeMap<NodeName, CheckName>,
+    /// The control-plane nodes among them.
+    pub starting_control_plane: BTreeSet<NodeName>,
+}
+
+impl<'a> Planner<'a> {
+    /// Goes through the steps that are due: first those that are intended, then those that expired first.
+    pub(super) fn decide_starts(&mut self, mut candidates: Vec<(usize, Candidate)>, checks: &mut [Check<'a>]) {
+        candidates.sort_by(|(a_check, a), (b_check, b)| {
+            let order = |intended: Option<Timestamp>| (intended.is_none(), intended);
+            (order(a.intended), a.expired, &a.node, a_check).cmp(&(order(b.intended), b.expired, &b.node, b_check))
+        });
+        let mut tally = Tally::default();
+        for check in checks.iter() {
+            let remediating = check.cases.values().filter(|case| case.chain.is_there()).count();
+            tally.remediating.insert(&check.facts.name, remediating);
+        }
+        for (at, candidate) in candidates {
+            let check = &mut checks[at];
+            let Some(mut case) = check.cases.remove(&candidate.node) else {
+                continue;
+            };
+            self.decide_start(check, &mut case, &candidate, &mut tally);
+            check.cases.insert(candidate.node, case);
+        }
+    }
+
+    fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally<'a>) {
+        let Some(node) = case.node else {
+            return;
+        };
+        let Some(step) = check.spec.steps.get(candidate.step) else {
+            return;
+        };
+        let allowed = self.check_start(check, case, node, candidate, step, tally);
+        let intended = match allowed {
+            Err(stopped) => {
+                case.chain.withdraw_intent();
+                case.standing = stopped;
+                return;
+            }
+            Ok(()) if check.only_reports() => {
+                case.chain.withdraw_intent();
+                case.standing = Standing::new(HealthReason::WouldRemediate, step.template.to_string());
+                return;
+            }
+            Ok(()) => self.intend(check, case, node, candidate, step),
+        };
+        if !case.chain.is_there() {
+            *tally.remediating.entry(&check.facts.name).or_default() += 1;
+        }
+        tally.starting.insert(case.name.clone(), Arc::clone(&check.facts.name));
+        if node.view.is_control_plane() {
+            tally.starting_control_plane.insert(case.name.clone());
+        }
+        case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());
+        if intended {
+            self.start(check, case, node, candidate, step);
+        }
+    }
+
+    fn check_start(
+        &mut self,
+        check: &Check<'a>,
+        case: &Case<'a>,
+        node: &NodeFacts,
+        candidate: &Candidate,
+        step: &Step,
+        tally: &Tally<'a>,
+    ) -> Result<(), Standing> {
+        self.check_step(check, case, node, candidate.is_escalation, tally)?;
+        if !case.chain.orphans.is_empty() {
+            let text = "remediations of an earlier node of its name are being deleted";
+            return Err(Standing::new(HealthReason::RemediatedNodeGone, text));
+        }
+        self.leases_to_start(check, node, step.timeout)?;
+        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
+        match self.index.named(&wanted.kind, &wanted.key) {
+            Some(live) => {
+                let what = format!("{} {}", wanted.kind.kind, wanted.key);
+                gates::foreign_remediation(&live.owners, check, &what)?;
+                // It is ours, of an earlier step or an earlier node, and on its way out.
+                let text = format!("{what} is still being deleted");
+                Err(Standing::new(HealthReason::StartingRemediation, text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure of the intent; answers whether the status has it already.
+    fn intend(
+        &self,
+        check: &Check<'a>,
+        case: &mut Case<'a>,
+        node: &NodeFacts,
+        candidate: &Candidate,
+        step: &Step,
+    ) -> bool {
+        let supports_multiple = self.supports_multiple(step);
+        if let Some(intent) = case.chain.intent() {
+            let wanted = remediation::identity(check, node, step, supports_multiple, intent.started);
+            if wanted.key == intent.key && wanted.kind == intent.kind {
+                return true;
+            }
+        }
+        case.chain.withdraw_intent();
+        let started = self.now_to_the_second();
+        let wanted = remediation::identity(check, node, step, supports_multiple, started);
+        let template = Some(Arc::clone(&step.template.name));
+        let intent = Record::intended(candidate.step, wanted.kind, wanted.key, template, started);
+        case.chain.records.push(intent);
+        false
+    }
+
+    fn start(&mut self, check: &Check<'a>, case: &Case<'a>, node: &'a NodeFacts, candidate: &Candidate, step: &Step) {
+        let (Some(unhealthy), Some(intent)) = (case.expired(), case.chain.intent()) else {
+            return;
+        };
+        let Some(TemplateState::Found(template)) = self.snapshot.templates.get(&step.template) else {
+            return;
+        };
+        let Ok(leases) = self.leases_to_start(check, node, step.timeout) else {
+            return;
+        };
+        let object = remediation::object(check, node, step, template, &intent.key, self.machine_of(node, step));
+        self.act(Action::StartRemediation(Box::new(StartRemediation {
+            check: check.reference(),
+            node: case.name.clone(),
+            node_uid: node.view.uid.clone(),
+            evidence: unhealthy.evidence(node),
+            step: candidate.step,
+            template: step.template.clone(),
+            kind: intent.kind.clone(),
+            key: intent.key.clone(),
+            object,
+            leases,
+        })));
+    }
+
+    fn supports_multiple(&self, step: &Step) -> bool {
+        let template = self.snapshot.templates.get(&step.template);
+        matches!(template, Some(TemplateState::Found(template)) if template.supports_multiple)
+    }
+
+    /// A moment as the status keeps it.
+    pub(super) fn now_to_the_second(&self) -> Timestamp {
+        to_the_second(self.now).parse().unwrap_or(self.now)
+    }
+}

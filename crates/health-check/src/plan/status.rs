@@ -1,0 +1,293 @@
+//! The status of a NodeHealthCheck: one write a pass at most, and none where nothing has changed.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use nodeward_api::condition::{DISABLED, HEALTHY_NODE_THRESHOLD_CHANGE, STORM_ACTIVE, STORM_COOLDOWN_ACTIVE};
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
+use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
+
+use super::Planner;
+use super::action::{Action, Announcement, StatusWrite};
+use super::case::{Case, Check};
+use super::chain::Record;
+use super::enablement::Enablement;
+use super::expiry::Health;
+use super::storm::Storm;
+use super::threshold::ThresholdState;
+
+/// What the API server takes, with room for the rest of the object.
+const LARGEST: usize = 1_000_000;
+
+/// So many remediations are never too many for [`LARGEST`].
+const SURELY_FIT: usize = 500;
+
+impl Planner<'_> {
+    /// Plans the write of a NodeHealthCheck's status, if it has changed.
+    pub(super) fn write_status(&mut self, check: &Check<'_>) {
+        let before = &check.facts.status;
+        let (mut status, announcements) = self.status(check);
+        status.last_update_time = before.last_update_time;
+        if status == *before {
+            return;
+        }
+        status.last_update_time = Some(self.now_to_the_second());
+        self.act(Action::WriteStatus(Box::new(StatusWrite {
+            check: check.reference(),
+            base: check.facts.resource_version.clone(),
+            status,
+            announcements,
+        })));
+    }
+
+    fn status(&self, check: &Check<'_>) -> (NodeHealthCheckStatus, Vec<Announcement>) {
+        let before = &check.facts.status;
+        let unhealthy_nodes: Vec<UnhealthyNode> = check.cases.values().filter_map(entry).collect();
+        let mut announcements = Vec::new();
+        announce_unhealthy(check, &mut announcements);
+        let (phase, reason) = phase(check);
+        let mut status = NodeHealthCheckStatus {
+            observed_nodes: Some(count(check.observed)),
+            healthy_nodes: Some(count(check.healthy)),
+            in_flight_remediations: [].into(),
+            unhealthy_nodes,
+            conditions: before.conditions.clone(),
+            phase: Some(phase),
+            reason,
+            last_update_time: None,
+            observed_generation: Some(check.facts.generation),
+        };
+        self.set_disabled(check, &mut status, &mut announcements);
+        self.set_storm(check, &mut status, &mut announcements);
+        fit(&mut status, check);
+        (status, announcements)
+    }
+
+    fn set_disabled(
+        &self,
+        check: &Check<'_>,
+        status: &mut NodeHealthCheckStatus,
+        announcements: &mut Vec<Announcement>,
+    ) {
+        let (reason, message, event) = match &check.enablement {
+            Enablement::Disabled(reason, why) => (*reason, why.as_str(), HealthEvent::Disabled),
+            Enablement::Enabled => (DisabledReason::NodeHealthCheckEnabled, "", HealthEvent::Enabled),
+            Enablement::NotKnown(_) => return,
+        };
+        let is_disabled = event == HealthEvent::Disabled;
+        let was_disabled = is_true(&status.conditions, DISABLED);
+        self.set_condition(status, check, (DISABLED, is_disabled), reason.as_str(), message);
+        if was_disabled != is_disabled {
+            let note = if is_disabled { message } else { "remediation goes on" };
+            announcements.push(announcement(event, note));
+        }
+    }
+
+    fn set_storm(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus, announcements: &mut Vec<Announcement>) {
+        if check.spec.storm_cooldown.is_none() {
+            let is_storms = |condition: &Condition| [STORM_ACTIVE, STORM_COOLDOWN_ACTIVE].contains(&&*condition.type_);
+            status.conditions.retain(|condition| !is_storms(condition));
+            return;
+        }
+        let before = Storm::read(check.spec, &check.facts.status);
+        let is_active = !matches!(check.storm, Storm::Calm);
+        let is_cooling_down = matches!(check.storm, Storm::CoolingDown { .. });
+        let message = match &check.threshold {
+            ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) => text.as_str(),
+            ThresholdState::Holds => "enough nodes are healthy",
+        };
+        for (type_, is_on) in [(STORM_ACTIVE, is_active), (STORM_COOLDOWN_ACTIVE, is_cooling_down)] {
+            self.set_condition(status, check, (type_, is_on), HEALTHY_NODE_THRESHOLD_CHANGE, message);
+        }
+        let event = match (before, check.storm) {
+            (Storm::Calm, Storm::Active { .. }) => HealthEvent::StormRecoveryStarted,
+            (Storm::Calm | Storm::Active { .. }, Storm::CoolingDown { .. }) => {
+                HealthEvent::StormRecoveryCooldownStarted
+            }
+            (Storm::Active { .. } | Storm::CoolingDown { .. }, Storm::Calm) => HealthEvent::StormRecoveryEnded,
+            _ => return,
+        };
+        announcements.push(announcement(event, message));
+    }
+
+    /// Sets a condition; its time changes with its status alone.
+    fn set_condition(
+        &self,
+        status: &mut NodeHealthCheckStatus,
+        check: &Check<'_>,
+        (type_, is_on): (&str, bool),
+        reason: &str,
+        message: &str,
+    ) {
+        let wanted = if is_on { "True" } else { "False" };
+        let position = status.conditions.iter().position(|condition| condition.type_ == type_);
+        let same = position
+            .map(|at| &status.conditions[at])
+            .filter(|known| known.status == wanted);
+        // The message of an unchanged storm stays, too: it would change with every node.
+        let keeps_message = same.is_some() && type_ != DISABLED;
+        let condition = Condition {
+            type_: type_.to_owned(),
+            status: wanted.to_owned(),
+            reason: reason.to_owned(),
+            message: match same {
+                Some(known) if keeps_message => known.message.clone(),
+                _ => message.to_owned(),
+            },
+            last_transition_time: same.map_or_else(
+                || Time(self.now_to_the_second()),
+                |known| known.last_transition_time.clone(),
+            ),
+            observed_generation: Some(check.facts.generation),
+        };
+        match position {
+            Some(at) => status.conditions[at] = condition,
+            None => status.conditions.push(condition),
+        }
+    }
+}
+
+/// What the status says of a node; nothing of one that is neither unhealthy for long enough nor remediated.
+fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
+    let all = case.chain.records.iter().chain(&case.chain.orphans);
+    let remediations: Vec<Remediation> = all.map(Record::to_status).collect();
+    let is_unhealthy = case.is_selected && case.expired().is_some();
+    if remediations.is_empty() && !is_unhealthy {
+        return None;
+    }
+    Some(UnhealthyNode {
+        name: case.name.to_string(),
+        remediations,
+        conditions_healthy_timestamp: case.healthy_since,
+        healthy_delayed: case.is_delayed.then_some(true),
+    })
+}
+
+/// Where a NodeHealthCheck stands, and why.
+pub(super) fn phase(check: &Check<'_>) -> (Phase, String) {
+    let remediated: Vec<&str> = remediated(check).map(|case| case.name.as_str()).collect();
+    if let Enablement::Disabled(_, why) = &check.enablement {
+        return (Phase::Disabled, why.clone());
+    }
+    if !check.spec.pauses.is_empty() {
+        return (Phase::Paused, format!("paused by: {}", check.spec.pauses.join("; ")));
+    }
+    if let [first, others @ ..] = remediated.as_slice() {
+        let others = match others.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        return (Phase::Remediating, format!("remediating {first}{others}"));
+    }
+    let stopped = check.cases.values().find(|case| case.expired().is_some());
+    let reason = match (&check.enablement, stopped) {
+        (Enablement::NotKnown(why), _) => why.clone(),
+        (_, Some(case)) => {
+            let detail = match case.standing.detail.as_str() {
+                "" => String::new(),
+                detail => format!(" ({detail})"),
+            };
+            format!("node {} {}{detail}", case.name, case.standing.reason.explanation())
+        }
+        (_, None) => "no remediation is under way".to_owned(),
+    };
+    (Phase::Enabled, reason)
+}
+
+/// Nodes with a remediation, or with one that is intended.
+pub(super) fn remediated<'c, 'a>(check: &'c Check<'a>) -> impl Iterator<Item = &'c Case<'a>> {
+    let is_remediated = |case: &&Case<'_>| {
+        case.chain.is_there() || case.chain.intent().is_some() || case.standing.reason == HealthReason::Escalating
+    };
+    check.cases.values().filter(is_remediated)
+}
+
+fn announce_unhealthy(check: &Check<'_>, announcements: &mut Vec<Announcement>) {
+    for case in check
+        .cases
+        .values()
+        .filter(|case| case.is_selected && case.entry.is_none())
+    {
+        let (Health::Expired(unhealthy), Some(node)) = (&case.health, case.node) else {
+            continue;
+        };
+        let condition = &unhealthy.condition;
+        let status = condition.status.as_deref().unwrap_or("missing");
+        let since = nodeward_core::deadline::to_the_second(condition.since);
+        announcements.push(Announcement {
+            event: HealthEvent::DetectedUnhealthy,
+            node: Some((case.name.clone(), node.view.uid.clone())),
+            note: format!("condition {} is {status} since {since}", condition.type_),
+        });
+    }
+}
+
+fn announcement(event: HealthEvent, note: &str) -> Announcement {
+    Announcement {
+        event,
+        node: None,
+        note: note.to_owned(),
+    }
+}
+
+fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    let mut conditions = conditions.iter();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// Drops the oldest steps whose remediations are there to tell of them, where the status would be too large for the API server.
+fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
+    let all: usize = status
+        .unhealthy_nodes
+        .iter()
+        .map(|entry| entry.remediations.len())
+        .sum();
+    if all <= SURELY_FIT {
+        return;
+    }
+    let mut size = size_of(status);
+    if size <= LARGEST {
+        return;
+    }
+    let cases = check.cases.values();
+    let live: BTreeSet<&str> = cases
+        .flat_map(|case| case.chain.live().map(|live| &*live.uid))
+        .collect();
+    let mut oldest: Vec<(Option<Timestamp>, usize, String)> = Vec::new();
+    for (at, entry) in status.unhealthy_nodes.iter().enumerate() {
+        for remediation in &entry.remediations {
+            let uid = remediation.resource.uid.as_deref().unwrap_or_default();
+            if live.contains(uid) {
+                oldest.push((remediation.started, at, uid.to_owned()));
+            }
+        }
+    }
+    oldest.sort();
+    let mut dropped = 0_usize;
+    for (_, at, uid) in oldest {
+        if size <= LARGEST {
+            break;
+        }
+        let remediations = &mut status.unhealthy_nodes[at].remediations;
+        if let Some(position) = remediations
+            .iter()
+            .position(|known| known.resource.uid.as_ref() == Some(&uid))
+        {
+            size -= size_of(&remediations.remove(position)).min(size);
+            dropped += 1;
+        }
+    }
+    status.reason = format!(
+        "{}; {dropped} remediations are not listed, for the status would be too large",
+        status.reason
+    );
+}
+
+fn size_of<T: serde::Serialize>(value: &T) -> usize {
+    serde_json::to_vec(value).map_or(0, |text| text.len())
+}
+
+fn count(nodes: usize) -> i32 {
+    i32::try_from(nodes).unwrap_or(i32::MAX)
+}

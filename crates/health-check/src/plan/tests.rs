@@ -1,0 +1,16 @@
+//! Tables, by subject.
+
+mod backoff;
+mod control_plane;
+mod counting;
+mod escalation;
+mod gates;
+mod gone;
+mod leases;
+mod peer_faults;
+mod recovery;
+mod selector;
+mod start;
+mod status;
+mod storm;
+pub(crate) mod world;

@@ -1,0 +1,158 @@
+use nodeward_api::reason::HealthReason;
+use serde_json::json;
+
+use super::world::{World, at, chain, with};
+use crate::plan::RemediationHistory;
+
+const ANNOTATION: &str = "nodeward.dev/remediations";
+
+fn backing_off() -> World {
+    let steps = with(
+        chain(&[("Reboot", "2m")]),
+        json!({ "backoff": { "type": "exponential" } }),
+    );
+    World::workers(5).check("workers", steps).failed("w1", 0)
+}
+
+fn history(world: &World) -> Option<RemediationHistory> {
+    RemediationHistory::of(&world.snapshot.nodes["w1"])
+}
+
+#[test]
+fn remediation_that_helped_is_counted_once() {
+    let mut world = backing_off();
+    world.settle(300);
+    world.heal("w1", 350);
+    world.settle(350);
+    assert_eq!(world.remediations(), [""; 0]);
+    let expected = RemediationHistory {
+        count: 1,
+        last_end: at(350),
+    };
+    assert_eq!(history(&world), Some(expected));
+}
+
+#[test]
+fn next_first_step_waits_twice_as_long_each_time() {
+    let mut world = backing_off();
+    world.annotate_node(
+        "w1",
+        ANNOTATION,
+        Some(&format!(r#"{{"count":3,"lastEnd":"{}"}}"#, at(200))),
+    );
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::BackingOff);
+    assert_eq!((plan.node("w1").until, plan.requeue_second()), (Some(at(440)), 360));
+    world.settle(439);
+    assert_eq!(world.remediations(), [""; 0]);
+    world.settle(440);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn exhausted_chain_begins_anew_once_its_remediations_are_gone() {
+    let mut world = backing_off();
+    world.settle(300);
+    let plan = world.settle(420);
+    assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
+    let next = plan.node("w1").next.clone().unwrap();
+    assert_eq!((&*next.template.name, next.at), ("reboot", Some(at(480))));
+    assert_eq!(
+        history(&world).unwrap(),
+        RemediationHistory {
+            count: 1,
+            last_end: at(420)
+        }
+    );
+    // A finalizer keeps the remediation.
+    let plan = world.plan(480);
+    assert_eq!(plan.deleted(), ["w1"]);
+    world.change_remediations(|live| live.deleting = true);
+    let plan = world.settle(490);
+    assert_eq!((plan.started(), plan.deleted()), (vec![], vec![]));
+    assert_eq!(world.entry("w1").unwrap().remediations.len(), 1);
+    world.snapshot.remediations.clear();
+    world.settle(500);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    let records = &world.entry("w1").unwrap().remediations;
+    assert_eq!((records.len(), records[0].started), (1, Some(at(500))));
+    // The second time it waits for two minutes.
+    world.settle(620);
+    assert_eq!(
+        history(&world).unwrap(),
+        RemediationHistory {
+            count: 2,
+            last_end: at(620)
+        }
+    );
+    world.settle(739);
+    assert_eq!(world.snapshot.remediations[0].timed_out, Some(at(620)));
+    world.settle(740);
+    assert_eq!(world.snapshot.remediations[0].timed_out, None);
+}
+
+#[test]
+fn without_backoff_an_exhausted_chain_rests() {
+    let mut world = World::workers(5)
+        .check("workers", chain(&[("Reboot", "2m")]))
+        .failed("w1", 0);
+    world.live(300, 20_000);
+    assert_eq!(world.snapshot.remediations.len(), 1);
+    assert!(world.snapshot.remediations[0].timed_out.is_some());
+    assert_eq!(history(&world), None);
+}
+
+#[test]
+fn history_is_forgotten_after_the_limit_of_health() {
+    let mut world = backing_off();
+    world.settle(300);
+    world.heal("w1", 350);
+    world.live(350, 949);
+    assert!(history(&world).is_some());
+    world.live(949, 950);
+    assert_eq!(history(&world), None);
+}
+
+#[test]
+fn relapse_within_the_limit_keeps_the_history() {
+    let mut world = backing_off();
+    world.settle(300);
+    world.heal("w1", 350);
+    world.live(350, 800);
+    world.fail("w1", 800);
+    world.live(800, 1000);
+    assert!(history(&world).is_some());
+    world.heal("w1", 1000);
+    world.live(1000, 1599);
+    assert!(history(&world).is_some(), "health counts anew");
+    world.live(1599, 1600);
+    assert_eq!(history(&world), None);
+}
+
+#[test]
+fn history_that_cannot_be_read_counts_as_none() {
+    let mut world = backing_off();
+    world.annotate_node("w1", ANNOTATION, Some("often"));
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn clock_ahead_of_ours_counts_a_chain_once() {
+    let mut world = backing_off();
+    world.settle(300);
+    // The API server stamps the remediation five minutes ahead.
+    world.change_remediations(|live| live.created = at(600));
+    world.heal("w1", 350);
+    for _ in 0..3 {
+        let plan = world.plan(351);
+        let annotations = plan
+            .actions
+            .into_iter()
+            .filter(|action| matches!(action, crate::plan::Action::AnnotateNode { .. }));
+        for action in annotations.collect::<Vec<_>>() {
+            world.act(action, 351);
+        }
+    }
+    assert_eq!(history(&world).unwrap().count, 1);
+}

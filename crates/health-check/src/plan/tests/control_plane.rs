@@ -1,0 +1,217 @@
+use std::sync::Arc;
+
+use nodeward_api::reason::HealthReason;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, chain, name};
+use crate::plan::LeaseName;
+use crate::snapshot::EtcdGuards;
+
+fn selects_control_plane() -> Value {
+    json!({
+        "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/control-plane", "operator": "Exists" }] },
+        "maxUnhealthy": "100%",
+    })
+}
+
+fn masters(count: usize) -> World {
+    World::workers(3)
+        .control_plane(count)
+        .check("masters", selects_control_plane())
+}
+
+#[rstest]
+#[case::one(1, 1, false)]
+#[case::two(2, 1, false)]
+#[case::three(3, 1, true)]
+#[case::three_and_two_down(3, 2, false)]
+#[case::four(4, 1, true)]
+#[case::four_and_two_down(4, 2, false)]
+#[case::five_and_two_down(5, 2, true)]
+#[case::five_and_three_down(5, 3, false)]
+fn others_must_keep_a_majority(#[case] count: usize, #[case] down: usize, #[case] starts: bool) {
+    let mut world = masters(count);
+    for number in 1..=down {
+        world.fail(&format!("m{number}"), 0);
+    }
+    let plan = world.settle(300);
+    assert_eq!(world.remediations().len(), usize::from(starts));
+    if !starts {
+        let verdict = plan.node("m1");
+        assert_eq!(verdict.reason, HealthReason::EtcdQuorumAtRisk);
+        assert_eq!(verdict.detail.contains("never has"), count <= 2, "{}", verdict.detail);
+    }
+}
+
+#[test]
+fn one_control_plane_node_is_remediated_at_a_time() {
+    let mut world = masters(5);
+    for node in ["m1", "m2"] {
+        world.fail(node, 0);
+    }
+    let plan = world.plan(300);
+    assert_eq!(plan.intended("masters"), ["m1"]);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("m2"), HealthReason::ControlPlaneNodeAway);
+    assert_eq!(world.remediations(), ["Reboot of m1"]);
+    world.heal("m1", 400);
+    world.settle(400);
+    assert_eq!(world.remediations(), ["Reboot of m2"]);
+}
+
+#[test]
+fn remediation_of_another_check_or_owner_counts() {
+    let mut world = masters(5).check("others", json!({ "selector": { "matchLabels": { "no": "such" } } }));
+    world.fail("m1", 0);
+    for owner in ["uid-of-others", "somebody"] {
+        let mut world = world.clone();
+        let live = world.add_remediation("Fence", "m2", &[owner], 100);
+        let plan = world.plan(300);
+        assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+        assert!(!live.is_control_plane, "the node's role tells");
+    }
+    // The label tells where the node is gone.
+    world.add_remediation("Fence", "m9", &["somebody"], 100);
+    world.change_remediations(|live| live.is_control_plane = true);
+    assert_eq!(world.settle(300).reason("m1"), HealthReason::ControlPlaneNodeAway);
+}
+
+#[test]
+fn intents_of_two_checks_for_two_control_plane_nodes_leave_one() {
+    let mut world = masters(5).check("again", selects_control_plane());
+    for node in ["m1", "m2"] {
+        world.fail(node, 0);
+    }
+    for (check, node) in [("masters", "m1"), ("again", "m2")] {
+        let mut alone = world.clone();
+        alone.snapshot.checks.retain(|name, _| **name == *check);
+        let others: Vec<&str> = ["m1", "m2"].into_iter().filter(|other| *other != node).collect();
+        alone.heal(others[0], 200);
+        let plan = alone.plan(300);
+        alone.apply(plan, 300);
+        let facts = alone.snapshot.checks[check].clone();
+        world.snapshot.checks.insert(check.into(), facts);
+    }
+    let plan = world.plan(301);
+    assert_eq!(plan.started(), ["m1"]);
+    assert_eq!(plan.intended("again"), [""; 0]);
+    assert!(plan.written("again").is_some(), "the other intent is withdrawn");
+}
+
+#[test]
+fn drained_control_plane_node_counts_as_away() {
+    for (phase, deadline, is_away) in [
+        ("Granted", 9999, true),
+        ("Recovering", 9999, true),
+        ("Queued", 9999, false),
+        ("Granted", 300, false),
+    ] {
+        let mut world = masters(3);
+        world.fail("m1", 0);
+        world.drain("m2", phase, deadline);
+        let plan = world.settle(300);
+        let expected = if is_away {
+            HealthReason::ControlPlaneNodeAway
+        } else {
+            HealthReason::RemediationRunning
+        };
+        assert_eq!(plan.reason("m1"), expected, "{phase}");
+    }
+}
+
+#[rstest]
+#[case::room(vec![1], Some(true), true)]
+#[case::no_room_and_member_up(vec![0], Some(true), false)]
+#[case::no_room_and_member_down(vec![0], Some(false), true)]
+#[case::no_room_and_no_guard(vec![0], None, true)]
+#[case::no_budget(vec![], Some(false), false)]
+#[case::two_budgets(vec![1, 1], Some(false), false)]
+fn etcds_own_budget_tells_on_openshift(#[case] allowed: Vec<i32>, #[case] guard: Option<bool>, #[case] starts: bool) {
+    // Off OpenShift two of three down would be too many.
+    let mut world = masters(3).failed("m1", 0).failed("m2", 290);
+    world.snapshot.etcd = Some(EtcdGuards {
+        disruptions_allowed: allowed,
+        guards: guard.map(|ready| (name("m1"), ready)).into_iter().collect(),
+    });
+    let plan = world.settle(300);
+    assert_eq!(!world.remediations().is_empty(), starts);
+    if !starts {
+        assert_eq!(plan.reason("m1"), HealthReason::EtcdQuorumAtRisk);
+    }
+}
+
+#[test]
+fn guard_lets_an_escalation_pass() {
+    let check = super::world::with(chain(&[("Reboot", "5m"), ("Fence", "5m")]), selects_control_plane());
+    let mut world = World::workers(1)
+        .control_plane(3)
+        .check("masters", check)
+        .failed("m1", 0);
+    world.settle(300);
+    world.fail("m2", 500);
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of m1", "Reboot of m1"]);
+}
+
+#[test]
+fn guard_is_not_for_workers() {
+    let mut world = World::watched(5).control_plane(1).failed("w1", 0);
+    world.add_remediation("Fence", "m1", &["somebody"], 0);
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Fence of m1", "Reboot of w1"]);
+}
+
+#[test]
+fn control_plane_lease_is_taken_first_and_kept_until_the_end() {
+    let mut world = masters(3);
+    world.fail("m1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let plan = world.plan(300);
+    let leases: Vec<_> = plan.starts()[0]
+        .leases
+        .iter()
+        .map(|change| change.name.clone())
+        .collect();
+    assert_eq!(leases, [LeaseName::ControlPlane, LeaseName::Node(name("m1"))]);
+    world.settle(300);
+    assert_eq!(
+        world.holder("nodeward-control-plane"),
+        Some("NodeHealthCheck-masters/m1")
+    );
+    world.live(301, 5000);
+    let lease = Arc::clone(&world.snapshot.leases["nodeward-control-plane"]);
+    assert!(lease.until().unwrap() > super::world::at(5000), "it is renewed");
+    world.heal("m1", 5001);
+    world.settle(5001);
+    assert!(world.snapshot.leases.is_empty());
+}
+
+#[test]
+fn control_plane_lease_of_another_is_waited_for() {
+    let mut world = masters(3);
+    world.fail("m1", 0);
+    world.lease("nodeward-control-plane", "nodeward-drain-lock/m2", 299, 10);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+    assert!(plan.node("m1").detail.contains("nodeward-drain-lock/m2"));
+    world.settle(899);
+    assert_eq!(world.remediations(), ["Reboot of m1"]);
+}
+
+#[test]
+fn leftover_control_plane_lease_is_given_back() {
+    let mut world = masters(3);
+    world.lease("nodeward-control-plane", "NodeHealthCheck-masters/m2", 0, 60);
+    world.settle(10);
+    assert!(world.snapshot.leases.is_empty());
+}
+
+#[test]
+fn control_plane_node_carries_the_label_on_its_remediation() {
+    let mut world = masters(3);
+    world.fail("m1", 0);
+    world.settle(300);
+    assert!(world.snapshot.remediations[0].is_control_plane);
+}

@@ -1,0 +1,301 @@
+use nodeward_api::reason::HealthReason;
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::{World, at, chain, template};
+use crate::plan::{Action, RemediationChange};
+
+const STEPS: [(&str, &str); 3] = [("Reboot", "5m"), ("Fence", "10m"), ("Replace", "2m")];
+
+fn escalating() -> World {
+    World::workers(5).check("workers", chain(&STEPS)).failed("w1", 0)
+}
+
+/// With the first step running since 300.
+fn running() -> World {
+    let mut world = escalating();
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world
+}
+
+#[test]
+fn steps_follow_one_another_at_their_timeouts() {
+    let mut world = running();
+    let mut moments = Vec::new();
+    for second in (300..2000).step_by(10) {
+        let before = world.remediations().len();
+        world.settle(second);
+        if world.remediations().len() > before {
+            moments.push(second);
+        }
+    }
+    assert_eq!(moments, [600, 1200]);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+    let over: Vec<_> = world
+        .entry("w1")
+        .unwrap()
+        .remediations
+        .iter()
+        .map(|record| record.timed_out)
+        .collect();
+    assert_eq!(over, [Some(at(600)), Some(at(1200)), Some(at(1320))]);
+}
+
+#[test]
+fn annotation_comes_before_the_status_and_the_next_step() {
+    let mut world = running();
+    let plan = world.plan(600);
+    assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(600))]);
+    assert_eq!(plan.intended("workers"), [""; 0]);
+    assert_eq!(plan.reason("w1"), HealthReason::Escalating);
+    let Some(Action::AnnotateRemediation { evidence, .. }) = plan.actions.first() else {
+        panic!("{:?}", plan.actions);
+    };
+    assert!(evidence.is_some(), "it rests on a quorum read");
+    world.apply(plan, 600);
+    let plan = world.plan(601);
+    assert_eq!(plan.intended("workers"), ["w1"]);
+    assert_eq!(
+        plan.written("workers").unwrap().unhealthy_nodes[0].remediations[0].timed_out,
+        Some(at(600))
+    );
+    assert_eq!(plan.started(), [""; 0]);
+}
+
+#[test]
+fn failed_remediation_escalates_at_once() {
+    let mut world = running();
+    world.succeeded("False");
+    world.settle(310);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[rstest]
+#[case("True")]
+#[case("Unknown")]
+fn other_outcomes_wait_for_the_timeout(#[case] status: &str) {
+    let mut world = running();
+    world.succeeded(status);
+    world.settle(599);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn succeeded_remediation_is_not_annotated_but_is_over() {
+    let mut world = running();
+    world.succeeded("True");
+    world.settle(600);
+    let reboot = world
+        .snapshot
+        .remediations
+        .iter()
+        .find(|live| &*live.kind.kind == "RebootRemediation")
+        .unwrap();
+    assert_eq!(reboot.timed_out, None);
+    assert_eq!(world.entry("w1").unwrap().remediations[0].timed_out, Some(at(600)));
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn without_the_right_to_annotate_the_status_carries_the_state() {
+    let mut world = running().may_not_annotate();
+    world.live(301, 1400);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+    assert!(world.snapshot.remediations.iter().all(|live| live.timed_out.is_none()));
+    let over = world
+        .entry("w1")
+        .unwrap()
+        .remediations
+        .iter()
+        .filter(|record| record.timed_out.is_some());
+    assert_eq!(over.count(), 3);
+}
+
+#[test]
+fn lost_annotation_of_an_over_step_does_not_bring_the_step_back() {
+    let mut world = running();
+    world.settle(600);
+    world.change_remediations(|live| live.timed_out = None);
+    world.settle(650);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    // And the other way round: the annotation alone says so, too.
+    let mut world = running();
+    world.change_remediations(|live| live.timed_out = Some(at(350)));
+    world.settle(400);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn after_the_last_step_nothing_is_left() {
+    let mut world = running();
+    world.live(301, 1400);
+    let plan = world.settle(9000);
+    assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
+    assert_eq!(
+        world.remediations().len(),
+        3,
+        "timed-out remediations stay until the node is healthy"
+    );
+    world.heal("w1", 9001);
+    world.settle(9001);
+    assert_eq!(world.remediations(), [""; 0]);
+    assert_eq!(world.entry("w1"), None);
+}
+
+#[test]
+fn single_template_never_times_out() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.live(300, 40_000);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.plan(40_000).node("w1").until, None);
+}
+
+#[test]
+fn vanished_remediation_is_created_again_with_a_new_start() {
+    let mut world = running();
+    let before = world.entry("w1").unwrap().remediations[0].resource.name.clone();
+    world.snapshot.remediations.clear();
+    world.settle(500);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    let record = &world.entry("w1").unwrap().remediations[0];
+    assert_eq!(record.started, Some(at(500)));
+    assert_ne!(record.resource.name, before);
+    // Its timeout counts anew.
+    world.settle(799);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.settle(800);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn vanished_remediation_passes_all_gates_again() {
+    let mut world = running();
+    world.settle(600);
+    world
+        .snapshot
+        .remediations
+        .retain(|live| &*live.kind.kind == "RebootRemediation");
+    for node in ["w2", "w3", "w4"] {
+        world.fail(node, 650);
+    }
+    for second in [700, 710] {
+        let plan = world.settle(second);
+        assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
+        assert_eq!(world.remediations(), ["Reboot of w1"]);
+    }
+    for node in ["w2", "w3", "w4"] {
+        world.heal(node, 720);
+    }
+    world.settle(720);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn over_step_that_vanished_stays_over() {
+    let mut world = running();
+    world.settle(600);
+    world
+        .snapshot
+        .remediations
+        .retain(|live| &*live.kind.kind == "FenceRemediation");
+    world.settle(700);
+    assert_eq!(world.remediations(), ["Fence of w1"]);
+    world.settle(1200);
+    assert_eq!(world.remediations(), ["Fence of w1", "Replace of w1"]);
+}
+
+#[test]
+fn kind_that_is_not_listed_leaves_its_remediation_untold() {
+    let mut world = running();
+    let live = std::mem::take(&mut world.snapshot.remediations);
+    for facts in world.snapshot.kinds.values_mut() {
+        facts.listed = crate::snapshot::Listed::NotYet;
+    }
+    let plan = world.settle(400);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
+    assert_eq!(world.entry("w1").unwrap().remediations.len(), 1);
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+    world.snapshot.remediations = live;
+    for facts in world.snapshot.kinds.values_mut() {
+        facts.listed = crate::snapshot::Listed::Complete;
+    }
+    world.settle(410);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn edited_chain_goes_on_after_the_step_that_is_over() {
+    let mut world = running();
+    world.settle(600);
+    // Fence is running; a new first step comes in.
+    world.set_check(
+        "workers",
+        chain(&[("Replace", "2m"), ("Reboot", "5m"), ("Fence", "10m")]),
+    );
+    world.settle(700);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    let plan = world.settle(1300);
+    assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
+}
+
+#[test]
+fn step_whose_template_left_the_chain_runs_on() {
+    let mut world = running();
+    world.set_check("workers", json!({ "remediationTemplate": template("Fence") }));
+    let plan = world.settle(5000);
+    assert_eq!(world.remediations(), ["Reboot of w1"], "not two at once");
+    assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
+    world.succeeded("False");
+    world.settle(5010);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn relabelled_node_is_escalated_as_before() {
+    let mut world = running();
+    world.label("w1", "node-role.kubernetes.io/worker", None);
+    let plan = world.settle(600);
+    assert_eq!(plan.counts("workers"), (4, 4), "it is not counted");
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.heal("w1", 700);
+    world.settle(700);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+#[test]
+fn verdict_tells_the_step_and_what_comes_next() {
+    let mut world = running();
+    let plan = world.settle(400);
+    let verdict = plan.node("w1");
+    let step = verdict.step.clone().unwrap();
+    assert_eq!((step.number, step.of, &*step.template.name), (1, 3, "reboot"));
+    assert_eq!((step.started, step.ends), (at(300), Some(at(600))));
+    let next = verdict.next.clone().unwrap();
+    assert_eq!((&*next.template.name, next.at), ("fence", Some(at(600))));
+}
+
+#[test]
+fn peers_chain_is_taken_over_in_mid_escalation() {
+    let mut world = World::workers(5).check("workers", chain(&STEPS)).failed("w1", -5000);
+    // The peer's objects: random names, no node UID; the first step is over.
+    let reboot = world.add_remediation("Reboot", "w1", &["uid-of-workers"], -3000);
+    let fence = world.add_remediation("Fence", "w1", &["uid-of-workers"], -100);
+    world.snapshot.remediations.clear();
+    for (live, timed_out, suffix) in [(reboot, Some(at(-100)), "x7k2p"), (fence, None, "9dk3s")] {
+        let mut live = crate::snapshot::RemediationFacts::clone(&live);
+        live.timed_out = timed_out;
+        live.key.name = format!("w1-{suffix}").into();
+        live.template = Some(live.kind.kind.trim_end_matches("Remediation").to_lowercase().into());
+        world.snapshot.remediations.push(live.into());
+    }
+    world.lease("node-w1", "NodeHealthCheck-workers", -100, 11);
+    world.settle(0);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.settle(499);
+    assert_eq!(world.remediations().len(), 2);
+    world.settle(500);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+}

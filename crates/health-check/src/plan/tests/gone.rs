@@ -1,0 +1,167 @@
+use nodeward_api::reason::HealthReason;
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::{World, chain, kind, name, template_ref};
+use crate::plan::{Action, Plan, RestsOn};
+use crate::snapshot::RemediationKind;
+
+fn remediated() -> World {
+    let mut world = World::workers(5)
+        .check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]))
+        .failed("w1", 0);
+    world.settle(300);
+    world
+}
+
+fn rests_on(plan: &Plan) -> Vec<RestsOn> {
+    let deletions = plan.actions.iter().filter_map(|action| match action {
+        Action::DeleteRemediation { evidence, .. } => Some(evidence.rests_on.clone()),
+        _ => None,
+    });
+    deletions.collect()
+}
+
+#[test]
+fn remediation_of_a_deleted_node_is_deleted() {
+    let mut world = remediated();
+    world.remove_node("w1");
+    let plan = world.plan(400);
+    assert_eq!(rests_on(&plan), [RestsOn::Gone]);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    world.settle(400);
+    assert_eq!((world.remediations(), world.entry("w1")), (vec![], None));
+    assert!(world.snapshot.leases.is_empty());
+}
+
+#[test]
+fn remediation_of_a_node_that_was_made_again_is_deleted() {
+    let mut world = remediated();
+    world.remove_node("w1");
+    world.add_node("w1", "worker", 390);
+    world.fail("w1", 395);
+    let plan = world.plan(400);
+    let by = world.snapshot.nodes["w1"].view.uid.clone();
+    assert_eq!(rests_on(&plan), [RestsOn::Replaced { by }]);
+    world.settle(400);
+    assert_eq!(world.remediations(), [""; 0]);
+    // The new node has a history of its own.
+    world.settle(695);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn new_node_waits_until_its_predecessors_remediation_is_gone() {
+    let mut world = remediated().single();
+    world.remove_node("w1");
+    world.add_node("w1", "worker", 390);
+    world.fail("w1", 395);
+    world.change_remediations(|live| live.deleting = true);
+    let plan = world.settle(700);
+    assert_eq!(plan.started(), [""; 0]);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    world.snapshot.remediations.clear();
+    world.settle(701);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[rstest]
+#[case::node_is_younger(390, true)]
+#[case::node_is_older(-3600, false)]
+fn peers_remediation_is_told_by_the_nodes_age(#[case] created: i64, #[case] is_deleted: bool) {
+    let mut world = World::watched(5).failed("w2", 0);
+    world.add_node("w1", "worker", created);
+    world.fail("w1", 399);
+    world.add_remediation("Reboot", "w1", &["uid-of-workers"], 300);
+    assert_eq!(!world.plan(400).deleted().is_empty(), is_deleted);
+}
+
+#[rstest]
+#[case::is_replaced(None, false)]
+#[case::failed(Some("False"), false)]
+#[case::done(Some("True"), true)]
+fn node_that_is_deleted_for_good_waits_for_its_remediator(#[case] succeeded: Option<&str>, #[case] is_deleted: bool) {
+    let mut world = remediated();
+    world.change_remediations(|live| {
+        live.node_deletion_expected = true;
+        live.succeeded = succeeded.map(Into::into);
+    });
+    world.remove_node("w1");
+    let plan = world.settle(5000);
+    assert_eq!(world.remediations().is_empty(), is_deleted);
+    if !is_deleted {
+        assert_eq!(plan.reason("w1"), HealthReason::ReplacementExpected);
+        assert!(world.entry("w1").is_some());
+    }
+}
+
+/// Metal3 deletes the Node, and brings it back.
+#[test]
+fn metal3_may_take_the_node_away_until_its_timeout() {
+    let metal3 = RemediationKind {
+        kind: "Metal3Remediation".into(),
+        ..kind("Reboot")
+    };
+    let metal3_template = crate::snapshot::TemplateRef {
+        kind: "Metal3RemediationTemplate".into(),
+        namespace: "openshift-machine-api".into(),
+        ..template_ref("Reboot")
+    };
+    let template = json!({
+        "apiVersion": super::world::API, "kind": "Metal3RemediationTemplate", "namespace": "openshift-machine-api",
+        "name": "reboot",
+    });
+    let steps = json!({
+        "remediationTemplate": null,
+        "escalatingRemediations": [{ "order": 1, "timeout": "10m", "remediationTemplate": template }],
+    });
+    let mut world = World::workers(5).check("workers", steps).failed("w1", 0);
+    let facts = world.snapshot.templates[&template_ref("Reboot")].clone();
+    let known = world.snapshot.kinds[&kind("Reboot")].clone();
+    world.snapshot.templates.insert(metal3_template, facts);
+    world.snapshot.kinds.insert(metal3, known);
+    world.settle(300);
+    world.remove_node("w1");
+    let plan = world.settle(850);
+    assert_eq!(plan.reason("w1"), HealthReason::ReplacementExpected);
+    assert_eq!(plan.requeue_second(), 900);
+    assert_eq!(world.remediations(), ["Metal3 of w1"]);
+    let mut back = world.clone();
+    back.add_node("w1", "worker", 860);
+    back.settle(860);
+    assert_eq!(back.remediations(), [""; 0], "the node is back and healthy");
+    world.settle(900);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+#[test]
+fn intent_for_a_node_that_is_gone_is_withdrawn() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    world.remove_node("w1");
+    let plan = world.settle(301);
+    assert_eq!((world.entry("w1"), plan.started()), (None, vec![]));
+}
+
+#[test]
+fn entry_of_a_node_without_remediation_goes_with_the_node() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.snapshot.settle_until = Some(super::world::at(9999));
+    world.settle(300);
+    assert!(world.entry("w1").is_some());
+    world.remove_node("w1");
+    world.settle(310);
+    assert_eq!(world.entry("w1"), None);
+}
+
+#[test]
+fn nothing_escalates_for_a_node_that_is_gone() {
+    let mut world = remediated();
+    world.change_remediations(|live| live.node_deletion_expected = true);
+    world.remove_node("w1");
+    world.live(400, 3000);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.snapshot.remediations[0].timed_out, None);
+    assert_eq!(world.snapshot.remediations[0].node, name("w1"));
+}

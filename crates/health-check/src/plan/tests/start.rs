@@ -1,0 +1,291 @@
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::{World, at, chain, intents, name};
+use crate::observations::Observations;
+use crate::plan::{Action, LeaseName, LeaseStep, RestsOn};
+use crate::snapshot::{MachineApi, MachineFacts};
+use nodeward_api::reason::HealthReason;
+use nodeward_core::id::NamespacedName;
+
+#[test]
+fn intent_comes_before_the_remediation() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let first = world.plan(300);
+    assert_eq!(first.started(), [""; 0], "the status does not have the intent yet");
+    assert_eq!(first.intended("workers"), ["w1"]);
+    assert_eq!(first.reason("w1"), HealthReason::StartingRemediation);
+    world.apply(first, 300);
+    let second = world.plan(300);
+    assert_eq!(second.started(), ["w1"]);
+    assert!(second.written("workers").is_none());
+    world.apply(second, 300);
+    let third = world.plan(301);
+    assert_eq!(third.reason("w1"), HealthReason::RemediationRunning);
+    let record = &third.written("workers").unwrap().unhealthy_nodes[0].remediations[0];
+    assert!(record.resource.uid.is_some(), "the uid comes with the next write");
+    world.apply(third, 301);
+    assert!(world.plan(301).actions.is_empty());
+}
+
+#[test]
+fn restart_resumes_an_intent_from_the_status_alone() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    world.snapshot.memory = Observations::default();
+    let resumed = world.plan(310);
+    assert_eq!(resumed.started(), ["w1"]);
+    let again = world.plan(320);
+    assert_eq!(
+        resumed.starts()[0].key,
+        again.starts()[0].key,
+        "it creates the same object"
+    );
+}
+
+#[test]
+fn another_leaders_remediation_fulfils_the_intent() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let start = world.plan(300);
+    world.apply(start, 300);
+    // The status still has the intent without a uid, as after a kill between the create and the next write.
+    let plan = world.plan(305);
+    assert_eq!(plan.started(), [""; 0]);
+    world.apply(plan, 305);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(intents(world.status("workers")), [""; 0]);
+}
+
+#[test]
+fn start_rests_on_the_conditions_exact_transition() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let plan = world.plan(300);
+    let rests_on = &plan.starts()[0].evidence.rests_on;
+    let expected = RestsOn::Unhealthy {
+        uid: world.snapshot.nodes["w1"].view.uid.clone(),
+        type_: "Ready".into(),
+        status: Some("Unknown".into()),
+        last_transition: Some(at(0)),
+    };
+    assert_eq!(*rests_on, expected);
+}
+
+#[test]
+fn remediation_is_made_as_remediators_expect() {
+    let mut world = World::watched(5).single().failed("w1", 0);
+    world.change_node("w1", |node| {
+        node.machine = Some(NamespacedName::new("remediators", "machine-1"));
+    });
+    let machine = MachineFacts {
+        api_version: "machine.openshift.io/v1beta1".into(),
+        uid: "machine-uid".into(),
+    };
+    world.snapshot.machine_api = Some(MachineApi {
+        health_checks: [].into(),
+        machines: [(NamespacedName::new("remediators", "machine-1"), machine)].into(),
+    });
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let plan = world.plan(300);
+    let start = plan.starts()[0];
+    let node_uid = world.snapshot.nodes["w1"].view.uid.as_str();
+    let expected = json!({
+        "apiVersion": "remediation.example.org/v1alpha1",
+        "kind": "RebootRemediation",
+        "metadata": {
+            "namespace": "remediators",
+            "name": "w1",
+            "labels": { "app.kubernetes.io/part-of": "node-healthcheck-controller" },
+            "annotations": {
+                "remediation.medik8s.io/node-name": "w1",
+                "remediation.medik8s.io/template-name": "reboot",
+                "nodeward.dev/node-uid": node_uid,
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "name": "workers",
+                    "uid": "uid-of-workers", "controller": false, "blockOwnerDeletion": false,
+                },
+                {
+                    "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "machine-1",
+                    "uid": "machine-uid", "controller": false, "blockOwnerDeletion": false,
+                },
+            ],
+        },
+        "spec": { "by": "Reboot" },
+    });
+    assert_eq!(start.object, expected);
+    let [lease] = start.leases.as_slice() else {
+        panic!("{:?}", start.leases);
+    };
+    assert_eq!(lease.name, LeaseName::Node(name("w1")));
+    let LeaseStep::Take {
+        holder,
+        duration,
+        owner,
+    } = &lease.step
+    else {
+        panic!("{lease:?}");
+    };
+    assert_eq!((holder.as_str(), duration.as_mins()), ("NodeHealthCheck-workers", 11));
+    assert_eq!(owner.as_ref().unwrap().1.as_str(), node_uid);
+}
+
+#[test]
+fn machine_of_another_namespace_owns_nothing() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.change_node("w1", |node| {
+        node.machine = Some(NamespacedName::new("machines", "machine-1"));
+    });
+    let machine = MachineFacts {
+        api_version: "machine.openshift.io/v1beta1".into(),
+        uid: "machine-uid".into(),
+    };
+    world.snapshot.machine_api = Some(MachineApi {
+        health_checks: [].into(),
+        machines: [(NamespacedName::new("machines", "machine-1"), machine)].into(),
+    });
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let owners = world.plan(300).starts()[0].object["metadata"]["ownerReferences"].clone();
+    assert_eq!(owners.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn name_with_several_templates_is_cut_and_tells_what_it_is_for() {
+    let long = "n".repeat(253);
+    let mut world = World::watched(3);
+    world.add_node(&long, "worker", -3600);
+    world.fail(&long, 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let key = world.plan(300).starts()[0].key.clone();
+    assert_eq!(key.name.len(), 253);
+    assert!(key.name.starts_with(&"n".repeat(242)) && key.name.as_bytes()[242] == b'-');
+    let intended = world.entry(&long).unwrap().remediations[0].resource.name.clone();
+    assert_eq!(intended.as_deref(), Some(&*key.name));
+}
+
+#[test]
+fn foreign_remediation_of_the_name_is_left_alone() {
+    let mut world = World::watched(5).single().failed("w1", 0);
+    world.add_remediation("Reboot", "w1", &["somebody"], 10);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::ForeignRemediation);
+    assert_eq!(plan.node("w1").detail, "RebootRemediation remediators/w1");
+    world.heal("w1", 400);
+    world.settle(400);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn candidates_start_by_expiry_then_by_name() {
+    let check = json!({ "maxUnhealthy": "100%", "maxConcurrentRemediations": 3 });
+    let mut world = World::workers(6).check("workers", check);
+    for (node, since) in [("w5", 50), ("w2", 0), ("w4", 0), ("w1", 100)] {
+        world.fail(node, since);
+    }
+    world.settle(500);
+    assert_eq!(world.remediations(), ["Reboot of w2", "Reboot of w4", "Reboot of w5"]);
+    assert_eq!(world.plan(500).reason("w1"), HealthReason::ConcurrencyLimitReached);
+}
+
+#[rstest]
+#[case::node_changed(HealthReason::NodeChanged)]
+#[case::lease_taken(HealthReason::LeaseTaken)]
+#[case::forbidden(HealthReason::PermissionMissing)]
+fn intent_that_came_to_nothing_is_withdrawn_and_tried_again(#[case] reason: HealthReason) {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let check = world.plan(300).starts()[0].check.name.clone();
+    let memory = &mut world.snapshot.memory;
+    memory.start_refused(&check, &name("w1"), reason, "why".to_owned(), at(300));
+    let plan = world.plan(300);
+    assert_eq!(plan.started(), [""; 0]);
+    assert_eq!(plan.intended("workers"), [""; 0]);
+    assert_eq!((plan.reason("w1"), plan.node("w1").detail.as_str()), (reason, "why"));
+    assert_eq!(plan.requeue_second(), 305);
+    world.apply(plan, 300);
+    assert_eq!(
+        world.status("workers").phase,
+        Some(nodeward_api::node_health_check::Phase::Enabled)
+    );
+    world.settle(305);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn intent_of_a_node_that_is_fine_again_is_withdrawn() {
+    for heals in [true, false] {
+        let mut world = World::watched(5).failed("w1", 0);
+        let plan = world.plan(300);
+        world.apply(plan, 300);
+        if heals {
+            world.heal("w1", 300);
+        } else {
+            world.set_condition("w1", "Ready", Some("False"), 300);
+        }
+        let plan = world.settle(301);
+        assert_eq!(world.remediations(), [""; 0]);
+        assert_eq!(world.entry("w1"), None, "{plan:?}");
+    }
+}
+
+#[test]
+fn intent_of_an_edited_template_is_replaced() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    world.set_check(
+        "workers",
+        json!({ "remediationTemplate": super::world::template("Fence") }),
+    );
+    let plan = world.plan(301);
+    assert_eq!(plan.started(), [""; 0]);
+    world.apply(plan, 301);
+    world.settle(301);
+    assert_eq!(world.remediations(), ["Fence of w1"]);
+}
+
+#[test]
+fn dry_run_writes_the_status_alone() {
+    let check = json!({ "dryRun": true, "backoff": { "type": "exponential" } });
+    let mut world = World::workers(5)
+        .check("workers", check)
+        .failed("w1", 0)
+        .failed("w2", 0);
+    let live = world.add_remediation("Reboot", "w2", &["uid-of-workers"], 100);
+    world.lease("node-w2", "NodeHealthCheck-workers", -7200, 1);
+    assert!(live.node_uid.is_none());
+    for second in [300, 301, 60 * 60 * 60] {
+        let plan = world.plan(second);
+        let is_status = |action: &Action| matches!(action, Action::WriteStatus(_));
+        assert!(plan.actions.iter().all(is_status), "{:?}", plan.actions);
+        assert_eq!(plan.reason("w1"), HealthReason::WouldRemediate);
+        world.apply(plan, second);
+    }
+    assert_eq!(intents(world.status("workers")), [""; 0]);
+    world.heal("w2", 300_000);
+    let plan = world.plan(300_000);
+    assert_eq!(plan.deleted(), [""; 0]);
+    assert_eq!(plan.reason("w2"), HealthReason::RemovingRemediations);
+}
+
+#[test]
+fn nothing_is_written_beside_a_live_peer() {
+    let mut world = World::workers(5).check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]));
+    world.fail("w1", 0);
+    world.settle(300);
+    world.fail("w2", 0);
+    world.snapshot.peer = Some("medik8s/x leads".to_owned());
+    let plan = world.plan(900);
+    assert!(plan.actions.is_empty(), "{:?}", plan.actions);
+    assert_eq!(plan.reason("w1"), HealthReason::PeerActive);
+    assert_eq!(plan.reason("w2"), HealthReason::PeerActive);
+}

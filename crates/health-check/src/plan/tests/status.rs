@@ -1,0 +1,207 @@
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
+use nodeward_api::reason::HealthEvent;
+use serde_json::json;
+
+use super::world::{World, at, chain, template_ref};
+use crate::plan::{Action, Announcement};
+use crate::snapshot::TemplateState;
+
+fn announced(world: &World, second: i64) -> Vec<Announcement> {
+    let plan = world.plan(second);
+    let writes = plan.actions.into_iter().filter_map(|action| match action {
+        Action::WriteStatus(write) => Some(write.announcements),
+        _ => None,
+    });
+    writes.flatten().collect()
+}
+
+fn events(world: &World, second: i64) -> Vec<HealthEvent> {
+    announced(world, second)
+        .into_iter()
+        .map(|announcement| announcement.event)
+        .collect()
+}
+
+#[test]
+fn phase_follows_what_comes_first() {
+    let mut world = World::watched(5);
+    world.settle(0);
+    assert_eq!(world.status("workers").phase, Some(Phase::Enabled));
+    world.fail("w1", 0);
+    world.settle(300);
+    assert_eq!(world.status("workers").phase, Some(Phase::Remediating));
+    assert_eq!(world.status("workers").reason, "remediating w1");
+    world.change_check("workers", |check| check.spec.pauses.push("alice".to_owned()));
+    world.settle(310);
+    assert_eq!(world.status("workers").phase, Some(Phase::Paused));
+    assert_eq!(world.status("workers").reason, "paused by: alice");
+    world
+        .snapshot
+        .templates
+        .insert(template_ref("Reboot"), TemplateState::NotFound);
+    world.settle(320);
+    assert_eq!(world.status("workers").phase, Some(Phase::Disabled));
+}
+
+#[test]
+fn status_has_the_same_keys_as_the_peers() {
+    let mut world = World::workers(5)
+        .check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]))
+        .failed("w1", 0);
+    world.settle(300);
+    world.settle(600);
+    let status = serde_json::to_value(world.status("workers")).unwrap();
+    let records = status["unhealthyNodes"][0]["remediations"].clone();
+    let expected = json!([
+        {
+            "resource": {
+                "apiVersion": "remediation.example.org/v1alpha1", "kind": "RebootRemediation", "namespace": "remediators",
+                "name": records[0]["resource"]["name"], "uid": records[0]["resource"]["uid"],
+            },
+            "started": at(300).to_string(), "timedOut": at(600).to_string(), "templateName": "reboot",
+        },
+        {
+            "resource": {
+                "apiVersion": "remediation.example.org/v1alpha1", "kind": "FenceRemediation", "namespace": "remediators",
+                "name": records[1]["resource"]["name"], "uid": records[1]["resource"]["uid"],
+            },
+            "started": at(600).to_string(), "templateName": "fence",
+        },
+    ]);
+    assert_eq!(records, expected);
+    assert!(status["lastUpdateTime"].is_string() && status["observedGeneration"] == 1);
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("Disabled"), &json!("False"))
+    );
+    assert_eq!(condition["reason"], "NodeHealthCheckEnabled");
+}
+
+#[test]
+fn unhealthy_node_without_a_remediation_is_listed() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.snapshot.settle_until = Some(at(9999));
+    world.settle(299);
+    assert_eq!(world.entry("w1"), None);
+    world.settle(300);
+    assert_eq!(world.entry("w1").unwrap().remediations, []);
+}
+
+#[test]
+fn deprecated_field_is_cleared() {
+    let mut world = World::watched(5);
+    world.change_check("workers", |check| {
+        check.status.in_flight_remediations = [("w1".to_owned(), at(0))].into();
+    });
+    world.settle(0);
+    assert!(world.status("workers").in_flight_remediations.is_empty());
+}
+
+#[test]
+fn status_is_written_only_when_it_changes() {
+    let mut world = World::watched(5);
+    world.settle(100);
+    assert_eq!(world.status("workers").last_update_time, Some(at(100)));
+    assert!(world.plan(200).written("workers").is_none());
+    world.fail("w1", 150);
+    world.settle(200);
+    assert_eq!(world.status("workers").last_update_time, Some(at(200)));
+}
+
+#[test]
+fn unchanged_condition_keeps_its_time() {
+    let mut world = World::watched(5);
+    world.settle(100);
+    world
+        .snapshot
+        .templates
+        .insert(template_ref("Reboot"), TemplateState::NotFound);
+    world.settle(200);
+    world
+        .snapshot
+        .templates
+        .insert(template_ref("Reboot"), TemplateState::KindAbsent);
+    world.settle(300);
+    let condition = &world.status("workers").conditions[0];
+    assert_eq!(condition.last_transition_time.0, at(200));
+    assert!(condition.message.contains("not served"), "{}", condition.message);
+}
+
+#[test]
+fn template_that_is_not_read_yet_does_not_flip_the_condition() {
+    let mut world = World::watched(5);
+    world.settle(100);
+    world
+        .snapshot
+        .templates
+        .insert(template_ref("Reboot"), TemplateState::Unknown);
+    world.settle(200);
+    let condition = &world.status("workers").conditions[0];
+    assert_eq!(
+        (condition.status.as_str(), condition.last_transition_time.0),
+        ("False", at(100))
+    );
+}
+
+#[test]
+fn conditions_of_others_stay() {
+    let mut world = World::watched(5);
+    let stored: NodeHealthCheckStatus = serde_json::from_value(json!({ "conditions": [
+        { "type": "Theirs", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at(0).to_string() },
+    ] }))
+    .unwrap();
+    world.change_check("workers", |check| check.status = stored);
+    world.settle(10);
+    let types: Vec<&str> = world
+        .status("workers")
+        .conditions
+        .iter()
+        .map(|condition| &*condition.type_)
+        .collect();
+    assert_eq!(types, ["Theirs", "Disabled"]);
+}
+
+#[test]
+fn transitions_are_announced_once() {
+    let mut world = World::watched(5);
+    assert_eq!(events(&world, 0), [], "being enabled is nothing new");
+    world.settle(0);
+    world
+        .snapshot
+        .templates
+        .insert(template_ref("Reboot"), TemplateState::NotFound);
+    assert_eq!(events(&world, 10), [HealthEvent::Disabled]);
+    world.settle(10);
+    assert_eq!(events(&world, 11), []);
+    world.template("Reboot", true);
+    assert_eq!(events(&world, 20), [HealthEvent::Enabled]);
+    world.settle(20);
+    world.fail("w1", 0);
+    let told = announced(&world, 300);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].event, HealthEvent::DetectedUnhealthy);
+    assert!(told[0].note.contains("Ready is Unknown since"), "{}", told[0].note);
+    world.settle(300);
+    assert_eq!(events(&world, 301), []);
+}
+
+#[test]
+fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
+    let mut world = World::workers(0).check("workers", json!({ "maxUnhealthy": "100%" }));
+    for number in 0..4000 {
+        let node = format!("a-node-with-a-rather-long-name-such-as-clouds-make-them-{number:04}.example.org");
+        world.add_node(&node, "worker", -9000);
+        world.fail(&node, -8000);
+        world.add_remediation("Reboot", &node, &["uid-of-workers"], -4000 + number);
+    }
+    let plan = world.plan(0);
+    let status = plan.written("workers").unwrap();
+    assert!(serde_json::to_vec(status).unwrap().len() <= 1_000_200);
+    assert!(status.reason.contains("are not listed"), "{}", status.reason);
+    assert_eq!(status.unhealthy_nodes.len(), 4000, "the nodes stay");
+    let listed = |at: usize| !status.unhealthy_nodes[at].remediations.is_empty();
+    assert!(!listed(0) && listed(3999), "the oldest go");
+    world.apply(plan, 0);
+    assert!(world.plan(1).written("workers").is_none(), "it comes to rest");
+}
