@@ -89,7 +89,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $args := list -}}
 {{- $ports := list -}}
 {{- $volumes := list -}}
-{{- $isReadable := or (eq $values.medik8sLease.role "never") (include "nodeward.drainLock.leaseRole" .) -}}
+{{- $isReadable := or (eq $values.medik8sLease.rbac "external") (include "nodeward.drainLock.leaseRole" .) -}}
 {{- $lease := dict "enabled" (and $values.medik8sLease.enabled $isReadable | not | not) "namespace" $values.medik8sLease.namespace -}}
 {{- $_ := set $values.config "medik8sLease" $lease -}}
 {{- if $values.reserveThroughBudgetStatus -}}
@@ -154,7 +154,7 @@ true
 {{/* Whether the role for medik8s' node leases is made: a Role cannot be made in a namespace that is not there. */}}
 {{- define "nodeward.drainLock.leaseRole" -}}
 {{- $lease := .Values.drainLock.medik8sLease -}}
-{{- if and $lease.enabled (or (eq $lease.role "always") (and (eq $lease.role "auto") (lookup "v1" "Namespace" "" $lease.namespace))) -}}
+{{- if and $lease.enabled (or (eq $lease.rbac "create") (and (eq $lease.rbac "auto") (lookup "v1" "Namespace" "" $lease.namespace))) -}}
 true
 {{- end -}}
 {{- end -}}

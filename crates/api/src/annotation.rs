@@ -22,7 +22,7 @@ pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
 /// [`crate::disruption_hold::DisruptionHold`].
 pub const HOLD: &str = "nodeward.dev/hold";
 
-/// On a PodDisruptionBudget, by drain-lock: the nodes whose drains hold units of it, for people to see. Never read for a
+/// On a PodDisruptionBudget, by drain-lock: the nodes whose drains hold disruptions of it, for people to see. Never read for a
 /// decision.
 pub const LOCKED_BY: &str = "nodeward.dev/locked-by";
 

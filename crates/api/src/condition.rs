@@ -6,10 +6,10 @@ pub const DRAIN_BLOCKED: &str = "nodeward.dev/DrainBlocked";
 /// On a NodeDrain: `True` once the plan says what becomes of each pod of the node.
 pub const PLANNED: &str = "Planned";
 
-/// On a NodeDrain: `True` while all units that its held pods need are granted, or when none is needed.
+/// On a NodeDrain: `True` while all disruptions that its held pods need are granted, or when none is needed.
 pub const GRANTED: &str = "Granted";
 
-/// On a NodeDrain: `True` while it waits for units of budgets; the reason and the message name them and who has them.
+/// On a NodeDrain: `True` while it waits for disruptions of budgets; the reason and the message name them and who has them.
 pub const BUDGET_BLOCKED: &str = "BudgetBlocked";
 
 /// On a NodeDrain: `True` while a budget can never allow what the drain needs, and a person has to change it.

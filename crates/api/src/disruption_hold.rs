@@ -22,7 +22,7 @@ use crate::schema;
     derive = "PartialEq",
     derive = "Default",
     crates(kube_core = "::kube_core"),
-    doc = "Keeps units of a PodDisruptionBudget of its namespace from every drain until it expires or is deleted.",
+    doc = "Keeps disruptions of a PodDisruptionBudget of its namespace from every drain until it expires or is deleted.",
     printcolumn(
         name = "Budget",
         type_ = "string",
@@ -30,10 +30,10 @@ use crate::schema;
         description = "The PodDisruptionBudget"
     ),
     printcolumn(
-        name = "Units",
+        name = "Disruptions",
         type_ = "integer",
-        json_path = ".spec.units",
-        description = "How many of its units; none given: all"
+        json_path = ".spec.disruptions",
+        description = "How many of its disruptions; none given: all"
     ),
     printcolumn(
         name = "Phase",
@@ -61,10 +61,10 @@ pub struct DisruptionHoldSpec {
     /// Name of the PodDisruptionBudget, in the namespace of the hold.
     #[schemars(length(min = 1, max = 253))]
     pub pdb_ref: String,
-    /// How many units of the budget are held. Absent: all of them.
+    /// How many disruptions of the budget are held. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
-    pub units: Option<i32>,
+    pub disruptions: Option<i32>,
     /// Why, for people to read.
     #[serde(default)]
     #[schemars(length(max = 1024))]

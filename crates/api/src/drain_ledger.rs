@@ -1,4 +1,4 @@
-//! `DrainLedger`: the queue of drains and everything that was granted to them, in one object, so that a grant of all units
+//! `DrainLedger`: the queue of drains and everything that was granted to them, in one object, so that a grant of all disruptions
 //! that a node needs is one write.
 //!
 //! The types are the stored form, made to be small: etcd takes at most 1.5 MiB. Budgets stand in a table that claims point
@@ -34,7 +34,7 @@ pub const FORMAT_VERSION: i32 = 1;
     derive = "Default",
     schema = "manual",
     crates(kube_core = "::kube_core"),
-    doc = "The queue of drains and the units of budgets that they hold, in the one object named cluster. Written by drain-lock alone: to free what a drain holds, annotate its NodeDrain.",
+    doc = "The queue of drains and the disruptions of budgets that they hold, in the one object named cluster. Written by drain-lock alone: to free what a drain holds, annotate its NodeDrain.",
     printcolumn(
         name = "Next ticket",
         type_ = "integer",
@@ -63,7 +63,7 @@ pub struct DrainLedgerSpec {
     /// The ticket that the next drain gets.
     #[schemars(range(min = 0))]
     pub next_ticket: i64,
-    /// The budgets that claims need or hold units of. Claims name them by their place in this list.
+    /// The budgets that claims need or hold disruptions of. Claims name them by their place in this list.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub budgets: Vec<StoredBudget>,
     /// The claims, in the order of their tickets; one a node.
@@ -84,11 +84,11 @@ impl Default for DrainLedgerSpec {
 
 kind_schema! {
     DrainLedger { "spec": DrainLedgerSpec }
-    "The queue of drains and the units of budgets that they hold, in the one object named cluster. Written by drain-lock alone: to free what a drain holds, annotate its NodeDrain.",
+    "The queue of drains and the disruptions of budgets that they hold, in the one object named cluster. Written by drain-lock alone: to free what a drain holds, annotate its NodeDrain.",
     "self.metadata.name == 'cluster'" => "there is one DrainLedger, and it is named cluster",
 }
 
-/// A budget that claims need or hold units of.
+/// A budget that claims need or hold disruptions of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredBudget {
@@ -98,7 +98,7 @@ pub struct StoredBudget {
     pub name: String,
     /// UID of the PodDisruptionBudget.
     pub uid: String,
-    /// How many of its pods were healthy at a grant in force; an evicted pod's unit is back when as many are again.
+    /// How many of its pods were healthy at a grant in force; an evicted pod's disruption is back when as many are again.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub healthy_at_grant: i32,
@@ -141,14 +141,14 @@ pub struct StoredClaim {
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign_cordon: bool,
-    /// Whether its present grant was made by its drain's fallback, whether its budgets had the units or not.
+    /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_fallback: bool,
     /// What it waits for, beyond what it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub needs: Vec<StoredNeed>,
-    /// The pods that it holds units for.
+    /// The pods that it holds disruptions for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub holds: Vec<StoredHold>,
@@ -158,7 +158,7 @@ pub struct StoredClaim {
     pub unknown: Map<String, Value>,
 }
 
-/// Units of one budget that a claim waits for.
+/// Disruptions of one budget that a claim waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredNeed {
@@ -167,7 +167,7 @@ pub struct StoredNeed {
     pub budget: u32,
     /// How many.
     #[schemars(range(min = 0))]
-    pub units: i32,
+    pub disruptions: i32,
     /// How many of them the grant takes from what is free: those of healthy pods.
     #[serde(default)]
     #[schemars(range(min = 0))]
@@ -177,7 +177,7 @@ pub struct StoredNeed {
     pub several: Option<String>,
 }
 
-/// A pod that a unit is held for. Stored as `BUDGET/NAME/UID`, with the place of its budget, whose namespace is the pod's,
+/// A pod that a disruption is held for. Stored as `BUDGET/NAME/UID`, with the place of its budget, whose namespace is the pod's,
 /// and `/retained` behind it for a pod that stays on the node through its reboot. What else is behind it is of later
 /// versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -256,15 +256,15 @@ impl fmt::Display for StoredHold {
 pub enum ClaimState {
     /// It has a place in the queue, holds nothing and asks for nothing yet.
     Queued,
-    /// It waits for units. What it holds meanwhile are units of pods that are down.
+    /// It waits for disruptions. What it holds meanwhile are disruptions of pods that are down.
     Asking,
-    /// It has its units, and its budgets have to be read once more before they are used.
+    /// It has its disruptions, and its budgets have to be read once more before they are used.
     Granted,
-    /// It has its units, and they may be used.
+    /// It has its disruptions, and they may be used.
     Confirmed,
-    /// It has its units, and no pod has to leave the node any more: it may go down.
+    /// It has its disruptions, and no pod has to leave the node any more: it may go down.
     Drained,
-    /// The node may go down, and the drain needs more units than it holds.
+    /// The node may go down, and the drain needs more disruptions than it holds.
     DrainedAsking,
     /// The node may go down, and a further grant has to be confirmed.
     DrainedGranted,
@@ -316,12 +316,12 @@ impl ClaimState {
         known.unwrap_or(Self::Unknown)
     }
 
-    /// Whether it waits for units.
+    /// Whether it waits for disruptions.
     pub const fn is_asking(self) -> bool {
         matches!(self, Self::Asking | Self::DrainedAsking)
     }
 
-    /// Whether it has all its units, confirmed or not.
+    /// Whether it has all its disruptions, confirmed or not.
     pub const fn has_grant(self) -> bool {
         matches!(
             self,
@@ -329,7 +329,7 @@ impl ClaimState {
         )
     }
 
-    /// Whether its units may be used.
+    /// Whether its disruptions may be used.
     pub const fn is_confirmed(self) -> bool {
         matches!(self, Self::Confirmed | Self::Drained)
     }

@@ -41,8 +41,8 @@ use crate::schema::{self, kind_schema};
     printcolumn(
         name = "Held",
         type_ = "integer",
-        json_path = ".status.heldUnits",
-        description = "Units of budgets that it holds"
+        json_path = ".status.heldDisruptions",
+        description = "Disruptions of budgets that it holds"
     ),
     printcolumn(
         name = "Blocked by",
@@ -161,7 +161,7 @@ pub struct Deadlines {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub drain: Option<String>,
-    /// On top of `drain`, counted from the grant, to the last unit's return: the reboot and what follows it.
+    /// On top of `drain`, counted from the grant, to the last disruption's return: the reboot and what follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub recover: Option<String>,
@@ -177,11 +177,11 @@ impl Deadlines {
 /// What happens when a deadline passes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Fallback {
-    /// Units of pods that still run are given back, and the drain queues again, last. It keeps its ticket only where it
+    /// Disruptions of pods that still run are given back, and the drain queues again, last. It keeps its ticket only where it
     /// held nothing, or where pods are down under somebody else's cordon.
     #[default]
     ReleaseAndRequeue,
-    /// Its pods are evicted without units, as any drain would: each as its budget allows.
+    /// Its pods are evicted without disruptions, as any drain would: each as its budget allows.
     EvictAnyway,
     /// Its pods are deleted around their budgets.
     Delete,
@@ -209,11 +209,11 @@ pub struct NodeDrainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ticket: Option<i64>,
-    /// Units of budgets that it holds: the sum over `holds`.
+    /// Disruptions of budgets that it holds: the sum over `holds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub held_units: Option<i32>,
-    /// The budgets that it holds units of. At most 100.
+    pub held_disruptions: Option<i32>,
+    /// The budgets that it holds disruptions of. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HeldBudget>,
     /// What it waits for, the most telling first. At most 100.
@@ -276,7 +276,7 @@ pub enum Phase {
     Draining,
     /// No pod has to leave the node any more: it may go down.
     Drained,
-    /// The node is back, and its units return as its pods do.
+    /// The node is back, and its disruptions return as its pods do.
     Recovering,
     /// Nothing is held any more.
     Released,
@@ -296,16 +296,16 @@ impl Phase {
     }
 }
 
-/// Units of one budget that a drain holds.
+/// Disruptions of one budget that a drain holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldBudget {
     /// The budget.
     pub pdb: BudgetRef,
-    /// How many of its units: one a pod.
+    /// How many of its disruptions: one a pod.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub units: i32,
+    pub disruptions: i32,
     /// The pods, as `namespace/name`. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<String>,
@@ -337,10 +337,10 @@ pub struct BlockedBy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainPlan {
-    /// Pods that are gone until the node is back, or must not be counted on: each needs a unit of its budgets.
+    /// Pods that are gone until the node is back, or must not be counted on: each needs a disruption of its budgets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PlannedPod>,
-    /// How many pods find room elsewhere: evicted as their budgets allow, without a unit.
+    /// How many pods find room elsewhere: evicted as their budgets allow, without a disruption.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub movable: i32,

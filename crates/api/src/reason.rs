@@ -40,9 +40,9 @@ reasons! {
         /// Nothing stands in the way but the drainer's own pace.
         AwaitingEviction => "waits for its eviction",
         /// Its budget allows no disruption now.
-        BudgetExhausted => "is covered by a budget without room",
+        BudgetExhausted => "is covered by a budget that allows no disruption",
         /// Several budgets select it: the eviction API answers 500 every time.
-        MisconfiguredPDB => "is selected by several budgets, which the eviction API refuses",
+        SeveralPDBs => "is selected by several budgets, which the eviction API refuses",
         /// Its budget is labelled `nodeward.dev/force-drain: never`.
         BudgetNeverForced => "is covered by a budget that must never be overridden",
         /// Its budget guards Ceph's data.
@@ -66,7 +66,7 @@ reasons! {
         /// No controller would make it again.
         Unmanaged => "has no controller that would replace it",
         /// It asked to be waited for.
-        OptedOut => "asked to finish before the drain (wait-completed)",
+        WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
         /// It came after the drain began, tolerating the cordon.
@@ -139,7 +139,7 @@ reasons! {
 reasons! {
     /// Why a drain waits, why a pod is treated as it is, and what became of both, in drain-lock.
     LockReason {
-        // Why a pod needs units of its budgets.
+        // Why a pod needs disruptions of its budgets.
         /// Its owner asked for it to stay on the node.
         OptedOut => "asked to stay on the node through its reboot",
         /// It has a volume that no other node can give it.
@@ -156,12 +156,12 @@ reasons! {
         Queued => "waits for its turn",
         /// What becomes of its pods has not been worked out yet.
         NotPlanned => "is not planned yet",
-        /// Another drain holds the units.
-        WaitsForUnits => "waits for units of a budget that another drain holds",
-        /// An older drain waits for the units.
-        Reserved => "waits for units of a budget that are kept for an older drain",
-        /// Another drain holds the units, with pods that are down, and waits in turn for units that this one holds.
-        WaitsInCircle => "waits for units of a drain that waits for it, until one of the two nodes is uncordoned",
+        /// Another drain holds the disruptions.
+        WaitsForDisruptions => "waits for disruptions of a budget that another drain holds",
+        /// An older drain waits for the disruptions.
+        Reserved => "waits for disruptions of a budget that are kept for an older drain",
+        /// Another drain holds the disruptions, with pods that are down, and waits in turn for disruptions that this one holds.
+        CircularWait => "waits for disruptions of a drain that waits for it, until one of the two nodes is uncordoned",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",
         /// An owner holds the budget.
@@ -178,24 +178,24 @@ reasons! {
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its pods are on their way out.
         AwaitingPods => "waits for pods that are leaving",
-        /// Its units return when its pods are ready again.
+        /// Its disruptions return when its pods are ready again.
         AwaitingReady => "waits for pods to be ready again",
         /// Another program has the node's medik8s lease.
         LeaseHeldByOther => "waits for the node's lease, which another program holds",
 
         // What a person has to see to.
         /// The budget allows no disruption, whatever its pods do.
-        MisconfiguredPDB => "is covered by a budget that can never allow a disruption",
+        BudgetNeverAllows => "is covered by a budget that can never allow a disruption",
         /// Several budgets select it.
         SeveralPDBs => "is selected by several budgets, which the eviction API refuses",
         /// The node's pods need more of a budget than it can ever give.
-        NeedExceedsBudget => "needs more units of a budget than it can ever allow",
+        NeedExceedsBudget => "needs more disruptions of a budget than it can ever allow",
         /// It stays, and its tolerations end before the node is back.
         TolerationTooShort => "stays, but its tolerations end before its node is back",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
-        /// Another drainer evicts it though it asked to stay.
-        OptOutNotHonoured => "asked to stay, but another drainer evicts it",
+        /// Another drainer evicts it although it asked to stay, or to finish first.
+        OptOutIgnored => "opted out of the drain, but another drainer evicts it",
         /// The node does not exist, or not any more.
         NodeGone => "does not exist",
         /// The node of that name has another UID.
@@ -204,14 +204,14 @@ reasons! {
         InvalidDrain => "has an invalid NodeDrain",
 
         // What became of a drain.
-        /// All of its units were granted.
-        Granted => "was granted all units that it needs",
-        /// A unit was gone when its budgets were read once more.
+        /// All of its disruptions were granted.
+        Granted => "was granted all disruptions that it needs",
+        /// A disruption was gone when its budgets were read once more.
         GrantLost => "lost its grant before using it",
         /// A deadline passed: it gave back what it could, and queues again.
-        Requeued => "released its units and queues again",
+        Requeued => "released its disruptions and queues again",
         /// A deadline passed: what the fallback says was done.
-        Fallback => "went on without its units, as its fallback demands",
+        Fallback => "went on without its disruptions, as its fallback demands",
         /// A deadline passed.
         DeadlinePassed => "has passed a deadline",
         /// Its drainer vanished while pods are down.
@@ -229,7 +229,7 @@ reasons! {
         /// It was taken back before it was done.
         Cancelled => "was cancelled",
         /// It was given up.
-        GivenUp => "was abandoned",
+        Abandoned => "was abandoned",
 
         // What became of a pod.
         /// It was evicted.
@@ -255,7 +255,7 @@ impl LockReason {
     pub const fn is_announced_while_it_lasts(self) -> bool {
         matches!(
             self,
-            Self::MisconfiguredPDB
+            Self::BudgetNeverAllows
                 | Self::SeveralPDBs
                 | Self::NeedExceedsBudget
                 | Self::TolerationTooShort
@@ -263,18 +263,18 @@ impl LockReason {
                 | Self::InvalidDrain
                 | Self::NodeReplaced
                 | Self::LeaseLost
-                | Self::WaitsInCircle
+                | Self::CircularWait
                 | Self::DeadlinePassed
         )
     }
 
-    /// Whether a drain with it waits for units, or for its turn at them: it makes the condition `BudgetBlocked` true.
+    /// Whether a drain with it waits for disruptions, or for its turn at them: it makes the condition `BudgetBlocked` true.
     pub const fn waits_for_a_budget(self) -> bool {
         matches!(
             self,
-            Self::WaitsForUnits
+            Self::WaitsForDisruptions
                 | Self::Reserved
-                | Self::WaitsInCircle
+                | Self::CircularWait
                 | Self::BudgetUnhealthy
                 | Self::OwnerHold
                 | Self::StatusBehind
@@ -287,7 +287,7 @@ impl LockReason {
     pub const fn is_misconfiguration(self) -> bool {
         matches!(
             self,
-            Self::MisconfiguredPDB | Self::SeveralPDBs | Self::NeedExceedsBudget
+            Self::BudgetNeverAllows | Self::SeveralPDBs | Self::NeedExceedsBudget
         )
     }
 
@@ -471,7 +471,7 @@ mod tests {
     }
 
     /// What drain-keeper and drain-lock both say of a pod or a budget.
-    const SHARED: [&str; 3] = ["MisconfiguredPDB", "OptedOut", "UnknownOptOut"];
+    const SHARED: [&str; 3] = ["SeveralPDBs", "WaitCompleted", "UnknownOptOut"];
 
     #[test]
     fn a_reason_of_a_later_version_is_read_as_another_one() {

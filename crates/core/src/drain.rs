@@ -33,7 +33,7 @@ pub struct NodeDrainView {
 pub struct DrainDeadlines {
     /// From the grant to the node being drained.
     pub drain: Option<SignedDuration>,
-    /// On top of `drain`, counted from the grant, to the last unit's return.
+    /// On top of `drain`, counted from the grant, to the last disruption's return.
     pub recover: Option<SignedDuration>,
 }
 
@@ -72,7 +72,7 @@ impl NodeDrainView {
         has_begun && !self.dry_run && !self.called_off
     }
 
-    /// Until when the present phase lasts at most, in those phases in which the drain has units of budgets.
+    /// Until when the present phase lasts at most, in those phases in which the drain has disruptions of budgets.
     pub fn holding_deadline(&self) -> Option<Timestamp> {
         match self.phase {
             Some(Phase::Granted | Phase::Draining | Phase::Drained | Phase::Recovering | Phase::Suspect) => {
@@ -143,7 +143,7 @@ mod tests {
     #[case(Some("Suspect"), true, true)]
     #[case(Some("Failed"), false, false)]
     #[case(Some("Evaporating"), false, false)]
-    fn a_phase_tells_whether_pods_are_to_leave_and_whether_units_are_held(
+    fn a_phase_tells_whether_pods_are_to_leave_and_whether_disruptions_are_held(
         #[case] phase: Option<&str>,
         #[case] empties: bool,
         #[case] holds: bool,

@@ -44,7 +44,7 @@ pub enum Holder {
         name: NodeName,
         /// Its UID.
         uid: NodeUid,
-        /// The pods that it was granted units for.
+        /// The pods that it was granted disruptions for.
         pods: BTreeSet<PodUid>,
     },
     /// An owner, with the reason given.
@@ -71,7 +71,7 @@ impl Hold {
         matches!(&self.holder, Holder::Node { uid, .. } if uid == node)
     }
 
-    /// Whether the ledger granted this node a unit for this pod.
+    /// Whether the ledger granted this node a disruption for this pod.
     fn grants(&self, node: &NodeUid, pod: &PodUid) -> bool {
         matches!(&self.holder, Holder::Node { uid, pods, .. } if uid == node && pods.contains(pod))
     }
@@ -108,7 +108,7 @@ impl Holds {
     /// The hold that keeps this pod of this node from being forced against `budget` at `now`: of several the one that lasts
     /// longest.
     ///
-    /// A claim stands neither against its own node, nor against a pod for which the ledger granted that node a unit of its
+    /// A claim stands neither against its own node, nor against a pod for which the ledger granted that node a disruption of its
     /// own: it granted both, so both have their right.
     pub fn against(&self, budget: &BudgetKey, node: &NodeUid, pod: &PodUid, now: Timestamp) -> Option<&Hold> {
         let is_granted = self.on(budget).any(|hold| hold.grants(node, pod));

@@ -1,20 +1,21 @@
-//! The ledger of claims on disruption budgets: who waits, who holds which units, and who may go next.
+//! The ledger of claims on disruption budgets: who waits, who holds which disruptions, and who may go next.
 //!
-//! One object holds all of it, so a grant of every unit that a node needs is one write with a resourceVersion. What is
+//! One object holds all of it, so a grant of every disruption that a node needs is one write with a resourceVersion. What is
 //! here is the pure state machine: the functions change a copy, and the caller writes it back, or reads again when
 //! somebody else was faster. The rules:
 //!
-//! - **All or nothing.** A claim gets every unit that its node's held pods need in one grant, or none.
-//! - **A claim never grows while it holds.** A new need returns the units of running pods and queues the whole need
+//! - **All or nothing.** A claim gets every disruption that its node's held pods need in one grant, or none.
+//! - **A claim never grows while it holds.** A new need returns the disruptions of running pods and queues the whole need
 //!   again ([`Ledger::set_needs`]).
-//! - **First come, first served, with few reservations.** Only the first claim in the queue that waits for units which
+//! - **First come, first served, with few reservations.** Only the first claim in the queue that waits for disruptions which
 //!   other claims hold, and which will come back, reserves; only what it needs; all others go ahead wherever there are
-//!   units ([`Ledger::reserver`]).
-//! - **Units whose pods are down come back by observation alone** ([`Ledger::return_pods`]), or by an audited override.
+//!   disruptions ([`Ledger::reserver`]).
+//! - **Disruptions whose pods are down come back by observation alone** ([`Ledger::return_pods`]), or by an audited override.
 //! - **An eviction belongs to a grant** ([`Ledger::may_evict`]): a drainer that was paused acts on nothing but the grant
 //!   that is in force.
 
 mod claim;
+mod disruptions;
 mod facts;
 mod fence;
 mod give_back;
@@ -25,15 +26,14 @@ mod queue;
 mod stored;
 #[cfg(test)]
 mod tests;
-mod units;
 
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
 
 pub use nodeward_api::drain_ledger::ClaimState;
 
-pub use claim::{Claim, HeldPod, Need, Units, Unstored};
-pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerUnits};
+pub use claim::{Claim, Disruptions, HeldPod, Need, Unstored};
+pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerDisruptions};
 pub use fence::Fence;
 pub use give_back::{Released, TimedOut};
 pub use grant::Lost;
@@ -126,7 +126,7 @@ impl Ledger {
         ticket
     }
 
-    /// Units of a budget that no claim has: `min(disruptionsAllowed, healthy − desiredHealthy)`, less the healthy pods
+    /// Disruptions of a budget that no claim has: `min(disruptionsAllowed, healthy − desiredHealthy)`, less the healthy pods
     /// that claims hold, by whichever budget. Negative when something else took what was granted.
     ///
     /// Both bounds are needed: an accepted eviction lowers `disruptionsAllowed` at once and the healthy pods only later,
@@ -139,26 +139,27 @@ impl Ledger {
     fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
         let is_held = |pod: &str| {
             let mut claims = self.claims.iter().filter(|claim| counts(claim));
-            claims.any(|claim| claim.has_unit(pod))
+            claims.any(|claim| claim.has_disruption(pod))
         };
         let granted = budget.healthy.iter().filter(|pod| is_held(pod.as_str())).count();
-        budget.unbroken() - units::count(granted)
+        budget.unbroken() - disruptions::count(granted)
     }
 
-    /// Whether any claim holds a unit for this pod.
+    /// Whether any claim holds a disruption for this pod.
     pub fn is_held(&self, pod_uid: &str) -> bool {
-        self.claims.iter().any(|claim| claim.has_unit(pod_uid))
+        self.claims.iter().any(|claim| claim.has_disruption(pod_uid))
     }
 
-    /// Whether this grant is in force and has a unit for the pod: what an eviction of a held pod, and a reboot over a
+    /// Whether this grant is in force and has a disruption for the pod: what an eviction of a held pod, and a reboot over a
     /// retained one, must ask.
     pub fn may_evict(&self, node_uid: &str, fence: Fence, pod_uid: &str) -> bool {
-        self.claim(node_uid)
-            .is_some_and(|claim| claim.state.is_confirmed() && Fence::of(claim) == fence && claim.has_unit(pod_uid))
+        self.claim(node_uid).is_some_and(|claim| {
+            claim.state.is_confirmed() && Fence::of(claim) == fence && claim.has_disruption(pod_uid)
+        })
     }
 
     /// Notes that the node may go down at any moment: to be written before anybody is told that it is drained. From then
-    /// on its retained pods count as down, so that no unit of theirs can be returned by a write. What counts as its reboot
+    /// on its retained pods count as down, so that no disruption of theirs can be returned by a write. What counts as its reboot
     /// follows this boot: a node that crashed before has yet to be rebooted. Answers whether the grant is in force; if
     /// not, nobody may be told.
     pub fn drained(&mut self, node_uid: &str, fence: Fence, boot_id: &str) -> bool {
@@ -176,10 +177,10 @@ impl Ledger {
         true
     }
 
-    /// Whether the claim of the node is confirmed and has a unit for the pod: what an eviction by somebody else, from a
+    /// Whether the claim of the node is confirmed and has a disruption for the pod: what an eviction by somebody else, from a
     /// node that drains, must ask.
     pub fn admits_requester(&self, node_uid: &str, pod_uid: &str) -> bool {
         let claim = self.claim(node_uid);
-        claim.is_some_and(|claim| claim.state.is_confirmed() && claim.has_unit(pod_uid))
+        claim.is_some_and(|claim| claim.state.is_confirmed() && claim.has_disruption(pod_uid))
     }
 }

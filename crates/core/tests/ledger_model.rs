@@ -97,7 +97,7 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::FenceEvictions, Plan::ring(), "I4")]
 #[case(Rule::OneClaimANode, Plan::ring(), "I5")]
 #[case(Rule::NeverFreeByTime, Plan::retained(), "I6")]
-#[case(Rule::KeepUnitsOfDownPods, Plan::ring(), "I6")]
+#[case(Rule::KeepDisruptionsOfDownPods, Plan::ring(), "I6")]
 #[case(Rule::NoteBeforeTheNodeIsTold, Plan::retained(), "I4")]
 #[case(Rule::BackOnlyAfterTheReboot, Plan::retained(), "I4")]
 #[case(Rule::OwnerReleases, Plan::ring(), "I7")]

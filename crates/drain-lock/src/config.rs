@@ -55,7 +55,7 @@ pub enum FallbackConfig {
     Wait,
     /// It gives back what it can, and queues again.
     ReleaseAndRequeue,
-    /// It goes on without its units, as far as the budgets allow.
+    /// It goes on without its disruptions, as far as the budgets allow.
     EvictAnyway,
     /// It goes on, and deletes what the budgets refuse.
     Delete,
@@ -69,7 +69,7 @@ pub struct DeadlinesConfig {
     pub queue: Option<ConfigDuration>,
     /// From the grant to the node being drained. Default 30 minutes.
     pub drain: Option<ConfigDuration>,
-    /// On top of `drain`, counted from the grant, to the last unit's return. Default 30 minutes.
+    /// On top of `drain`, counted from the grant, to the last disruption's return. Default 30 minutes.
     pub recover: Option<ConfigDuration>,
 }
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, ClaimState, Units};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions};
 use nodeward_scheduling::Placement;
 use serde::Serialize;
 
@@ -33,8 +33,8 @@ pub struct Explanation {
     pub claim: Option<ExplainedClaim>,
     /// What becomes of each pod.
     pub pods: Vec<ExplainedPod>,
-    /// Units that the drain needs, by budget.
-    pub needs: Vec<ExplainedUnits>,
+    /// Disruptions that the drain needs, by budget.
+    pub needs: Vec<ExplainedDisruptions>,
     /// What stands in the way of a grant now; for a node without a claim, as if it asked after all others.
     pub obstacles: Vec<BlockedBy>,
     /// What a person has to see to.
@@ -65,18 +65,18 @@ pub struct ExplainedClaim {
     pub since: Timestamp,
     /// Whether no pod has to leave any more.
     pub drained: bool,
-    /// Units that it has.
-    pub holds: Vec<ExplainedUnits>,
+    /// Disruptions that it has.
+    pub holds: Vec<ExplainedDisruptions>,
 }
 
-/// Units of one budget.
+/// Disruptions of one budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ExplainedUnits {
+pub struct ExplainedDisruptions {
     /// The budget, as `namespace/name`.
     pub pdb: String,
     /// How many.
-    pub units: usize,
+    pub disruptions: usize,
     /// For these pods of its namespace.
     pub pods: Vec<String>,
 }
@@ -140,7 +140,7 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
         claim: ledger.claim(node.uid.as_str()).map(explained_claim),
         pods: need.pods.into_iter().map(|pod| explained_pod(pod, snapshot)).collect(),
         obstacles: grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now),
-        needs: explained_units(&need.needs),
+        needs: explained_disruptions(&need.needs),
         problems: need.problems,
     }
 }
@@ -164,15 +164,15 @@ fn explained_claim(claim: &Claim) -> ExplainedClaim {
         state: claim.state,
         since: claim.since,
         drained: claim.state.may_go_down(),
-        holds: explained_units(&claim.holds),
+        holds: explained_disruptions(&claim.holds),
     }
 }
 
-fn explained_units(units: &[Units]) -> Vec<ExplainedUnits> {
-    let explained = units.iter().map(|units| ExplainedUnits {
-        pdb: units.pdb.to_string(),
-        units: units.pods.len(),
-        pods: units.pods.iter().map(|pod| pod.name.clone()).collect(),
+fn explained_disruptions(disruptions: &[Disruptions]) -> Vec<ExplainedDisruptions> {
+    let explained = disruptions.iter().map(|disruptions| ExplainedDisruptions {
+        pdb: disruptions.pdb.to_string(),
+        disruptions: disruptions.pods.len(),
+        pods: disruptions.pods.iter().map(|pod| pod.name.clone()).collect(),
     });
     explained.collect()
 }

@@ -1,4 +1,4 @@
-//! drain-lock lets many nodes drain at once without any of them wedging another: drains queue for the budget units of the
+//! drain-lock lets many nodes drain at once without any of them wedging another: drains queue for the budget disruptions of the
 //! pods that stay down with their node, and get all of them in one write or none.
 //!
 //! The four steps of every operator: [`observe`] (watches to a [`snapshot`]), [`mod@plan`] (pure), [`execute`] (each action

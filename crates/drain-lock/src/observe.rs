@@ -33,7 +33,7 @@ use crate::snapshot::{BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, 
 use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
-pub use cluster_index::{budget_facts, owner_units};
+pub use cluster_index::{budget_facts, owner_disruptions};
 pub use project::{project_budget, project_hold, project_lease, project_node, project_volume};
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
@@ -157,8 +157,12 @@ impl ClusterCache {
     }
 
     /// What the owner of a budget keeps for himself at `now`.
-    pub fn owner_units(&self, budget: &BudgetEntry, now: Timestamp) -> Option<nodeward_core::ledger::OwnerUnits> {
-        self.read().owner_units(budget, now)
+    pub fn owner_disruptions(
+        &self,
+        budget: &BudgetEntry,
+        now: Timestamp,
+    ) -> Option<nodeward_core::ledger::OwnerDisruptions> {
+        self.read().owner_disruptions(budget, now)
     }
 
     /// The drain of a node.

@@ -142,7 +142,7 @@ struct ActiveDrain<'a> {
     node: &'a Arc<NodeFacts>,
     classes: &'a PodClasses,
     limits: TimeLimits,
-    /// Whether its fallback goes on without the units that it waited for.
+    /// Whether its fallback goes on without the disruptions that it waited for.
     forced: bool,
 }
 
@@ -198,7 +198,7 @@ impl Planner<'_> {
     }
 
     fn reconcile(&mut self, context: &DrainContext) {
-        self.return_units(context);
+        self.return_disruptions(context);
         match (context.intent, &context.drain, &context.node, &context.classes) {
             (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
                 self.adopt(context, drain, node);
@@ -220,8 +220,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Units of pods that are back return, whatever else becomes of the drain.
-    fn return_units(&mut self, context: &DrainContext) {
+    /// Disruptions of pods that are back return, whatever else becomes of the drain.
+    fn return_disruptions(&mut self, context: &DrainContext) {
         let (Some(claim), unavailable) = (&context.claim, &context.unavailable) else {
             return;
         };
@@ -301,15 +301,15 @@ impl Planner<'_> {
         });
     }
 
-    /// The pods that leave without a unit of their own: those of this pass, and those that no watch shows yet.
+    /// The pods that leave without a disruption of their own: those of this pass, and those that no watch shows yet.
     fn leaving(&self) -> BTreeSet<PodUid> {
         let now = self.plan.actions.iter().filter_map(|action| match action {
             Action::Evict { eviction } => Some(&eviction.pod.uid),
             _ => None,
         });
         let all = now.chain(self.memory.asked_to_go(self.now));
-        let without_unit = all.filter(|pod| !self.write.next.is_held(pod.as_str()));
-        without_unit.cloned().collect()
+        let without_disruption = all.filter(|pod| !self.write.next.is_held(pod.as_str()));
+        without_disruption.cloned().collect()
     }
 
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.

@@ -55,7 +55,7 @@ pub struct Deadlines {
     pub queue: SignedDuration,
     /// From the grant to the node being drained.
     pub drain: SignedDuration,
-    /// On top of `drain`, counted from the grant, to the last unit's return.
+    /// On top of `drain`, counted from the grant, to the last disruption's return.
     pub recover: SignedDuration,
 }
 

@@ -56,8 +56,8 @@ pub struct HoldFacts {
     pub uid: Arc<str>,
     /// The budget.
     pub budget: BudgetKey,
-    /// How many units; `None`: all.
-    pub units: Option<i32>,
+    /// How many disruptions; `None`: all.
+    pub disruptions: Option<i32>,
     /// Why.
     pub reason: Arc<str>,
     /// When it was made.
@@ -130,7 +130,7 @@ pub struct Snapshot {
     pub facts: Facts,
     /// What decides where pods that have to leave can go.
     pub scheduling: SchedulingView,
-    /// The pods that the ledger's units are held for, and pods that bear their names, by name.
+    /// The pods that the ledger's disruptions are held for, and pods that bear their names, by name.
     pub held: BTreeMap<PodKey, Arc<PodFacts>>,
     /// Node leases by name, as far as they are listed; `None` where they are not used.
     pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseFacts>>>,

@@ -1,4 +1,4 @@
-//! The eviction webhook: an eviction waits until the claim of its pod's node has a unit for it.
+//! The eviction webhook: an eviction waits until the claim of its pod's node has a disruption for it.
 //!
 //! A review is read ([`review`]), looked up in the watches ([`look`]), judged ([`mod@decide`], pure) and answered: no request
 //! to the API server lies in its path. What follows from it (a drain to be asked for, [`filing`]; an Event) is handed to
@@ -144,14 +144,14 @@ impl Webhook {
         }
     }
 
-    /// Judges by the free units less what this process has just given away.
+    /// Judges by the free disruptions less what this process has just given away.
     fn tallied(&self, asked: &Asked<'_>, scene: &mut Scene, known: &look::Known, now: Instant) -> Verdict {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         if let Covering::One(budget) = &mut scene.covering {
             tally.apply(budget, &scene.uid, now);
         }
         let verdict = decide(asked, Sight::Seen(scene), &known.ledger, &known.facts);
-        if verdict.takes_free_unit()
+        if verdict.takes_free_disruption()
             && let Covering::One(budget) = &scene.covering
         {
             tally.admitted(&budget.key, &scene.uid, now);
@@ -194,17 +194,17 @@ impl Webhook {
             };
             self.filing.file(filing, now);
         }
-        if verdict.dishonours_opt_out {
-            self.metrics.opt_out_not_honoured();
+        if verdict.ignores_opt_out {
+            self.metrics.opt_out_ignored();
             self.events.emit(EventSpec {
                 regarding: pod_reference(&review.pod.namespace, &review.pod.name, Some(scene.uid.as_str())),
                 related: Some(node_reference(place.name.as_str(), place.uid.as_str())),
                 severity: Severity::Warning,
-                reason: LockReason::OptOutNotHonoured.as_str(),
+                reason: LockReason::OptOutIgnored.as_str(),
                 action: "Evict",
                 note: format!(
                     "The pod {}; its eviction from node {} by {} was admitted.",
-                    LockReason::OptOutNotHonoured.explanation(),
+                    LockReason::OptOutIgnored.explanation(),
                     place.name,
                     review.user
                 ),
@@ -233,7 +233,7 @@ fn unsynced() -> Verdict {
     Verdict {
         decision: Decision::Admit(Admission::Unsynced),
         files: false,
-        dishonours_opt_out: false,
+        ignores_opt_out: false,
     }
 }
 
@@ -263,7 +263,7 @@ async fn answer(
     webhook.metrics.ignored_fields(review.unknown_fields);
     webhook.await_cordon(&review).await;
     let verdict = webhook.judge(&review);
-    let warning = verdict.dishonours_opt_out.then_some(OPT_OUT_WARNING);
+    let warning = verdict.ignores_opt_out.then_some(OPT_OUT_WARNING);
     axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()
 }
 

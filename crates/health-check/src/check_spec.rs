@@ -392,7 +392,7 @@ fn compile_backoff(backoff: &api::Backoff, problems: &mut Vec<String>) -> Option
     })
 }
 
-/// A duration as the schema's pattern has it: units throughout, and no sign. Zero is one.
+/// A duration as the schema's pattern has it: disruptions throughout, and no sign. Zero is one.
 fn duration(text: &str) -> Result<SignedDuration, String> {
     let malformed = || format!("{text:?} is not a duration: write one such as \"90s\" or \"5m\"");
     if !text.starts_with(|first: char| first.is_ascii_digit())

@@ -11,7 +11,7 @@ use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 
 pub use self::values::Target;
-use self::values::{budget, duration, node, reason, request_timeout, target, units};
+use self::values::{budget, disruptions, duration, node, reason, request_timeout, target};
 
 /// Safe node maintenance: shows what blocks drains, and drains nodes that wait their turn
 #[derive(Debug, Clone, Parser)]
@@ -151,10 +151,10 @@ pub enum FallbackArg {
     /// Keep waiting.
     #[value(alias = "Wait")]
     Wait,
-    /// Release the units of running pods, and queue again.
+    /// Release the disruptions of running pods, and queue again.
     #[value(alias = "ReleaseAndRequeue")]
     ReleaseAndRequeue,
-    /// Evict the pods without units, as any drain would.
+    /// Evict the pods without disruptions, as any drain would.
     #[value(alias = "EvictAnyway")]
     EvictAnyway,
     /// Delete the pods despite their budgets.
@@ -182,7 +182,7 @@ pub struct ReleaseArgs {
     /// The requester whose request to end [default: you]
     #[arg(long, value_name = "NAME", conflicts_with = "force")]
     pub requester: Option<String>,
-    /// Release all units and holds even if pods are down; the override is recorded with its reason
+    /// Release all disruptions and holds even if pods are down; the override is recorded with its reason
     #[arg(long, requires = "reason")]
     pub force: bool,
     /// The reason of the override
@@ -203,8 +203,8 @@ pub struct HoldArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub duration: ConfigDuration,
     /// The number of disruptions to hold [default: all]
-    #[arg(long, value_name = "N", value_parser = units)]
-    pub units: Option<i32>,
+    #[arg(long, value_name = "N", value_parser = disruptions)]
+    pub disruptions: Option<i32>,
 }
 
 #[cfg(test)]

@@ -33,16 +33,16 @@ pub fn phase(drain: &Drain) -> &'static str {
 
 pub fn phase_meaning(drain: &Drain) -> &'static str {
     match drain.phase {
-        _ if drain.ending => "cancelled; it ends when its units have returned",
+        _ if drain.ending => "cancelled; it ends when its disruptions have returned",
         None => "drain-lock has not answered yet",
-        Some(Phase::Queued) => "waits for its claim; pods that need no units may leave already",
+        Some(Phase::Queued) => "waits for its claim; pods that need no disruptions may leave already",
         Some(Phase::Granted) => "its claim is granted and is being confirmed",
         Some(Phase::Draining) => "its claim is granted and its pods are leaving",
         Some(Phase::Drained) => "no pod has to leave any more: the node may go down",
-        Some(Phase::Recovering) => "its turn is over; its units return as its pods become ready",
+        Some(Phase::Recovering) => "its turn is over; its disruptions return as its pods become ready",
         Some(Phase::Released) => "over; it holds nothing any more",
         Some(Phase::Suspect) => {
-            "its drainer is gone while pods are down; its units return when the pods do, or by an administrator"
+            "its drainer is gone while pods are down; its disruptions return when the pods do, or by an administrator"
         }
         Some(Phase::Failed) => "abandoned",
     }
@@ -80,7 +80,9 @@ pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
         (Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
         (_, Fallback::Wait) => "it keeps waiting (fallback Wait)",
         (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
-        (_, Fallback::EvictAnyway) => "it evicts its pods without units, as any drain would (fallback EvictAnyway)",
+        (_, Fallback::EvictAnyway) => {
+            "it evicts its pods without disruptions, as any drain would (fallback EvictAnyway)"
+        }
         (_, Fallback::Delete) => "it deletes its pods despite their budgets (fallback Delete)",
     };
     let verb = if deadline <= now { "passed at" } else { "is at" };
@@ -227,18 +229,18 @@ mod tests {
     #[rstest]
     #[case::without_a_message(
         blocked(LockReason::Reserved, "shop/web", "", "node-2", ""),
-        "waits for units of a budget that are kept for an older drain (PDB shop/web, node node-2) [Reserved]",
+        "waits for disruptions of a budget that are kept for an older drain (PDB shop/web, node node-2) [Reserved]",
         "node-2 (shop/web)"
     )]
     #[case::message_names_all(
         blocked(
-            LockReason::WaitsForUnits,
+            LockReason::WaitsForDisruptions,
             "shop/web",
             "",
             "node-2",
-            "shop/web waits for units of a budget that another drain holds (1 needed, 0 free): node node-2"
+            "shop/web waits for disruptions of a budget that another drain holds (1 needed, 0 free): node node-2"
         ),
-        "shop/web waits for units of a budget that another drain holds (1 needed, 0 free): node node-2 [WaitsForUnits]",
+        "shop/web waits for disruptions of a budget that another drain holds (1 needed, 0 free): node node-2 [WaitsForDisruptions]",
         "node-2 (shop/web)"
     )]
     #[case::longer_name_is_another(

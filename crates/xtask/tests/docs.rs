@@ -120,7 +120,7 @@ const COUNTERS: [&str; 16] = [
     "filings",
     "fleetlock_answers",
     "ledger_writes",
-    "opt_outs_not_honoured",
+    "opt_outs_ignored",
     "review_unknown_fields",
     "reviews_failed_open",
     "watch_failures",

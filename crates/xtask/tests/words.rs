@@ -76,6 +76,16 @@ const RETIRED: &[Retired] = &[
     (r"\bdeadline::later\b|\bfn later\b", "saturating_add", &[]),
     (r"\bfn (go_on|take_step|take_up)\b", "reconcile", &[]),
     (r"\benum Room\b|\bRoom::|\bNoRoom::", "DisruptionAllowance", &[]),
+    (r"\bWaitsInCircle\b", "CircularWait", &[]),
+    (r"\bGivenUp\b", "Abandoned", &[]),
+    (r"\bOptOutNotHonoured\b|\bnot_honoured\b", "OptOutIgnored", &[]),
+    (r"Reason::MisconfiguredPDB\b", "SeveralPDBs or BudgetNeverAllows", &[]),
+    (
+        r"\bheldUnits\b|\bheld_units\b|\bWaitsForUnits\b|\bOwnerUnits\b|\bspec\.units\b|--units\b",
+        "disruptions",
+        &[],
+    ),
+    (r"\bpeopleRoles\b", "userRoles", &[]),
 ];
 
 /// Where retired words are looked for: code, comments, documentation and the chart.

@@ -18,26 +18,26 @@ pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
 /// How long a node takes to be back where nothing says so: the default of drain-lock's `deadlines.recover`.
 pub const RECOVERY_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
-/// The holds of a claim: on every budget that it has units of, whatever its state, for a claim that waits or is suspect may
+/// The holds of a claim: on every budget that it has disruptions of, whatever its state, for a claim that waits or is suspect may
 /// still have those of pods that are down. They end with the deadline of its drain.
 pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Iterator<Item = Hold> + 'a {
     let until = Some(claim_ends(claim, drain));
     claim
         .holds
         .iter()
-        .filter(|units| !units.pods.is_empty())
-        .map(move |units| Hold {
-            held: Held::Budget(BudgetKey::from(&units.pdb)),
+        .filter(|disruptions| !disruptions.pods.is_empty())
+        .map(move |disruptions| Hold {
+            held: Held::Budget(BudgetKey::from(&disruptions.pdb)),
             holder: Holder::Node {
                 name: claim.node.as_str().into(),
                 uid: claim.node_uid.as_str().into(),
-                pods: units.pods.iter().map(|pod| pod.uid.as_str().into()).collect(),
+                pods: disruptions.pods.iter().map(|pod| pod.uid.as_str().into()).collect(),
             },
             until,
         })
 }
 
-/// Until when the claim may have its units: as the drain's status says, if that is of where the claim stands. The status
+/// Until when the claim may have its disruptions: as the drain's status says, if that is of where the claim stands. The status
 /// follows the ledger, and one that is behind tells the limit of an earlier part of the drain, or of an earlier grant: then
 /// the drain's deadlines count too, from the moment since when the claim stands there.
 fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
@@ -76,11 +76,11 @@ fn is_of_state(phase: Phase, claim: &Claim) -> bool {
 }
 
 /// An owner's hold; `None` where nothing is held: it is being deleted, an administrator has released it, or it is of no
-/// unit. It ends when its owner said, or sooner where drain-lock's policy caps it.
+/// disruption. It ends when its owner said, or sooner where drain-lock's policy caps it.
 pub fn of_owner(hold: &DisruptionHold) -> Option<Hold> {
     let (meta, spec) = (&hold.metadata, &hold.spec);
     let is_released = annotation::released_by(meta).is_some();
-    if is_released || meta.deletion_timestamp.is_some() || spec.units.is_some_and(|units| units < 1) {
+    if is_released || meta.deletion_timestamp.is_some() || spec.disruptions.is_some_and(|disruptions| disruptions < 1) {
         return None;
     }
     let status = hold.status.as_ref().filter(|status| {
@@ -120,7 +120,7 @@ mod tests {
     fn claim(state: &str) -> Claim {
         serde_json::from_value(json!({
             "ticket": 1, "node": "n2", "nodeUID": "u2", "state": state, "since": minute(0), "queuedAt": minute(-10),
-            "needs": [{ "pdb": { "namespace": "shop", "name": "later", "uid": "b3" }, "units": 1, "healthy": 1, "several": null }],
+            "needs": [{ "pdb": { "namespace": "shop", "name": "later", "uid": "b3" }, "disruptions": 1, "healthy": 1, "several": null }],
             "holds": [
                 { "pdb": { "namespace": "shop", "name": "web", "uid": "b1" }, "pods": [{ "name": "a", "uid": "a" }, { "name": "b", "uid": "b" }] },
                 { "pdb": { "namespace": "shop", "name": "none", "uid": "b2" }, "pods": [] },
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[rstest]
-    fn a_claim_holds_what_it_has_units_of_and_nothing_that_it_needs(
+    fn a_claim_holds_what_it_has_disruptions_of_and_nothing_that_it_needs(
         #[values("Granted", "Confirmed", "Suspect", "Recovering", "Asking")] state: &str,
     ) {
         let claim = claim(state);
@@ -224,7 +224,7 @@ mod tests {
     #[case::put_off_since(json!({}), json!({ "expiresAt": minute(50) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 1 }), Some(50))]
     #[case::brought_forward(json!({}), json!({ "expiresAt": minute(5) }), json!({ "effectiveUntil": minute(20), "observedGeneration": 2 }), Some(5))]
     #[case::released_by_nobody_for_no_reason(json!({ "annotations": { "nodeward.dev/release": " " } }), json!({ "expiresAt": minute(5) }), json!({}), Some(5))]
-    #[case::some_units(json!({}), json!({ "units": 1, "expiresAt": minute(5) }), json!({}), Some(5))]
+    #[case::some_disruptions(json!({}), json!({ "disruptions": 1, "expiresAt": minute(5) }), json!({}), Some(5))]
     fn an_owners_hold_ends_as_said_or_as_capped(
         #[case] metadata: Value,
         #[case] spec: Value,
@@ -240,7 +240,7 @@ mod tests {
     #[rstest]
     #[case::released(json!({ "annotations": { "nodeward.dev/release": "alice: urgent" } }), json!({}))]
     #[case::being_deleted(json!({ "deletionTimestamp": minute(0) }), json!({}))]
-    #[case::no_unit(json!({}), json!({ "units": 0 }))]
+    #[case::no_disruption(json!({}), json!({ "disruptions": 0 }))]
     fn what_was_released_is_not_held(#[case] metadata: Value, #[case] spec: Value) {
         assert_eq!(owners(metadata, spec, json!({})), None);
     }

@@ -8,7 +8,7 @@ use nodeward_api::drain_ledger::{ClaimState, StoredClaim};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::units;
+use super::disruptions;
 use crate::id::BudgetKey;
 
 /// A drain's place in the queue, what it needs and what it holds.
@@ -39,7 +39,7 @@ pub struct Claim {
     /// Whether somebody else cordoned the node.
     #[serde(default)]
     pub foreign_cordon: bool,
-    /// Whether its present grant was made by its drain's fallback, whether its budgets had the units or not.
+    /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
     #[serde(default)]
     pub by_fallback: bool,
     /// What it waits for, beyond what it holds; sorted by budget.
@@ -47,21 +47,21 @@ pub struct Claim {
     pub needs: Vec<Need>,
     /// What it holds; sorted by budget.
     #[serde(default)]
-    pub holds: Vec<Units>,
+    pub holds: Vec<Disruptions>,
     /// Fields of later versions, as they were read.
     #[serde(default)]
     pub unknown: Map<String, Value>,
 }
 
-/// Units of one budget that a claim waits for. The ledger stores how many; whoever asks for the grant knows the pods.
+/// Disruptions of one budget that a claim waits for. The ledger stores how many; whoever asks for the grant knows the pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
     /// The budget.
     pub pdb: BudgetRef,
-    /// How many units, beyond those held of the budget of this name.
+    /// How many disruptions, beyond those held of the budget of this name.
     #[serde(default)]
-    pub units: i32,
+    pub disruptions: i32,
     /// How many of them the grant takes from what is free: those of healthy pods.
     #[serde(default)]
     pub healthy: i32,
@@ -90,13 +90,13 @@ impl<T> Hash for Unstored<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Units of one budget: one for each pod.
+/// Disruptions of one budget: one for each pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Units {
+pub struct Disruptions {
     /// The budget.
     pub pdb: BudgetRef,
-    /// How many of its pods were healthy at the grant; an evicted pod's unit is back when as many are again.
+    /// How many of its pods were healthy at the grant; an evicted pod's disruption is back when as many are again.
     #[serde(default)]
     pub healthy_at_grant: i32,
     /// The pods.
@@ -104,7 +104,7 @@ pub struct Units {
     pub pods: Vec<HeldPod>,
 }
 
-/// A pod that a unit is needed or held for. Its namespace is its budget's.
+/// A pod that a disruption is needed or held for. Its namespace is its budget's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldPod {
@@ -121,30 +121,30 @@ pub struct HeldPod {
 }
 
 impl Claim {
-    /// Whether it holds a unit for this pod.
-    pub fn has_unit(&self, pod_uid: &str) -> bool {
-        units::holds_pod(&self.holds, pod_uid)
+    /// Whether it holds a disruption for this pod.
+    pub fn has_disruption(&self, pod_uid: &str) -> bool {
+        disruptions::holds_pod(&self.holds, pod_uid)
     }
 
-    /// How many units it holds.
-    pub fn held_units(&self) -> usize {
-        units::len(&self.holds)
+    /// How many disruptions it holds.
+    pub fn held_disruptions(&self) -> usize {
+        disruptions::len(&self.holds)
     }
 
-    /// The pods that it holds units for.
+    /// The pods that it holds disruptions for.
     pub fn held_pods(&self) -> impl Iterator<Item = &HeldPod> {
-        self.holds.iter().flat_map(|units| &units.pods)
+        self.holds.iter().flat_map(|disruptions| &disruptions.pods)
     }
 
-    /// Whether it waits for units of the budget of this name.
+    /// Whether it waits for disruptions of the budget of this name.
     pub fn needs_of(&self, budget: &BudgetKey) -> bool {
-        self.needs.iter().any(|need| units::is_of(&need.pdb, budget))
+        self.needs.iter().any(|need| disruptions::is_of(&need.pdb, budget))
     }
 
-    /// The budgets that it needs or holds units of; one that it needs and holds comes twice.
+    /// The budgets that it needs or holds disruptions of; one that it needs and holds comes twice.
     pub fn budgets(&self) -> impl Iterator<Item = BudgetKey> {
         let needed = self.needs.iter().map(|need| &need.pdb);
-        let held = self.holds.iter().map(|units| &units.pdb);
+        let held = self.holds.iter().map(|disruptions| &disruptions.pdb);
         needed.chain(held).map(BudgetKey::from)
     }
 
@@ -153,20 +153,20 @@ impl Claim {
         !self.boot_id.is_empty() && !boot_id.is_empty() && self.boot_id != boot_id
     }
 
-    /// Whether it holds less than these needs ask for, as far as they are about pods of which `counts` holds: a unit of
+    /// Whether it holds less than these needs ask for, as far as they are about pods of which `counts` holds: a disruption of
     /// that very budget is missing, or a pod is to stay that was to leave.
-    pub fn lacks(&self, needs: &[Units], counts: impl Fn(&str) -> bool) -> bool {
+    pub fn lacks(&self, needs: &[Disruptions], counts: impl Fn(&str) -> bool) -> bool {
         let is_to_leave = |pod: &HeldPod| self.held_pods().any(|held| held.uid == pod.uid && !held.retained);
-        let asked = needs.iter().flat_map(|units| &units.pods);
-        units::missing(needs, &self.holds)
+        let asked = needs.iter().flat_map(|disruptions| &disruptions.pods);
+        disruptions::missing(needs, &self.holds)
             .iter()
-            .any(|units| units.pods.iter().any(|pod| counts(&pod.uid)))
+            .any(|disruptions| disruptions.pods.iter().any(|pod| counts(&pod.uid)))
             || asked
                 .into_iter()
                 .any(|pod| pod.retained && counts(&pod.uid) && is_to_leave(pod))
     }
 
-    /// The state that says of the units what `state` says, and of the node what this claim's says.
+    /// The state that says of the disruptions what `state` says, and of the node what this claim's says.
     pub(super) fn keeping_drained(&self, state: ClaimState) -> ClaimState {
         match state {
             ClaimState::Asking if self.state.may_go_down() => ClaimState::DrainedAsking,
@@ -197,7 +197,7 @@ impl Claim {
 impl Claim {
     /// A claim as it is stored, with the budgets that its numbers mean.
     pub(super) fn restore(stored: &StoredClaim, budget: impl Fn(u32) -> (BudgetRef, i32)) -> Self {
-        let mut holds: Vec<Units> = Vec::new();
+        let mut holds: Vec<Disruptions> = Vec::new();
         for hold in &stored.holds {
             let (pdb, healthy_at_grant) = budget(hold.budget);
             let pod = HeldPod {
@@ -206,9 +206,9 @@ impl Claim {
                 retained: hold.retained,
                 unknown: hold.unknown.clone(),
             };
-            match holds.iter_mut().find(|units| units.pdb == pdb) {
-                Some(units) => units.pods.push(pod),
-                None => holds.push(Units {
+            match holds.iter_mut().find(|disruptions| disruptions.pdb == pdb) {
+                Some(disruptions) => disruptions.pods.push(pod),
+                None => holds.push(Disruptions {
                     pdb,
                     healthy_at_grant,
                     pods: vec![pod],
@@ -217,7 +217,7 @@ impl Claim {
         }
         let needs = stored.needs.iter().map(|need| Need {
             pdb: budget(need.budget).0,
-            units: need.units,
+            disruptions: need.disruptions,
             healthy: need.healthy,
             several: need.several.clone(),
             pods: Unstored::default(),
@@ -239,7 +239,7 @@ impl Claim {
             foreign_cordon: stored.foreign_cordon,
             by_fallback: stored.by_fallback,
             needs: needs.collect(),
-            holds: units::normal(holds),
+            holds: disruptions::normal(holds),
             unknown,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
 
-use super::units;
+use super::disruptions;
 use crate::id::{BudgetKey, PodUid};
 
 /// The budgets of all claims in the queue. Those of the claim that asks must have been read by quorum just before; a
@@ -35,15 +35,15 @@ pub struct BudgetFacts {
     /// Pods of its selector that another budget selects as well.
     pub several: BTreeSet<PodUid>,
     /// What its owner keeps for himself.
-    pub owner_units: Option<OwnerUnits>,
+    pub owner_disruptions: Option<OwnerDisruptions>,
 }
 
 /// What a budget's owner holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnerUnits {
+pub enum OwnerDisruptions {
     /// No disruption at all.
     All,
-    /// This many units.
+    /// This many disruptions.
     Some(i32),
 }
 
@@ -68,29 +68,29 @@ impl Misconfigured {
     /// The reason to show.
     pub fn reason(self) -> LockReason {
         match self {
-            Self::ZeroUnavailable | Self::AllDemanded => LockReason::MisconfiguredPDB,
+            Self::ZeroUnavailable | Self::AllDemanded => LockReason::BudgetNeverAllows,
         }
     }
 }
 
 impl BudgetFacts {
-    /// Units that are there now, claims aside.
+    /// Disruptions that are there now, claims aside.
     pub(super) fn unbroken(&self) -> i32 {
-        let spare = units::count(self.healthy.len()).saturating_sub(self.desired_healthy);
+        let spare = disruptions::count(self.healthy.len()).saturating_sub(self.desired_healthy);
         self.disruptions_allowed.min(spare)
     }
 
-    /// The most units that the budget ever has.
+    /// The most disruptions that the budget ever has.
     pub fn ceiling(&self) -> i32 {
         self.expected_pods.saturating_sub(self.desired_healthy)
     }
 
     /// What is left of `free` for others than the owner; never more than 0 while he holds all.
     pub(super) fn without_owner(&self, free: i32) -> i32 {
-        match self.owner_units {
+        match self.owner_disruptions {
             None => free,
-            Some(OwnerUnits::All) => free.min(0),
-            Some(OwnerUnits::Some(units)) => free.saturating_sub(units.max(0)),
+            Some(OwnerDisruptions::All) => free.min(0),
+            Some(OwnerDisruptions::Some(disruptions)) => free.saturating_sub(disruptions.max(0)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How units come back: by a write while their pods run, by observation once they are down, and never by time alone.
+//! How disruptions come back: by a write while their pods run, by observation once they are down, and never by time alone.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::drain_ledger::ClaimState;
 
 use super::needs::Turn;
-use super::{Claim, HeldPod, Ledger, units};
+use super::{Claim, HeldPod, Ledger, disruptions};
 
 /// What became of a claim whose time ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum TimedOut {
     Unchanged,
     /// It waits and holds nothing: it keeps its place, and its turn begins anew.
     KeepsWaiting,
-    /// All its units are returned, and it is at the end of the queue.
+    /// All its disruptions are returned, and it is at the end of the queue.
     Requeued {
         /// Its new ticket.
         ticket: i64,
@@ -26,13 +26,13 @@ pub enum TimedOut {
     ComesBack {
         /// Its new ticket.
         ticket: i64,
-        /// Units that stay with it until their pods are back.
+        /// Disruptions that stay with it until their pods are back.
         kept: usize,
     },
     /// Pods are down, and the cordon is not ours: the claim keeps its ticket and goes ahead of every claim that needs
     /// what it holds.
     KeepsPlace {
-        /// Units that stay with it.
+        /// Disruptions that stay with it.
         kept: usize,
     },
 }
@@ -44,7 +44,7 @@ pub enum Released {
     NoClaim,
     /// Nothing was down: the claim is gone.
     Gone,
-    /// Pods are down: their units stay until the pods are observed back.
+    /// Pods are down: their disruptions stay until the pods are observed back.
     ComesBack {
         /// How many.
         kept: usize,
@@ -82,7 +82,7 @@ impl Ledger {
         }
     }
 
-    /// Lets a claim go: its node was uncordoned, its drain is over or was called off. The units of running pods are
+    /// Lets a claim go: its node was uncordoned, its drain is over or was called off. The disruptions of running pods are
     /// returned; those of pods that are down stay until the pods are observed back. Nothing may be evicted under it any
     /// more.
     ///
@@ -92,18 +92,18 @@ impl Ledger {
             return self
                 .claim(node_uid)
                 .map_or(Released::NoClaim, |claim| Released::ComesBack {
-                    kept: claim.held_units(),
+                    kept: claim.held_disruptions(),
                 });
         };
         if claim.state == ClaimState::Recovering {
-            units::retain(&mut claim.holds, |_, pod| is_down(pod));
+            disruptions::retain(&mut claim.holds, |_, pod| is_down(pod));
         } else {
             claim.requeue(is_down, now);
         }
         claim.foreign_cordon = false;
         claim.needs.clear();
         claim.state = ClaimState::Recovering;
-        let kept = claim.held_units();
+        let kept = claim.held_disruptions();
         if kept == 0 {
             self.remove(node_uid);
             return Released::Gone;
@@ -111,18 +111,18 @@ impl Ledger {
         Released::ComesBack { kept }
     }
 
-    /// Returns the units of pods that were observed back; answers how many. What is not held is ignored.
+    /// Returns the disruptions of pods that were observed back; answers how many. What is not held is ignored.
     pub fn return_pods<Uid: AsRef<str>>(&mut self, node_uid: &str, back: &[Uid]) -> usize {
         let back: BTreeSet<&str> = back.iter().map(AsRef::as_ref).collect();
         let Some(claim) = self.claim_mut(node_uid) else {
             return 0;
         };
-        let returned = units::retain(&mut claim.holds, |_, pod| !back.contains(pod.uid.as_str()));
+        let returned = disruptions::retain(&mut claim.holds, |_, pod| !back.contains(pod.uid.as_str()));
         claim.settle();
         returned
     }
 
-    /// Notes that whoever drained has vanished while units are held. Answers whether the claim is suspect now; a claim
+    /// Notes that whoever drained has vanished while disruptions are held. Answers whether the claim is suspect now; a claim
     /// that holds nothing never is, nor one that waits for its own pods alone: nobody has to go on with it.
     pub fn suspect(&mut self, node_uid: &str, now: Timestamp) -> bool {
         let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state != ClaimState::Recovering;

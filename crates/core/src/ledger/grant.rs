@@ -6,7 +6,7 @@ use nodeward_api::reason::LockReason;
 
 use super::needs::Turn;
 use super::queue::Queue;
-use super::{BudgetFacts, Claim, Facts, HeldPod, Ledger, Need, Obstacle, OwnerUnits, Units, units};
+use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, disruptions};
 use crate::id::{BudgetKey, NodeName};
 
 /// Why a grant does not stand.
@@ -14,12 +14,12 @@ use crate::id::{BudgetKey, NodeName};
 pub enum Lost {
     /// There is no such grant: the claim is gone, waits, is suspect, or has another grant.
     NotGranted,
-    /// A unit was taken between the grant and now. The units of running pods are returned, and the claim waits under its
+    /// A disruption was taken between the grant and now. The disruptions of running pods are returned, and the claim waits under its
     /// ticket.
     Returned {
         /// What is missing.
         obstacles: Vec<Obstacle>,
-        /// Units that stay with the claim, for their pods are down.
+        /// Disruptions that stay with the claim, for their pods are down.
         kept: usize,
     },
 }
@@ -62,7 +62,7 @@ impl Ledger {
     }
 
     /// Gives the claim all that it needs, whatever the budgets say: the fallback of a drain that its policy lets go on
-    /// without. The units are recorded, so that nobody else counts on these pods. `None` for a node without a claim, and
+    /// without. The disruptions are recorded, so that nobody else counts on these pods. `None` for a node without a claim, and
     /// for a suspect one.
     pub fn grant_by_fallback(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
         let grant = self.take_all(node_uid, boot_id, facts, now)?;
@@ -81,10 +81,10 @@ impl Ledger {
         if !waits || !claim.needs.iter().all(Need::is_planned) {
             return None;
         }
-        let taken: Vec<Units> = claim
+        let taken: Vec<Disruptions> = claim
             .needs
             .iter()
-            .map(|need| Units {
+            .map(|need| Disruptions {
                 pdb: need.pdb.clone(),
                 healthy_at_grant: facts
                     .get(&BudgetKey::from(&need.pdb))
@@ -100,7 +100,7 @@ impl Ledger {
         } else {
             claim.keeping_drained(ClaimState::Granted)
         };
-        claim.holds = units::normal(holds.into_iter().chain(taken));
+        claim.holds = disruptions::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
         claim.by_fallback = false;
         claim.since = now;
@@ -114,14 +114,14 @@ impl Ledger {
     fn healthy_without_claims(&self, budget: &BudgetFacts) -> i32 {
         let holds = self.claims().iter().flat_map(|claim| &claim.holds);
         let down = holds
-            .filter(|u| units::is_of(&u.pdb, &budget.key) && *u.pdb.uid == *budget.uid)
+            .filter(|u| disruptions::is_of(&u.pdb, &budget.key) && *u.pdb.uid == *budget.uid)
             .flat_map(|u| &u.pods)
             .filter(|pod| !budget.is_healthy(&pod.uid));
-        units::count(budget.healthy.len() + down.count())
+        disruptions::count(budget.healthy.len() + down.count())
     }
 
     /// Makes sure of a grant by what was read after it: only then may the first pod be evicted, or the node be rebooted.
-    /// If a unit is gone, all that can be returned is.
+    /// If a disruption is gone, all that can be returned is.
     pub fn confirm(
         &mut self,
         node_uid: &str,
@@ -167,7 +167,7 @@ impl Ledger {
                 None => LockReason::NotPlanned,
                 Some(b) if !b.current => LockReason::StatusBehind,
                 Some(b) if self.free(b) < 0 => LockReason::BudgetUnhealthy,
-                Some(b) if free < 0 || b.owner_units == Some(OwnerUnits::All) => LockReason::OwnerHold,
+                Some(b) if free < 0 || b.owner_disruptions == Some(OwnerDisruptions::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
             Some(Obstacle {
@@ -175,28 +175,28 @@ impl Ledger {
                 pdb: Some(key),
                 pod: None,
                 holder: None,
-                needed: units::count(returnable),
+                needed: disruptions::count(returnable),
                 free,
             })
         });
         held.collect()
     }
 
-    /// The ticket of the claim that reserves: the first in the queue that waits for units which other claims hold and
+    /// The ticket of the claim that reserves: the first in the queue that waits for disruptions which other claims hold and
     /// which will come back.
     pub fn reserver(&self, facts: &Facts) -> Option<i64> {
         Queue::new(self, facts).reserver()
     }
 
-    /// The node of a claim that holds units of pods that are down, waits for another such claim, and is waited for by it,
+    /// The node of a claim that holds disruptions of pods that are down, waits for another such claim, and is waited for by it,
     /// and whose cordon is ours: the youngest. [`Ledger::time_out`] is to be called for it at once, for no time would
     /// end that wait. Of claims under a foreign cordon nobody can give way but whoever cordoned; they are told
-    /// (`WaitsInCircle`), and reserve nothing.
+    /// (`CircularWait`), and reserve nothing.
     pub fn gives_way(&self, facts: &Facts) -> Option<&str> {
         Queue::new(self, facts).gives_way().map(|claim| claim.node_uid.as_str())
     }
 
-    /// Whether an eviction outside any claim may go: a unit is free after grants, owners' holds and what the queue is to
+    /// Whether an eviction outside any claim may go: a disruption is free after grants, owners' holds and what the queue is to
     /// have.
     pub fn admits_foreign(&self, budget: &BudgetFacts, facts: &Facts) -> Result<(), Obstacle> {
         self.admits_movable(budget)?;
@@ -209,13 +209,13 @@ impl Ledger {
         }
     }
 
-    /// Whether the eviction of a movable pod of a draining node may go: a unit is free after grants and owners' holds.
+    /// Whether the eviction of a movable pod of a draining node may go: a disruption is free after grants and owners' holds.
     /// Reservations do not stand against it: the claim that reserves may be waiting for that very drain.
     pub fn admits_movable(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
         self.admits(budget, |_| true)
     }
 
-    /// Whether a unit is free after owners' holds, and the grants of which `counts` holds.
+    /// Whether a disruption is free after owners' holds, and the grants of which `counts` holds.
     fn admits(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> Result<(), Obstacle> {
         let free = self.free_beside(budget, counts);
         let left = budget.without_owner(free);
@@ -226,20 +226,20 @@ impl Ledger {
             return Err(self.refusal(budget, LockReason::OwnerHold, None, left));
         }
         let holder = self.claims().iter().filter(|claim| counts(claim)).find(|claim| {
-            let of_budget = claim.holds.iter().filter(|u| units::is_of(&u.pdb, &budget.key));
+            let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
             of_budget.flat_map(|u| &u.pods).next().is_some()
         });
         let reason = if holder.is_some() {
-            LockReason::WaitsForUnits
+            LockReason::WaitsForDisruptions
         } else {
             LockReason::BudgetUnhealthy
         };
         Err(self.refusal(budget, reason, holder.map(|claim| claim.node.as_str().into()), free))
     }
 
-    /// Whether a pod of a claim that was granted by its fallback may go: as any drain's may, if a unit is free beside those
+    /// Whether a pod of a claim that was granted by its fallback may go: as any drain's may, if a disruption is free beside those
     /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
-    /// claims neither of which had a unit the budget itself is to let one go.
+    /// claims neither of which had a disruption the budget itself is to let one go.
     pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
         self.admits(budget, |claim| !claim.by_fallback)
     }

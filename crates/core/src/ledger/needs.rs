@@ -5,7 +5,7 @@ use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::ClaimState;
 
 use super::claim::Unstored;
-use super::{Claim, Facts, HeldPod, Ledger, Need, Units, units};
+use super::{Claim, Disruptions, Facts, HeldPod, Ledger, Need, disruptions};
 use crate::id::BudgetKey;
 
 /// What a new need made of a claim.
@@ -17,17 +17,17 @@ pub enum NeedChange {
     Unchanged,
     /// The claim waits, or is suspect, and asks for this from now on.
     Planned,
-    /// The claim drains and needs less: the units of running pods that are no longer needed are returned.
+    /// The claim drains and needs less: the disruptions of running pods that are no longer needed are returned.
     Shrunk {
         /// How many.
         returned: usize,
     },
-    /// The claim drained and needs more: the units of running pods are returned, and the whole need is queued under the
+    /// The claim drained and needs more: the disruptions of running pods are returned, and the whole need is queued under the
     /// same ticket.
     Requeued {
-        /// Units that were returned.
+        /// Disruptions that were returned.
         returned: usize,
-        /// Units that stay with the claim, for their pods are down.
+        /// Disruptions that stay with the claim, for their pods are down.
         kept: usize,
     },
     /// The claim waits for its own pods, and asks for nothing until they are back.
@@ -38,28 +38,28 @@ impl Ledger {
     /// Says what the claim needs; nothing: it has its place in the queue, and asks and reserves nothing. A claim never
     /// grows while it holds.
     ///
-    /// A pod is down when its unit cannot be given back by a write: it is gone, terminating, evicted, or was retained
+    /// A pod is down when its disruption cannot be given back by a write: it is gone, terminating, evicted, or was retained
     /// and its node has gone down since.
     pub fn set_needs(
         &mut self,
         node_uid: &str,
-        needs: Vec<Units>,
+        needs: Vec<Disruptions>,
         is_down: &dyn Fn(&HeldPod) -> bool,
         now: Timestamp,
     ) -> NeedChange {
         let Some(claim) = self.claim_mut(node_uid) else {
             return NeedChange::NoClaim;
         };
-        let needs = units::normal(needs);
+        let needs = disruptions::normal(needs);
         match claim.state {
             ClaimState::Recovering => NeedChange::ComesBack,
             state if !state.has_grant() => claim.plan(&needs),
-            _ if units::missing(&needs, &claim.holds).is_empty() => {
-                units::retain_pods(&mut claim.holds, &needs);
+            _ if disruptions::missing(&needs, &claim.holds).is_empty() => {
+                disruptions::retain_pods(&mut claim.holds, &needs);
                 claim.shrink(&needs, is_down)
             }
             _ => {
-                let before = claim.held_units();
+                let before = claim.held_disruptions();
                 let kept = claim.requeue(is_down, now);
                 claim.plan(&needs);
                 NeedChange::Requeued {
@@ -77,7 +77,7 @@ impl Ledger {
         for claim in &mut self.claims {
             let mut needs = std::mem::take(&mut claim.needs);
             for need in needs.iter_mut().filter(|need| need.is_planned()) {
-                (need.units, need.healthy, need.several) = need.counted(claim, facts);
+                (need.disruptions, need.healthy, need.several) = need.counted(claim, facts);
             }
             claim.needs = needs;
         }
@@ -85,13 +85,13 @@ impl Ledger {
 }
 
 /// All of its pods count, until they are looked at ([`Ledger::count_needs`]).
-impl From<Units> for Need {
-    fn from(needed: Units) -> Self {
-        let units = units::count(needed.pods.len());
+impl From<Disruptions> for Need {
+    fn from(needed: Disruptions) -> Self {
+        let disruptions = disruptions::count(needed.pods.len());
         Self {
             pdb: needed.pdb,
-            units,
-            healthy: units,
+            disruptions,
+            healthy: disruptions,
             several: None,
             pods: Unstored(needed.pods),
         }
@@ -104,21 +104,22 @@ impl Need {
         !self.pods.0.is_empty()
     }
 
-    /// How many units it needs, how many of them it takes from what is free, and a pod that several budgets select: of the
+    /// How many disruptions it needs, how many of them it takes from what is free, and a pod that several budgets select: of the
     /// pods, where they are known, and else as it was counted last.
     pub(super) fn counted(&self, claim: &Claim, facts: &Facts) -> (i32, i32, Option<String>) {
         if !self.is_planned() {
-            return (self.units, self.healthy, self.several.clone());
+            return (self.disruptions, self.healthy, self.several.clone());
         }
         let budget = facts.get(&BudgetKey::from(&self.pdb));
-        let count =
-            |counts: &dyn Fn(&HeldPod) -> bool| units::count(self.pods.0.iter().filter(|pod| counts(pod)).count());
+        let count = |counts: &dyn Fn(&HeldPod) -> bool| {
+            disruptions::count(self.pods.0.iter().filter(|pod| counts(pod)).count())
+        };
         // A budget that was made again may have had pods of this claim before.
-        let beyond = count(&|pod| !units::holds_pod_of(&claim.holds, &self.pdb, &pod.uid));
-        // An unready pod needs a unit that is its own already, for it is not counted as healthy; should it turn ready, it
+        let beyond = count(&|pod| !disruptions::holds_pod_of(&claim.holds, &self.pdb, &pod.uid));
+        // An unready pod needs a disruption that is its own already, for it is not counted as healthy; should it turn ready, it
         // counts on both sides.
         let healthy =
-            count(&|pod| budget.is_some_and(|budget| budget.is_healthy(&pod.uid)) && !claim.has_unit(&pod.uid));
+            count(&|pod| budget.is_some_and(|budget| budget.is_healthy(&pod.uid)) && !claim.has_disruption(&pod.uid));
         // The eviction API refuses such a pod; one that stays is not evicted.
         let is_refused =
             |pod: &&HeldPod| !pod.retained && budget.is_some_and(|budget| budget.several.contains(pod.uid.as_str()));
@@ -129,16 +130,16 @@ impl Need {
 
 /// What happens to one claim, whatever the others do.
 pub(super) trait Turn {
-    /// Whether a write can give the pod's unit back: it runs, and its node will not take it down at any moment.
+    /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
     fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool;
-    /// Returns the units of running pods and queues the whole need under the same ticket; answers how many units stay.
+    /// Returns the disruptions of running pods and queues the whole need under the same ticket; answers how many disruptions stay.
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize;
-    /// Asks for units that were returned.
+    /// Asks for disruptions that were returned.
     fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>);
     /// Asks for what it does not hold of these needs.
-    fn plan(&mut self, needs: &[Units]) -> NeedChange;
-    /// Returns the units of running pods that are no longer needed.
-    fn shrink(&mut self, needs: &[Units], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange;
+    fn plan(&mut self, needs: &[Disruptions]) -> NeedChange;
+    /// Returns the disruptions of running pods that are no longer needed.
+    fn shrink(&mut self, needs: &[Disruptions], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange;
 }
 
 impl Turn for Claim {
@@ -148,18 +149,18 @@ impl Turn for Claim {
 
     fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
         let mut holds = std::mem::take(&mut self.holds);
-        for units in &holds {
-            let returned = units.pods.iter().filter(|pod| self.can_return(pod, is_down));
-            self.ask_again(&units.pdb, returned.cloned().collect());
+        for disruptions in &holds {
+            let returned = disruptions.pods.iter().filter(|pod| self.can_return(pod, is_down));
+            self.ask_again(&disruptions.pdb, returned.cloned().collect());
         }
-        units::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
+        disruptions::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
         self.holds = holds;
         self.state = self.keeping_drained(ClaimState::Asking);
         self.by_fallback = false;
         self.since = now;
         self.queued_at = now;
         self.settle();
-        self.held_units()
+        self.held_disruptions()
     }
 
     fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>) {
@@ -167,13 +168,13 @@ impl Turn for Claim {
             return;
         }
         let before = self.needs.iter().position(|need| need.pdb == *pdb);
-        let mut need = Need::from(Units {
+        let mut need = Need::from(Disruptions {
             pdb: pdb.clone(),
             healthy_at_grant: 0,
             pods: returned,
         });
         if let Some(before) = before.map(|at| self.needs.remove(at)) {
-            need.units += before.units;
+            need.disruptions += before.disruptions;
             need.healthy += before.healthy;
             need.pods.0.extend(before.pods.0);
         }
@@ -181,8 +182,8 @@ impl Turn for Claim {
         self.needs.sort_by(|a, b| a.pdb.cmp(&b.pdb));
     }
 
-    fn plan(&mut self, needs: &[Units]) -> NeedChange {
-        let missing = units::missing(needs, &self.holds);
+    fn plan(&mut self, needs: &[Disruptions]) -> NeedChange {
+        let missing = disruptions::missing(needs, &self.holds);
         let beyond: Vec<Need> = missing.into_iter().map(Need::from).collect();
         let is_same = self.needs == beyond;
         self.needs = beyond;
@@ -197,10 +198,10 @@ impl Turn for Claim {
         }
     }
 
-    fn shrink(&mut self, needs: &[Units], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
+    fn shrink(&mut self, needs: &[Disruptions], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
         let mut holds = std::mem::take(&mut self.holds);
-        let returned = units::retain(&mut holds, |_, pod| {
-            units::holds_pod(needs, &pod.uid) || !self.can_return(pod, is_down)
+        let returned = disruptions::retain(&mut holds, |_, pod| {
+            disruptions::holds_pod(needs, &pod.uid) || !self.can_return(pod, is_down)
         });
         self.holds = holds;
         if returned == 0 {

@@ -17,9 +17,9 @@ pub struct Obstacle {
     pub pod: Option<PodKey>,
     /// The node whose claim is in the way; of several, the one with the oldest ticket.
     pub holder: Option<NodeName>,
-    /// Units that are needed of the budget.
+    /// Disruptions that are needed of the budget.
     pub needed: i32,
-    /// Units that are there for it.
+    /// Disruptions that are there for it.
     pub free: i32,
 }
 

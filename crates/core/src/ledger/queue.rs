@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerUnits, units};
+use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, disruptions};
 use crate::id::{BudgetKey, NodeName, PodKey};
 
-/// Units that claims ahead in the queue are to have, by budget, and the node of the first of them.
+/// Disruptions that claims ahead in the queue are to have, by budget, and the node of the first of them.
 type Reserved = BTreeMap<BudgetKey, (i32, NodeName)>;
 
-/// Whose units come back without anybody's help, by ticket.
+/// Whose disruptions come back without anybody's help, by ticket.
 type Returning = BTreeSet<i64>;
 
 /// The queue at one moment.
@@ -32,8 +32,8 @@ impl<'a, 'f> Queue<'a, 'f> {
         queue
     }
 
-    /// The claims that ask, in the order in which they are served: by ticket, but a claim that holds units of pods that
-    /// are down, and asks again, goes ahead of every claim that needs units of those budgets.
+    /// The claims that ask, in the order in which they are served: by ticket, but a claim that holds disruptions of pods that
+    /// are down, and asks again, goes ahead of every claim that needs disruptions of those budgets.
     fn order(&self) -> Vec<&'a Claim> {
         let asking: Vec<&Claim> = self
             .ledger
@@ -49,8 +49,8 @@ impl<'a, 'f> Queue<'a, 'f> {
         order
     }
 
-    /// The claims whose units come back without a step that can be refused: those that drain, those whose pods are on
-    /// their way back, and, of those that wait while they hold, those that wait for nothing but such units. What waits
+    /// The claims whose disruptions come back without a step that can be refused: those that drain, those whose pods are on
+    /// their way back, and, of those that wait while they hold, those that wait for nothing but such disruptions. What waits
     /// in a circle is none of them, nor is what waits for a suspect claim, for health or for an owner.
     fn returning(&self) -> Returning {
         let claims = self.ledger.claims();
@@ -65,7 +65,7 @@ impl<'a, 'f> Queue<'a, 'f> {
                 .filter(|claim| {
                     claim.state.is_asking() && !claim.holds.is_empty() && !returning.contains(&claim.ticket)
                 })
-                .filter(|claim| self.waits_for_units_at_most(claim, &Reserved::new(), &returning))
+                .filter(|claim| self.waits_for_disruptions_at_most(claim, &Reserved::new(), &returning))
                 .map(|claim| claim.ticket)
                 .collect();
             if more.is_empty() {
@@ -75,22 +75,22 @@ impl<'a, 'f> Queue<'a, 'f> {
         }
     }
 
-    /// Whether nothing but units that `returning` claims hold, or claims ahead are to have, is in the claim's way.
-    fn waits_for_units_at_most(&self, claim: &Claim, reserved: &Reserved, returning: &Returning) -> bool {
+    /// Whether nothing but disruptions that `returning` claims hold, or claims ahead are to have, is in the claim's way.
+    fn waits_for_disruptions_at_most(&self, claim: &Claim, reserved: &Reserved, returning: &Returning) -> bool {
         self.lacks(claim, reserved, &|holder| returning.contains(&holder.ticket))
             .iter()
-            .all(|lack| matches!(lack.reason, LockReason::WaitsForUnits | LockReason::Reserved))
+            .all(|lack| matches!(lack.reason, LockReason::WaitsForDisruptions | LockReason::Reserved))
     }
 
     /// What claims ahead of `until` are to have, and the ticket of the one that waits. All who could be granted now are
-    /// counted up to the first that waits for units; that one is the last.
+    /// counted up to the first that waits for disruptions; that one is the last.
     fn reserved(&self, until: Option<&Claim>) -> (Reserved, Option<i64>) {
         let mut reserved = Reserved::new();
         for claim in self.order() {
             if until.is_some_and(|until| until.ticket == claim.ticket) {
                 break;
             }
-            if !self.waits_for_units_at_most(claim, &reserved, &self.returning) {
+            if !self.waits_for_disruptions_at_most(claim, &reserved, &self.returning) {
                 continue;
             }
             let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
@@ -113,9 +113,12 @@ impl<'a, 'f> Queue<'a, 'f> {
         self.reserved(None).1
     }
 
-    /// Units of a budget that claims in the queue are to have before anybody outside it.
+    /// Disruptions of a budget that claims in the queue are to have before anybody outside it.
     pub(super) fn reserved_of(&self, budget: &BudgetKey) -> Option<(i32, NodeName)> {
-        self.reserved(None).0.remove(budget).filter(|(units, _)| *units > 0)
+        self.reserved(None)
+            .0
+            .remove(budget)
+            .filter(|(disruptions, _)| *disruptions > 0)
     }
 
     /// What stands in the way of a claim that asks.
@@ -124,15 +127,15 @@ impl<'a, 'f> Queue<'a, 'f> {
         let mut lacks = self.lacks(claim, &reserved, &|_| true);
         if self.is_in_circle(claim) {
             for lack in &mut lacks {
-                if lack.reason == LockReason::WaitsForUnits {
-                    lack.reason = LockReason::WaitsInCircle;
+                if lack.reason == LockReason::WaitsForDisruptions {
+                    lack.reason = LockReason::CircularWait;
                 }
             }
         }
         lacks
     }
 
-    /// What the claim lacks, budget by budget, if `returns` tells whose units will come back.
+    /// What the claim lacks, budget by budget, if `returns` tells whose disruptions will come back.
     fn lacks(&self, claim: &Claim, reserved: &Reserved, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
         claim
             .needs
@@ -149,8 +152,8 @@ impl<'a, 'f> Queue<'a, 'f> {
         returns: &dyn Fn(&Claim) -> bool,
     ) -> Option<Obstacle> {
         let key = BudgetKey::from(&need.pdb);
-        let (units, demand, several) = need.counted(claim, self.facts);
-        let whole = units + units::held_of(claim, &need.pdb);
+        let (disruptions, demand, several) = need.counted(claim, self.facts);
+        let whole = disruptions + disruptions::held_of(claim, &need.pdb);
         let obstacle = |reason, needed, free| Obstacle {
             reason,
             pdb: Some(key.clone()),
@@ -180,14 +183,14 @@ impl<'a, 'f> Queue<'a, 'f> {
 
         let free = self.ledger.free(budget);
         let for_claims = budget.without_owner(free);
-        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && units::held_of(other, &need.pdb) > 0;
+        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && disruptions::held_of(other, &need.pdb) > 0;
         let others = || self.ledger.claims().iter().filter(held_by);
         let back: i32 = others()
             .filter(|other| returns(other))
-            .map(|other| units::held_of(other, &need.pdb))
+            .map(|other| disruptions::held_of(other, &need.pdb))
             .sum();
-        let in_time = (free + back).min(budget.ceiling() - units::held_of(claim, &need.pdb));
-        let owner_has_all = budget.owner_units == Some(OwnerUnits::All);
+        let in_time = (free + back).min(budget.ceiling() - disruptions::held_of(claim, &need.pdb));
+        let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
 
         if in_time < demand {
             return Some(obstacle(LockReason::BudgetUnhealthy, demand, free));
@@ -198,13 +201,13 @@ impl<'a, 'f> Queue<'a, 'f> {
         if for_claims < demand {
             return Some(Obstacle {
                 holder: others().next().map(|other| other.node.as_str().into()),
-                ..obstacle(LockReason::WaitsForUnits, demand, for_claims)
+                ..obstacle(LockReason::WaitsForDisruptions, demand, for_claims)
             });
         }
         match reserved.get(&key) {
-            Some((units, node)) if *units > 0 && for_claims - units < demand => Some(Obstacle {
+            Some((disruptions, node)) if *disruptions > 0 && for_claims - disruptions < demand => Some(Obstacle {
                 holder: Some(node.clone()),
-                ..obstacle(LockReason::Reserved, demand, for_claims - units)
+                ..obstacle(LockReason::Reserved, demand, for_claims - disruptions)
             }),
             _ => None,
         }
@@ -237,9 +240,9 @@ impl<'a, 'f> Queue<'a, 'f> {
         let wanted = |holder: &&Claim| {
             lacks
                 .iter()
-                .filter(|lack| lack.reason == LockReason::WaitsForUnits)
+                .filter(|lack| lack.reason == LockReason::WaitsForDisruptions)
                 .filter_map(|lack| lack.pdb.as_ref())
-                .any(|key| holder.holds.iter().any(|u| units::is_of(&u.pdb, key)))
+                .any(|key| holder.holds.iter().any(|u| disruptions::is_of(&u.pdb, key)))
         };
         self.ledger
             .claims()
@@ -267,7 +270,7 @@ fn serve<'a>(claim: &'a Claim, asking: &[&'a Claim], seen: &mut BTreeSet<i64>, o
         return;
     }
     for holder in asking {
-        if units::meet(&claim.needs, &holder.holds) {
+        if disruptions::meet(&claim.needs, &holder.holds) {
             serve(holder, asking, seen, order);
         }
     }

@@ -25,11 +25,11 @@ impl Ledger {
     }
 
     /// Whether a claim names a place outside the table of budgets, so that nobody knows what it holds or needs. Such a
-    /// ledger is left alone: written back, it would hold units of no budget, which nothing observed could free.
+    /// ledger is left alone: written back, it would hold disruptions of no budget, which nothing observed could free.
     pub fn is_malformed(&self) -> bool {
         let mut budgets = self.claims.iter().flat_map(|claim| {
             let needed = claim.needs.iter().map(|need| &need.pdb);
-            needed.chain(claim.holds.iter().map(|units| &units.pdb))
+            needed.chain(claim.holds.iter().map(|disruptions| &disruptions.pdb))
         });
         budgets.any(|pdb| pdb.name.is_empty())
     }
@@ -64,7 +64,9 @@ impl From<&DrainLedgerSpec> for Ledger {
 impl From<&Ledger> for DrainLedgerSpec {
     fn from(ledger: &Ledger) -> Self {
         let holds = ledger.claims.iter().flat_map(|claim| &claim.holds);
-        let mut places: Places<'_> = holds.map(|units| ((&units.pdb, units.healthy_at_grant), 0)).collect();
+        let mut places: Places<'_> = holds
+            .map(|disruptions| ((&disruptions.pdb, disruptions.healthy_at_grant), 0))
+            .collect();
         for need in ledger.claims.iter().flat_map(|claim| &claim.needs) {
             if place_of(&places, &need.pdb).is_none() {
                 places.insert((&need.pdb, 0), 0);
@@ -111,14 +113,14 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
     };
     let needs = claim.needs.iter().map(|need| StoredNeed {
         budget: place_of(places, &need.pdb).unwrap_or(u32::MAX),
-        units: need.units,
+        disruptions: need.disruptions,
         healthy: need.healthy,
         several: need.several.clone(),
     });
-    let holds = claim.holds.iter().flat_map(|units| {
-        let row = (&units.pdb, units.healthy_at_grant);
+    let holds = claim.holds.iter().flat_map(|disruptions| {
+        let row = (&disruptions.pdb, disruptions.healthy_at_grant);
         let budget = places.get(&row).copied().unwrap_or(u32::MAX);
-        units.pods.iter().map(move |pod| StoredHold {
+        disruptions.pods.iter().map(move |pod| StoredHold {
             budget,
             name: pod.name.clone(),
             uid: pod.uid.clone(),

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::reason::LockReason;
 
-use super::{BudgetFacts, Claim, ClaimState, Facts, Fence, HeldPod, Ledger, OwnerUnits, Units};
+use super::{BudgetFacts, Claim, ClaimState, Disruptions, Facts, Fence, HeldPod, Ledger, OwnerDisruptions};
 use crate::id::{BudgetKey, PodUid};
 
 /// The moment at which everything happens that is not said to happen later.
@@ -34,7 +34,7 @@ fn budget(name: &str) -> BudgetFacts {
         misconfigured: None,
         healthy: pods(&[format!("{name}-0"), format!("{name}-1"), format!("{name}-2")]),
         several: BTreeSet::new(),
-        owner_units: None,
+        owner_disruptions: None,
     }
 }
 
@@ -57,11 +57,11 @@ fn key(name: &str) -> BudgetKey {
     BudgetKey::new("shop", name)
 }
 
-/// Units for pods that are named after their budget: `web-0` is by `web`.
-fn units(pods: &[&str]) -> Vec<Units> {
-    let unit = |pod: &&str| {
+/// Disruptions for pods that are named after their budget: `web-0` is by `web`.
+fn disruptions(pods: &[&str]) -> Vec<Disruptions> {
+    let disruption = |pod: &&str| {
         let (name, _) = pod.split_once('-').unwrap();
-        Units {
+        Disruptions {
             pdb: BudgetRef {
                 namespace: "shop".to_owned(),
                 name: name.to_owned(),
@@ -75,18 +75,18 @@ fn units(pods: &[&str]) -> Vec<Units> {
             }],
         }
     };
-    super::units::normal(pods.iter().map(unit))
+    super::disruptions::normal(pods.iter().map(disruption))
 }
 
-fn retained(pods: &[&str]) -> Vec<Units> {
-    let mut units = units(pods);
-    for pod in units.iter_mut().flat_map(|u| &mut u.pods) {
+fn retained(pods: &[&str]) -> Vec<Disruptions> {
+    let mut disruptions = disruptions(pods);
+    for pod in disruptions.iter_mut().flat_map(|u| &mut u.pods) {
         pod.retained = true;
     }
-    units
+    disruptions
 }
 
-/// Nodes that queue for units, the oldest first.
+/// Nodes that queue for disruptions, the oldest first.
 fn queue(claims: &[(&str, &[&str])]) -> Ledger {
     let mut ledger = Ledger::default();
     for (node, pods) in claims {
@@ -97,7 +97,7 @@ fn queue(claims: &[(&str, &[&str])]) -> Ledger {
 
 fn ask(ledger: &mut Ledger, node: &str, pods: &[&str]) {
     ledger.enqueue(node, node, false, NOW);
-    ledger.set_needs(node, units(pods), NOT_DOWN, NOW);
+    ledger.set_needs(node, disruptions(pods), NOT_DOWN, NOW);
 }
 
 fn grant(ledger: &mut Ledger, node: &str, facts: &Facts) -> Fence {
@@ -118,12 +118,12 @@ fn state(ledger: &Ledger, node: &str) -> ClaimState {
     claim(ledger, node).state
 }
 
-/// UIDs of the pods for which a node holds units.
+/// UIDs of the pods for which a node holds disruptions.
 fn held(ledger: &Ledger, node: &str) -> Vec<String> {
     names(&claim(ledger, node).holds)
 }
 
-/// UIDs of the pods for which a node needs units beyond those that it holds.
+/// UIDs of the pods for which a node needs disruptions beyond those that it holds.
 fn needed(ledger: &Ledger, node: &str) -> Vec<String> {
     let needs = claim(ledger, node).needs.iter();
     needs
@@ -131,8 +131,8 @@ fn needed(ledger: &Ledger, node: &str) -> Vec<String> {
         .collect()
 }
 
-fn names(units: &[Units]) -> Vec<String> {
-    units
+fn names(disruptions: &[Disruptions]) -> Vec<String> {
+    disruptions
         .iter()
         .flat_map(|u| u.pods.iter().map(|pod| pod.uid.clone()))
         .collect()

@@ -420,7 +420,7 @@ fn evict(plan: &Plan, state: &mut State, slot: usize) -> Option<()> {
 
 fn node_down(plan: &Plan, state: &mut State, node: usize) {
     let ledger: &Ledger = &state.ledger;
-    let has_unit = |uid: &str| {
+    let has_disruption = |uid: &str| {
         ledger
             .claim(&node_uid(node))
             .is_some_and(|claim| held(claim).any(|pod| pod.uid == uid))
@@ -428,8 +428,8 @@ fn node_down(plan: &Plan, state: &mut State, node: usize) {
     let mut breach = None;
     for slot in plan.slots_of(node) {
         if let Pod::Up(generation) = state.pods[slot] {
-            if !has_unit(&pod_uid(slot, generation)) {
-                breach = Some("I4: a node rebooted over a pod without a unit");
+            if !has_disruption(&pod_uid(slot, generation)) {
+                breach = Some("I4: a node rebooted over a pod without a disruption");
             }
             state.pods[slot] = Pod::Down(generation);
         }

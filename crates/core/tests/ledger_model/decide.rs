@@ -117,7 +117,7 @@ impl Turn<'_> {
 
     fn is_down(&self, pod: &HeldPod) -> bool {
         let (slot, generation) = parse_pod(&pod.uid);
-        self.plan.keeps(Rule::KeepUnitsOfDownPods) && self.state.pods[slot] != Pod::Up(generation)
+        self.plan.keeps(Rule::KeepDisruptionsOfDownPods) && self.state.pods[slot] != Pod::Up(generation)
     }
 
     fn suspect(&self, ledger: &mut Ledger) {
@@ -162,7 +162,7 @@ impl Turn<'_> {
             let claim = claim_mut(ledger, &uid);
             let missing = needs
                 .into_iter()
-                .filter(|u| u.pods.iter().all(|pod| !claim.has_unit(&pod.uid)));
+                .filter(|u| u.pods.iter().all(|pod| !claim.has_disruption(&pod.uid)));
             let missing: Vec<Need> = missing.map(Need::from).collect();
             claim.needs.extend(missing);
             claim.state = ClaimState::Asking;
@@ -203,9 +203,9 @@ impl Turn<'_> {
     /// waited for.
     fn is_refused_by_a_missing_rule(&self, ledger: &Ledger) -> bool {
         let waits: &[LockReason] = if !self.plan.keeps(Rule::HoldersGoAhead) {
-            &[LockReason::WaitsForUnits, LockReason::Reserved]
+            &[LockReason::WaitsForDisruptions, LockReason::Reserved]
         } else if !self.plan.keeps(Rule::ReserveNothingInACircle) {
-            &[LockReason::WaitsForUnits, LockReason::WaitsInCircle]
+            &[LockReason::WaitsForDisruptions, LockReason::CircularWait]
         } else {
             return false;
         };
@@ -319,7 +319,7 @@ fn next_to_evict<'a>(state: &State, claim: &'a Claim) -> Option<&'a HeldPod> {
 }
 
 pub fn held(claim: &Claim) -> impl Iterator<Item = &HeldPod> {
-    claim.holds.iter().flat_map(|units| &units.pods)
+    claim.holds.iter().flat_map(|disruptions| &disruptions.pods)
 }
 
 fn claim_mut<'a>(ledger: &'a mut Ledger, uid: &str) -> &'a mut Claim {

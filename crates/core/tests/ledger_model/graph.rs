@@ -115,7 +115,7 @@ fn ends_well(plan: &Plan, state: &State) -> bool {
         let is_such = |obstacle: &Obstacle| {
             matches!(
                 obstacle.reason,
-                LockReason::WaitsInCircle | LockReason::WaitsForUnits | LockReason::BudgetUnhealthy
+                LockReason::CircularWait | LockReason::WaitsForDisruptions | LockReason::BudgetUnhealthy
             )
         };
         !obstacles.is_empty() && obstacles.iter().all(|obstacle| is_such(obstacle) && is_down(obstacle))

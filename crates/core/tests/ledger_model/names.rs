@@ -63,8 +63,8 @@ fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
         Pod::Absent => BTreeSet::new(),
         Pod::Up(generation) | Pod::Down(generation) => BTreeSet::from([generation]),
     });
-    for unit in ledger.claims().iter().flat_map(|claim| &claim.holds) {
-        for pod in &unit.pods {
+    for disruption in ledger.claims().iter().flat_map(|claim| &claim.holds) {
+        for pod in &disruption.pods {
             let (slot, generation) = parse_pod(&pod.uid);
             known[slot].insert(generation);
         }
@@ -85,9 +85,9 @@ fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
         if !claim.boot_id.is_empty() {
             "0".clone_into(&mut claim.boot_id);
         }
-        for unit in &mut claim.holds {
-            unit.healthy_at_grant = 0;
-            for pod in &mut unit.pods {
+        for disruption in &mut claim.holds {
+            disruption.healthy_at_grant = 0;
+            for pod in &mut disruption.pods {
                 let (slot, generation) = parse_pod(&pod.uid);
                 pod.uid = pod_uid(slot, new_name(slot, generation));
             }

@@ -15,14 +15,14 @@ pub enum Rule {
     OwnerReleases,
     /// A claim never grows while it holds.
     NeverGrow,
-    /// The first claim that waits for units reserves them.
+    /// The first claim that waits for disruptions reserves them.
     Reserve,
-    /// A claim that holds units of down pods goes ahead of those that need them.
+    /// A claim that holds disruptions of down pods goes ahead of those that need them.
     HoldersGoAhead,
     /// A suspect claim is freed by what is observed, not by time.
     NeverFreeByTime,
-    /// A write returns the units of running pods only.
-    KeepUnitsOfDownPods,
+    /// A write returns the disruptions of running pods only.
+    KeepDisruptionsOfDownPods,
     /// The ledger is written only as it was read.
     CompareAndSwap,
     /// That the node may go down is in the ledger before the node is told.
@@ -31,7 +31,7 @@ pub enum Rule {
     GiveWayInACircle,
     /// What waits in a circle reserves nothing.
     ReserveNothingInACircle,
-    /// Free units are bounded by the pods that are healthy, not by the budget's status alone.
+    /// Free disruptions are bounded by the pods that are healthy, not by the budget's status alone.
     CountHealthyPods,
     /// A pod that stays is back after the reboot, not before.
     BackOnlyAfterTheReboot,

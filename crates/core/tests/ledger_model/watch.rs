@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger, Need, Units};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, Ledger, Need};
 use stateright::Property;
 
 use crate::decide::held;
@@ -36,7 +36,7 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
         .iter()
         .any(|claim| waits(claim) && holds_a_running_pod(state, claim))
     {
-        return Some("I3: a claim waits while it holds units of running pods");
+        return Some("I3: a claim waits while it holds disruptions of running pods");
     }
     if (0..BUDGETS).any(|pdb| state.down_in(plan, pdb) > plan.budgets[pdb]) {
         return Some("I1: more pods of a budget are down than it allows");
@@ -56,7 +56,7 @@ fn waits(claim: &Claim) -> bool {
     claim.state.is_asking() || matches!(claim.state, ClaimState::Queued | ClaimState::Recovering)
 }
 
-/// A pod that has not gone down since its unit was granted. One that stays may go down at any moment once its node was
+/// A pod that has not gone down since its disruption was granted. One that stays may go down at any moment once its node was
 /// told.
 fn holds_a_running_pod(state: &State, claim: &Claim) -> bool {
     held(claim).any(|pod| {
@@ -68,13 +68,13 @@ fn holds_a_running_pod(state: &State, claim: &Claim) -> bool {
 /// What is wrong with a write by what was read for it.
 ///
 /// An eviction that was let through while the write was on its way goes unseen. That pod counts as what it is, an unhealthy
-/// one of its budget, so nobody else is granted its unit; a cache that lags in front of the eviction would let it through
+/// one of its budget, so nobody else is granted its disruption; a cache that lags in front of the eviction would let it through
 /// in any case.
 pub fn breach_of_decision(state: &State, node: usize, write: &Ledger, facts: &Facts) -> Option<&'static str> {
     let before: &Ledger = &state.ledger;
     let is_down = |uid: &String| !state.is_up(parse_pod(uid).0);
     if freed(before, write).iter().any(is_down) {
-        return Some("I6: the unit of a pod that is down was freed");
+        return Some("I6: the disruption of a pod that is down was freed");
     }
     let own = node_uid(node);
     let is_changed = |claim: &&Claim| claim.node_uid != own && write.claim(&claim.node_uid) != Some(*claim);
@@ -82,12 +82,12 @@ pub fn breach_of_decision(state: &State, node: usize, write: &Ledger, facts: &Fa
         return Some("I7: a claim was changed by another than its owner");
     }
     if overtakes(before, write, &own, facts) {
-        return Some("I9: a claim that waits for units is overtaken on its budgets");
+        return Some("I9: a claim that waits for disruptions is overtaken on its budgets");
     }
     None
 }
 
-/// The pods whose units a write takes from their claims.
+/// The pods whose disruptions a write takes from their claims.
 fn freed(before: &Ledger, write: &Ledger) -> Vec<String> {
     let is_gone = |claim: &Claim, uid: &str| {
         let after = write.claim(&claim.node_uid);
@@ -109,7 +109,7 @@ pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'s
     let before: &Ledger = &state.ledger;
     let stays = |uid: &String| plan.slots[parse_pod(uid).0].retained && !state.is_up(parse_pod(uid).0);
     if freed(before, write).iter().any(stays) {
-        return Some("I6: the unit of a pod that stayed on a node which went down was freed");
+        return Some("I6: the disruption of a pod that stayed on a node which went down was freed");
     }
     for claim in write.claims().iter().filter(|claim| claim.state.is_confirmed()) {
         let was = before
@@ -124,8 +124,8 @@ pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'s
 
 /// Whether what is down or may go down exceeds one of the claim's budgets.
 fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool {
-    claim.holds.iter().any(|units| {
-        let pdb = parse_budget(&units.pdb.name);
+    claim.holds.iter().any(|disruptions| {
+        let pdb = parse_budget(&disruptions.pdb.name);
         let may_go = plan
             .slots_of_budget(pdb)
             .filter(|slot| match state.pods[*slot] {
@@ -138,8 +138,8 @@ fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool 
     })
 }
 
-/// Whether a grant takes a unit of a budget that a claim before it needs, and which nothing keeps from that claim but the
-/// units of claims that drain. Of those that wait for such units the first alone is waited for.
+/// Whether a grant takes a disruption of a budget that a claim before it needs, and which nothing keeps from that claim but the
+/// disruptions of claims that drain. Of those that wait for such disruptions the first alone is waited for.
 fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> bool {
     let Some(is) = write.claim(node_uid) else { return false };
     let was = before.claim(node_uid);
@@ -149,14 +149,14 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
     if had_some || !has_grant(is) || any_holds_and_asks {
         return false;
     }
-    // A pod that is not healthy needs no unit that anybody else could have.
+    // A pod that is not healthy needs no disruption that anybody else could have.
     let wants = |claim: &Claim| -> BTreeSet<usize> {
         let needs = claim.needs.iter().filter(|need: &&Need| need.healthy > 0);
         needs.map(|need| parse_budget(&need.pdb.name)).collect()
     };
-    let counts = |units: &&Units| {
-        let healthy = &facts[&budget_key(parse_budget(&units.pdb.name))].healthy;
-        units.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
+    let counts = |disruptions: &&Disruptions| {
+        let healthy = &facts[&budget_key(parse_budget(&disruptions.pdb.name))].healthy;
+        disruptions.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
     };
     let taken: BTreeSet<usize> = is
         .holds

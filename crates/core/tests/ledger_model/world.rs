@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Facts, Fence, HeldPod, Ledger, Misconfigured, Units, Unstored};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, Facts, Fence, HeldPod, Ledger, Misconfigured, Unstored};
 
 use crate::memo::{self, Memo};
 use crate::names::Names;
@@ -361,7 +361,11 @@ impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for claim in self.claims() {
             write!(f, "[{} {} {:?}", claim.ticket, claim.node, claim.state)?;
-            let needs: Vec<(&str, i32)> = claim.needs.iter().map(|u| (u.pdb.name.as_str(), u.units)).collect();
+            let needs: Vec<(&str, i32)> = claim
+                .needs
+                .iter()
+                .map(|u| (u.pdb.name.as_str(), u.disruptions))
+                .collect();
             let pods = claim.holds.iter().flat_map(|u| &u.pods);
             let holds: Vec<&str> = pods.map(|pod| pod.uid.as_str()).collect();
             write!(f, " needs {needs:?} holds {holds:?}")?;
@@ -498,17 +502,17 @@ impl State {
                 misconfigured: None::<Misconfigured>,
                 healthy,
                 several: std::collections::BTreeSet::new(),
-                owner_units: None,
+                owner_disruptions: None,
             };
             (key, budget)
         };
         (0..BUDGETS).map(facts).collect()
     }
 
-    /// The units that the node's running pods need.
-    pub fn needs(&self, plan: &Plan, node: usize) -> Vec<Units> {
-        let unit = |slot: usize| match self.pods[slot] {
-            Pod::Up(generation) => Some(Units {
+    /// The disruptions that the node's running pods need.
+    pub fn needs(&self, plan: &Plan, node: usize) -> Vec<Disruptions> {
+        let disruption = |slot: usize| match self.pods[slot] {
+            Pod::Up(generation) => Some(Disruptions {
                 pdb: BudgetRef {
                     namespace: "shop".to_owned(),
                     name: budget_key(plan.slots[slot].pdb).name.to_string(),
@@ -524,7 +528,7 @@ impl State {
             }),
             Pod::Absent | Pod::Down(_) => None,
         };
-        plan.slots_of(node).filter_map(unit).collect()
+        plan.slots_of(node).filter_map(disruption).collect()
     }
 
     /// Every drain is done, every pod runs, and nobody holds or asks for anything.

@@ -198,7 +198,7 @@ async fn claims_on(
     let claims: Vec<&Claim> = ledger
         .claims()
         .iter()
-        .filter(|claim| budgets.iter().any(|budget| has_units_of(claim, budget)))
+        .filter(|claim| budgets.iter().any(|budget| has_disruptions_of(claim, budget)))
         .collect();
     let mut drains = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.node_uid != node.as_str()) {
@@ -262,9 +262,8 @@ async fn node_drain(node: &NodeName, context: &ExecutorContext) -> Result<Option
         .await
 }
 
-fn has_units_of(claim: &Claim, budget: &BudgetView) -> bool {
-    claim
-        .holds
-        .iter()
-        .any(|units| *units.pdb.namespace == *budget.key.namespace && *units.pdb.name == *budget.key.name)
+fn has_disruptions_of(claim: &Claim, budget: &BudgetView) -> bool {
+    claim.holds.iter().any(|disruptions| {
+        *disruptions.pdb.namespace == *budget.key.namespace && *disruptions.pdb.name == *budget.key.name
+    })
 }

@@ -97,9 +97,9 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     match pod.opt_out {
         // Nodeward's own mark is named by the reason.
         Some((OptOut::WaitCompleted, OptOutSource::Label | OptOutSource::Annotation)) => {
-            return nothing(BlockerReason::OptedOut, "");
+            return nothing(BlockerReason::WaitCompleted, "");
         }
-        Some((OptOut::WaitCompleted, source)) => return nothing(BlockerReason::OptedOut, source.key()),
+        Some((OptOut::WaitCompleted, source)) => return nothing(BlockerReason::WaitCompleted, source.key()),
         Some((OptOut::Unknown, _)) => return nothing(BlockerReason::UnknownOptOut, "use skip or wait-completed"),
         Some((OptOut::Skip, _)) | None => {}
     }
@@ -182,7 +182,7 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
             [] => BlockerReason::AwaitingEviction,
             [budget] if budget.allowance(pod).is_available() => BlockerReason::AwaitingEviction,
             [_] => BlockerReason::BudgetExhausted,
-            _ => BlockerReason::MisconfiguredPDB,
+            _ => BlockerReason::SeveralPDBs,
         },
     }
 }

@@ -93,7 +93,7 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
         format!(
             "{ns}/kept is kept by finalizers that are never removed (finalizers example.com/protected; grace until "
         ),
-        format!("{ns}/later is covered by a budget without room (PDB {ns}/later); next: PdbDelete at "),
+        format!("{ns}/later is covered by a budget that allows no disruption (PDB {ns}/later); next: PdbDelete at "),
         "nothing by itself: somebody has to look".to_owned(),
     ] {
         ensure!(message.contains(&part), "{part} is not in {message}");

@@ -59,7 +59,7 @@ async fn covered(env: &Environment<'_>, node: &str, name: &str) -> Result<Pod> {
     Ok(pod)
 }
 
-/// A claim in the ledger by which `node` has the unit that `pods` of these budgets stand for. Other tests have theirs in
+/// A claim in the ledger by which `node` has the disruption that `pods` of these budgets stand for. Other tests have theirs in
 /// the same ledger.
 async fn claim(env: &Environment<'_>, node: &str, node_uid: &str, pods: &[(&str, &str)]) -> Result<()> {
     let now = Timestamp::now();

@@ -131,7 +131,7 @@ async fn evict_or_delete(
     delete_around(context, eviction, refusing).await
 }
 
-/// The eviction API takes the budget's unit before it looks at the UID, and keeps it for two minutes in the name of
+/// The eviction API takes the budget's disruption before it looks at the UID, and keeps it for two minutes in the name of
 /// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
 async fn check_name_is_its_own(pods: &Api<Pod>, eviction: &PodEviction) -> Written {
     let owner = eviction.pod.owner.as_deref();

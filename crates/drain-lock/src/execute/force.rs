@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::DisruptionHold;
 
-use crate::observe::{owner_units, project_budget, project_hold};
+use crate::observe::{owner_disruptions, project_budget, project_hold};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
 use super::ExecutorContext;
@@ -53,7 +53,7 @@ fn judge(
         if budget.view.forbids_force().is_some() {
             return Some(format!("budget {key} is never overridden"));
         }
-        owner_units(budget, holds, now).map(|_| format!("the owner of budget {key} holds units of it"))
+        owner_disruptions(budget, holds, now).map(|_| format!("the owner of budget {key} holds disruptions of it"))
     })
 }
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     const NEVER: &str = "budget shop/web is never overridden";
-    const HELD: &str = "the owner of budget shop/web holds units of it";
+    const HELD: &str = "the owner of budget shop/web holds disruptions of it";
     const NONE: &str = "the budgets that refused it do not select it any more";
 
     #[rstest]
@@ -100,7 +100,7 @@ mod tests {
         vec![budget("web", json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "rebalancing" } } }))], vec![], 1, Some(HELD)
     )]
     #[case::its_owner_holds_it(vec![budget("web", json!({}))], vec![hold(json!({}))], 1, Some(HELD))]
-    #[case::its_owner_holds_a_unit(vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "units": 1 } }))], 1, Some(HELD))]
+    #[case::its_owner_holds_a_disruption(vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "disruptions": 1 } }))], 1, Some(HELD))]
     #[case::its_owner_held_it(
         vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "expiresAt": "2026-01-01T11:59:00Z" } }))], 1, None
     )]

@@ -48,8 +48,8 @@ async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<Bud
     let selected: Vec<PodFacts> = selected.iter().filter_map(PodFacts::project).collect();
     let (now, cache) = (Timestamp::now(), &context.pass.cache);
     let pods = selected.iter().map(|pod| (pod, cache.budgets_of(pod).len() > 1));
-    let owner_units = cache.owner_units(&entry, now);
-    Ok(Some(budget_facts(&entry, pods, owner_units, now)))
+    let owner_disruptions = cache.owner_disruptions(&entry, now);
+    Ok(Some(budget_facts(&entry, pods, owner_disruptions, now)))
 }
 
 /// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no

@@ -73,15 +73,15 @@ async fn read_facts(context: &ExecutorContext, write: &LedgerWrite) -> Result<Fa
     Ok(facts)
 }
 
-/// Confirms a grant whose units are all there still. Otherwise those of pods that run are returned, and it waits again.
+/// Confirms a grant whose disruptions are all there still. Otherwise those of pods that run are returned, and it waits again.
 fn confirm(write: &mut LedgerWrite, ask: &ConfirmAsk, facts: &Facts, now: Timestamp) {
     let uid = ask.node_uid.as_str();
     let is_down = |pod: &HeldPod| ask.down.contains(&pod.uid);
     let (reason, note) = match write.next.confirm(uid, ask.grant, facts, &is_down, now) {
-        Ok(()) => (LockReason::Granted, "all of its units are granted".to_owned()),
+        Ok(()) => (LockReason::Granted, "all of its disruptions are granted".to_owned()),
         Err(Lost::Returned { obstacles, kept }) => {
             let why = in_words(&obstacles);
-            let note = format!("its units are returned ({kept} stay), and it waits under its ticket: {why}");
+            let note = format!("its disruptions are returned ({kept} stay), and it waits under its ticket: {why}");
             (LockReason::GrantLost, note)
         }
         Err(Lost::NotGranted) => return,

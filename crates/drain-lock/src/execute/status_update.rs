@@ -35,7 +35,7 @@ pub enum StatusUpdate {
         /// The fields that change; null where one goes.
         status: Value,
     },
-    /// The nodes whose drains hold units of a budget; `None`: there is none any more.
+    /// The nodes whose drains hold disruptions of a budget; `None`: there is none any more.
     LockedBy {
         /// The budget.
         key: BudgetKey,

@@ -152,9 +152,9 @@ kinds! {
     ApiUnavailable => "api_unavailable" SERVICE_UNAVAILABLE,
     /// The drain waits for its turn.
     Queued => "queued" LOCKED,
-    /// The drain waits for units of a budget.
+    /// The drain waits for disruptions of a budget.
     Waiting => "waiting" LOCKED,
-    /// The drain has its units, which are being confirmed.
+    /// The drain has its disruptions, which are being confirmed.
     Granted => "granted" LOCKED,
     /// Pods are leaving the node.
     Draining => "draining" LOCKED,

@@ -1,7 +1,7 @@
 //! What a machine that asks to reboot is told: pure.
 
 use nodeward_api::BudgetRef;
-use nodeward_core::ledger::{Claim, ClaimState, Facts, HeldPod, Ledger, Units};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, HeldPod, Ledger};
 
 use super::protocol::{Kind, Problem};
 use crate::plan::need::Class;
@@ -34,12 +34,12 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Whether the claim has a unit of each of the budgets for the pod, which stays.
+    /// Whether the claim has a disruption of each of the budgets for the pod, which stays.
     fn stays_under(&self, claim: &Claim) -> bool {
-        let needs: Vec<Units> = self
+        let needs: Vec<Disruptions> = self
             .budgets
             .iter()
-            .map(|pdb| Units {
+            .map(|pdb| Disruptions {
                 pdb: pdb.clone(),
                 healthy_at_grant: 0,
                 pods: vec![HeldPod {
@@ -73,7 +73,9 @@ impl Standing<'_> {
                     if claim.is_some_and(|claim| resident.stays_under(claim)) {
                         continue;
                     }
-                    format!("pod {key} stays on node {node}, and its drain does not hold all units that this takes")
+                    format!(
+                        "pod {key} stays on node {node}, and its drain does not hold all disruptions that this takes"
+                    )
                 }
                 _ => format!("pod {key} has yet to leave node {node}"),
             };
@@ -96,7 +98,7 @@ impl Standing<'_> {
             ));
         };
         match claim.state {
-            // Its pods have begun to come back, and their units to return: they are no longer there for another reboot.
+            // Its pods have begun to come back, and their disruptions to return: they are no longer there for another reboot.
             ClaimState::Drained if claim.has_rebooted(self.boot_id) => {
                 let rebooted =
                     format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first");
@@ -108,7 +110,7 @@ impl Standing<'_> {
                 Err(Problem::new(Kind::Draining, &pods))
             }
             ClaimState::Granted | ClaimState::DrainedGranted => {
-                let confirming = format!("the drain of node {node} has its units, which are being confirmed");
+                let confirming = format!("the drain of node {node} has its disruptions, which are being confirmed");
                 Err(Problem::new(Kind::Granted, &confirming))
             }
             ClaimState::Suspect | ClaimState::DrainedSuspect => {
@@ -132,7 +134,7 @@ impl Standing<'_> {
             Some(obstacle) => Problem::new(Kind::Waiting, &format!("{ticket}: {obstacle}")),
             None => Problem::new(
                 Kind::Queued,
-                &format!("{ticket} waits for its turn, or for pods that need no units"),
+                &format!("{ticket} waits for its turn, or for pods that need no disruptions"),
             ),
         }
     }
@@ -150,8 +152,8 @@ mod tests {
     use crate::snapshot::PodFacts;
     use crate::snapshot::fixture::{NOW, merged, owner, parse, pod};
 
-    fn units() -> Vec<Units> {
-        vec![Units {
+    fn disruptions() -> Vec<Disruptions> {
+        vec![Disruptions {
             pdb: BudgetRef {
                 namespace: "shop".to_owned(),
                 name: "web".to_owned(),
@@ -167,7 +169,7 @@ mod tests {
         }]
     }
 
-    fn claim(state: ClaimState, needs: Vec<Units>, holds: Vec<Units>) -> Claim {
+    fn claim(state: ClaimState, needs: Vec<Disruptions>, holds: Vec<Disruptions>) -> Claim {
         Claim {
             ticket: 4,
             node: "n1".to_owned(),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     fn drained() -> Claim {
-        claim(ClaimState::Drained, vec![], units())
+        claim(ClaimState::Drained, vec![], disruptions())
     }
 
     fn told(claims: Vec<Claim>, cordoned: bool) -> Result<(), Problem> {
@@ -215,11 +217,11 @@ mod tests {
     #[case::no_claim(vec![], Kind::Queued)]
     #[case::another_nodes(vec![Claim { node_uid: "u2".to_owned(), ..drained() }], Kind::Queued)]
     #[case::no_need_yet(vec![claim(ClaimState::Queued, vec![], vec![])], Kind::Queued)]
-    #[case::waits(vec![claim(ClaimState::Asking, units(), vec![])], Kind::Waiting)]
-    #[case::comes_back(vec![claim(ClaimState::Recovering, vec![], units())], Kind::Ending)]
-    #[case::unconfirmed(vec![claim(ClaimState::DrainedGranted, vec![], units())], Kind::Granted)]
-    #[case::pods_left(vec![claim(ClaimState::Confirmed, vec![], units())], Kind::Draining)]
-    #[case::suspect(vec![claim(ClaimState::DrainedSuspect, vec![], units())], Kind::Suspect)]
+    #[case::waits(vec![claim(ClaimState::Asking, disruptions(), vec![])], Kind::Waiting)]
+    #[case::comes_back(vec![claim(ClaimState::Recovering, vec![], disruptions())], Kind::Ending)]
+    #[case::unconfirmed(vec![claim(ClaimState::DrainedGranted, vec![], disruptions())], Kind::Granted)]
+    #[case::pods_left(vec![claim(ClaimState::Confirmed, vec![], disruptions())], Kind::Draining)]
+    #[case::suspect(vec![claim(ClaimState::DrainedSuspect, vec![], disruptions())], Kind::Suspect)]
     fn nothing_less_lets_it(#[case] claims: Vec<Claim>, #[case] kind: Kind) {
         let problem = told(claims, true).unwrap_err();
         assert_eq!(problem.kind, kind, "{}", problem.value);
@@ -249,7 +251,7 @@ mod tests {
 
     #[rstest]
     #[case::movable_or_held(json!({}), &[], Some("has yet to leave"))]
-    #[case::to_leave_and_its_units_are_held(json!({}), &["b"], Some("has yet to leave"))]
+    #[case::to_leave_and_its_disruptions_are_held(json!({}), &["b"], Some("has yet to leave"))]
     #[case::without_an_owner(json!({ "metadata": { "ownerReferences": null } }), &[], Some("has yet to leave"))]
     #[case::still_terminating(json!({ "metadata": { "deletionTimestamp": NOW } }), &[], Some("has yet to leave"))]
     #[case::not_ready(json!({ "status": { "phase": "Pending", "conditions": [] } }), &[], Some("has yet to leave"))]
@@ -259,14 +261,14 @@ mod tests {
     #[case::mirror(json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "h" } } }), &[], None)]
     #[case::succeeded(json!({ "status": { "phase": "Succeeded" } }), &[], None)]
     #[case::failed(json!({ "status": { "phase": "Failed" } }), &[], None)]
-    #[case::stays_under_its_unit(labelled("skip", json!({})), &["b"], None)]
+    #[case::stays_under_its_disruption(labelled("skip", json!({})), &["b"], None)]
     #[case::stays_and_no_budget_selects_it(labelled("skip", json!({ "metadata": { "uid": "late" } })), &[], None)]
     #[case::stays_and_came_late(labelled("skip", json!({ "metadata": { "uid": "late" } })), &["b"], Some("does not hold"))]
     #[case::stays_and_another_budget_selects_it_by_now(labelled("skip", json!({})), &["b", "b2"], Some("does not hold"))]
     #[case::was_to_stay_and_leaves(
         labelled("skip", json!({ "metadata": { "deletionTimestamp": NOW } })), &["b"], Some("has yet to leave")
     )]
-    fn no_pod_goes_down_with_a_node_that_has_yet_to_leave_or_stays_without_a_unit(
+    fn no_pod_goes_down_with_a_node_that_has_yet_to_leave_or_stays_without_a_disruption(
         #[case] patch: Value,
         #[case] budgets: &[&str],
         #[case] told: Option<&str>,

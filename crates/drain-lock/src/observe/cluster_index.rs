@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::NodeDrain;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerUnits};
+use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerDisruptions};
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
@@ -48,15 +48,15 @@ impl ClusterIndex {
     }
 
     /// What a budget's owner keeps for himself at `now`.
-    pub(super) fn owner_units(&self, budget: &BudgetEntry, now: Timestamp) -> Option<OwnerUnits> {
-        owner_units(budget, self.holds.values().map(Arc::as_ref), now)
+    pub(super) fn owner_disruptions(&self, budget: &BudgetEntry, now: Timestamp) -> Option<OwnerDisruptions> {
+        owner_disruptions(budget, self.holds.values().map(Arc::as_ref), now)
     }
 
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
         let budget = self.budgets.get(key)?;
         let pods = self.pods.of_budget(key);
         let pods = pods.map(|pod| (&**pod, self.pods.has_several_budgets(&pod.key)));
-        Some(budget_facts(budget, pods, self.owner_units(budget, now), now))
+        Some(budget_facts(budget, pods, self.owner_disruptions(budget, now), now))
     }
 
     pub(super) fn snapshot(&self, scope: &SnapshotScope, leases_are_used: bool, now: Timestamp) -> Snapshot {
@@ -83,11 +83,11 @@ impl ClusterIndex {
         wanted.extend(covering.values().flatten().cloned());
         wanted.extend(claims.iter().flat_map(Claim::budgets));
         let mut held = BTreeMap::new();
-        for units in claims.iter().flat_map(|claim| &claim.holds) {
-            for pod in units
+        for disruptions in claims.iter().flat_map(|claim| &claim.holds) {
+            for pod in disruptions
                 .pods
                 .iter()
-                .filter_map(|pod| self.pods.get(&units.pdb.namespace, &pod.name))
+                .filter_map(|pod| self.pods.get(&disruptions.pdb.namespace, &pod.name))
             {
                 held.insert(pod.key.clone(), Arc::clone(pod));
             }
@@ -179,25 +179,25 @@ impl ClusterIndex {
 
 /// What a budget's owner keeps for himself at `now`, by all the holds that there are, whether they come from the watches
 /// or were read just now.
-pub fn owner_units<'a>(
+pub fn owner_disruptions<'a>(
     budget: &BudgetEntry,
     holds: impl IntoIterator<Item = &'a HoldFacts>,
     now: Timestamp,
-) -> Option<OwnerUnits> {
+) -> Option<OwnerDisruptions> {
     if budget.view.hold.is_some() {
-        return Some(OwnerUnits::All);
+        return Some(OwnerDisruptions::All);
     }
     let in_force = holds
         .into_iter()
         .filter(|hold| hold.budget == budget.view.key && hold.is_in_force(now));
-    let units: Option<Vec<i32>> = in_force.map(|hold| hold.units).collect();
-    let Some(units) = units else {
-        return Some(OwnerUnits::All);
+    let disruptions: Option<Vec<i32>> = in_force.map(|hold| hold.disruptions).collect();
+    let Some(disruptions) = disruptions else {
+        return Some(OwnerDisruptions::All);
     };
-    let sum = units
+    let sum = disruptions
         .iter()
-        .fold(0_i32, |sum, units| sum.saturating_add((*units).max(0)));
-    (!units.is_empty()).then_some(OwnerUnits::Some(sum))
+        .fold(0_i32, |sum, disruptions| sum.saturating_add((*disruptions).max(0)));
+    (!disruptions.is_empty()).then_some(OwnerDisruptions::Some(sum))
 }
 
 /// What the ledger reads of a budget and the pods that it selects, each with whether another budget selects it too. They
@@ -205,7 +205,7 @@ pub fn owner_units<'a>(
 pub fn budget_facts<'a>(
     budget: &BudgetEntry,
     pods: impl IntoIterator<Item = (&'a PodFacts, bool)>,
-    owner_units: Option<OwnerUnits>,
+    owner_disruptions: Option<OwnerDisruptions>,
     now: Timestamp,
 ) -> BudgetFacts {
     let (view, status) = (&budget.view, &budget.view.status);
@@ -233,6 +233,6 @@ pub fn budget_facts<'a>(
         misconfigured: Misconfigured::of(budget.zero_unavailable, status.expected_pods, status.desired_healthy),
         healthy,
         several,
-        owner_units,
+        owner_disruptions,
     }
 }

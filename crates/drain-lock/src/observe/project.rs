@@ -85,7 +85,7 @@ pub fn project_hold(hold: &DisruptionHold) -> Option<HoldFacts> {
         key: NamespacedName::new(namespace, hold.metadata.name.as_deref()?),
         uid: hold.metadata.uid.as_deref().unwrap_or_default().into(),
         budget: BudgetKey::new(namespace, hold.spec.pdb_ref.as_str()),
-        units: hold.spec.units,
+        disruptions: hold.spec.disruptions,
         reason: hold.spec.reason.as_str().into(),
         until: earlier(asked_until, until),
         created: hold

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodeward_core::id::PodKey;
-use nodeward_core::ledger::OwnerUnits;
+use nodeward_core::ledger::OwnerDisruptions;
 use nodeward_runtime::Index;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -130,18 +130,18 @@ fn hold(name: &str, patch: Value) -> DisruptionHold {
 
 #[rstest]
 #[case::none(json!({}), vec![], None)]
-#[case::the_short_form(json!({ "metadata": { "annotations": { "nodeward.dev/hold": "upgrade" } } }), vec![], Some(OwnerUnits::All))]
-#[case::all(json!({}), vec![hold("h", json!({}))], Some(OwnerUnits::All))]
-#[case::some(json!({}), vec![hold("h", json!({ "spec": { "units": 2 } }))], Some(OwnerUnits::Some(2)))]
+#[case::the_short_form(json!({ "metadata": { "annotations": { "nodeward.dev/hold": "upgrade" } } }), vec![], Some(OwnerDisruptions::All))]
+#[case::all(json!({}), vec![hold("h", json!({}))], Some(OwnerDisruptions::All))]
+#[case::some(json!({}), vec![hold("h", json!({ "spec": { "disruptions": 2 } }))], Some(OwnerDisruptions::Some(2)))]
 #[case::several_add_up(
-    json!({}), vec![hold("h", json!({ "spec": { "units": 2 } })), hold("i", json!({ "spec": { "units": 1 } }))], Some(OwnerUnits::Some(3))
+    json!({}), vec![hold("h", json!({ "spec": { "disruptions": 2 } })), hold("i", json!({ "spec": { "disruptions": 1 } }))], Some(OwnerDisruptions::Some(3))
 )]
 #[case::all_and_some(
-    json!({}), vec![hold("h", json!({ "spec": { "units": 2 } })), hold("i", json!({}))], Some(OwnerUnits::All)
+    json!({}), vec![hold("h", json!({ "spec": { "disruptions": 2 } })), hold("i", json!({}))], Some(OwnerDisruptions::All)
 )]
-#[case::negative_is_none(json!({}), vec![hold("h", json!({ "spec": { "units": -2 } }))], Some(OwnerUnits::Some(0)))]
+#[case::negative_is_none(json!({}), vec![hold("h", json!({ "spec": { "disruptions": -2 } }))], Some(OwnerDisruptions::Some(0)))]
 #[case::expired(json!({}), vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T12:00:00Z" } }))], None)]
-#[case::not_yet(json!({}), vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T12:00:01Z" } }))], Some(OwnerUnits::All))]
+#[case::not_yet(json!({}), vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T12:00:01Z" } }))], Some(OwnerDisruptions::All))]
 #[case::capped_by_policy(
     json!({}),
     vec![hold("h", json!({ "spec": { "expiresAt": "2026-01-01T13:00:00Z" }, "status": { "effectiveUntil": "2026-01-01T11:00:00Z" } }))],
@@ -151,19 +151,19 @@ fn hold(name: &str, patch: Value) -> DisruptionHold {
     json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": "bob: upgrade" } } }))], None
 )]
 #[case::released_by_nobody_for_no_reason(
-    json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": " " } } }))], Some(OwnerUnits::All)
+    json!({}), vec![hold("h", json!({ "metadata": { "annotations": { "nodeward.dev/release": " " } } }))], Some(OwnerDisruptions::All)
 )]
 #[case::of_another_budget(json!({}), vec![hold("h", json!({ "spec": { "pdbRef": "db" } }))], None)]
 #[case::of_another_namespace(json!({}), vec![hold("h", json!({ "metadata": { "namespace": "bank" } }))], None)]
 fn what_an_owner_keeps_for_himself(
     #[case] patch: Value,
     #[case] holds: Vec<DisruptionHold>,
-    #[case] expected: Option<OwnerUnits>,
+    #[case] expected: Option<OwnerDisruptions>,
 ) {
     let mut cluster = Cluster::default().budgets([budget("web", patch)]);
     cluster.0.holds = holds;
     let facts = cluster.cache().budget_facts(&web(), now()).unwrap();
-    assert_eq!(facts.owner_units, expected);
+    assert_eq!(facts.owner_disruptions, expected);
 }
 
 #[test]

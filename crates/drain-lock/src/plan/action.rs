@@ -31,7 +31,7 @@ pub struct LedgerWrite {
     pub gone: Vec<(PodKey, String)>,
     /// NodeDrains that were taken for gone, with the UIDs of their nodes: none of them may be there.
     pub absent: Vec<(NodeName, NodeUid)>,
-    /// Pods without a unit whose eviction is asked for: what is read by quorum may still count them.
+    /// Pods without a disruption whose eviction is asked for: what is read by quorum may still count them.
     pub leaving: BTreeSet<PodUid>,
     /// What to say once it is written.
     pub announcements: Vec<Announcement>,
@@ -83,7 +83,7 @@ pub enum Action {
     Node(NodeWrite),
     /// Say on the node how far its drain has come.
     Conditions(ConditionWrite),
-    /// Evict one pod that has no unit of its own.
+    /// Evict one pod that has no disruption of its own.
     Evict {
         /// The pod.
         eviction: PodEviction,

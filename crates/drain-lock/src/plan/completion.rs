@@ -1,4 +1,4 @@
-//! The end of a drain: our own cordon is lifted, units return as their pods do, and the NodeDrain goes last.
+//! The end of a drain: our own cordon is lifted, disruptions return as their pods do, and the NodeDrain goes last.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Planner<'_> {
         if let Some(claim) = &verdict.claim {
             let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
             verdict.deadline = Some(limits.recover_until(claim));
-            verdict.message = format!("{} pods are awaited back", claim.held_units());
+            verdict.message = format!("{} pods are awaited back", claim.held_disruptions());
             verdict.block(LockReason::AwaitingReady, verdict.message.clone());
         }
         match &context.drain {
@@ -87,8 +87,8 @@ impl Planner<'_> {
         if let Some(uid) = &context.node_uid
             && let Some(claim) = self.write.next.release_by_override(uid.as_str())
         {
-            let (units, said) = (claim.held_units(), said.unwrap_or_default());
-            let note = format!("{units} units were freed by hand: {said}");
+            let (disruptions, said) = (claim.held_disruptions(), said.unwrap_or_default());
+            let note = format!("{disruptions} disruptions were freed by hand: {said}");
             self.announce(&context.name, uid.as_str(), LockReason::AdminRelease, note);
         }
         self.complete(context, Ending::Deleted);

@@ -117,7 +117,7 @@ impl DrainRecord {
         node_and_claim.is_some_and(|(node, claim)| claim.has_rebooted(&node.boot_id))
     }
 
-    /// Whether the claim has its units.
+    /// Whether the claim has its disruptions.
     pub fn is_granted(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| claim.state.has_grant())
     }

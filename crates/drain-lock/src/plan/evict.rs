@@ -25,17 +25,18 @@ impl Planner<'_> {
         }
         let classes = active.classes;
         let to_leave = classes.held.iter().chain(&classes.movable).cloned();
-        let (with_unit, mut without): (Vec<_>, Vec<_>) = to_leave.partition(|pod| claim.has_unit(pod.uid.as_str()));
+        let (with_disruption, mut without): (Vec<_>, Vec<_>) =
+            to_leave.partition(|pod| claim.has_disruption(pod.uid.as_str()));
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
-            with_unit.len() + without.len() + classes.completing.len(),
+            with_disruption.len() + without.len() + classes.completing.len(),
             classes.leaving
         );
         if active.context.is_by_requester() || verdict.lease_lost {
             return;
         }
         let force = self.force(active, &claim);
-        let due = self.due(active, &claim, with_unit, force, verdict);
+        let due = self.due(active, &claim, with_disruption, force, verdict);
         self.evict_held(active, &claim, &due, force);
         if active.forced {
             without.extend(classes.completing.iter().cloned());
@@ -43,7 +44,7 @@ impl Planner<'_> {
         self.evict_movable(active, &without, classes.leaving + due.len(), force, verdict);
     }
 
-    /// Queues the whole need of a claim that lacks units of it: a pod came late, asked to stay, or is another budget's by
+    /// Queues the whole need of a claim that lacks disruptions of it: a pod came late, asked to stay, or is another budget's by
     /// now. Returns whether it did.
     pub(super) fn requeue_grown_need(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let classes = active.classes;
@@ -54,11 +55,11 @@ impl Planner<'_> {
             return false;
         }
         self.set_needs(active, classes.needs.clone());
-        verdict.set_message("needs more units than it holds, and queues for all of them");
+        verdict.set_message("needs more disruptions than it holds, and queues for all of them");
         true
     }
 
-    /// Of the pods that have units those that leave now: as many as there is room for of the ones that may be tried.
+    /// Of the pods that have disruptions those that leave now: as many as there is room for of the ones that may be tried.
     fn due(
         &mut self,
         active: &ActiveDrain<'_>,
@@ -77,7 +78,7 @@ impl Planner<'_> {
                 self.requeue_at.note(why.until);
                 continue;
             }
-            match self.take_unit_of_fallback(claim, &pod, force) {
+            match self.take_disruption_of_fallback(claim, &pod, force) {
                 Ok(()) => due.push(pod),
                 Err(why) => verdict.block_pod(&pod, &why),
             }
@@ -85,16 +86,16 @@ impl Planner<'_> {
         due
     }
 
-    /// Whether a pod with a unit may be evicted. A grant was made of free units; a fallback makes none, and what budgets
+    /// Whether a pod with a disruption may be evicted. A grant was made of free disruptions; a fallback makes none, and what budgets
     /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
-    fn take_unit_of_fallback(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
+    fn take_disruption_of_fallback(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
         if !claim.by_fallback || (force == Force::Delete && !self.forbids_force(pod)) {
             return Ok(());
         }
         self.eviction_budget.take_by_fallback(&self.write.next, pod)
     }
 
-    /// Evicts pods that have units.
+    /// Evicts pods that have disruptions.
     fn evict_held(&mut self, active: &ActiveDrain<'_>, claim: &Claim, pods: &[Arc<PodFacts>], force: Force) {
         let Some(ledger) = &self.write.base else { return };
         // The grant that evictions rest on is the one that is in the ledger, not one that is about to be written.
@@ -112,7 +113,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Evicts pods that have no unit, as far as their budgets allow. So many are on their way out already.
+    /// Evicts pods that have no disruption, as far as their budgets allow. So many are on their way out already.
     pub(super) fn evict_movable(
         &mut self,
         active: &ActiveDrain<'_>,
@@ -128,7 +129,7 @@ impl Planner<'_> {
             }
             let budget = &mut self.eviction_budget;
             let allowed = match force {
-                Force::Never => budget.take_free_unit(&self.before, &self.write.next, pod),
+                Force::Never => budget.take_free_disruption(&self.before, &self.write.next, pod),
                 Force::Delete => budget.check_last_attempt(pod),
             };
             match allowed {
@@ -156,13 +157,13 @@ impl Planner<'_> {
     }
 
     /// Whether the pod is never deleted around its budget, whatever the fallback says: its budget forbids that for good,
-    /// or its owner holds units of it for now.
+    /// or its owner holds disruptions of it for now.
     fn forbids_force(&self, pod: &PodFacts) -> bool {
         self.snapshot.budgets_of(pod).iter().any(|key| {
             let budget = self.snapshot.budgets.get(key);
             let facts = self.snapshot.facts.get(key);
             budget.is_some_and(|budget| budget.view.forbids_force().is_some())
-                || facts.is_some_and(|facts| facts.owner_units.is_some())
+                || facts.is_some_and(|facts| facts.owner_disruptions.is_some())
         })
     }
 }

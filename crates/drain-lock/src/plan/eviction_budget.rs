@@ -73,10 +73,15 @@ impl<'a> EvictionBudget<'a> {
         }
     }
 
-    /// Lets a pod leave that has no unit of its own, if its budget has one to spare, and takes that one. It has to be
-    /// there in the ledger as it is written, and in what this pass makes of it: a unit that is about to be returned may
+    /// Lets a pod leave that has no disruption of its own, if its budget has one to spare, and takes that one. It has to be
+    /// there in the ledger as it is written, and in what this pass makes of it: a disruption that is about to be returned may
     /// still be in use, and the write may fail.
-    pub fn take_free_unit(&mut self, written: &Ledger, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
+    pub fn take_free_disruption(
+        &mut self,
+        written: &Ledger,
+        next: &Ledger,
+        pod: &PodFacts,
+    ) -> Result<(), NotEvictable> {
         self.check_last_attempt(pod)?;
         if pod.skips_budgets() {
             return Ok(());
@@ -96,7 +101,7 @@ impl<'a> EvictionBudget<'a> {
             return Err(NotEvictable::by_budget(LockReason::StatusBehind, key));
         };
         if facts.misconfigured.is_some() {
-            return Err(NotEvictable::by_budget(LockReason::MisconfiguredPDB, key));
+            return Err(NotEvictable::by_budget(LockReason::BudgetNeverAllows, key));
         }
         written.admits_movable(facts)?;
         next.admits_movable(facts)?;
@@ -105,7 +110,7 @@ impl<'a> EvictionBudget<'a> {
         Ok(())
     }
 
-    /// Lets a pod leave whose unit comes of a fallback, if each of its budgets has one to spare beside what was granted to
+    /// Lets a pod leave whose disruption comes of a fallback, if each of its budgets has one to spare beside what was granted to
     /// others, and takes that one.
     pub fn take_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
         if pod.skips_budgets() {

@@ -1,10 +1,10 @@
-//! How a drain gets its turn: it asks for all units at once, holding nothing before, and makes sure of what it was granted.
+//! How a drain gets its turn: it asks for all disruptions at once, holding nothing before, and makes sure of what it was granted.
 //! The order among drains that ask is [`nodeward_core::ledger`]'s (`queue.rs`).
 
 use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Units;
+use nodeward_core::ledger::Disruptions;
 
 use super::lease::LeaseState;
 use super::node_markers::Progress;
@@ -13,7 +13,7 @@ use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
 
 impl Planner<'_> {
     /// Says what the drain's claim needs; nothing: it keeps its place in the queue, and asks for nothing.
-    pub(super) fn set_needs(&mut self, active: &ActiveDrain<'_>, needs: Vec<Units>) {
+    pub(super) fn set_needs(&mut self, active: &ActiveDrain<'_>, needs: Vec<Disruptions>) {
         let unavailable = &active.context.unavailable;
         let ledger = &mut self.write.next;
         ledger.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
@@ -49,7 +49,7 @@ impl Planner<'_> {
                 node_uid: node.uid.clone(),
                 boot_id: Arc::clone(&node.boot_id),
             });
-            verdict.set_message("asks for its units");
+            verdict.set_message("asks for its disruptions");
         } else {
             verdict.message = in_words(&obstacles);
             verdict.block_by(&obstacles);
@@ -70,7 +70,7 @@ impl Planner<'_> {
             LeaseState::Others { holder, .. } => {
                 let is_down = |pod: &_| context.unavailable.contains(pod);
                 self.write.next.time_out(uid, &is_down, self.now);
-                verdict.message = format!("gives its units back: {holder} has the node's lease");
+                verdict.message = format!("gives its disruptions back: {holder} has the node's lease");
                 self.announce(&node.name, uid, LockReason::LeaseHeldByOther, verdict.message.clone());
             }
             LeaseState::Free => {

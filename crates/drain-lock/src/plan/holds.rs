@@ -50,8 +50,10 @@ fn evaluate_hold(hold: &Arc<HoldFacts>, snapshot: &Snapshot, policy: &Policy, no
     } else if !snapshot.budgets.contains_key(&hold.budget) {
         (HoldPhase::NoSuchBudget, format!("there is no budget {}", hold.budget))
     } else {
-        let units = hold.units.map_or_else(|| "all".to_owned(), |units| units.to_string());
-        let text = format!("{units} units of budget {} are held", hold.budget);
+        let disruptions = hold
+            .disruptions
+            .map_or_else(|| "all".to_owned(), |disruptions| disruptions.to_string());
+        let text = format!("{disruptions} disruptions of budget {} are held", hold.budget);
         if is_capped {
             let text = format!("{text}, for as long as the configuration allows");
             (HoldPhase::Capped, text)

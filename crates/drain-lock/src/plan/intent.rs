@@ -52,7 +52,7 @@ impl Ending {
             Self::Deleted | Self::Left | Self::NoRequester => LockReason::Cancelled,
             Self::NodeGone => LockReason::NodeGone,
             Self::Uncordoned => LockReason::Uncordoned,
-            Self::Quiet => LockReason::GivenUp,
+            Self::Quiet => LockReason::Abandoned,
             Self::Recovered => LockReason::Released,
         }
     }

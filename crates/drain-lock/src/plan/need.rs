@@ -1,7 +1,7 @@
-//! What becomes of each pod of a draining node, and which units of which budgets the drain needs for it. Pure.
+//! What becomes of each pod of a draining node, and which disruptions of which budgets the drain needs for it. Pure.
 //!
 //! A claim covers the *held* pods alone: those that stay down, or must not be counted on, until their node is back. The
-//! unit of a movable pod returns by itself, so waiting for it wedges nobody.
+//! disruption of a movable pod returns by itself, so waiting for it wedges nobody.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, HeldPod, Units};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod};
 use nodeward_core::node::Taint;
 use nodeward_scheduling::{Placement, PlacementError};
 
@@ -103,8 +103,8 @@ impl NeedRules {
 pub struct NodeNeed {
     /// By name.
     pub pods: Vec<ClassifiedPod>,
-    /// The units that it takes, by budget: one for each held and each retained pod, ready or not.
-    pub needs: Vec<Units>,
+    /// The disruptions that it takes, by budget: one for each held and each retained pod, ready or not.
+    pub needs: Vec<Disruptions>,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
     pub problems: Vec<BlockedBy>,
     /// When a class changes by the passing of time alone.
@@ -157,7 +157,7 @@ pub fn classify(
         let pod = Arc::clone(pod);
         need.pods.push(ClassifiedPod { pod, class, why });
     }
-    need.needs = units(&need.pods, snapshot);
+    need.needs = disruptions(&need.pods, snapshot);
     need.problems = problems(&need, snapshot, rules);
     need
 }
@@ -186,9 +186,9 @@ fn unschedulable_sibling<'a>(
     Some((sibling, saturating_add(since, rules.unschedulable_after)))
 }
 
-/// One unit of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
-fn units(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Units> {
-    let mut needs: BTreeMap<&BudgetKey, Units> = BTreeMap::new();
+/// One disruption of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
+fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> {
+    let mut needs: BTreeMap<&BudgetKey, Disruptions> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in pods {
         let retained = match class {
             Class::Held(_) => false,
@@ -197,15 +197,15 @@ fn units(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Units> {
         };
         for key in snapshot.budgets_of(pod) {
             let uid = snapshot.facts.get(key).map(|budget| budget.uid.to_string());
-            let units = needs.entry(key).or_insert_with(|| Units {
+            let disruptions = needs.entry(key).or_insert_with(|| Disruptions {
                 pdb: BudgetRef {
                     namespace: key.namespace.to_string(),
                     name: key.name.to_string(),
                     uid: uid.unwrap_or_default(),
                 },
-                ..Units::default()
+                ..Disruptions::default()
             });
-            units.pods.push(HeldPod {
+            disruptions.pods.push(HeldPod {
                 name: pod.key.name.to_string(),
                 uid: pod.uid.to_string(),
                 retained,
@@ -256,18 +256,22 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<Bloc
             "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
             facts.desired_healthy, facts.expected_pods
         );
-        problems.push(about_budget(LockReason::MisconfiguredPDB, key, text));
+        problems.push(about_budget(LockReason::BudgetNeverAllows, key, text));
     }
-    problems.extend(need.needs.iter().filter_map(|units| excess(units, snapshot)));
+    problems.extend(
+        need.needs
+            .iter()
+            .filter_map(|disruptions| excess(disruptions, snapshot)),
+    );
     problems
 }
 
-/// That more units of a budget are needed than it can ever give.
-fn excess(units: &Units, snapshot: &Snapshot) -> Option<BlockedBy> {
-    let key = BudgetKey::from(&units.pdb);
+/// That more disruptions of a budget are needed than it can ever give.
+fn excess(disruptions: &Disruptions, snapshot: &Snapshot) -> Option<BlockedBy> {
+    let key = BudgetKey::from(&disruptions.pdb);
     let facts = snapshot.facts.get(&key)?;
     let most = facts.expected_pods.saturating_sub(facts.desired_healthy);
-    let needed = i32::try_from(units.pods.len()).unwrap_or(i32::MAX);
+    let needed = i32::try_from(disruptions.pods.len()).unwrap_or(i32::MAX);
     let is_excess = facts.current && facts.misconfigured.is_none() && needed > most;
     is_excess.then(|| {
         let text = format!("{needed} pods of budget {key} stay down with the node, and it can spare {most} at most");

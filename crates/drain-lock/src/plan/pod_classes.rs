@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod, PodCounts};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Units;
+use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
@@ -28,8 +28,8 @@ pub struct PodClasses {
     pub departing: Vec<Arc<PodFacts>>,
     /// No drain concerns them.
     pub ignored: usize,
-    /// Units that the drain needs.
-    pub needs: Vec<Units>,
+    /// Disruptions that the drain needs.
+    pub needs: Vec<Disruptions>,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
     /// The plan, for people.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{ClaimState, Facts, Ledger, Units};
+use nodeward_core::ledger::{ClaimState, Disruptions, Facts, Ledger};
 
 use crate::snapshot::NodeFacts;
 
@@ -34,11 +34,11 @@ impl Planner<'_> {
     }
 }
 
-/// Why a node's drain is not granted its units: by the claim that it has, or by one that asks for `needs` after all others.
+/// Why a node's drain is not granted its disruptions: by the claim that it has, or by one that asks for `needs` after all others.
 pub fn grant_obstacles(
     mut ledger: Ledger,
     node: &NodeFacts,
-    needs: &[Units],
+    needs: &[Disruptions],
     facts: &Facts,
     now: Timestamp,
 ) -> Vec<BlockedBy> {

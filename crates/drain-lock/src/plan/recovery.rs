@@ -1,4 +1,4 @@
-//! Which pods of a claim are down, and when they count as back, so that their units return: by what is observed, never by
+//! Which pods of a claim are down, and when they count as back, so that their disruptions return: by what is observed, never by
 //! time. Pure.
 
 #[cfg(test)]
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Claim, HeldPod, Units};
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod};
 
 use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
 
@@ -22,7 +22,7 @@ pub struct UnavailablePods {
     gone: Vec<(PodKey, String)>,
 }
 
-/// What has become of a pod that a unit is held for.
+/// What has become of a pod that a disruption is held for.
 enum HeldPodState {
     Running,
     Down,
@@ -30,16 +30,16 @@ enum HeldPodState {
 }
 
 impl UnavailablePods {
-    /// Looks at the pods that a drain's claim holds units for.
+    /// Looks at the pods that a drain's claim holds disruptions for.
     pub fn of(record: &DrainRecord, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
         let mut this = Self::default();
-        for units in record.claim.iter().flat_map(|claim| &claim.holds) {
-            for held in &units.pods {
+        for disruptions in record.claim.iter().flat_map(|claim| &claim.holds) {
+            for held in &disruptions.pods {
                 let mut pods = record.pods(snapshot).iter();
                 let state = match pods.find(|pod| pod.uid.as_str() == held.uid) {
                     Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
                     Some(pod) => state_of_present(record, held, pod, snapshot),
-                    None => this.state_of_gone(units, held, snapshot),
+                    None => this.state_of_gone(disruptions, held, snapshot),
                 };
                 match state {
                     HeldPodState::Running => false,
@@ -51,16 +51,16 @@ impl UnavailablePods {
         this
     }
 
-    fn state_of_gone(&mut self, units: &Units, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
-        let key = PodKey::new(units.pdb.namespace.as_str(), held.name.as_str());
-        if !has_replacement(&key, &held.uid, snapshot) && !has_recovered(units, held, snapshot) {
+    fn state_of_gone(&mut self, disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
+        let key = PodKey::new(disruptions.pdb.namespace.as_str(), held.name.as_str());
+        if !has_replacement(&key, &held.uid, snapshot) && !has_recovered(disruptions, held, snapshot) {
             return HeldPodState::Down;
         }
         self.gone.push((key, held.uid.clone()));
         HeldPodState::Recovered
     }
 
-    /// Whether the unit of this pod cannot be given back by a write.
+    /// Whether the disruption of this pod cannot be given back by a write.
     pub fn contains(&self, held: &HeldPod) -> bool {
         self.down.contains(&held.uid)
     }
@@ -79,7 +79,7 @@ impl UnavailablePods {
         self.recovered.iter().map(String::as_str).collect()
     }
 
-    /// Pods that are taken for gone, and whose units return for that.
+    /// Pods that are taken for gone, and whose disruptions return for that.
     pub fn gone(&self) -> &[(PodKey, String)] {
         &self.gone
     }
@@ -137,10 +137,14 @@ pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
 /// Whether a pod that has gone counts as replaced, because its budget has as many healthy pods as before the grant.
 ///
 /// Replacements bear names of their own, so that nobody can tell whose they are: the budget tells how many of its held
-/// units are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
-pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool {
-    let key = BudgetKey::from(&units.pdb);
-    let Some(facts) = snapshot.facts.get(&key).filter(|facts| *facts.uid == *units.pdb.uid) else {
+/// disruptions are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
+pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> bool {
+    let key = BudgetKey::from(&disruptions.pdb);
+    let Some(facts) = snapshot
+        .facts
+        .get(&key)
+        .filter(|facts| *facts.uid == *disruptions.pdb.uid)
+    else {
         // Nobody counts its pods any more.
         return true;
     };
@@ -152,7 +156,7 @@ pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool
     let holds = claims.iter().flat_map(|claim| &claim.holds);
     let mut healthy_before = 0;
     let mut down = Vec::new();
-    for other in holds.filter(|other| other.pdb == units.pdb) {
+    for other in holds.filter(|other| other.pdb == disruptions.pdb) {
         healthy_before = healthy_before.max(other.healthy_at_grant);
         down.extend(other.pods.iter().filter(|pod| is_missing(pod, &key, facts, snapshot)));
     }
@@ -163,7 +167,7 @@ pub fn has_recovered(units: &Units, held: &HeldPod, snapshot: &Snapshot) -> bool
     let is_gone = |pod: &&&HeldPod| {
         let there = snapshot
             .held
-            .get(&PodKey::new(units.pdb.namespace.as_str(), pod.name.as_str()));
+            .get(&PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str()));
         there.is_none_or(|there| there.uid.as_str() != pod.uid)
     };
     let mut gone = down.iter().filter(is_gone).take(replaced);

@@ -113,17 +113,17 @@ fn reservations(
     due
 }
 
-/// The pods that stay on nodes whose claims have their units, by budget.
+/// The pods that stay on nodes whose claims have their disruptions, by budget.
 fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
     let mut retained: BTreeMap<BudgetKey, BTreeSet<String>> = BTreeMap::new();
     for claim in ledger.claims() {
-        // Units that stay with a claim which waits are those of pods that are down, and count as gone anyway.
+        // Disruptions that stay with a claim which waits are those of pods that are down, and count as gone anyway.
         if !claim.state.is_confirmed() && !claim.state.is_suspect() {
             continue;
         }
-        for units in &claim.holds {
-            let key = BudgetKey::from(&units.pdb);
-            let pods = units.pods.iter().filter(|pod| pod.retained);
+        for disruptions in &claim.holds {
+            let key = BudgetKey::from(&disruptions.pdb);
+            let pods = disruptions.pods.iter().filter(|pod| pod.retained);
             let names: BTreeSet<String> = pods.map(|pod| pod.name.clone()).collect();
             if !names.is_empty() {
                 retained.entry(key).or_default().extend(names);

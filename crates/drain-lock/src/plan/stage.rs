@@ -22,7 +22,7 @@ pub enum Stage {
     Completing,
     /// The movable pods leave.
     Leaving,
-    /// It asks for all units that it needs.
+    /// It asks for all disruptions that it needs.
     Claiming,
     /// It was granted them, and makes sure.
     Confirming,
@@ -133,7 +133,7 @@ impl Planner<'_> {
                 verdict.set_message(if stage == Stage::Drained {
                     "no pod has to leave any more: the node may go down"
                 } else {
-                    "the node has booted anew; its units return as its pods do"
+                    "the node has booted anew; its disruptions return as its pods do"
                 });
             }
             Stage::UnknownState => {

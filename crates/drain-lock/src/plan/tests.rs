@@ -82,11 +82,13 @@ fn claim(patch: Value) -> Value {
 }
 
 fn granted(state: &str, pods: &[&str]) -> Value {
-    claim(json!({ "state": state, "grant": 5, "bootID": "boot-1", "needs": [units(pods)], "holds": [units(pods)] }))
+    claim(
+        json!({ "state": state, "grant": 5, "bootID": "boot-1", "needs": [disruptions(pods)], "holds": [disruptions(pods)] }),
+    )
 }
 
-/// Units of the budget `web` for these pods; in brackets: one that stays.
-fn units(pods: &[&str]) -> Value {
+/// Disruptions of the budget `web` for these pods; in brackets: one that stays.
+fn disruptions(pods: &[&str]) -> Value {
     let pods: Vec<Value> = pods
         .iter()
         .map(|name| {
@@ -158,8 +160,11 @@ fn shown(plan: &Plan) -> Vec<String> {
 }
 
 fn shown_write(write: &LedgerWrite) -> Vec<String> {
-    let pods = |units: &[nodeward_core::ledger::Units]| {
-        let names = units.iter().flat_map(|units| &units.pods).map(|pod| pod.name.as_str());
+    let pods = |disruptions: &[nodeward_core::ledger::Disruptions]| {
+        let names = disruptions
+            .iter()
+            .flat_map(|disruptions| &disruptions.pods)
+            .map(|pod| pod.name.as_str());
         names.collect::<Vec<_>>().join("+")
     };
     let claims = write.next.claims().iter().map(|claim| {

@@ -71,7 +71,7 @@ impl TimeLimits {
 }
 
 impl Planner<'_> {
-    /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the units
+    /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the disruptions
     /// that it waited for.
     pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) -> bool {
         let (uid, limits) = (active.uid(), &active.limits);
@@ -157,12 +157,12 @@ impl Planner<'_> {
         let what = match self.write.next.time_out(uid, &is_down, self.now) {
             TimedOut::Unchanged => return,
             TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
-            TimedOut::Requeued { ticket } => format!("its units are returned, and its ticket is {ticket} now"),
+            TimedOut::Requeued { ticket } => format!("its disruptions are returned, and its ticket is {ticket} now"),
             TimedOut::ComesBack { ticket, kept } => {
                 format!("{kept} pods are down and come back first; its ticket is {ticket} now")
             }
             TimedOut::KeepsPlace { kept } => {
-                format!("{kept} pods are down under another's cordon; it keeps its ticket and their units")
+                format!("{kept} pods are down under another's cordon; it keeps its ticket and their disruptions")
             }
         };
         let note = format!("its time ({which}) is over: {what}");
@@ -180,7 +180,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Of drains that hold units of pods which are down, and wait for each other, the youngest is queued again at once: no
+    /// Of drains that hold disruptions of pods which are down, and wait for each other, the youngest is queued again at once: no
     /// time would end that.
     pub(super) fn break_deadlock(&mut self, contexts: &[DrainContext]) {
         let youngest = self.write.next.gives_way(&self.snapshot.facts).map(str::to_owned);

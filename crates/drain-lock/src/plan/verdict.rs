@@ -89,7 +89,7 @@ impl Announcement {
                 | LockReason::Cancelled
                 | LockReason::NodeGone
                 | LockReason::Uncordoned
-                | LockReason::GivenUp
+                | LockReason::Abandoned
                 | LockReason::Released
         )
     }

@@ -1,4 +1,4 @@
-//! The annotation `nodeward.dev/locked-by` on budgets: whose drains hold units of them.
+//! The annotation `nodeward.dev/locked-by` on budgets: whose drains hold disruptions of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ pub fn changes(snapshot: &Snapshot) -> Vec<StatusUpdate> {
     if let LedgerState::Present(ledger) = &snapshot.ledger {
         for claim in ledger.ledger.claims() {
             // What is granted and not confirmed may be gone in a moment.
-            for units in claim
+            for disruptions in claim
                 .holds
                 .iter()
                 .filter(|_| !matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted))
             {
-                let key = BudgetKey::from(&units.pdb);
+                let key = BudgetKey::from(&disruptions.pdb);
                 holders.entry(key).or_default().insert(&claim.node);
             }
         }

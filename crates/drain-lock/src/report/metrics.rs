@@ -50,7 +50,7 @@ pub struct LockMetrics {
     drains: Family<PhaseLabel, Gauge>,
     blocked: Family<ReasonLabel, Gauge>,
     overdue: Family<NodeLabel, Gauge>,
-    units: Gauge,
+    disruptions: Gauge,
     evictions: Family<OutcomeLabel, Counter>,
     ledger_writes: Family<OutcomeLabel, Counter>,
     happened: Family<ReasonLabel, Counter>,
@@ -67,7 +67,7 @@ impl LockMetrics {
             drains: Family::default(),
             blocked: Family::default(),
             overdue: Family::default(),
-            units: Gauge::default(),
+            disruptions: Gauge::default(),
             evictions: Family::default(),
             ledger_writes: Family::default(),
             happened: Family::default(),
@@ -88,7 +88,11 @@ impl LockMetrics {
                 "1 for a node whose drain has passed the deadline of its phase",
                 this.overdue.clone(),
             );
-            registry.register("held_units", "Units of budgets that drains hold", this.units.clone());
+            registry.register(
+                "held_disruptions",
+                "Disruptions of budgets that drains hold",
+                this.disruptions.clone(),
+            );
             registry.register(
                 "evictions",
                 "Attempts to evict a pod, by outcome",
@@ -123,7 +127,7 @@ impl LockMetrics {
     pub fn show(&mut self, plan: &Plan, now: Timestamp) {
         let mut by_phase: BTreeMap<Phase, i64> = BTreeMap::new();
         let mut by_reason: BTreeMap<LockReason, i64> = BTreeMap::new();
-        let mut units = 0;
+        let mut disruptions = 0;
         let mut overdue = BTreeSet::new();
         let mut oldest: Option<Timestamp> = None;
         for verdict in &plan.drains {
@@ -133,7 +137,7 @@ impl LockMetrics {
                 *by_reason.entry(reason).or_default() += 1;
             }
             if let Some(claim) = &verdict.claim {
-                units += claim.held_units();
+                disruptions += claim.held_disruptions();
                 if verdict.phase == Phase::Queued {
                     oldest = oldest.into_iter().chain([claim.queued_at]).min();
                 }
@@ -161,7 +165,7 @@ impl LockMetrics {
         for node in overdue {
             self.overdue.get_or_create(&NodeLabel { node }).set(1);
         }
-        self.units.set(i64::try_from(units).unwrap_or(i64::MAX));
+        self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
         *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
         let present: BTreeSet<&NodeName> = plan.drains.iter().map(|verdict| &verdict.node).collect();
         self.seen.retain(|node, _| present.contains(node));
@@ -218,7 +222,7 @@ impl LockMetrics {
         self.drains.clear();
         self.blocked.clear();
         self.overdue.clear();
-        self.units.set(0);
+        self.disruptions.set(0);
         *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.seen.clear();
     }

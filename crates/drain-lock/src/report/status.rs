@@ -6,7 +6,7 @@ use nodeward_api::condition;
 use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{Claim, ClaimState, Units};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -57,7 +57,7 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> N
         observed_generation: verdict.drain.as_deref().and_then(|drain| drain.metadata.generation),
         phase: Some(verdict.phase),
         ticket: claim.map(|claim| claim.ticket),
-        held_units: Some(holds.iter().map(|held| held.units).sum()),
+        held_disruptions: Some(holds.iter().map(|held| held.disruptions).sum()),
         holds,
         plan: verdict.plan.clone().or_else(|| before.plan.clone()),
         pods: Some(verdict.counts),
@@ -102,12 +102,12 @@ fn was_granted(before: &NodeDrainStatus, claim: &Claim) -> bool {
     before.granted_at.is_some() && before.ticket == Some(claim.ticket)
 }
 
-fn held(units: &Units) -> HeldBudget {
-    let namespace = &units.pdb.namespace;
+fn held(disruptions: &Disruptions) -> HeldBudget {
+    let namespace = &disruptions.pdb.namespace;
     HeldBudget {
-        pdb: units.pdb.clone(),
-        units: i32::try_from(units.pods.len()).unwrap_or(i32::MAX),
-        pods: units
+        pdb: disruptions.pdb.clone(),
+        disruptions: i32::try_from(disruptions.pods.len()).unwrap_or(i32::MAX),
+        pods: disruptions
             .pods
             .iter()
             .take(LISTED_AT_MOST)
@@ -118,7 +118,7 @@ fn held(units: &Units) -> HeldBudget {
 
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
     let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
-    let has_units = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
+    let has_disruptions = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
     let is_drained = verdict.phase == Phase::Drained;
     let blocked = first(LockReason::waits_for_a_budget);
     let misconfigured = first(LockReason::is_misconfiguration);
@@ -146,8 +146,8 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
         ),
         (
             condition::GRANTED,
-            has_units,
-            if has_units { LockReason::Granted } else { waiting },
+            has_disruptions,
+            if has_disruptions { LockReason::Granted } else { waiting },
             String::new(),
         ),
         (

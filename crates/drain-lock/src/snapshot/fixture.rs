@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, Ledger, Need, Units};
+use nodeward_core::ledger::{Claim, Disruptions, Ledger, Need};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -115,10 +115,11 @@ pub fn claims(claims: &Value) -> Vec<Claim> {
 }
 
 fn claim(described: &Value) -> Claim {
-    let units = |field: &str| -> Vec<Units> { serde_json::from_value(described[field].clone()).unwrap_or_default() };
-    let (needs, holds) = (units("needs"), units("holds"));
-    let needs_any = needs.iter().any(|units| !units.pods.is_empty());
-    let holds_any = holds.iter().any(|units| !units.pods.is_empty());
+    let disruptions =
+        |field: &str| -> Vec<Disruptions> { serde_json::from_value(described[field].clone()).unwrap_or_default() };
+    let (needs, holds) = (disruptions("needs"), disruptions("holds"));
+    let needs_any = needs.iter().any(|disruptions| !disruptions.pods.is_empty());
+    let holds_any = holds.iter().any(|disruptions| !disruptions.pods.is_empty());
     let drained = described["drained"].as_bool().unwrap_or_default();
     let state = match (described["state"].as_str().unwrap(), drained) {
         ("Waiting", _) if !needs_any && !holds_any => "Queued".to_owned(),
@@ -137,7 +138,7 @@ fn claim(described: &Value) -> Claim {
     if !claim.state.has_grant() {
         let missing = needs
             .into_iter()
-            .filter(|units| units.pods.iter().any(|pod| !claim.has_unit(&pod.uid)));
+            .filter(|disruptions| disruptions.pods.iter().any(|pod| !claim.has_disruption(&pod.uid)));
         claim.needs = missing.map(Need::from).collect();
     }
     claim

@@ -132,7 +132,7 @@ impl Memory {
         }
     }
 
-    /// Notes an eviction: the next plan leaves the pod alone, and its budget's unit.
+    /// Notes an eviction: the next plan leaves the pod alone, and its budget's disruption.
     pub fn note_eviction(&mut self, pod: PodUid, may_have_gone: bool, not_before: Timestamp) {
         self.evictions.insert(
             pod,

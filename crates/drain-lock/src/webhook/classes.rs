@@ -1,6 +1,6 @@
-//! Which pods of a draining node its claim has no unit for. The budgets that a claim needs do not tell: a budget may select
+//! Which pods of a draining node its claim has no disruption for. The budgets that a claim needs do not tell: a budget may select
 //! held and movable pods of one node, and a movable one that waited with the claim could wait for ever, once the held ones
-//! have taken the last unit.
+//! have taken the last disruption.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,19 +18,19 @@ use crate::snapshot::{Snapshot, SnapshotScope};
 /// For how long the classes serve. They are those of all claims at once, so that no number of retries makes more work.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The pods of all claims' nodes that need no unit, as they were classified last.
+/// The pods of all claims' nodes that need no disruption, as they were classified last.
 #[derive(Debug, Default)]
 pub struct Classes(Mutex<Option<Classified>>);
 
 #[derive(Debug)]
 struct Classified {
-    without_unit: BTreeSet<PodUid>,
+    without_disruption: BTreeSet<PodUid>,
     at: Instant,
 }
 
 impl Classes {
-    /// Whether the drain of the pod's node needs no unit for it; false for a pod that cannot be classified.
-    pub fn needs_no_unit(
+    /// Whether the drain of the pod's node needs no disruption for it; false for a pod that cannot be classified.
+    pub fn needs_no_disruption(
         &self,
         pod: &PodUid,
         cache: &ClusterCache,
@@ -43,21 +43,21 @@ impl Classes {
         if let Some(known) = classified.as_ref()
             && is_fresh(known)
         {
-            return known.without_unit.contains(pod);
+            return known.without_disruption.contains(pod);
         }
         let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-        let without_unit = snapshot.map(|snapshot| without_unit(&snapshot, &NeedRules::of(policy), now));
+        let without_disruption = snapshot.map(|snapshot| without_disruption(&snapshot, &NeedRules::of(policy), now));
         let known = classified.insert(Classified {
-            without_unit: without_unit.unwrap_or_default(),
+            without_disruption: without_disruption.unwrap_or_default(),
             at: instant,
         });
-        known.without_unit.contains(pod)
+        known.without_disruption.contains(pod)
     }
 }
 
-/// The pods of all claims' nodes that need no unit. The oldest drain comes first, as in the plan: a place that its pods
+/// The pods of all claims' nodes that need no disruption. The oldest drain comes first, as in the plan: a place that its pods
 /// take is none for those of the next.
-fn without_unit(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTreeSet<PodUid> {
+fn without_disruption(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTreeSet<PodUid> {
     let mut placement = Placement::new(&snapshot.scheduling);
     let ledger = snapshot.ledger.ledger();
     let nodes = ledger.claims().iter().filter_map(|claim| {
@@ -71,11 +71,11 @@ fn without_unit(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTree
     let mut pods = BTreeSet::new();
     for node in nodes {
         let need = classify(node, snapshot, &mut placement, rules, now);
-        let without_unit = need.pods.iter().filter(|pod| match pod.class {
+        let without_disruption = need.pods.iter().filter(|pod| match pod.class {
             Class::Held(_) | Class::Retained => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
-        pods.extend(without_unit.map(|classified| classified.pod.uid.clone()));
+        pods.extend(without_disruption.map(|classified| classified.pod.uid.clone()));
     }
     pods
 }

@@ -1,9 +1,10 @@
 //! What the webhook says to an eviction: pure.
 //!
 //! An eviction belongs to the claim of its pod's node. Held pods go once that claim is confirmed, movable ones while their
-//! budget has a unit that no claim holds. Every other eviction goes while a unit is free after grants, reservations and
-//! owners' holds. Whatever the eviction API itself decides without counting units is admitted, so that its own answer shows.
+//! budget has a disruption that no claim holds. Every other eviction goes while a disruption is free after grants, reservations and
+//! owners' holds. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
+use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
@@ -49,15 +50,15 @@ pub struct Scene {
     pub uid: PodUid,
     /// How the eviction API treats it.
     pub standing: Standing,
-    /// Whether its owner asked drains to leave it, or to wait for it.
-    pub opted_out: bool,
+    /// What its owner asked of drains: to leave it, or to wait for it.
+    pub opted_out: Option<OptOut>,
     /// Its node, where that is known.
     pub place: Option<Place>,
     /// The budgets that select it.
     pub covering: Covering,
-    /// Whether the drain of its node needs no unit for it, as of a movable pod; false where that is not known. It only
-    /// matters while that drain's claim waits for units of the pod's budget.
-    pub needs_no_unit: bool,
+    /// Whether the drain of its node needs no disruption for it, as of a movable pod; false where that is not known. It only
+    /// matters while that drain's claim waits for disruptions of the pod's budget.
+    pub needs_no_disruption: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
     pub refuse_opt_out: bool,
 }
@@ -71,7 +72,7 @@ pub enum Standing {
     SkipsBudgets,
     /// Not Ready: the API applies `unhealthyPodEvictionPolicy`.
     Unready,
-    /// Its budget is asked for a unit.
+    /// Its budget is asked for a disruption.
     Counts,
 }
 
@@ -138,11 +139,11 @@ pub enum Admission {
     NoBudget,
     /// Several budgets select it, which the API answers with 500.
     SeveralBudgets,
-    /// The claim of its node has a unit for it.
+    /// The claim of its node has a disruption for it.
     UnderClaim,
-    /// A unit is free.
-    FreeUnit,
-    /// A unit is free, and nobody has planned the drain of its node in time.
+    /// A disruption is free.
+    FreeDisruption,
+    /// A disruption is free, and nobody has planned the drain of its node in time.
     Unplanned,
 }
 
@@ -207,15 +208,15 @@ pub struct Verdict {
     /// Whether a drain of the pod's node is to be asked for.
     pub files: bool,
     /// Whether a pod goes that asked to stay.
-    pub dishonours_opt_out: bool,
+    pub ignores_opt_out: bool,
 }
 
 impl Verdict {
-    /// Whether a unit goes with it that no claim holds.
-    pub fn takes_free_unit(&self) -> bool {
+    /// Whether a disruption goes with it that no claim holds.
+    pub fn takes_free_disruption(&self) -> bool {
         matches!(
             self.decision,
-            Decision::Admit(Admission::FreeUnit | Admission::Unplanned)
+            Decision::Admit(Admission::FreeDisruption | Admission::Unplanned)
         )
     }
 }
@@ -248,9 +249,11 @@ pub fn decide(asked: &Asked<'_>, sight: Sight<'_>, ledger: &Ledger, facts: &Fact
             && scene.is_some_and(|scene| {
                 scene.standing != Standing::Mirror && scene.place.as_ref().is_some_and(Place::is_drained_by_another)
             }),
-        dishonours_opt_out: is_anothers
+        ignores_opt_out: is_anothers
             && admits
-            && scene.is_some_and(|scene| scene.opted_out && !scene.is_on_its_way_out() && judge.is_emptied(scene)),
+            && scene.is_some_and(|scene| {
+                scene.opted_out.is_some() && !scene.is_on_its_way_out() && judge.is_emptied(scene)
+            }),
         decision,
     }
 }
@@ -269,7 +272,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// An eviction of ours that names its grant: the grant is in force and has a unit for the pod, or it is refused,
+    /// An eviction of ours that names its grant: the grant is in force and has a disruption for the pod, or it is refused,
     /// whatever the pod is. A leader that was paused acts on nothing else.
     fn under_ticket(&self, ticket: &str, scene: Option<&Scene>) -> Decision {
         let Some(scene) = scene else {
@@ -299,14 +302,22 @@ impl Judge<'_> {
             Standing::Unready | Standing::Counts => {}
         }
         let is_anothers = self.asked.caller == Caller::Another;
-        if is_anothers && scene.opted_out && scene.refuse_opt_out && self.is_emptied(scene) {
-            return wait(
-                LockReason::OptedOut,
-                &format!(
-                    "pod {} asked to stay on its node through drains, and only drain-lock's own drainer may decide on that here",
-                    self.asked.pod
-                ),
+        if let Some(opt_out) = scene.opted_out
+            && is_anothers
+            && scene.refuse_opt_out
+            && self.is_emptied(scene)
+        {
+            let reason = match opt_out {
+                OptOut::Skip => LockReason::OptedOut,
+                OptOut::WaitCompleted => LockReason::WaitCompleted,
+                OptOut::Unknown => LockReason::UnknownOptOut,
+            };
+            let text = format!(
+                "pod {} {}, and only drain-lock's own drainer may evict it here",
+                self.asked.pod,
+                reason.explanation()
             );
+            return wait(reason, &text);
         }
         if scene.standing == Standing::Unready {
             return Decision::Admit(Admission::Unready);
@@ -318,26 +329,26 @@ impl Judge<'_> {
         }
     }
 
-    /// A pod whose budget is asked for a unit.
+    /// A pod whose budget is asked for a disruption.
     fn counted(&self, scene: &Scene, budget: &BudgetFacts) -> Decision {
         let Some(place) = &scene.place else {
-            return self.foreign(budget, Admission::FreeUnit);
+            return self.foreign(budget, Admission::FreeDisruption);
         };
         let claim = self.ledger.claim(place.uid.as_str());
         let is_ours = self.asked.caller == Caller::Ourselves;
         match claim {
             Some(claim) if is_held(claim, scene, budget) => self.held(claim, place, scene, is_ours, budget),
             // What drain-lock evicts beside its held pods it has found movable.
-            _ if is_ours => self.movable(budget, Admission::FreeUnit),
-            Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeUnit),
+            _ if is_ours => self.movable(budget, Admission::FreeDisruption),
+            Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeDisruption),
             Some(_) if place.cordoned => not_planned(place),
             None if place.is_drained_by_another() && !place.patience_is_over => not_planned(place),
             None if place.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
-            Some(_) | None => self.foreign(budget, Admission::FreeUnit),
+            Some(_) | None => self.foreign(budget, Admission::FreeDisruption),
         }
     }
 
-    /// A pod that the claim of its node has, or needs, a unit for.
+    /// A pod that the claim of its node has, or needs, a disruption for.
     fn held(&self, claim: &Claim, place: &Place, scene: &Scene, is_ours: bool, budget: &BudgetFacts) -> Decision {
         if !is_ours && self.ledger.admits_requester(place.uid.as_str(), scene.uid.as_str()) {
             let room = if claim.by_fallback {
@@ -416,8 +427,10 @@ impl Judge<'_> {
         });
         let free = obstacle.free.max(0);
         match obstacle.needed {
-            ..=0 => format!("budget {budget} has no unit to spare beside those of node {holder}{since}"),
-            needed => format!("budget {budget} has {free} of {needed} units free, node {holder} has the rest{since}"),
+            ..=0 => format!("budget {budget} has no disruption to spare beside those of node {holder}{since}"),
+            needed => format!(
+                "budget {budget} has {free} of {needed} needed disruptions free, node {holder} holds the rest{since}"
+            ),
         }
     }
 
@@ -450,9 +463,9 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
 }
 
 /// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it,
-/// but for those that it needs no unit for.
+/// but for those that it needs no disruption for.
 fn is_held(claim: &Claim, scene: &Scene, budget: &BudgetFacts) -> bool {
-    claim.has_unit(scene.uid.as_str()) || claim.needs_of(&budget.key) && !scene.needs_no_unit
+    claim.has_disruption(scene.uid.as_str()) || claim.needs_of(&budget.key) && !scene.needs_no_disruption
 }
 
 fn words(state: ClaimState) -> &'static str {

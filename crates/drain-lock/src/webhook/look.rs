@@ -91,42 +91,45 @@ impl Lookout {
             Standing::Counts => self.covering(&pod, now),
             Standing::Mirror | Standing::SkipsBudgets | Standing::Unready => Covering::Nothing,
         };
-        let needs_no_unit = self.is_asked_about(&pod, place.as_ref(), &covering)
-            && self.classes.needs_no_unit(&pod.uid, &self.cache, policy, now, instant);
+        let needs_no_disruption = self.is_asked_about(&pod, place.as_ref(), &covering)
+            && self
+                .classes
+                .needs_no_disruption(&pod.uid, &self.cache, policy, now, instant);
         Seen::Pod(Box::new(Scene {
             uid: pod.uid.clone(),
             standing,
-            opted_out: pod.opt_out.is_some(),
+            opted_out: pod.opt_out.map(|(opt_out, _)| opt_out),
             place,
             covering,
-            needs_no_unit,
+            needs_no_disruption,
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
     }
 
-    /// Whether the claim of the pod's node waits for units of the pod's budget, and so perhaps for one for this pod.
+    /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod.
     fn is_asked_about(&self, pod: &PodFacts, place: Option<&Place>, covering: &Covering) -> bool {
         let (Some(place), Covering::One(budget), LedgerState::Present(ledger)) = (place, covering, self.cache.ledger())
         else {
             return false;
         };
         let claim = ledger.ledger.claim(place.uid.as_str());
-        claim.is_some_and(|claim| claim.needs_of(&budget.key) && !claim.has_unit(pod.uid.as_str()))
+        claim.is_some_and(|claim| claim.needs_of(&budget.key) && !claim.has_disruption(pod.uid.as_str()))
     }
 
-    /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last unit of
+    /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of
     /// its budget, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
     pub async fn await_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             return;
         };
         let until = time::Instant::now() + CORDON_SHOWS_WITHIN;
-        while self.would_take_the_last_unit_of_a_running_node(review, policy, now) && time::Instant::now() < until {
+        while self.would_take_the_last_disruption_of_a_running_node(review, policy, now) && time::Instant::now() < until
+        {
             time::sleep(LOOKS_EVERY).await;
         }
     }
 
-    fn would_take_the_last_unit_of_a_running_node(
+    fn would_take_the_last_disruption_of_a_running_node(
         &self,
         review: &EvictionReview,
         policy: &Policy,

@@ -72,7 +72,7 @@ impl WebhookMetrics {
                 this.filings.clone(),
             );
             registry.register(
-                "opt_outs_not_honoured",
+                "opt_outs_ignored",
                 "Pods that asked to stay through drains, and whose eviction by another drainer was admitted",
                 this.opt_outs.clone(),
             );
@@ -123,7 +123,7 @@ impl WebhookMetrics {
     }
 
     /// Counts an opt-out that another drainer does not honour.
-    pub fn opt_out_not_honoured(&self) {
+    pub fn opt_out_ignored(&self) {
         self.opt_outs.inc();
     }
 

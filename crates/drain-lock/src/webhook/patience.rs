@@ -1,5 +1,5 @@
 //! How long evictions from a node have been refused because its drain has no plan. Planning takes a second; where it does
-//! not come at all (nobody leads, the kinds are not installed), evictions go by the free units of their budgets again.
+//! not come at all (nobody leads, the kinds are not installed), evictions go by the free disruptions of their budgets again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -432,7 +432,7 @@ mod tests {
     fn refused(kind: RefusalKind) -> Decision {
         Decision::Refuse(Refused {
             kind,
-            reason: LockReason::WaitsForUnits,
+            reason: LockReason::WaitsForDisruptions,
             message: "pod shop/web-0 waits for node n2".to_owned(),
         })
     }
@@ -450,7 +450,7 @@ mod tests {
                 "message": "pod shop/web-0 waits for node n2",
                 "details": {
                     "name": "web-0", "kind": "pods",
-                    "causes": [{ "reason": "WaitsForUnits", "message": "pod shop/web-0 waits for node n2" }],
+                    "causes": [{ "reason": "WaitsForDisruptions", "message": "pod shop/web-0 waits for node n2" }],
                 },
             })
         );

@@ -1,4 +1,4 @@
-//! What this process has admitted and no watch has shown yet, so that one free unit is not given to two evictions that
+//! What this process has admitted and no watch has shown yet, so that one free disruption is not given to two evictions that
 //! arrive together. The API's own check is the last guard; this only spares the loser a wrong answer.
 
 use std::collections::VecDeque;
@@ -75,7 +75,7 @@ mod tests {
             misconfigured: None,
             healthy: healthy.iter().map(|uid| PodUid::from(*uid)).collect(),
             several: [].into(),
-            owner_units: None,
+            owner_disruptions: None,
         }
     }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_was_given_is_gone_until_the_watch_shows_it_or_seconds_pass() {
+    fn a_disruption_that_was_given_is_gone_until_the_watch_shows_it_or_seconds_pass() {
         let (mut tally, now) = (Tally::default(), Instant::now());
         let facts = budget(&["a", "b", "c"], 2);
         tally.admitted(&facts.key, &"a".into(), now);

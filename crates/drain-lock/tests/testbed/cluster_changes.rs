@@ -44,7 +44,12 @@ async fn a_budget_that_is_deleted_binds_nobody_and_one_made_anew_or_selecting_ot
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
-    is_blocked(&env, "n2", &[LockReason::WaitsForUnits, LockReason::BudgetUnhealthy]).await?;
+    is_blocked(
+        &env,
+        "n2",
+        &[LockReason::WaitsForDisruptions, LockReason::BudgetUnhealthy],
+    )
+    .await?;
     budgets(&env).delete("a", &DeleteParams::default()).await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
     // The same name, another budget: two pods are down, one more than it allows.
@@ -119,7 +124,10 @@ async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_unde
     let after = wait::until("a grant of the whole need", secs(60), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(claim.grant > before.grant, "{claim:?}");
-        ensure!(claim.holds.iter().any(|units| units.pdb.name == "late"), "{claim:?}");
+        ensure!(
+            claim.holds.iter().any(|disruptions| disruptions.pdb.name == "late"),
+            "{claim:?}"
+        );
         Ok(claim)
     })
     .await?;
@@ -132,7 +140,7 @@ async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_unde
     .await?;
     ensure!(
         env.claim("n1").await?.is_some_and(|claim| claim.holds.len() >= 2),
-        "units of pods that are down were given back"
+        "disruptions of pods that are down were given back"
     );
     env.end([lock]).await
 }
@@ -187,7 +195,7 @@ async fn a_ledger_written_by_clocks_that_were_wrong_delays_nobody() -> Result<()
             &env,
             node,
             &[
-                LockReason::WaitsForUnits,
+                LockReason::WaitsForDisruptions,
                 LockReason::Reserved,
                 LockReason::BudgetUnhealthy,
             ],

@@ -12,7 +12,7 @@ use crate::environment::{Environment, Lock, grant, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// A drained node, and another whose drain waits for its unit with this spec.
+/// A drained node, and another whose drain waits for its disruption with this spec.
 async fn waiting(spec: Value) -> Result<(Environment, Lock)> {
     let env = Environment::new(&NODES).await?;
     if spec["fallback"] == "Delete" {
@@ -125,7 +125,7 @@ async fn a_drain_that_takes_too_long_uncordons_its_node_until_its_pods_are_ready
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_the_units_of_its_pods_that_are_down()
+async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_the_disruptions_of_its_pods_that_are_down()
 -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
@@ -144,7 +144,10 @@ async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_t
     wait::throughout("it keeps what is down", secs(3), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
         ensure!(Some(claim.ticket) == granted.ticket, "another ticket: {claim:?}");
-        ensure!(claim.holds.iter().any(|units| units.pdb.name == "a"), "{claim:?}");
+        ensure!(
+            claim.holds.iter().any(|disruptions| disruptions.pdb.name == "a"),
+            "{claim:?}"
+        );
         ensure!(
             env.pods_on("n2").await?.len() == 2,
             "the other node's pods were evicted"
@@ -158,14 +161,14 @@ async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<()> {
+async fn disruptions_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({ "deadlines": { "drain": "2s", "recover": "2s" } }))
         .await?;
     env.phase("n1", Phase::Suspect, secs(30)).await?;
-    wait::throughout("the unit is held", secs(4), || async {
+    wait::throughout("the disruption is held", secs(4), || async {
         let claim = env.claim("n1").await?;
         ensure!(
             claim.is_some_and(|claim| claim.state.is_suspect() && !claim.holds.is_empty()),

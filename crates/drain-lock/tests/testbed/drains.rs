@@ -21,7 +21,7 @@ async fn a_drain_is_granted_evicts_its_pods_and_is_released_when_its_node_is_unc
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
-    ensure!(drained.held_units == Some(1), "{drained:?}");
+    ensure!(drained.held_disruptions == Some(1), "{drained:?}");
     ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
     let node = env.nodes().get("n1").await?;
     ensure!(fleet::cordon_taint(&node).is_some(), "not cordoned");
@@ -115,7 +115,7 @@ async fn a_pod_that_asked_to_stay_stays_and_one_that_asked_to_finish_is_waited_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_unit_of_a_pod_that_stays_is_held_through_the_reboot_until_the_pod_is_back() -> Result<()> {
+async fn the_disruption_of_a_pod_that_stays_is_held_through_the_reboot_until_the_pod_is_back() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_app(
         "stays",
@@ -128,19 +128,21 @@ async fn the_unit_of_a_pod_that_stays_is_held_through_the_reboot_until_the_pod_i
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
-    ensure!(drained.held_units == Some(1), "{drained:?}");
-    // Another node's drain waits as long as the unit is held.
+    ensure!(drained.held_disruptions == Some(1), "{drained:?}");
+    // Another node's drain waits as long as the disruption is held.
     env.drain("n2", json!({})).await?;
-    env.status_that("n2", "to wait for units", secs(20), |status| {
+    env.status_that("n2", "to wait for disruptions", secs(20), |status| {
         status
             .blocked_by
             .iter()
-            .any(|blocked| blocked.reason == LockReason::WaitsForUnits)
+            .any(|blocked| blocked.reason == LockReason::WaitsForDisruptions)
     })
     .await?;
     nodeward_testkit::reboot::reboot(&env.client, "n1", secs(3)).await?;
-    env.status_that("n1", "to hold nothing", secs(30), |status| status.held_units == Some(0))
-        .await?;
+    env.status_that("n1", "to hold nothing", secs(30), |status| {
+        status.held_disruptions == Some(0)
+    })
+    .await?;
     env.phase("n2", Phase::Drained, secs(30)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(30)).await?;

@@ -14,7 +14,7 @@ use crate::environment::{Environment, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// One drained node, and another that waits for its unit.
+/// One drained node, and another that waits for its disruption.
 async fn one_drained_one_waiting() -> Result<Environment> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
@@ -22,11 +22,13 @@ async fn one_drained_one_waiting() -> Result<Environment> {
 }
 
 async fn waits(env: &Environment, node: &str) -> Result<()> {
-    env.status_that(node, "to wait for units", secs(20), |status| {
-        status
-            .blocked_by
-            .iter()
-            .any(|blocked| matches!(blocked.reason, LockReason::WaitsForUnits | LockReason::BudgetUnhealthy))
+    env.status_that(node, "to wait for disruptions", secs(20), |status| {
+        status.blocked_by.iter().any(|blocked| {
+            matches!(
+                blocked.reason,
+                LockReason::WaitsForDisruptions | LockReason::BudgetUnhealthy
+            )
+        })
     })
     .await?;
     Ok(())
@@ -47,7 +49,7 @@ async fn a_drain_that_is_called_off_in_the_queue_leaves_nothing_behind() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_a_drain_uncordons_its_node_and_returns_its_units_once_its_pods_are_ready() -> Result<()> {
+async fn deleting_a_drain_uncordons_its_node_and_returns_its_disruptions_once_its_pods_are_ready() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
@@ -85,7 +87,7 @@ async fn a_drain_ends_when_its_last_requester_has_released_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_deleted_while_it_holds_gives_its_unit_back_when_its_pod_is_replaced() -> Result<()> {
+async fn a_node_that_is_deleted_while_it_holds_gives_its_disruption_back_when_its_pod_is_replaced() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     // A fourth node takes the pod once it is there.
     env.add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"])).await?;
@@ -102,7 +104,7 @@ async fn a_node_that_is_deleted_while_it_holds_gives_its_unit_back_when_its_pod_
         Ok(())
     })
     .await?;
-    wait::throughout("the unit is held while the pod is down", secs(3), || async {
+    wait::throughout("the disruption is held while the pod is down", secs(3), || async {
         ensure!(
             env.claim("n1").await?.is_some_and(|claim| !claim.holds.is_empty()),
             "it is free"
@@ -174,7 +176,7 @@ async fn a_ledger_that_is_deleted_is_made_anew_from_what_is_there_and_no_budget_
 async fn an_administrator_frees_what_a_drain_holds_and_that_is_on_the_record() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
-    // A foreign cordon: its node stays cordoned, so its pod stays down and would hold its unit for ever.
+    // A foreign cordon: its node stays cordoned, so its pod stays down and would hold its disruption for ever.
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(30)).await?;

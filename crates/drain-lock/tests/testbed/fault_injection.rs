@@ -1,4 +1,4 @@
-//! Two drains that need each other's units, run through the three fault injections: ended between any two writes, with a view
+//! Two drains that need each other's disruptions, run through the three fault injections: ended between any two writes, with a view
 //! that stands still, and without seeing every change, they must come to the same end.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ async fn all_is_over(env: TestEnv, world: Arc<World>) -> Result<()> {
 }
 
 fn scenario() -> Scenario<World> {
-    Scenario::new("two drains that need the same units", set_up)
+    Scenario::new("two drains that need the same disruptions", set_up)
         .event("the first is asked for", |env, world| async move {
             create_drain(&env.client, &world.nodes[0], json!({})).await.map(drop)
         })

@@ -115,7 +115,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_whose_unit_is_gone_before_it_is_confirmed_is_returned_and_nothing_is_evicted() -> Result<()> {
+async fn a_grant_whose_disruption_is_gone_before_it_is_confirmed_is_returned_and_nothing_is_evicted() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(5)));
     env.add_app("a", &NODES, slow).await?;

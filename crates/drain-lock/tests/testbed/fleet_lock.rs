@@ -165,11 +165,11 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
         "{plan}"
     );
     ensure!(
-        plan["obstacles"][0]["reason"] == "WaitsForUnits" && plan["obstacles"][0]["node"] == "n1",
+        plan["obstacles"][0]["reason"] == "WaitsForDisruptions" && plan["obstacles"][0]["node"] == "n1",
         "{plan}"
     );
 
-    wait::until("the second to wait for units", secs(60), || async {
+    wait::until("the second to wait for disruptions", secs(60), || async {
         let told = second.pre_reboot().await?;
         ensure!(told == Err("waiting".to_owned()), "{told:?}");
         Ok(())

@@ -22,7 +22,7 @@ fn holds(env: &Environment) -> Api<DisruptionHold> {
 async fn hold(env: &Environment, name: &str, budget: &str, expires_at: Option<Timestamp>) -> Result<()> {
     let spec = DisruptionHoldSpec {
         pdb_ref: budget.to_owned(),
-        units: None,
+        disruptions: None,
         reason: "rebalancing".to_owned(),
         expires_at,
     };

@@ -39,7 +39,7 @@ async fn read(proxy: &Proxy, resource: &str, name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_units_alone() -> Result<()> {
+async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_disruptions_alone() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -58,7 +58,7 @@ async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_units_al
             "uncordoned"
         );
         let claim = env.claim("n1").await?.context("no claim")?;
-        ensure!(!claim.holds.is_empty(), "its unit is freed: {claim:?}");
+        ensure!(!claim.holds.is_empty(), "its disruption is freed: {claim:?}");
         Ok(())
     })
     .await?;

@@ -30,7 +30,8 @@ async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_all_others_overtake() -> Result<()> {
+async fn the_oldest_drain_that_waits_for_disruptions_has_its_budgets_kept_for_it_and_all_others_overtake() -> Result<()>
+{
     let env = Environment::new(&["n1", "n2", "n3", "n4"]).await?;
     env.add_pinned("a", &["n1", "n2"]).await?;
     env.add_pinned("b", &["n2", "n3"]).await?;
@@ -40,7 +41,7 @@ async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_a
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
-    is_blocked(&env, "n2", LockReason::WaitsForUnits).await?;
+    is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
     // The status does not wait for the node's write.
     wait::until("replacements to be kept off", secs(10), || async {
         ensure!(is_queued_by_taint(&env, "n2").await?, "no taint");
@@ -52,7 +53,7 @@ async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_a
     is_blocked(&env, "n3", LockReason::Reserved).await?;
     env.drain("n4", json!({})).await?;
     env.phase("n4", Phase::Drained, secs(60)).await?;
-    is_blocked(&env, "n2", LockReason::WaitsForUnits).await?;
+    is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
     env.uncordon("n1").await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
     wait::until("the queue's taint to go", secs(10), || async {
@@ -61,7 +62,7 @@ async fn the_oldest_drain_that_waits_for_units_has_its_budgets_kept_for_it_and_a
     })
     .await?;
     env.uncordon("n4").await?;
-    is_blocked(&env, "n3", LockReason::WaitsForUnits).await?;
+    is_blocked(&env, "n3", LockReason::WaitsForDisruptions).await?;
     env.uncordon("n2").await?;
     env.phase("n3", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;

@@ -55,7 +55,7 @@ async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &
     ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     ensure!(
         env.claim(node).await?.is_none_or(|claim| claim.holds.is_empty()),
-        "{node} holds units"
+        "{node} holds disruptions"
     );
     Ok(())
 }
@@ -65,7 +65,7 @@ async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_
     let nodes = ["n1", "n2", "n3", "n4", "n5"];
     let env = Environment::new(&nodes).await?;
     let on = |node: &str| PodTemplate::new().node_selector("kubernetes.io/hostname", node);
-    let max = |name: &str, units: i32| Budget::max_unavailable(APPS, name, units);
+    let max = |name: &str, disruptions: i32| Budget::max_unavailable(APPS, name, disruptions);
     add(&env, "zero", &on("n1"), 1, &[max("zero", 0).of("zero")]).await?;
     add(
         &env,
@@ -84,8 +84,8 @@ async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_
         env.drain(node, json!({})).await?;
     }
     env.phase("n5", Phase::Drained, secs(60)).await?;
-    is_refused(&env, "n1", LockReason::MisconfiguredPDB, "zero").await?;
-    is_refused(&env, "n2", LockReason::MisconfiguredPDB, "single").await?;
+    is_refused(&env, "n1", LockReason::BudgetNeverAllows, "zero").await?;
+    is_refused(&env, "n2", LockReason::BudgetNeverAllows, "single").await?;
     is_refused(&env, "n3", LockReason::SeveralPDBs, "also").await?;
     is_refused(&env, "n4", LockReason::NeedExceedsBudget, "pair").await?;
     change(&env, "zero", json!({ "maxUnavailable": 1 })).await?;

@@ -20,7 +20,7 @@ async fn another_drainer_evicts_by_itself_under_the_claim_and_ends_it_by_uncordo
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({ "evict": "Requester" })).await?;
     let granted = env.phase("n1", Phase::Draining, secs(30)).await?;
-    ensure!(granted.held_units == Some(1), "{granted:?}");
+    ensure!(granted.held_disruptions == Some(1), "{granted:?}");
     wait::throughout("nothing is evicted for it", secs(3), || async {
         ensure!(env.pods_on("n1").await?.len() == 1, "evicted");
         Ok(())

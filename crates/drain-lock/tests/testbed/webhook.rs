@@ -63,11 +63,11 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_ticket_is_good_for_its_grant_alone()
+async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_disruption_and_a_ticket_is_good_for_its_grant_alone()
 -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
-    // It stays on its node, so that the budget itself still shows a free unit while the claim holds it.
+    // It stays on its node, so that the budget itself still shows a free disruption while the claim holds it.
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
     env.add_app("a", &NODES, stays).await?;
     env.drain("n1", json!({})).await?;
@@ -79,7 +79,7 @@ async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_unit_and_a_tick
     );
 
     let refused = reviewed.evict(&other).await?;
-    refused.is_to_wait("WaitsForUnits")?;
+    refused.is_to_wait("WaitsForDisruptions")?;
     let message = refused.message();
     let since = claim.since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     for part in ["budget apps/a", "node n1", &since] {
@@ -155,7 +155,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
     let events: Api<Event> = Api::namespaced(env.client.clone(), APPS);
     wait::until("the announcement", secs(30), || async {
         let announced = events
-            .list(&ListParams::default().fields("reason=OptOutNotHonoured"))
+            .list(&ListParams::default().fields("reason=OptOutIgnored"))
             .await?;
         ensure!(!announced.items.is_empty(), "no such event");
         Ok(())
@@ -164,7 +164,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
     let counted = lock
         .metrics()
         .await?
-        .sum("nodeward_drain_lock_opt_outs_not_honoured_total", &[]);
+        .sum("nodeward_drain_lock_opt_outs_ignored_total", &[]);
     ensure!((counted - 1.0).abs() < 0.5, "{counted} counted");
     env.uncordon("n1").await?;
     env.released("n1", secs(60)).await?;
@@ -193,7 +193,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_decides_without_counting_units_gets_its_own_answer() -> Result<()> {
+async fn what_the_api_decides_without_counting_disruptions_gets_its_own_answer() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
     let env = &reviewed.env;
     let on = |name: &str, template: PodTemplate| template.tolerates_all().label("app", name).pod(APPS, name);

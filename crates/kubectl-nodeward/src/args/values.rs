@@ -110,10 +110,10 @@ pub fn reason(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A positive number of units.
-pub fn units(text: &str) -> Result<i32, String> {
+/// A positive number of disruptions.
+pub fn disruptions(text: &str) -> Result<i32, String> {
     match text.parse::<i32>() {
-        Ok(units @ 1..) => Ok(units),
+        Ok(disruptions @ 1..) => Ok(disruptions),
         _ => Err("expected a number of 1 or more".to_owned()),
     }
 }

@@ -55,16 +55,19 @@ pub async fn hold(cluster: &Cluster, args: &HoldArgs) -> Result<OwnerHold, Failu
 pub fn print(hold: &OwnerHold, page: &mut Page, now: Timestamp) {
     let OwnerHold {
         pdb,
-        units,
+        disruptions,
         until,
         phase,
         ..
     } = hold;
     let name = hold.name.as_deref().unwrap_or_default();
     let namespace = pdb.split_once('/').map_or("", |(namespace, _)| namespace);
-    let units = units.map_or_else(|| "all disruptions".to_owned(), |units| counted(units, "disruption"));
+    let disruptions = disruptions.map_or_else(
+        || "all disruptions".to_owned(),
+        |disruptions| counted(disruptions, "disruption"),
+    );
     let until = prefixed(" until ", until.map(|until| moment(until, now)));
-    page.text(Style::Good, format!("hold/{name} keeps {units} of {pdb}{until}."));
+    page.text(Style::Good, format!("hold/{name} keeps {disruptions} of {pdb}{until}."));
     match phase {
         Some(HoldPhase::Capped) => page.text(
             Style::Warning,
@@ -83,7 +86,7 @@ fn new(args: &HoldArgs, now: Timestamp) -> DisruptionHold {
     let prefix: String = args.budget.chars().take(LONGEST_PREFIX).collect();
     let spec = DisruptionHoldSpec {
         pdb_ref: args.budget.clone(),
-        units: args.units,
+        disruptions: args.disruptions,
         reason: args.reason.clone(),
         expires_at: Some(saturating_add(now, args.duration.get())),
     };

@@ -21,9 +21,9 @@ use crate::text::time::{age, distance};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Locks {
-    /// The budgets that somebody holds units of or waits for, in the order of their names.
+    /// The budgets that somebody holds disruptions of or waits for, in the order of their names.
     pub budgets: Vec<BudgetLocks>,
-    /// Claims that wait and need no unit of a budget yet.
+    /// Claims that wait and need no disruption of a budget yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unplanned: Vec<Waiting>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -65,7 +65,10 @@ impl Locks {
                 .map(|one| format!("{} (ticket {})", one.node, one.ticket))
                 .collect();
             let nodes = describe::list(&nodes);
-            page.text(Style::Plain, format!("Queued without needing units yet: {nodes}."));
+            page.text(
+                Style::Plain,
+                format!("Queued without needing disruptions yet: {nodes}."),
+            );
         }
         describe::unread(page, &self.unread);
     }
@@ -100,7 +103,7 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
             table.row([
                 state,
                 (&held.node).into(),
-                held.units.to_string().into(),
+                held.disruptions.to_string().into(),
                 held.ticket.to_string().into(),
                 age(held.since, now).into(),
                 pods(held).into(),
@@ -110,7 +113,7 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
             table.row([
                 Cell::new(Style::Warning, "waiting"),
                 (&waiting.node).into(),
-                waiting.units.to_string().into(),
+                waiting.disruptions.to_string().into(),
                 waiting.ticket.to_string().into(),
                 age(waiting.since, now).into(),
             ]);
@@ -120,8 +123,8 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
             table.row([
                 Cell::new(Style::Warning, "kept"),
                 by.unwrap_or_else(|| "its owner".to_owned()).into(),
-                hold.units
-                    .map_or_else(|| "all".to_owned(), |units| units.to_string())
+                hold.disruptions
+                    .map_or_else(|| "all".to_owned(), |disruptions| disruptions.to_string())
                     .into(),
                 "".into(),
                 "".into(),

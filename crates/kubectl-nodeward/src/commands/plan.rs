@@ -125,7 +125,7 @@ impl NodePlan {
         } = &self.plan;
         print_pods(
             page,
-            "Pods that need a unit of each of their budgets before they go",
+            "Pods that need a disruption of each of their budgets before they go",
             held,
         );
         print_pods(page, "Pods that the drain waits for until they finish", waits_for);
@@ -190,13 +190,17 @@ impl NodePlan {
     }
 }
 
-/// The budgets that the held pods need units of.
+/// The budgets that the held pods need disruptions of.
 fn needs(held: &[PlannedPod]) -> String {
     let mut pdbs: Vec<&str> = held.iter().flat_map(|pod| &pod.pdbs).map(String::as_str).collect();
     pdbs.sort_unstable();
     pdbs.dedup();
     let pods = counted(held.len(), "pod");
-    let need = if held.len() == 1 { "needs a unit" } else { "need units" };
+    let need = if held.len() == 1 {
+        "needs a disruption"
+    } else {
+        "need disruptions"
+    };
     match pdbs.len() {
         0 => format!("{pods} without a budget: down until the node is back"),
         1..=3 => format!("{pods} {need} of {}", pdbs.join(", ")),

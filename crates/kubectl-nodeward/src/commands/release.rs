@@ -125,7 +125,7 @@ async fn override_drain(cluster: &Cluster, drains: &Api<NodeDrain>, drain: &Node
     Ok((ReleaseOutcome::Overridden, message.to_owned()))
 }
 
-/// Takes the requester off the list. The last one deletes the drain: drain-lock, which keeps it until its units have
+/// Takes the requester off the list. The last one deletes the drain: drain-lock, which keeps it until its disruptions have
 /// returned, then uncordons the node if the cordon is its own.
 async fn end_request(cluster: &Cluster, drains: &Api<NodeDrain>, drain: &NodeDrain, requester: &str) -> Outcome {
     let node = &drain.spec.node_name;
@@ -138,7 +138,7 @@ async fn end_request(cluster: &Cluster, drains: &Api<NodeDrain>, drain: &NodeDra
     let others = others.join(", ");
     if others.is_empty() {
         cluster.ask(drains.delete(node, &if_unchanged(drain))).await?;
-        let message = "its drain ends; its units return as its pods become ready";
+        let message = "its drain ends; its disruptions return as its pods become ready";
         return Ok((ReleaseOutcome::Ends, message.to_owned()));
     }
     let Some(patch) = leave(drain, requester) else {

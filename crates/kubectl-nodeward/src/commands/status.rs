@@ -100,7 +100,7 @@ pub struct NodeCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockCounts {
-    /// Budgets that drains hold units of.
+    /// Budgets that drains hold disruptions of.
     pub held: usize,
     pub waited_for: usize,
     pub owner_held: usize,

@@ -54,8 +54,8 @@ fn waiting_drain() -> Drain {
             "pods": { "total": 8, "gone": 5, "evicting": 1, "retained": 1, "waiting": 1 },
             "blockedBy": [
                 {
-                    "reason": "WaitsForUnits", "pdb": "shop/database", "node": LONG,
-                    "message": format!("shop/database waits for units of a budget that another drain holds (1 needed, 0 free): node {LONG}"),
+                    "reason": "WaitsForDisruptions", "pdb": "shop/database", "node": LONG,
+                    "message": format!("shop/database waits for disruptions of a budget that another drain holds (1 needed, 0 free): node {LONG}"),
                 },
                 { "reason": "OwnerHold", "pdb": "shop/web", "message": "shop/web waits for a budget that its owner holds" },
             ],
@@ -70,13 +70,13 @@ fn holding_drain() -> Drain {
             "phase": "Draining", "ticket": 3, "startedAt": "2026-01-01T10:15:00Z", "grantedAt": "2026-01-01T10:20:00Z",
             "deadline": "2026-01-01T10:50:00Z",
             "pods": { "total": 12, "gone": 3, "evicting": 2, "retained": 0, "waiting": 7 },
-            "holds": [{ "pdb": { "namespace": "shop", "name": "database", "uid": "u" }, "units": 1, "pods": ["shop/database-0"] }],
+            "holds": [{ "pdb": { "namespace": "shop", "name": "database", "uid": "u" }, "disruptions": 1, "pods": ["shop/database-0"] }],
         }),
     )
 }
 
 fn blocked_node(name: &str) -> NodeSummary {
-    let message = "12 pods keep the drain from ending: shop/web-0 is covered by a budget without room (PDB shop/web); next: \
+    let message = "12 pods keep the drain from ending: shop/web-0 is covered by a budget that allows no disruption (PDB shop/web); next: \
                    PdbDelete at 2026-01-01T10:45:00Z: evict it, or delete it if the budget refuses | shop/stuck-6c9f is kept by \
                    finalizers beyond its grace period (finalizers example.com/backup; grace until 2026-01-01T10:20:00Z); next: \
                    Finalizer at 2026-01-01T10:50:00Z: remove its finalizers | and 10 more";
@@ -104,7 +104,7 @@ fn budgets() -> Vec<BudgetLocks> {
         node: node.to_owned(),
         ticket: 3,
         state: nodeward_core::ledger::ClaimState::Confirmed,
-        units: pods.len(),
+        disruptions: pods.len(),
         pods: pods.iter().map(|&pod| pod.to_owned()).collect(),
         retained: retained.iter().map(|&pod| pod.to_owned()).collect(),
         since: at("2026-01-01T10:20:00Z"),
@@ -112,13 +112,13 @@ fn budgets() -> Vec<BudgetLocks> {
     let waiting = |node: &str, ticket| Waiting {
         node: node.to_owned(),
         ticket,
-        units: 1,
+        disruptions: 1,
         since: at("2026-01-01T10:16:00Z"),
     };
     let hold = |name: Option<&str>, reason: &str| OwnerHold {
         name: name.map(str::to_owned),
         pdb: "shop/web".to_owned(),
-        units: None,
+        disruptions: None,
         reason: reason.to_owned(),
         until: name.map(|_| at("2026-01-01T12:00:00Z")),
         phase: None,
@@ -335,7 +335,7 @@ fn busy_plan() -> NodePlan {
             "retained": [pod("shop/cache-0", &["shop/cache"], "OptedOut", None)],
             "ignored": 4,
             "problems": [
-                { "reason": "MisconfiguredPDB", "pdb": "shop/singleton", "message": "budget shop/singleton can never allow a disruption: it demands 1 healthy pods of 1" },
+                { "reason": "BudgetNeverAllows", "pdb": "shop/singleton", "message": "budget shop/singleton can never allow a disruption: it demands 1 healthy pods of 1" },
                 { "reason": "TolerationTooShort", "pod": "shop/cache-0", "message": "pod shop/cache-0 stays, but tolerates node.kubernetes.io/unreachable for 300 s only; the node is expected to be away for 900 s" },
             ],
             "omitted": 3,
@@ -350,7 +350,7 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         unplanned: vec![Waiting {
             node: "node-3".to_owned(),
             ticket: 13,
-            units: 0,
+            disruptions: 0,
             since: now(),
         }],
         unread: vec![],

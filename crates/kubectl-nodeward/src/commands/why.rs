@@ -284,10 +284,10 @@ impl Why {
             page.field("pods", Style::Plain, describe::pods(counts));
         }
         let holds = drain.holds.iter().map(|held| {
-            let units = counted(held.units, "unit");
+            let disruptions = counted(held.disruptions, "disruption");
             (
                 Style::Plain,
-                format!("{units} of {} for {}", held.pdb, held.pods.join(", ")),
+                format!("{disruptions} of {} for {}", held.pdb, held.pods.join(", ")),
             )
         });
         page.fields("holds", holds);
@@ -338,14 +338,14 @@ impl Why {
                 _ => String::new(),
             };
             next.push(format!(
-                "goes on when {node} releases its units: its drain is {phase}{pods}{requesters}{until}{hint}"
+                "goes on when {node} releases its disruptions: its drain is {phase}{pods}{requesters}{until}{hint}"
             ));
         }
         for blocked in describe::distinct(&drain.blocked_by) {
             let Some(pdb) = &blocked.pdb else { continue };
             match blocked.reason {
                 LockReason::OwnerHold => next.extend(self.ends_of_holds(pdb, now)),
-                LockReason::MisconfiguredPDB => next.push(format!(
+                LockReason::BudgetNeverAllows => next.push(format!(
                     "does not go on by itself: PDB {pdb} must allow a disruption, or its workload needs more pods"
                 )),
                 _ => (),

@@ -29,7 +29,7 @@ pub struct Drain {
     /// Planned only: nothing is evicted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Its NodeDrain is being deleted: the drain ends once its units have returned.
+    /// Its NodeDrain is being deleted: the drain ends once its disruptions have returned.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct Drain {
     pub deadline: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodCounts>,
-    /// Units of budgets that it holds.
+    /// Disruptions of budgets that it holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HeldBudget>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

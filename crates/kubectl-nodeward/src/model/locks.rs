@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::{DisruptionHold, HoldPhase};
-use nodeward_core::ledger::{Claim, ClaimState, HeldPod, Ledger, Units};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, HeldPod, Ledger};
 use serde::Serialize;
 
 /// A budget, and who holds or waits for it.
@@ -18,10 +18,10 @@ pub struct BudgetLocks {
     /// What its status says; absent where it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<BudgetNumbers>,
-    /// Claims that hold units of it.
+    /// Claims that hold disruptions of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
-    /// Claims that wait for units of it, in the order of their tickets.
+    /// Claims that wait for disruptions of it, in the order of their tickets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
     /// Holds of its owner that are in force.
@@ -40,15 +40,15 @@ pub struct BudgetNumbers {
     pub expected_pods: i32,
 }
 
-/// A claim that holds units of a budget.
+/// A claim that holds disruptions of a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
     pub node: String,
     pub ticket: i64,
     pub state: ClaimState,
-    pub units: usize,
-    /// The pods that the units are for, as `namespace/name`.
+    pub disruptions: usize,
+    /// The pods that the disruptions are for, as `namespace/name`.
     pub pods: Vec<String>,
     /// Those of them that stay on the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,13 +57,13 @@ pub struct Held {
     pub since: Timestamp,
 }
 
-/// A claim that waits for units of a budget.
+/// A claim that waits for disruptions of a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
     pub node: String,
     pub ticket: i64,
-    pub units: usize,
+    pub disruptions: usize,
     /// Since when it waits.
     pub since: Timestamp,
 }
@@ -76,9 +76,9 @@ pub struct OwnerHold {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub pdb: String,
-    /// How many units; absent: all.
+    /// How many disruptions; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub units: Option<i32>,
+    pub disruptions: Option<i32>,
     pub reason: String,
     /// When it ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,13 +116,13 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
         entry(&mut budgets, pdb);
     }
     for claim in sources.claims() {
-        for units in &claim.holds {
-            entry(&mut budgets, &units.pdb.to_string())
+        for disruptions in &claim.holds {
+            entry(&mut budgets, &disruptions.pdb.to_string())
                 .held
-                .push(Held::of(claim, units));
+                .push(Held::of(claim, disruptions));
         }
         for needed in &claim.needs {
-            let waiting = Waiting::of(claim, usize::try_from(needed.units).unwrap_or_default());
+            let waiting = Waiting::of(claim, usize::try_from(needed.disruptions).unwrap_or_default());
             entry(&mut budgets, &needed.pdb.to_string()).waiting.push(waiting);
         }
     }
@@ -188,26 +188,26 @@ impl BudgetNumbers {
 }
 
 impl Held {
-    fn of(claim: &Claim, units: &Units) -> Self {
-        let name = |pod: &HeldPod| format!("{}/{}", units.pdb.namespace, pod.name);
+    fn of(claim: &Claim, disruptions: &Disruptions) -> Self {
+        let name = |pod: &HeldPod| format!("{}/{}", disruptions.pdb.namespace, pod.name);
         Self {
             node: claim.node.clone(),
             ticket: claim.ticket,
             state: claim.state,
-            units: units.pods.len(),
-            pods: units.pods.iter().map(name).collect(),
-            retained: units.pods.iter().filter(|pod| pod.retained).map(name).collect(),
+            disruptions: disruptions.pods.len(),
+            pods: disruptions.pods.iter().map(name).collect(),
+            retained: disruptions.pods.iter().filter(|pod| pod.retained).map(name).collect(),
             since: claim.since,
         }
     }
 }
 
 impl Waiting {
-    fn of(claim: &Claim, units: usize) -> Self {
+    fn of(claim: &Claim, disruptions: usize) -> Self {
         Self {
             node: claim.node.clone(),
             ticket: claim.ticket,
-            units,
+            disruptions,
             since: claim.queued_at,
         }
     }
@@ -219,7 +219,7 @@ impl OwnerHold {
         Self {
             name: Some(hold.name_any()),
             pdb: format!("{}/{}", hold.namespace().unwrap_or_default(), hold.spec.pdb_ref),
-            units: hold.spec.units,
+            disruptions: hold.spec.disruptions,
             reason: hold.spec.reason.clone(),
             until: status.effective_until.or(hold.spec.expires_at),
             phase: status.phase,

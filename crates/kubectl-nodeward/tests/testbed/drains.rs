@@ -82,17 +82,26 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
         .find(|drain| drain["node"] == *n2);
     let queued = queued.context("not queued")?;
     assert_eq!(queued["blockedBy"][0]["node"], *n1, "{queued:#}");
-    assert_eq!(queued["blockedBy"][0]["reason"], "WaitsForUnits", "{queued:#}");
+    assert_eq!(queued["blockedBy"][0]["reason"], "WaitsForDisruptions", "{queued:#}");
 
     let why = admin.page(&["why", &n2]).await?;
     says(
         &why,
-        &["[WaitsForUnits]", &format!("goes on when {n1} releases its units"), &db],
+        &[
+            "[WaitsForDisruptions]",
+            &format!("goes on when {n1} releases its disruptions"),
+            &db,
+        ],
     )?;
     let plan = admin.page(&["plan", &n2]).await?;
     says(
         &plan,
-        &["Of its drain, which is Queued", &db, "[NoRoom]", "[WaitsForUnits]"],
+        &[
+            "Of its drain, which is Queued",
+            &db,
+            "[NoRoom]",
+            "[WaitsForDisruptions]",
+        ],
     )?;
 
     let locks = admin.page(&["locks", "-n", &env.name]).await?;
@@ -224,7 +233,7 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
     // An owner's hold lasts as long as policy allows.
     let hold = ["hold", "web", "-n", &env.name, "--reason", "r"];
     let capped = admin
-        .page(&[&hold[..], &["--for", "999h", "--units", "1"]].concat())
+        .page(&[&hold[..], &["--for", "999h", "--disruptions", "1"]].concat())
         .await?;
     says(
         &capped,
@@ -337,7 +346,7 @@ async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down(
     ensure!(written.ends_with(": outage 4711"), "{written}");
 
     let drained = env.phase(&n1, Phase::Drained).await?;
-    assert_eq!(drained.held_units, Some(1), "{drained:?}");
+    assert_eq!(drained.held_disruptions, Some(1), "{drained:?}");
     let forced = ["release", &n1, "--force", "--reason", "its pods do not come back"];
     says(
         &admin.page(&forced).await?,

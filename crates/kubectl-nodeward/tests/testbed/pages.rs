@@ -39,7 +39,7 @@ async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Resu
             &[
                 "node Ready, cordoned since",
                 "drain Queued, ticket",
-                "[MisconfiguredPDB]",
+                "[BudgetNeverAllows]",
                 "[OwnerHold]",
                 "drain-keeper times the drain since",
                 "2 pods keep it from ending [",
@@ -56,7 +56,7 @@ async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Resu
     })
     .await?;
     // An obstacle is told once, whoever found it.
-    assert_eq!(why.matches("[MisconfiguredPDB]").count(), 1, "{why}");
+    assert_eq!(why.matches("[BudgetNeverAllows]").count(), 1, "{why}");
 
     let json = admin.json(&["why", &node]).await?;
     assert_eq!(json["drain"]["fallback"], "Wait", "{json:#}");

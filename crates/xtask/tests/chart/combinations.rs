@@ -47,7 +47,7 @@ fn of_drain_lock() -> Vec<Value> {
             "/fleetLock",
             json!({ "enabled": true, "tlsSecretName": "tls", "clientCASecret": { "name": "ca" } }),
         ),
-        ("/medik8sLease/role", json!("always")),
+        ("/medik8sLease/rbac", json!("create")),
         ("/reserveThroughBudgetStatus", json!(true)),
         ("/allowDelete", json!(true)),
     ];
@@ -62,10 +62,10 @@ fn of_drain_lock() -> Vec<Value> {
             json!({ "drainKeeper": { "enabled": false }, "drainLock": values })
         })
         .collect();
-    for (crds, people) in [(false, false), (true, false), (false, true)] {
+    for (crds, users) in [(false, false), (true, false), (false, true)] {
         all.push(json!({
             "crds": { "enabled": crds, "keep": false },
-            "peopleRoles": { "create": people, "aggregate": false },
+            "userRoles": { "create": users, "aggregate": false },
             "drainLock": { "enabled": true },
         }));
     }

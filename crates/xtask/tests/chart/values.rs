@@ -36,7 +36,7 @@ use crate::{CHART, helm, rendered, values_file};
             "bearerTokenSecret": { "name": "token" },
             "service": { "type": "NodePort", "nodePort": 30444, "annotations": { "a": "b" } },
         },
-        "medik8sLease": { "role": "always" },
+        "medik8sLease": { "rbac": "create" },
         "reserveThroughBudgetStatus": true,
         "allowDelete": true,
     },
@@ -135,7 +135,7 @@ fn drain_lock_reads_the_rendered_configuration() {
     };
     let defaults = LockSettings::parse("").unwrap().policy;
     assert_eq!(
-        format!("{:?}", policy(json!({ "medik8sLease": { "role": "always" } }))),
+        format!("{:?}", policy(json!({ "medik8sLease": { "rbac": "create" } }))),
         format!("{defaults:?}")
     );
 

@@ -13,7 +13,7 @@ use super::*;
 #[case::a_granted_pod_is_healthy_still(1, &["web-0", "web-1", "web-2", "web-held"], 0)]
 #[case::a_granted_pod_is_down(1, &["web-0", "web-1", "web-2"], 1)]
 #[case::something_else_took_what_was_granted(0, &["web-0", "web-1", "web-held"], -1)]
-fn free_units_are_the_lesser_of_status_and_pods_less_healthy_pods_that_are_granted(
+fn free_disruptions_are_the_lesser_of_status_and_pods_less_healthy_pods_that_are_granted(
     #[case] allowed: i32,
     #[case] healthy: &[&str],
     #[case] free: i32,
@@ -53,22 +53,22 @@ fn a_claim_gets_all_that_it_needs_or_nothing() {
 #[case::its_status_is_of_an_older_spec(Some(BudgetFacts { current: false, ..budget("web") }), LockReason::StatusBehind)]
 #[case::it_never_allows_any(
     Some(BudgetFacts { misconfigured: Some(Misconfigured::ZeroUnavailable), ..budget("web") }),
-    LockReason::MisconfiguredPDB
+    LockReason::BudgetNeverAllows
 )]
 #[case::it_demands_all(
     Some(BudgetFacts { misconfigured: Some(Misconfigured::AllDemanded), ..budget("web") }),
-    LockReason::MisconfiguredPDB
+    LockReason::BudgetNeverAllows
 )]
 #[case::another_budget_has_the_pod_too(
     Some(BudgetFacts { several: BTreeSet::from(["web-0".into()]), ..budget("web") }),
     LockReason::SeveralPDBs
 )]
 #[case::its_owner_keeps_all(
-    Some(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget("web") }),
+    Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("web") }),
     LockReason::OwnerHold
 )]
 #[case::its_owner_keeps_some(
-    Some(BudgetFacts { owner_units: Some(OwnerUnits::Some(1)), ..budget("web") }),
+    Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::Some(1)), ..budget("web") }),
     LockReason::OwnerHold
 )]
 #[case::a_pod_of_it_is_unready(Some(without(budget("web"), "web-1")), LockReason::BudgetUnhealthy)]
@@ -103,7 +103,7 @@ fn a_need_above_what_the_budget_ever_has_is_named() {
 }
 
 #[test]
-fn an_unready_pod_is_granted_as_if_it_were_ready_and_takes_no_free_unit() {
+fn an_unready_pod_is_granted_as_if_it_were_ready_and_takes_no_free_disruption() {
     let facts = facts([without(budget("web"), "web-0")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     assert_eq!(reasons(&ledger, "b", &facts), [LockReason::BudgetUnhealthy]);
@@ -128,12 +128,12 @@ fn a_grant_asked_for_twice_is_one() {
 }
 
 #[rstest]
-#[case::a_unit_was_taken(without(budget("web"), "web-1"), LockReason::BudgetUnhealthy)]
+#[case::a_disruption_was_taken(without(budget("web"), "web-1"), LockReason::BudgetUnhealthy)]
 #[case::an_eviction_was_accepted(BudgetFacts { disruptions_allowed: 0, ..budget("web") }, LockReason::BudgetUnhealthy)]
-#[case::its_owner_took_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget("web") }, LockReason::OwnerHold)]
+#[case::its_owner_took_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("web") }, LockReason::OwnerHold)]
 #[case::its_spec_changed(BudgetFacts { current: false, ..budget("web") }, LockReason::StatusBehind)]
 #[case::it_is_another_budget(BudgetFacts { uid: "another".into(), ..budget("web") }, LockReason::NotPlanned)]
-fn a_grant_does_not_stand_if_a_unit_is_gone_when_it_is_made_sure_of(
+fn a_grant_does_not_stand_if_a_disruption_is_gone_when_it_is_made_sure_of(
     #[case] later: BudgetFacts,
     #[case] reason: LockReason,
 ) {
@@ -154,13 +154,17 @@ fn a_grant_does_not_stand_if_a_unit_is_gone_when_it_is_made_sure_of(
 #[rstest]
 #[case::another_pod_is_unready(Some(BudgetFacts { desired_healthy: 3, ..without(budget("web"), "web-0") }))]
 #[case::its_budget_is_gone(None)]
-#[case::its_owner_keeps_all(Some(BudgetFacts { owner_units: Some(OwnerUnits::All), ..without(budget("web"), "web-0") }))]
+#[case::its_owner_keeps_all(Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..without(budget("web"), "web-0") }))]
 fn a_grant_that_nothing_can_be_returned_of_stands(
     #[case] later: Option<BudgetFacts>,
     #[values(true, false)] stays: bool,
 ) {
     let mut ledger = queue(&[("a", &[])]);
-    let need = if stays { retained(&["web-0"]) } else { units(&["web-0"]) };
+    let need = if stays {
+        retained(&["web-0"])
+    } else {
+        disruptions(&["web-0"])
+    };
     ledger.set_needs("a", need, NOT_DOWN, NOW);
     let fence = grant(&mut ledger, "a", &facts([budget("web")]));
     ledger.drained("a", fence, "boot");
@@ -182,7 +186,7 @@ fn a_grant_of_the_past_is_not_confirmed() {
     assert_eq!(state(&ledger, "a"), ClaimState::Granted);
 }
 
-/// The units come back when as many pods are healthy as if none had been down at the grant: a pod that was down already,
+/// The disruptions come back when as many pods are healthy as if none had been down at the grant: a pod that was down already,
 /// and comes back, must not pass for one that went down since.
 #[test]
 fn pods_that_are_down_under_a_claim_count_as_healthy_at_the_next_grant() {
@@ -204,7 +208,7 @@ fn pods_that_are_down_under_a_claim_count_as_healthy_at_the_next_grant() {
 }
 
 #[test]
-fn a_grant_by_fallback_takes_its_units_whatever_the_budgets_say_and_others_see_it() {
+fn a_grant_by_fallback_takes_its_disruptions_whatever_the_budgets_say_and_others_see_it() {
     let unhealthy = facts([without(budget("web"), "web-2")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     assert!(ledger.try_grant("a", "boot", &unhealthy, NOW).is_err());
@@ -227,17 +231,17 @@ fn what_a_fallback_took_is_known_until_the_claim_is_granted_by_its_budgets() {
     ledger.suspect("a", NOW);
     ledger.resume("a", NOW);
     assert!(!claim(&ledger, "a").by_fallback, "it is made sure of like any other");
-    ledger.set_needs("a", units(&["web-0", "db-0"]), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["web-0", "db-0"]), NOT_DOWN, NOW);
     grant(&mut ledger, "a", &super::facts([budget("web"), budget("db")]));
     assert!(!claim(&ledger, "a").by_fallback);
 }
 
 #[rstest]
-#[case::a_free_unit(&[], None, true)]
+#[case::a_free_disruption(&[], None, true)]
 #[case::one_that_a_budget_granted(&["granted"], None, false)]
 #[case::one_that_another_fallback_took(&["by fallback"], None, true)]
-#[case::one_that_the_owner_keeps(&[], Some(OwnerUnits::All), false)]
-fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<OwnerUnits>, #[case] may: bool) {
+#[case::one_that_the_owner_keeps(&[], Some(OwnerDisruptions::All), false)]
+fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<OwnerDisruptions>, #[case] may: bool) {
     let free = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     match others {
@@ -247,7 +251,7 @@ fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<
     }
     ledger.grant_by_fallback("b", "boot", &free, NOW).unwrap();
     let web = BudgetFacts {
-        owner_units: owner,
+        owner_disruptions: owner,
         ..budget("web")
     };
     assert_eq!(ledger.admits_by_fallback(&web).is_ok(), may);
@@ -266,15 +270,15 @@ fn what_a_fallback_waits_for_is_not_its_own_claim() {
 
 /// What a claim lacks of its need.
 #[rstest]
-#[case::nothing(units(&["web-0"]), units(&["web-0"]), "web-0", false)]
-#[case::a_pod(units(&["web-0"]), units(&["web-0", "db-0"]), "db-0", true)]
-#[case::a_pod_that_does_not_count(units(&["web-0"]), units(&["web-0", "db-0"]), "web-0", false)]
-#[case::the_pods_unit_of_another_budget(units(&["web-0"]), by("db", units(&["web-0"])), "web-0", true)]
-#[case::that_the_pod_stays(units(&["web-0"]), retained(&["web-0"]), "web-0", true)]
-#[case::that_the_pod_leaves_after_all(retained(&["web-0"]), units(&["web-0"]), "web-0", false)]
-fn a_claim_lacks_units_by_budget_and_pod(
-    #[case] holds: Vec<Units>,
-    #[case] needs: Vec<Units>,
+#[case::nothing(disruptions(&["web-0"]), disruptions(&["web-0"]), "web-0", false)]
+#[case::a_pod(disruptions(&["web-0"]), disruptions(&["web-0", "db-0"]), "db-0", true)]
+#[case::a_pod_that_does_not_count(disruptions(&["web-0"]), disruptions(&["web-0", "db-0"]), "web-0", false)]
+#[case::the_pods_disruption_of_another_budget(disruptions(&["web-0"]), by("db", disruptions(&["web-0"])), "web-0", true)]
+#[case::that_the_pod_stays(disruptions(&["web-0"]), retained(&["web-0"]), "web-0", true)]
+#[case::that_the_pod_leaves_after_all(retained(&["web-0"]), disruptions(&["web-0"]), "web-0", false)]
+fn a_claim_lacks_disruptions_by_budget_and_pod(
+    #[case] holds: Vec<Disruptions>,
+    #[case] needs: Vec<Disruptions>,
     #[case] counts: &str,
     #[case] lacks: bool,
 ) {
@@ -284,16 +288,16 @@ fn a_claim_lacks_units_by_budget_and_pod(
     assert_eq!(claim(&ledger, "a").lacks(&needs, |pod| pod == counts), lacks);
 }
 
-fn by(budget: &str, mut units: Vec<Units>) -> Vec<Units> {
-    for unit in &mut units {
-        budget.clone_into(&mut unit.pdb.name);
-        unit.pdb.uid = format!("uid of {budget}");
+fn by(budget: &str, mut disruptions: Vec<Disruptions>) -> Vec<Disruptions> {
+    for disruption in &mut disruptions {
+        budget.clone_into(&mut disruption.pdb.name);
+        disruption.pdb.uid = format!("uid of {budget}");
     }
-    units
+    disruptions
 }
 
 #[test]
-fn a_pod_that_asks_to_stay_after_the_grant_stays_under_its_unit() {
+fn a_pod_that_asks_to_stay_after_the_grant_stays_under_its_disruption() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     let before = grant(&mut ledger, "a", &facts);
@@ -339,7 +343,7 @@ fn a_ledger_that_was_made_again_repeats_no_fence() {
     let mut anew = Ledger::default();
     let later = NOW + jiff::SignedDuration::from_secs(60);
     anew.enqueue("a", "a", false, later);
-    anew.set_needs("a", units(&["web-0"]), NOT_DOWN, later);
+    anew.set_needs("a", disruptions(&["web-0"]), NOT_DOWN, later);
     assert_ne!(grant(&mut anew, "a", &facts), old);
     assert!(!anew.may_evict("a", old, "web-0"));
 }
@@ -359,23 +363,23 @@ fn a_new_need_returns_what_runs_and_queues_the_whole_under_the_same_ticket(
     let facts = facts([budget("web"), budget("db"), budget("api")]);
     let mut ledger = queue(&[("a", &["web-0", "db-0"]), ("b", &["api-1"])]);
     let before = grant(&mut ledger, "a", &facts);
-    assert_eq!(ledger.set_needs("a", units(need), NOT_DOWN, NOW), change);
+    assert_eq!(ledger.set_needs("a", disruptions(need), NOT_DOWN, NOW), change);
     assert_eq!(state(&ledger, "a"), becomes);
     assert_eq!(held(&ledger, "a"), holds);
     assert_eq!(fence(&ledger, "a").ticket, before.ticket);
     assert_eq!(ledger.may_evict("a", before, "web-0"), becomes == ClaimState::Confirmed);
     let once = ledger.clone();
-    ledger.set_needs("a", units(need), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(need), NOT_DOWN, NOW);
     assert_eq!(ledger, once, "said twice is said once");
 }
 
 #[test]
-fn a_need_that_grows_keeps_the_units_of_pods_that_are_down() {
+fn a_need_that_grows_keeps_the_disruptions_of_pods_that_are_down() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     grant(&mut ledger, "a", &all);
     let down = |pod: &HeldPod| pod.uid == "web-0";
-    let change = ledger.set_needs("a", units(&["db-0"]), &down, NOW);
+    let change = ledger.set_needs("a", disruptions(&["db-0"]), &down, NOW);
     assert_eq!(change, NeedChange::Requeued { returned: 0, kept: 1 });
     assert_eq!(held(&ledger, "a"), ["web-0"]);
     assert_eq!(needed(&ledger, "a"), ["db-0"]);

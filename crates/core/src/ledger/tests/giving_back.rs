@@ -1,4 +1,4 @@
-//! How units come back.
+//! How disruptions come back.
 
 use jiff::SignedDuration;
 use rstest::rstest;
@@ -15,7 +15,7 @@ fn granted(foreign: bool) -> Ledger {
     ledger
 }
 
-/// A write returns the units of running pods only; what becomes of the rest depends on whose the cordon is.
+/// A write returns the disruptions of running pods only; what becomes of the rest depends on whose the cordon is.
 #[rstest]
 #[case::all_run(&[], false, TimedOut::Requeued { ticket: 3 }, ClaimState::Asking, &["db-0", "web-0"], &[], &["b", "a"])]
 #[case::all_run_under_anothers_cordon(
@@ -87,21 +87,21 @@ fn a_claim_whose_turn_ended_while_pods_were_down_asks_for_nothing_until_they_are
     assert_eq!(reasons(&ledger, "a", &facts), [LockReason::AwaitingReady]);
     assert!(ledger.try_grant("a", "boot", &facts, NOW).is_err());
     let before = ledger.clone();
-    ledger.set_needs("a", units(&["web-0"]), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["web-0"]), NOT_DOWN, NOW);
     assert_eq!(ledger, before, "a new need waits as well");
     assert!(!ledger.remove("a"), "nor can it be removed");
     assert_eq!(ledger.return_pods("a", &["web-0", "db-0"]), 2);
-    ledger.set_needs("a", units(&["web-0"]), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["web-0"]), NOT_DOWN, NOW);
     assert_eq!(needed(&ledger, "a"), ["web-0"]);
 }
 
 #[test]
-fn units_return_as_their_pods_are_observed_back_once_and_for_their_owner_alone() {
+fn disruptions_return_as_their_pods_are_observed_back_once_and_for_their_owner_alone() {
     let mut ledger = granted(false);
     assert_eq!(
         ledger.return_pods("b", &["web-0"]),
         0,
-        "only the owner's units are its to return"
+        "only the owner's disruptions are its to return"
     );
     assert_eq!(ledger.return_pods("a", &["web-0", "api-0"]), 1);
     assert_eq!(ledger.return_pods("a", &["web-0"]), 0);
@@ -113,7 +113,7 @@ fn units_return_as_their_pods_are_observed_back_once_and_for_their_owner_alone()
 #[rstest]
 #[case::nothing_is_down(&[], Released::Gone)]
 #[case::a_pod_is_down(&["web-0"], Released::ComesBack { kept: 1 })]
-fn a_claim_that_is_let_go_keeps_the_units_of_down_pods_alone(#[case] down: &[&str], #[case] outcome: Released) {
+fn a_claim_that_is_let_go_keeps_the_disruptions_of_down_pods_alone(#[case] down: &[&str], #[case] outcome: Released) {
     let mut ledger = granted(true);
     let before = fence(&ledger, "a");
     let is_down = |pod: &HeldPod| down.contains(&pod.uid.as_str());
@@ -135,7 +135,7 @@ fn a_claim_that_holds_nothing_any_more_has_its_time_again() {
     assert_eq!(claim(&ledger, "a").boot_id, "boot-2", "the boot that is to end");
     ledger.drained("a", fence, "boot-3");
     assert_eq!(claim(&ledger, "a").boot_id, "boot-2", "said twice is once");
-    ledger.set_needs("a", units(&["api-0"]), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["api-0"]), NOT_DOWN, NOW);
     assert!(held(&ledger, "a").is_empty());
     assert_eq!(ledger.time_out("a", NOT_DOWN, NOW), TimedOut::KeepsWaiting);
 }
@@ -149,25 +149,25 @@ fn drained_node_stays_so_until_the_next_grant(#[case] needs: &[&str]) {
     let mut ledger = queue(&[("a", &["web-0"])]);
     let fence = grant(&mut ledger, "a", &all);
     assert!(ledger.drained("a", fence, "boot"));
-    ledger.set_needs("a", units(&["web-0", "api-0"]), ALL_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["web-0", "api-0"]), ALL_DOWN, NOW);
     assert_eq!(held(&ledger, "a"), ["web-0"]);
     assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
-    ledger.set_needs("a", units(needs), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(needs), NOT_DOWN, NOW);
     assert_eq!(state(&ledger, "a"), ClaimState::DrainedAsking);
     ledger.try_grant("a", "boot", &all, NOW).unwrap();
     assert_eq!(state(&ledger, "a"), ClaimState::Granted);
 }
 
 #[test]
-fn once_a_node_may_go_down_no_write_returns_a_unit_of_a_pod_that_stays_on_it() {
+fn once_a_node_may_go_down_no_write_returns_a_disruption_of_a_pod_that_stays_on_it() {
     let facts = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &[])]);
-    let needs = || retained(&["web-0"]).into_iter().chain(units(&["db-0"])).collect();
+    let needs = || retained(&["web-0"]).into_iter().chain(disruptions(&["db-0"])).collect();
     ledger.set_needs("a", needs(), NOT_DOWN, NOW);
     let fence = grant(&mut ledger, "a", &facts);
     assert!(ledger.drained("a", fence, "boot"));
     // A pod that is bound late makes the need grow.
-    ledger.set_needs("a", units(&["db-0", "api-0"]), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["db-0", "api-0"]), NOT_DOWN, NOW);
     assert_eq!(held(&ledger, "a"), ["web-0"]);
     assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::ComesBack { kept: 1 });
     assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
@@ -191,7 +191,7 @@ fn a_suspect_claim_that_is_taken_up_again_is_made_sure_of_anew(#[case] needs: &[
     assert_eq!(reasons(&ledger, "a", &facts), [LockReason::Suspect]);
     assert!(ledger.try_grant("a", "boot", &facts, NOW).is_err());
     assert_eq!(ledger.grant_by_fallback("a", "boot", &facts, NOW), None);
-    ledger.set_needs("a", units(needs), NOT_DOWN, NOW);
+    ledger.set_needs("a", disruptions(needs), NOT_DOWN, NOW);
     assert!(ledger.resume("a", NOW));
     assert!(!ledger.resume("a", NOW));
     assert_eq!(state(&ledger, "a"), becomes);

@@ -30,31 +30,31 @@ fn a_ticket_is_never_given_twice() {
 }
 
 #[test]
-fn of_two_that_need_the_same_unit_the_older_gets_it() {
+fn of_two_that_need_the_same_disruption_the_older_gets_it() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     assert_eq!(reasons(&ledger, "b", &facts), [LockReason::Reserved]);
     assert_eq!(ledger.obstacles("b", &facts)[0].holder, Some("a".into()));
     grant(&mut ledger, "a", &facts);
-    assert_eq!(reasons(&ledger, "b", &facts), [LockReason::WaitsForUnits]);
+    assert_eq!(reasons(&ledger, "b", &facts), [LockReason::WaitsForDisruptions]);
     assert_eq!(ledger.obstacles("b", &facts)[0].holder, Some("a".into()));
 }
 
-/// `first` holds a unit of `web`; `oldest` needs one of `web` and one of `db`.
+/// `first` holds a disruption of `web`; `oldest` needs one of `web` and one of `db`.
 #[rstest]
-#[case::it_waits_for_units_of_another("web", None, true)]
+#[case::it_waits_for_disruptions_of_another("web", None, true)]
 #[case::its_other_budget_is_unhealthy("web", Some(without(budget("db"), "db-2")), false)]
-#[case::an_owner_keeps_its_other_budget("web", Some(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget("db") }), false)]
+#[case::an_owner_keeps_its_other_budget("web", Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("db") }), false)]
 #[case::its_other_budget_is_not_current("web", Some(BudgetFacts { current: false, ..budget("db") }), false)]
 #[case::it_waits_for_nobody("api", None, true)]
-fn the_oldest_keeps_its_units_from_others_only_if_nothing_but_claims_is_in_its_way(
+fn the_oldest_keeps_its_disruptions_from_others_only_if_nothing_but_claims_is_in_its_way(
     #[case] first_holds: &str,
     #[case] db: Option<BudgetFacts>,
     #[case] reserves: bool,
 ) {
-    let unit = format!("{first_holds}-2");
+    let disruption = format!("{first_holds}-2");
     let all = facts([budget("web"), budget("db"), budget("api")]);
-    let mut ledger = queue(&[("first", &[&unit])]);
+    let mut ledger = queue(&[("first", &[&disruption])]);
     grant(&mut ledger, "first", &all);
     ask(&mut ledger, "oldest", &["web-0", "db-0"]);
     ask(&mut ledger, "younger", &["db-1"]);
@@ -68,7 +68,7 @@ fn the_oldest_keeps_its_units_from_others_only_if_nothing_but_claims_is_in_its_w
 }
 
 #[test]
-fn only_the_first_that_waits_reserves_and_others_overtake_where_there_are_units() {
+fn only_the_first_that_waits_reserves_and_others_overtake_where_there_are_disruptions() {
     let all = facts([budget("web"), budget("db"), budget("api")]);
     let mut ledger = queue(&[("first", &["web-2"])]);
     grant(&mut ledger, "first", &all);
@@ -89,7 +89,7 @@ fn movable_pods_pass_a_reservation_but_not_a_grant_nor_an_owner() {
     ask(&mut ledger, "oldest", &["web-0", "db-0"]);
     assert_eq!(
         ledger.admits_movable(web).unwrap_err().reason,
-        LockReason::WaitsForUnits
+        LockReason::WaitsForDisruptions
     );
     let db = &all[&key("db")];
     assert!(ledger.admits_movable(db).is_ok());
@@ -98,7 +98,7 @@ fn movable_pods_pass_a_reservation_but_not_a_grant_nor_an_owner() {
         LockReason::Reserved
     );
     let kept = BudgetFacts {
-        owner_units: Some(OwnerUnits::All),
+        owner_disruptions: Some(OwnerDisruptions::All),
         ..budget("db")
     };
     assert_eq!(ledger.admits_movable(&kept).unwrap_err().reason, LockReason::OwnerHold);
@@ -120,7 +120,7 @@ fn without_a_need_a_claim_keeps_its_place_and_nothing_else() {
 }
 
 #[test]
-fn a_suspect_claim_is_waited_for_by_nobody_who_keeps_units_from_others() {
+fn a_suspect_claim_is_waited_for_by_nobody_who_keeps_disruptions_from_others() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("lost", &["web-2"])]);
     grant(&mut ledger, "lost", &all);
@@ -132,7 +132,7 @@ fn a_suspect_claim_is_waited_for_by_nobody_who_keeps_units_from_others() {
     grant(&mut ledger, "younger", &down);
 }
 
-/// Two nodes hold a unit of a pod that is down, and each needs one of the other's budget.
+/// Two nodes hold a disruption of a pod that is down, and each needs one of the other's budget.
 fn circle(foreign: [bool; 2]) -> (Ledger, Facts) {
     let all = facts([budget("web"), budget("db")]);
     let down = facts([without(budget("web"), "web-0"), without(budget("db"), "db-0")]);
@@ -141,8 +141,8 @@ fn circle(foreign: [bool; 2]) -> (Ledger, Facts) {
         ledger.enqueue(node, node, foreign, NOW);
         grant(&mut ledger, node, &all);
     }
-    ledger.set_needs("a", units(&["db-1"]), ALL_DOWN, NOW);
-    ledger.set_needs("b", units(&["web-1"]), ALL_DOWN, NOW);
+    ledger.set_needs("a", disruptions(&["db-1"]), ALL_DOWN, NOW);
+    ledger.set_needs("b", disruptions(&["web-1"]), ALL_DOWN, NOW);
     (ledger, down)
 }
 
@@ -156,8 +156,8 @@ fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
     #[case] gives_way: Option<&str>,
 ) {
     let (mut ledger, down) = circle(foreign);
-    assert_eq!(reasons(&ledger, "a", &down), [LockReason::WaitsInCircle]);
-    assert_eq!(reasons(&ledger, "b", &down), [LockReason::WaitsInCircle]);
+    assert_eq!(reasons(&ledger, "a", &down), [LockReason::CircularWait]);
+    assert_eq!(reasons(&ledger, "b", &down), [LockReason::CircularWait]);
     assert_eq!(ledger.reserver(&down), None);
     assert_eq!(ledger.gives_way(&down), gives_way);
     let Some(node) = gives_way.map(str::to_owned) else {
@@ -176,13 +176,13 @@ fn a_node_that_may_go_down_at_any_moment_gives_way_to_nobody() {
 }
 
 #[test]
-fn a_claim_that_holds_units_of_down_pods_goes_ahead_of_those_that_need_them() {
+fn a_claim_that_holds_disruptions_of_down_pods_goes_ahead_of_those_that_need_them() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("old", &[]), ("holder", &["web-0"])]);
     ledger.enqueue("holder", "holder", true, NOW);
     grant(&mut ledger, "holder", &all);
-    ledger.set_needs("old", units(&["web-1", "db-1"]), NOT_DOWN, NOW);
-    ledger.set_needs("holder", units(&["db-0"]), ALL_DOWN, NOW);
+    ledger.set_needs("old", disruptions(&["web-1", "db-1"]), NOT_DOWN, NOW);
+    ledger.set_needs("holder", disruptions(&["db-0"]), ALL_DOWN, NOW);
     let down = facts([without(budget("web"), "web-0"), budget("db")]);
     assert!(fence(&ledger, "old").ticket < fence(&ledger, "holder").ticket);
     assert!(reasons(&ledger, "holder", &down).is_empty());

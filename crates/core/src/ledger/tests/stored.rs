@@ -46,7 +46,7 @@ fn what_is_stored_is_read_again() {
                 {
                     "ticket": 2, "node": "b", "nodeUID": "b", "state": "Asking", "since": "1970-01-01T00:00:00Z",
                     "queuedAt": "1970-01-01T00:00:00Z", "grant": 0,
-                    "needs": [{ "budget": 0, "units": 2, "healthy": 1 }, { "budget": 1, "units": 1, "healthy": 1 }],
+                    "needs": [{ "budget": 0, "disruptions": 2, "healthy": 1 }, { "budget": 1, "disruptions": 1, "healthy": 1 }],
                 },
                 {
                     "ticket": 3, "node": "c", "nodeUID": "c", "state": "Queued", "since": "1970-01-01T00:00:00Z",
@@ -177,14 +177,14 @@ fn a_later_format_is_told_from_ours() {
     assert!(Ledger::from(&later).is_of_later_version());
 }
 
-/// So many nodes drain, and hold so many units each, five of each budget.
-fn large(nodes: usize, units_each: usize) -> Ledger {
+/// So many nodes drain, and hold so many disruptions each, five of each budget.
+fn large(nodes: usize, disruptions_each: usize) -> Ledger {
     let uid = |number: usize| format!("0f7a3c52-1111-4222-8333-{number:012}");
     let moment: Timestamp = "2026-01-01T12:00:00.123456789Z".parse().unwrap();
     let claim = |node: usize| {
-        let held = |unit: usize| {
-            let number = (node * units_each + unit) % (nodes * units_each / 5);
-            Units {
+        let held = |disruption: usize| {
+            let number = (node * disruptions_each + disruption) % (nodes * disruptions_each / 5);
+            Disruptions {
                 pdb: BudgetRef {
                     namespace: format!("team-{}", number % 50),
                     name: format!("orders-db-{number}"),
@@ -193,8 +193,8 @@ fn large(nodes: usize, units_each: usize) -> Ledger {
                 healthy_at_grant: 3,
                 pods: vec![HeldPod {
                     name: format!("orders-db-{number}-{}", node % 3),
-                    uid: uid(node * units_each + unit),
-                    retained: unit == 0,
+                    uid: uid(node * disruptions_each + disruption),
+                    retained: disruption == 0,
                     unknown: String::new(),
                 }],
             }
@@ -211,7 +211,7 @@ fn large(nodes: usize, units_each: usize) -> Ledger {
             foreign_cordon: false,
             by_fallback: false,
             needs: Vec::new(),
-            holds: super::super::units::normal((0..units_each).map(held)),
+            holds: super::super::disruptions::normal((0..disruptions_each).map(held)),
             unknown: serde_json::Map::new(),
         }
     };
@@ -222,14 +222,14 @@ fn large(nodes: usize, units_each: usize) -> Ledger {
 fn a_full_cluster_fits_into_one_object() {
     let size = |ledger: &Ledger| serde_json::to_string(&DrainLedgerSpec::from(ledger)).unwrap().len();
     let (full, usual) = (size(&large(500, 20)), size(&large(500, 5)));
-    assert!(full <= 1_000_000, "{full} bytes with 20 units a node");
-    assert!(usual <= 400_000, "{usual} bytes with 5 units a node");
-    let claims = |units: usize| {
-        let stored = stored(&large(500, units));
+    assert!(full <= 1_000_000, "{full} bytes with 20 disruptions a node");
+    assert!(usual <= 400_000, "{usual} bytes with 5 disruptions a node");
+    let claims = |disruptions: usize| {
+        let stored = stored(&large(500, disruptions));
         stored["claims"].to_string().len()
     };
     let (empty, held) = (claims(0) / 500, (claims(20) - claims(0)) / 10_000);
     assert!(empty <= 300, "{empty} bytes a claim");
-    assert!(held <= 80, "{held} bytes a held unit");
+    assert!(held <= 80, "{held} bytes a held disruption");
     assert_eq!(reread(&large(500, 20)).claims().len(), 500);
 }

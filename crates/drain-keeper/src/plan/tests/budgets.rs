@@ -155,7 +155,7 @@ fn a_hold_ends_at_its_own_limit() {
     assert!(free.acts()[0].was_held_back, "late by intent");
 }
 
-/// The ledger granted both nodes a unit: neither claim stands in the way of the other's own pods, and both stand in the
+/// The ledger granted both nodes a disruption: neither claim stands in the way of the other's own pods, and both stand in the
 /// way of every other pod.
 #[rstest]
 #[case(&["p"], true)]
@@ -242,7 +242,7 @@ fn several_budgets_on_one_pod_are_named_and_overridden_in_time() {
         .pod(pod("p"))
         .budgets([budget("web", 1), budget("all", 1)]);
     let plan = world.at(1);
-    assert_eq!(plan.reason("p"), Some(BlockerReason::MisconfiguredPDB));
+    assert_eq!(plan.reason("p"), Some(BlockerReason::SeveralPDBs));
     assert_eq!(plan.blocker("p").unwrap().budgets.len(), 2);
     assert_eq!(
         (world.at(67).strategy(), world.at(68).strategy()),

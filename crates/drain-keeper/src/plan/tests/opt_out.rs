@@ -17,9 +17,12 @@ fn annotation(value: &str) -> Value {
 }
 
 #[rstest]
-#[case::label(label("wait-completed"), Some(BlockerReason::OptedOut))]
-#[case::annotation(annotation("wait-completed"), Some(BlockerReason::OptedOut))]
-#[case::label_first(with(label("wait-completed"), annotation("skip")), Some(BlockerReason::OptedOut))]
+#[case::label(label("wait-completed"), Some(BlockerReason::WaitCompleted))]
+#[case::annotation(annotation("wait-completed"), Some(BlockerReason::WaitCompleted))]
+#[case::label_first(
+    with(label("wait-completed"), annotation("skip")),
+    Some(BlockerReason::WaitCompleted)
+)]
 #[case::label_first_too(with(label("skip"), annotation("wait-completed")), None)]
 #[case::skipped(label("skip"), None)]
 #[case::unknown(label("please"), Some(BlockerReason::UnknownOptOut))]
@@ -31,15 +34,15 @@ fn annotation(value: &str) -> Value {
 #[case::cluster_api(json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } }), None)]
 #[case::cluster_api_waits(
     json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "wait-completed" } } }),
-    Some(BlockerReason::OptedOut)
+    Some(BlockerReason::WaitCompleted)
 )]
 #[case::karpenter(
     json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
-    Some(BlockerReason::OptedOut)
+    Some(BlockerReason::WaitCompleted)
 )]
 #[case::own_mark_before_those_of_others(
     with(label("wait-completed"), json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } })),
-    Some(BlockerReason::OptedOut)
+    Some(BlockerReason::WaitCompleted)
 )]
 fn a_pod_that_opted_out_is_never_touched(
     #[case] patch: Value,
@@ -59,7 +62,7 @@ fn a_pod_that_asked_to_finish_blocks_until_it_has() {
             .pod(with(with(pod("p"), label("wait-completed")), patch))
             .at(10_000)
     };
-    assert_eq!(world(json!({})).reason("p"), Some(BlockerReason::OptedOut));
+    assert_eq!(world(json!({})).reason("p"), Some(BlockerReason::WaitCompleted));
     assert_eq!(world(done).reason("p"), None);
 }
 

@@ -125,7 +125,7 @@ pub fn budget(name: &str, room: i32) -> Value {
     })
 }
 
-/// The claim of a node, which has units for these pods.
+/// The claim of a node, which has disruptions for these pods.
 pub fn claim_of(node: &str, pods: &[&str]) -> Holder {
     Holder::Node {
         name: node.into(),

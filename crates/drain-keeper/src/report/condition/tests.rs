@@ -73,7 +73,7 @@ fn a_blocked_drain_is_said_once_it_has_settled() {
     );
     assert_eq!(
         condition.message,
-        "1 pod keeps the drain from ending: shop/p is covered by a budget without room (PDB shop/web); next: PdbDelete at \
+        "1 pod keeps the drain from ending: shop/p is covered by a budget that allows no disruption (PDB shop/web); next: PdbDelete at \
          2026-01-01T01:08:00Z: evict it, or delete it if the budget refuses"
     );
     assert_eq!((change.news.len(), change.has_failed), (1, false));

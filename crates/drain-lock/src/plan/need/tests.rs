@@ -1,4 +1,4 @@
-//! What becomes of each pod, which units that takes, and what a person has to see to.
+//! What becomes of each pod, which disruptions that takes, and what a person has to see to.
 
 use std::collections::BTreeSet;
 
@@ -32,18 +32,18 @@ fn draining(pods: impl IntoIterator<Item = Value>) -> Cluster {
 }
 
 /// The needs, as `budget: pods`, retained ones in brackets.
-fn shown(needs: &[Units]) -> Vec<String> {
+fn shown(needs: &[Disruptions]) -> Vec<String> {
     needs
         .iter()
-        .map(|units| {
-            let pods = units.pods.iter().map(|pod| {
+        .map(|disruptions| {
+            let pods = disruptions.pods.iter().map(|pod| {
                 if pod.retained {
                     format!("({})", pod.name)
                 } else {
                     pod.name.clone()
                 }
             });
-            format!("{}: {}", units.pdb, pods.collect::<Vec<_>>().join(" "))
+            format!("{}: {}", disruptions.pdb, pods.collect::<Vec<_>>().join(" "))
         })
         .collect()
 }
@@ -115,14 +115,14 @@ fn with_cpu(cpu: &str) -> Value {
 #[case::a_leaving_pod_needs_nothing_more(
     merged(tied_to_n1(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } })), Class::Movable, ""
 )]
-// Nobody makes it again: its unit never returns by waiting.
+// Nobody makes it again: its disruption never returns by waiting.
 #[case::a_pod_without_controller_is_not_waited_for(
     merged(tied_to_n1(), json!({ "metadata": { "ownerReferences": null } })), Class::Movable, ""
 )]
 #[case::held_under_no_budget(
     merged(tied_to_n1(), json!({ "metadata": { "labels": { "app": "other" } } })), Class::Held(LockReason::Pinned), ""
 )]
-fn a_pod_is_of_one_class_and_only_pods_that_stay_down_need_units(
+fn a_pod_is_of_one_class_and_only_pods_that_stay_down_need_disruptions(
     #[case] patch: Value,
     #[case] class: Class,
     #[case] needs: &str,
@@ -155,7 +155,7 @@ fn two_movable_pods_do_not_share_the_last_place() {
 }
 
 #[test]
-fn the_units_of_a_budget_are_one_for_each_pod_that_stays_down() {
+fn the_disruptions_of_a_budget_are_one_for_each_pod_that_stays_down() {
     let other = json!({ "metadata": { "labels": { "app": "db" } } });
     let db = budget(
         "db",
@@ -169,7 +169,11 @@ fn the_units_of_a_budget_are_one_for_each_pod_that_stays_down() {
     ];
     let need = classified(&draining(pods).budgets([budget("web", json!({})), db]));
     assert_eq!(shown(&need.needs), ["shop/db: d", "shop/web: a (b)"]);
-    let uids: Vec<&str> = need.needs.iter().map(|units| units.pdb.uid.as_str()).collect();
+    let uids: Vec<&str> = need
+        .needs
+        .iter()
+        .map(|disruptions| disruptions.pdb.uid.as_str())
+        .collect();
     assert_eq!(uids, ["uid-db", "uid-web"]);
     assert_eq!(need.needs[1].pods[0].uid, "uid-a");
 }
@@ -335,7 +339,7 @@ fn a_budget_that_can_never_allow_a_disruption_is_named(
 ) {
     let need = classified(&draining([pod("a", patch)]).budgets([budget("web", budget_patch)]));
     assert_eq!(
-        reasons(&need) == [LockReason::MisconfiguredPDB],
+        reasons(&need) == [LockReason::BudgetNeverAllows],
         named,
         "{:?}",
         need.problems
@@ -473,7 +477,7 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
 
 proptest! {
     #[test]
-    fn every_pod_is_of_one_class_every_held_pod_has_a_unit_of_each_of_its_budgets_and_no_room_is_promised_twice(
+    fn every_pod_is_of_one_class_every_held_pod_has_a_disruption_of_each_of_its_budgets_and_no_room_is_promised_twice(
         cluster in any_cluster()
     ) {
         let snapshot = cluster.snapshot_of(&["n1", "n2"]);
@@ -493,15 +497,15 @@ proptest! {
                     }
                     Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => BTreeSet::new(),
                 };
-                let units: Vec<(String, bool)> = need
+                let disruptions: Vec<(String, bool)> = need
                     .needs
                     .iter()
-                    .flat_map(|units| units.pods.iter().map(move |held| (units.pdb.to_string(), held)))
+                    .flat_map(|disruptions| disruptions.pods.iter().map(move |held| (disruptions.pdb.to_string(), held)))
                     .filter(|(_, held)| held.uid == pod.uid.as_str())
                     .map(|(key, held)| (key, held.retained))
                     .collect();
-                prop_assert_eq!(units.len(), expected.len(), "one unit of each budget");
-                prop_assert_eq!(units.into_iter().collect::<BTreeSet<_>>(), expected);
+                prop_assert_eq!(disruptions.len(), expected.len(), "one disruption of each budget");
+                prop_assert_eq!(disruptions.into_iter().collect::<BTreeSet<_>>(), expected);
             }
         }
         let promised: Vec<&str> = placement.promises().map(|(pod, _)| pod.uid.as_str()).collect();

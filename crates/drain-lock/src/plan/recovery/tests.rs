@@ -121,8 +121,8 @@ fn back(claims: &[Value], pods: Vec<Value>, budget_patch: Value) -> Vec<String> 
     };
     let holds = ledger.ledger.claims().iter().flat_map(|claim| &claim.holds);
     holds
-        .flat_map(|units| units.pods.iter().map(move |pod| (units, pod)))
-        .filter(|(units, held)| has_recovered(units, held, &snapshot))
+        .flat_map(|disruptions| disruptions.pods.iter().map(move |pod| (disruptions, pod)))
+        .filter(|(disruptions, held)| has_recovered(disruptions, held, &snapshot))
         .map(|(_, held)| held.name.clone())
         .collect()
 }
@@ -168,7 +168,7 @@ fn a_status_that_is_behind_tells_nothing() {
 }
 
 #[test]
-fn units_of_a_budget_that_is_gone_are_back() {
+fn disruptions_of_a_budget_that_is_gone_are_back() {
     assert_eq!(
         back(
             &[claim(1, 5, &["a"])],
@@ -180,7 +180,7 @@ fn units_of_a_budget_that_is_gone_are_back() {
 }
 
 #[test]
-fn a_pod_that_is_there_but_unhealthy_keeps_its_unit() {
+fn a_pod_that_is_there_but_unhealthy_keeps_its_disruption() {
     let unready = pod(
         "a",
         json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
@@ -230,12 +230,15 @@ fn a_claim_that_was_granted_while_another_held_is_not_served_by_the_others_pods(
     waits["needs"][0]["pods"] = json!([{ "name": "b", "uid": "uid-b" }]);
     let mut ledger = Ledger::of(9, claims(&json!([claim(1, 5, &["a"]), waits])));
     ledger.try_grant("uid-n2", "boot-1", &facts, now()).unwrap();
-    // The first claim's pod is back, and its unit with it.
+    // The first claim's pod is back, and its disruption with it.
     ledger.return_pods("uid-n1", &["uid-a"]);
     ledger.remove("uid-n1");
     let after = Cluster::new([], running(there))
         .budgets([budget("web", status)])
         .ledger(json!({ "nextTicket": 9, "claims": ledger.claims() }));
-    let units = &ledger.claim("uid-n2").unwrap().holds[0];
-    assert_eq!(has_recovered(units, &units.pods[0], &after.snapshot()), recovered);
+    let disruptions = &ledger.claim("uid-n2").unwrap().holds[0];
+    assert_eq!(
+        has_recovered(disruptions, &disruptions.pods[0], &after.snapshot()),
+        recovered
+    );
 }

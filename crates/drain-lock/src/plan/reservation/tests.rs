@@ -17,7 +17,7 @@ fn noon() -> Timestamp {
     at("2026-01-01T12:00:00Z")
 }
 
-/// `shop/web-0` on node `n1`, under budget `shop/web` with one unit.
+/// `shop/web-0` on node `n1`, under budget `shop/web` with one disruption.
 fn pod(ready: bool) -> Pod {
     serde_json::from_value(json!({
         "metadata": { "namespace": "shop", "name": "web-0", "uid": "p0", "labels": { "app": "web" }, "creationTimestamp": "2026-01-01T00:00:00Z" },

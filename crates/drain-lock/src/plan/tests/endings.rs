@@ -55,14 +55,14 @@ use super::*;
     cluster(
         foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
     ),
-    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+    &["delete NodeDrain: Abandoned", "n1 is Recovering"]
 )]
 #[case::two_foreign_drainers_are_silent(
     cluster(
         foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "eviction:bob"])),
         &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
     ),
-    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+    &["delete NodeDrain: Abandoned", "n1 is Recovering"]
 )]
 #[case::a_silent_drainer_ends_no_drain_that_a_machine_wants(
     cluster(
@@ -76,7 +76,7 @@ use super::*;
         foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
         &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))],
     ),
-    &["delete NodeDrain: GivenUp", "n1 is Recovering"]
+    &["delete NodeDrain: Abandoned", "n1 is Recovering"]
 )]
 #[case::nor_one_whose_claim_is_in_a_later_versions_state(
     cluster(

@@ -1,4 +1,4 @@
-//! Who is granted what: leases, units that are spent, the last room.
+//! Who is granted what: leases, disruptions that are spent, the last room.
 
 use nodeward_core::id::NodeUid;
 
@@ -9,7 +9,7 @@ use super::*;
 #[case::ours(json!({ "holderIdentity": lease::HOLDER, "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
     "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation",
 ])]
-#[case::of_others_its_units_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
+#[case::of_others_its_disruptions_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
     "ledger: n1#9 Asking needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
 ])]
 fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] expected: &[&str]) {
@@ -26,7 +26,7 @@ fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] exp
 }
 
 #[test]
-fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_unit_is_spent() {
+fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_disruption_is_spent() {
     let mut memory = Memory::default();
     let until = at("2026-01-01T12:00:10Z");
     memory.note_eviction(PodUid::from("uid-a"), true, until);
@@ -37,7 +37,7 @@ fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_unit_is_spent()
 }
 
 #[test]
-fn the_unit_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
+fn the_disruption_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
     let second = json!({
         "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-second" } }, "spec": { "unschedulable": true },
     });
@@ -100,7 +100,7 @@ fn no_cordon_takes_the_last_room_of_a_pod_that_another_drain_moves(
 }
 
 #[test]
-fn of_two_that_want_the_last_unit_the_older_is_granted_it() {
+fn of_two_that_want_the_last_disruption_the_older_is_granted_it() {
     let second = json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" });
     let on_n3 = json!({ "spec": { "nodeName": "n3", "nodeSelector": { "kubernetes.io/hostname": "n3" } } });
     let n3 = merged(

@@ -206,7 +206,7 @@ fn written_drain(index: usize, given: &ADrain) -> Value {
 }
 
 /// Of the pods on the node, those for which `chosen` says so, by budget.
-fn written_units(node: usize, pods: &[APod], chosen: [bool; 8]) -> Vec<Value> {
+fn written_disruptions(node: usize, pods: &[APod], chosen: [bool; 8]) -> Vec<Value> {
     APPS.iter()
         .enumerate()
         .filter_map(|(app, name)| {
@@ -228,7 +228,7 @@ fn written_claim(index: usize, given: &AClaim, pods: &[APod]) -> Value {
         "ticket": index + 1, "node": name, "nodeUID": format!("uid-{name}"), "grant": 5, "bootID": "boot-1", "drained": given.drained,
         "state": STATES[usize::from(given.state)],
         "since": time(given.old), "queuedAt": time(given.old),
-        "needs": written_units(index, pods, given.needs), "holds": written_units(index, pods, given.holds),
+        "needs": written_disruptions(index, pods, given.needs), "holds": written_disruptions(index, pods, given.holds),
     })
 }
 
@@ -302,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn a_held_pod_leaves_under_the_grant_that_is_written_and_any_other_takes_a_unit_that_is_free(given in given()) {
+    fn a_held_pod_leaves_under_the_grant_that_is_written_and_any_other_takes_a_disruption_that_is_free(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
         let written = facts.ledger.clone();
@@ -312,7 +312,7 @@ proptest! {
             if let Some((fence, node)) = grant {
                 prop_assert!(written.may_evict(node.as_str(), fence, eviction.pod.uid.as_str()));
             } else if eviction.force == Force::Never && eviction.pod.ready && !eviction.pod.skips_budgets() {
-                // A claim that waits may have the pod's unit: it is none of the free ones.
+                // A claim that waits may have the pod's disruption: it is none of the free ones.
                 let is_free = !written.is_held(eviction.pod.uid.as_str());
                 for key in snapshot.budgets_of(&eviction.pod) {
                     let (all, free) = taken.entry(key.clone()).or_default();
@@ -324,7 +324,7 @@ proptest! {
         for (key, (all, of_free)) in taken {
             let budget = &snapshot.facts[&key];
             let (free, allowed) = (written.free(budget), budget.disruptions_allowed);
-            prop_assert!(of_free <= free.max(0), "{of_free} units of {key} are taken and {free} are free");
+            prop_assert!(of_free <= free.max(0), "{of_free} disruptions of {key} are taken and {free} are free");
             prop_assert!(all <= allowed.max(0), "{all} pods of {key} leave and {allowed} may");
         }
     }
@@ -344,18 +344,18 @@ proptest! {
     }
 
     #[test]
-    fn the_ledger_keeps_the_units_of_pods_that_are_down(given in given()) {
+    fn the_ledger_keeps_the_disruptions_of_pods_that_are_down(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());
         let Some(write) = &plan.ledger else { return Ok(()) };
-        let kept: BTreeSet<&str> = write.next.claims().iter().flat_map(|claim| &claim.holds).flat_map(|units| &units.pods).map(|pod| pod.uid.as_str()).collect();
+        let kept: BTreeSet<&str> = write.next.claims().iter().flat_map(|claim| &claim.holds).flat_map(|disruptions| &disruptions.pods).map(|pod| pod.uid.as_str()).collect();
         for (index, pod) in given.1.iter().enumerate() {
             let (node, uid) = (&given.0[pod.node], format!("uid-p{index}"));
-            let is_held = facts.ledger.claims().iter().flat_map(|claim| &claim.holds).flat_map(|units| &units.pods).any(|held| held.uid == uid);
+            let is_held = facts.ledger.claims().iter().flat_map(|claim| &claim.holds).flat_map(|disruptions| &disruptions.pods).any(|held| held.uid == uid);
             // It terminates, or it stays on a node that is down.
             let is_down = pod.leaving || (pod.kind == 2 && !node.ready);
-            prop_assert!(!is_held || !is_down || kept.contains(uid.as_str()), "the unit of p{index} is given away while it is down");
+            prop_assert!(!is_held || !is_down || kept.contains(uid.as_str()), "the disruption of p{index} is given away while it is down");
         }
     }
 }

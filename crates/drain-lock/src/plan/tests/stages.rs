@@ -22,7 +22,7 @@ use super::*;
     ]),
     &["n1 is Queued: WaitCompleted"]
 )]
-#[case::then_all_held_units_are_claimed_at_once(
+#[case::then_all_held_disruptions_are_claimed_at_once(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", json!({}))]),
     &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
 )]
@@ -46,14 +46,14 @@ use super::*;
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({}))]),
     &["n1 is Drained"]
 )]
-#[case::after_a_reboot_the_unit_waits_for_its_pod(
+#[case::after_a_reboot_the_disruption_waits_for_its_pod(
     cluster(
         ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
     ),
     &["n1 is Recovering"]
 )]
-#[case::a_unit_returns_when_its_pod_is_back(
+#[case::a_disruption_returns_when_its_pod_is_back(
     cluster(
         ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:31:00Z" }] } }))],
@@ -115,23 +115,23 @@ fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({})), pod("d", bare())]),
     &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
 )]
-#[case::no_pod_leaves_without_a_unit_that_is_free(
+#[case::no_pod_leaves_without_a_disruption_that_is_free(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits", "n3 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForDisruptions", "n3 is Recovering: AwaitingReady"]
 )]
-#[case::a_unit_that_is_about_to_be_returned_is_not_used_yet(
+#[case::a_disruption_that_is_about_to_be_returned_is_not_used_yet(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForUnits"]
+    &["ledger: n1#1 Queued needs [] holds []", "n1 is Queued: WaitsForDisruptions"]
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
     &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
-#[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_unit(
+#[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_disruption(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
     &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
@@ -146,7 +146,7 @@ fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
     &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
 )]
-#[case::a_unit_of_another_budget_is_none(
+#[case::a_disruption_of_another_budget_is_none(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
         .budgets([budget("db", json!({}))]),
     &["ledger: n1#1 Asking needs [a] holds []", "n1 is Queued"]
@@ -167,9 +167,9 @@ fn what_is_not_its_to_do_is_left(#[case] cluster: Cluster, #[case] expected: &[&
 
 /// `b` of the same budget is down on `n2`.
 #[rstest]
-#[case::no_claim(None, &["WaitsForUnits"])]
-#[case::queued_claim(Some(claim(json!({}))), &["WaitsForUnits"])]
-#[case::asking_claim(Some(claim(json!({ "needs": [units(&["a"])] }))), &["WaitsForUnits"])]
+#[case::no_claim(None, &["WaitsForDisruptions"])]
+#[case::queued_claim(Some(claim(json!({}))), &["WaitsForDisruptions"])]
+#[case::asking_claim(Some(claim(json!({ "needs": [disruptions(&["a"])] }))), &["WaitsForDisruptions"])]
 #[case::suspect_claim(Some(granted("Suspect", &["a"])), &["Suspect"])]
 #[case::granted_claim(Some(granted("Confirmed", &["a"])), &[])]
 fn dry_run_and_explanation_name_the_same_obstacles(#[case] own: Option<Value>, #[case] expected: &[&str]) {

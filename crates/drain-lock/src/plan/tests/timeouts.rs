@@ -10,29 +10,29 @@ fn waits_since_yesterday() -> Value {
 #[rstest]
 #[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
     "mark n1 queued",
-    "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB, DeadlinePassed",
+    "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::a_claim_that_holds_nothing_keeps_its_place("ReleaseAndRequeue", waits_since_yesterday(), &[
-    "ledger: n1#1 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#1 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::whatever_its_fallback_is("EvictAnyway", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
-#[case::the_pods_go_without_their_units("EvictAnyway", waits_since_yesterday(), &[
-    "ledger: n1#1 Confirmed needs [] holds [a]", "n1 is Queued: MisconfiguredPDB, DeadlinePassed",
+#[case::the_pods_go_without_their_disruptions("EvictAnyway", waits_since_yesterday(), &[
+    "ledger: n1#1 Confirmed needs [] holds [a]", "n1 is Queued: BudgetNeverAllows, DeadlinePassed",
 ])]
-#[case::running_pods_return_their_units_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: MisconfiguredPDB, MisconfiguredPDB",
+#[case::running_pods_return_their_disruptions_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
-#[case::evictions_go_on("EvictAnyway", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: MisconfiguredPDB, DeadlinePassed"])]
+#[case::evictions_go_on("EvictAnyway", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
 #[case::refused_evictions_become_deletions("Delete", granted_yesterday(&["a"]), &[
-    "evict a or delete under 1/5", "n1 is Draining: MisconfiguredPDB, DeadlinePassed",
+    "evict a or delete under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
 ])]
 fn time_that_runs_out_is_answered_as_the_drain_says(
     #[case] fallback: &str,
@@ -83,7 +83,7 @@ fn only_a_fallback_evicts_what_a_drain_waits_for(
     assert_eq!(lines, expected);
 }
 
-/// A fallback makes no unit: what budgets granted to others, and what owners keep, is not its to take.
+/// A fallback makes no disruption: what budgets granted to others, and what owners keep, is not its to take.
 #[rstest]
 #[case::a_free_one(json!({}), None, vec![], "EvictAnyway", &["evict a under 1/5"])]
 #[case::one_that_is_not_there(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "EvictAnyway", &[])]
@@ -92,7 +92,7 @@ fn only_a_fallback_evicts_what_a_drain_waits_for(
 #[case::one_of_another_fallback(json!({}), Some(true), vec![], "EvictAnyway", &["evict a under 1/5"])]
 #[case::one_of_the_owner(json!({}), None, vec![owner_hold(json!({}))], "EvictAnyway", &[])]
 #[case::one_of_the_owner_whatever_it_deletes(json!({}), None, vec![owner_hold(json!({}))], "Delete", &[])]
-fn a_fallback_takes_no_unit_of_anybody_elses(
+fn a_fallback_takes_no_disruption_of_anybody_elses(
     #[case] patch: Value,
     #[case] another_by_fallback: Option<bool>,
     #[case] holds: Vec<Value>,
@@ -122,7 +122,7 @@ fn a_fallback_takes_no_unit_of_anybody_elses(
 #[rstest]
 #[case::the_first(None, "evict a under 1/5")]
 #[case::one_that_cannot_go_now_takes_none(Some("uid-a"), "evict d under 1/5")]
-fn a_fallback_takes_no_more_units_than_are_free(#[case] failed: Option<&str>, #[case] expected: &str) {
+fn a_fallback_takes_no_more_disruptions_than_are_free(#[case] failed: Option<&str>, #[case] expected: &str) {
     let own = merged(granted("Confirmed", &["a", "d"]), json!({ "byFallback": true }));
     let pods = [held("a", json!({})), held("d", json!({}))];
     let cluster = cluster(ours(json!({})), Some(with_fallback("EvictAnyway")), &[own], &pods);
@@ -139,7 +139,7 @@ fn a_fallback_takes_no_more_units_than_are_free(#[case] failed: Option<&str>, #[
 #[case::nothing(json!({}), vec![], Force::Delete)]
 #[case::a_budget_that_forbids_it(json!({ "metadata": { "labels": { nodeward_api::label::FORCE_DRAIN: "never" } } }), vec![], Force::Never)]
 #[case::an_owner_who_holds_it(json!({}), vec![owner_hold(json!({}))], Force::Never)]
-#[case::an_owner_who_holds_a_unit(json!({}), vec![owner_hold(json!({ "spec": { "units": 1 } }))], Force::Never)]
+#[case::an_owner_who_holds_a_disruption(json!({}), vec![owner_hold(json!({ "spec": { "disruptions": 1 } }))], Force::Never)]
 #[case::an_owner_whose_time_is_over(json!({}), vec![owner_hold(json!({ "spec": { "expiresAt": YESTERDAY } }))], Force::Delete)]
 #[case::the_short_form(json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "rebalancing" } } }), vec![], Force::Never)]
 fn no_fallback_deletes_what_its_owner_keeps(#[case] patch: Value, #[case] holds: Vec<Value>, #[case] expected: Force) {
@@ -172,7 +172,7 @@ fn owner_hold(patch: Value) -> Value {
 }
 
 #[rstest]
-fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_units(#[values(false, true)] by_fallback: bool) {
+fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_disruptions(#[values(false, true)] by_fallback: bool) {
     let claim = merged(
         granted_yesterday(&["(a)"]),
         json!({ "drained": true, "byFallback": by_fallback }),
@@ -209,7 +209,7 @@ fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters:
 
 #[test]
 fn a_requeued_drain_with_pods_down_lifts_its_own_cordon_and_waits_for_them() {
-    let claim = claim(json!({ "holds": [units(&["a"])] }));
+    let claim = claim(json!({ "holds": [disruptions(&["a"])] }));
     let lines = shown(&planned(&cluster(
         ours(json!({})),
         Some(drain(json!({}))),

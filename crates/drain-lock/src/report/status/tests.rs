@@ -16,22 +16,22 @@ enum Left {
     Nothing,
     /// It is in force, and says that the node is drained.
     Drained,
-    /// It asks for units, and holds none.
+    /// It asks for disruptions, and holds none.
     Asks,
     /// It waits for its own pods.
     ComesBack,
 }
 
 fn claim(left: Left) -> Option<Claim> {
-    let units = json!([{
+    let disruptions = json!([{
         "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "healthyAtGrant": 3,
         "pods": [{ "name": "a", "uid": "uid-a" }],
     }]);
     let (state, needs, holds) = match left {
         Left::Nothing => return None,
-        Left::Drained => ("Confirmed", units.clone(), units),
-        Left::Asks => ("Waiting", units, json!([])),
-        Left::ComesBack => ("Waiting", json!([]), units),
+        Left::Drained => ("Confirmed", disruptions.clone(), disruptions),
+        Left::Asks => ("Waiting", disruptions, json!([])),
+        Left::ComesBack => ("Waiting", json!([]), disruptions),
     };
     let described = json!([{
         "ticket": 4, "node": "n1", "nodeUID": "uid-n1", "state": state, "since": BEFORE, "queuedAt": BEFORE, "grant": 5,

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{HeldPod, Need, OwnerUnits, Units};
+use nodeward_core::ledger::{Disruptions, HeldPod, Need, OwnerDisruptions};
 use rstest::rstest;
 
 use super::*;
@@ -10,8 +10,8 @@ use super::*;
 const POD: &str = "web-0";
 const NODE: &str = "n1";
 
-fn units(pods: &[&str]) -> Units {
-    Units {
+fn disruptions(pods: &[&str]) -> Disruptions {
+    Disruptions {
         pdb: BudgetRef {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
@@ -30,8 +30,12 @@ fn units(pods: &[&str]) -> Units {
     }
 }
 
-fn some(pods: &[&str]) -> Vec<Units> {
-    if pods.is_empty() { Vec::new() } else { vec![units(pods)] }
+fn some(pods: &[&str]) -> Vec<Disruptions> {
+    if pods.is_empty() {
+        Vec::new()
+    } else {
+        vec![disruptions(pods)]
+    }
 }
 
 /// A claim of a node; its UID is its name, its grant 10 times its ticket.
@@ -53,7 +57,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
     }
 }
 
-/// Three healthy pods, of which two must be: one unit, unless said otherwise.
+/// Three healthy pods, of which two must be: one disruption, unless said otherwise.
 fn budget() -> BudgetFacts {
     BudgetFacts {
         key: BudgetKey::new("shop", "web"),
@@ -65,7 +69,7 @@ fn budget() -> BudgetFacts {
         misconfigured: None,
         healthy: ["web-0", "web-1", "web-2"].map(Into::into).into(),
         several: [].into(),
-        owner_units: None,
+        owner_disruptions: None,
     }
 }
 
@@ -90,10 +94,10 @@ fn scene() -> Scene {
     Scene {
         uid: POD.into(),
         standing: Standing::Counts,
-        opted_out: false,
+        opted_out: None,
         place: Some(place()),
         covering: Covering::One(budget()),
-        needs_no_unit: false,
+        needs_no_disruption: false,
         refuse_opt_out: false,
     }
 }
@@ -192,7 +196,7 @@ fn told(verdict: &Verdict) -> Result<Admission, LockReason> {
 #[case::unready(case().of(Scene { standing: Standing::Unready, ..scene() }), Admission::Unready)]
 #[case::no_budget(case().under(Covering::Nothing), Admission::NoBudget)]
 #[case::several_budgets(case().under(Covering::Several), Admission::SeveralBudgets)]
-fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #[case] admission: Admission) {
+fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: Case, #[case] admission: Admission) {
     // Whatever the ledger says of the pod.
     for claims in [
         vec![],
@@ -207,7 +211,7 @@ fn what_the_api_decides_without_counting_units_is_admitted(#[case] case: Case, #
         }
         .judge();
         assert_eq!(told(&verdict), Ok(admission));
-        assert!(!verdict.takes_free_unit());
+        assert!(!verdict.takes_free_disruption());
     }
 }
 
@@ -218,7 +222,7 @@ fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>
     let verdict = case().judge_by(sight);
     assert_eq!(told(&verdict), Ok(admission));
     assert!(admission.fails_open());
-    assert_eq!((verdict.files, verdict.takes_free_unit()), (false, false));
+    assert_eq!((verdict.files, verdict.takes_free_disruption()), (false, false));
 }
 
 #[rstest]
@@ -232,7 +236,7 @@ fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>
 #[case::coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &[POD])], LockReason::AwaitingReady)]
 #[case::behind_another(
     vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
-    LockReason::WaitsForUnits
+    LockReason::WaitsForDisruptions
 )]
 fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
     assert_eq!(told(&case().with(claims).judge()), Err(reason));
@@ -243,7 +247,10 @@ fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
     let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     let verdict = case().with(confirmed.clone()).judge();
     assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
-    assert!(!verdict.takes_free_unit(), "the claim's unit is not a free one");
+    assert!(
+        !verdict.takes_free_disruption(),
+        "the claim's disruption is not a free one"
+    );
     // A status that lags behind the grant is the API's to judge.
     let verdict = case().with(confirmed).under(Covering::One(exhausted())).judge();
     assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
@@ -254,7 +261,7 @@ fn the_claim_of_another_node_lets_nobody_through() {
     let others = vec![claim(1, "n2", ClaimState::Confirmed, &[], &[POD])];
     assert_eq!(told(&case().with(others.clone()).judge()), Err(LockReason::NotPlanned));
     let verdict = case().with(others).on_a_running_node().judge();
-    assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
+    assert_eq!(told(&verdict), Err(LockReason::WaitsForDisruptions));
 }
 
 #[test]
@@ -265,62 +272,62 @@ fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one
 }
 
 #[rstest]
-#[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
+#[case::a_disruption_is_free(budget(), vec![], Ok(Admission::FreeDisruption))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
-#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForUnits))]
-#[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
+#[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 // Reservations do not stand against a draining node: the older claim may be waiting for that very drain.
-#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Ok(Admission::FreeUnit))]
-#[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
-#[case::its_owner_holds_a_unit(BudgetFacts { owner_units: Some(OwnerUnits::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
-fn a_movable_pod_of_a_planned_drain_goes_while_a_unit_is_free(
+#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Ok(Admission::FreeDisruption))]
+#[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+#[case::its_owner_holds_a_disruption(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+fn a_movable_pod_of_a_planned_drain_goes_while_a_disruption_is_free(
     #[case] budget: BudgetFacts,
     #[case] others: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
-    // Whether the claim is granted makes no difference to pods that it has no unit for.
+    // Whether the claim is granted makes no difference to pods that it has no disruption for.
     #[values(ClaimState::Asking, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
 ) {
     let mut claims = vec![claim(1, NODE, state, &[], &[])];
-    let needed = Units {
+    let needed = Disruptions {
         pdb: BudgetRef {
             name: "db".to_owned(),
-            ..units(&[]).pdb
+            ..disruptions(&[]).pdb
         },
-        ..units(&["db-0"])
+        ..disruptions(&["db-0"])
     };
     claims[0].needs = vec![needed.into()];
     claims.extend(others);
     let verdict = case().with(claims).under(Covering::One(budget)).judge();
     assert_eq!(told(&verdict), expected);
-    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+    assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
 
 #[rstest]
-#[case::movable(true, budget(), Ok(Admission::FreeUnit))]
-#[case::movable_without_a_free_unit(true, exhausted(), Err(LockReason::BudgetUnhealthy))]
+#[case::movable(true, budget(), Ok(Admission::FreeDisruption))]
+#[case::movable_without_a_free_disruption(true, exhausted(), Err(LockReason::BudgetUnhealthy))]
 #[case::held_or_not_classified(false, budget(), Err(LockReason::Queued))]
-fn of_a_needed_budget_only_pods_that_need_a_unit_wait_with_the_claim(
-    #[case] needs_no_unit: bool,
+fn of_a_needed_budget_only_pods_that_need_a_disruption_wait_with_the_claim(
+    #[case] needs_no_disruption: bool,
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
 ) {
     let asking = vec![claim(1, NODE, ClaimState::Asking, &["web-1"], &[])];
     let seen = Scene {
-        needs_no_unit,
+        needs_no_disruption,
         ..scene()
     };
     let verdict = case().of(seen).under(Covering::One(budget)).with(asking).judge();
     assert_eq!(told(&verdict), expected);
-    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+    assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
 
 #[rstest]
-#[case::a_unit_is_free(budget(), vec![], Ok(Admission::FreeUnit))]
+#[case::a_disruption_is_free(budget(), vec![], Ok(Admission::FreeDisruption))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
-#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForUnits))]
+#[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 #[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Err(LockReason::Reserved))]
-#[case::its_owner_holds_it(BudgetFacts { owner_units: Some(OwnerUnits::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
-fn any_other_eviction_goes_while_a_unit_is_free_after_grants_and_reservations(
+#[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
+fn any_other_eviction_goes_while_a_disruption_is_free_after_grants_and_reservations(
     #[case] budget: BudgetFacts,
     #[case] claims: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
@@ -332,12 +339,12 @@ fn any_other_eviction_goes_while_a_unit_is_free_after_grants_and_reservations(
         .judge();
     assert_eq!(told(&verdict), expected);
     assert!(!verdict.files);
-    assert_eq!(verdict.takes_free_unit(), expected.is_ok());
+    assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
 
 #[rstest]
-#[case::auto_is_off(Place { auto: false, ..place() }, Ok(Admission::FreeUnit), false)]
-#[case::not_cordoned(Place { cordoned: false, ..place() }, Ok(Admission::FreeUnit), false)]
+#[case::auto_is_off(Place { auto: false, ..place() }, Ok(Admission::FreeDisruption), false)]
+#[case::not_cordoned(Place { cordoned: false, ..place() }, Ok(Admission::FreeDisruption), false)]
 #[case::waits_for_a_plan(place(), Err(LockReason::NotPlanned), true)]
 #[case::no_plan_ever_came(Place { patience_is_over: true, ..place() }, Ok(Admission::Unplanned), true)]
 fn an_eviction_from_a_cordoned_node_asks_for_its_drain_in_auto_mode(
@@ -357,7 +364,7 @@ fn without_a_plan_budgets_are_still_counted() {
     };
     let granted = vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])];
     let verdict = case().with(granted).at(impatient).judge();
-    assert_eq!(told(&verdict), Err(LockReason::WaitsForUnits));
+    assert_eq!(told(&verdict), Err(LockReason::WaitsForDisruptions));
 }
 
 #[rstest]
@@ -372,7 +379,7 @@ fn an_eviction_files_whatever_becomes_of_it_unless_nothing_is_to_happen(#[case] 
 
 #[rstest]
 #[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::NotPlanned))]
-#[case::nobody_drains_it(false, vec![], Ok(Admission::FreeUnit))]
+#[case::nobody_drains_it(false, vec![], Ok(Admission::FreeDisruption))]
 fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
     #[case] auto: bool,
     #[case] claims: Vec<Claim>,
@@ -438,9 +445,9 @@ fn our_own_eviction_of_a_held_pod_must_name_its_grant() {
 }
 
 #[rstest]
-#[case::a_unit_is_free(budget(), Ok(Admission::FreeUnit))]
+#[case::a_disruption_is_free(budget(), Ok(Admission::FreeDisruption))]
 #[case::none_is(exhausted(), Err(LockReason::BudgetUnhealthy))]
-fn our_own_eviction_of_a_movable_pod_goes_while_a_unit_is_free(
+fn our_own_eviction_of_a_movable_pod_goes_while_a_disruption_is_free(
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
 ) {
@@ -470,6 +477,20 @@ fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run:
 }
 
 #[rstest]
+#[case::asked_to_stay(OptOut::Skip, LockReason::OptedOut)]
+#[case::asked_to_finish(OptOut::WaitCompleted, LockReason::WaitCompleted)]
+#[case::asked_for_something_unknown(OptOut::Unknown, LockReason::UnknownOptOut)]
+fn refused_opt_out_says_what_was_asked(#[case] opt_out: OptOut, #[case] reason: LockReason) {
+    let scene = Scene {
+        opted_out: Some(opt_out),
+        refuse_opt_out: true,
+        ..scene()
+    };
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
+    assert_eq!(told(&case().with(claims).of(scene).judge()), Err(reason));
+}
+
+#[rstest]
 #[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], scene(), Ok(Admission::UnderClaim))]
 #[case::under_no_budget(vec![], Scene { covering: Covering::Nothing, ..scene() }, Ok(Admission::NoBudget))]
 fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused(
@@ -478,18 +499,18 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
     #[case] expected: Result<Admission, LockReason>,
 ) {
     let opted_out = Scene {
-        opted_out: true,
+        opted_out: Some(OptOut::Skip),
         ..seen
     };
     let announced = case().with(claims.clone()).of(opted_out.clone()).judge();
-    assert_eq!((told(&announced), announced.dishonours_opt_out), (expected, true));
+    assert_eq!((told(&announced), announced.ignores_opt_out), (expected, true));
     let refusing = Scene {
         refuse_opt_out: true,
         ..opted_out
     };
     let refused = case().with(claims).of(refusing).judge();
     assert_eq!(
-        (told(&refused), refused.dishonours_opt_out),
+        (told(&refused), refused.ignores_opt_out),
         (Err(LockReason::OptedOut), false)
     );
 }
@@ -502,10 +523,10 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
 #[case::finished(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }))]
 fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Case) {
     let opted_out = Scene {
-        opted_out: true,
+        opted_out: Some(OptOut::Skip),
         ..case.scene.clone()
     };
-    assert!(!case.of(opted_out).judge().dishonours_opt_out);
+    assert!(!case.of(opted_out).judge().ignores_opt_out);
 }
 
 #[test]
@@ -519,8 +540,8 @@ fn a_refusal_says_what_is_waited_for_who_has_it_and_since_when() {
     };
     assert_eq!(
         refused.message,
-        "node n1 waits for its turn to drain (ticket 2): budget shop/web has 0 of 1 units free, \
-         node n2 has the rest (ticket 1, confirmed since 1970-01-01T00:00:00Z)"
+        "node n1 waits for its turn to drain (ticket 2): budget shop/web has 0 of 1 needed disruptions free, \
+         node n2 holds the rest (ticket 1, confirmed since 1970-01-01T00:00:00Z)"
     );
 }
 

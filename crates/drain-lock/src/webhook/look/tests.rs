@@ -1,3 +1,4 @@
+use nodeward_api::opt_out::OptOut;
 use nodeward_core::id::PodKey;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -101,12 +102,15 @@ fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[
 }
 
 #[rstest]
-#[case::skip(json!({ "labels": { "nodeward.dev/drain": "skip" } }), true)]
-#[case::finish(json!({ "labels": { "nodeward.dev/drain": "wait-completed" } }), true)]
-#[case::by_cluster_api(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), true)]
-#[case::by_karpenter(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), true)]
-#[case::no_mark(json!({}), false)]
-fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(#[case] metadata: Value, #[case] opted_out: bool) {
+#[case::skip(json!({ "labels": { "nodeward.dev/drain": "skip" } }), Some(OptOut::Skip))]
+#[case::finish(json!({ "labels": { "nodeward.dev/drain": "wait-completed" } }), Some(OptOut::WaitCompleted))]
+#[case::by_cluster_api(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), Some(OptOut::Skip))]
+#[case::by_karpenter(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), Some(OptOut::WaitCompleted))]
+#[case::no_mark(json!({}), None)]
+fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(
+    #[case] metadata: Value,
+    #[case] opted_out: Option<OptOut>,
+) {
     let scene = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));
     assert_eq!(scene.opted_out, opted_out);
 }
@@ -140,9 +144,9 @@ fn of_budget(node: Value, allowed: i32) -> Cluster {
 }
 
 #[rstest]
-#[case::the_last_unit(of_budget(node("n1", json!({})), 1), false)]
+#[case::the_last_disruption(of_budget(node("n1", json!({})), 1), false)]
 #[case::one_of_many(of_budget(node("n1", json!({})), 2), true)]
-#[case::no_unit(of_budget(node("n1", json!({})), 0), true)]
+#[case::no_disruption(of_budget(node("n1", json!({})), 0), true)]
 #[case::no_budget(Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]), true)]
 #[case::cordoned_already(of_budget(cordoned("n1"), 1), true)]
 #[case::of_a_drain(
@@ -153,7 +157,7 @@ fn of_budget(node: Value, allowed: i32) -> Cluster {
     true
 )]
 #[tokio::test(start_paused = true)]
-async fn only_an_eviction_that_would_take_the_last_unit_from_a_running_node_waits_for_a_cordon(
+async fn only_an_eviction_that_would_take_the_last_disruption_from_a_running_node_waits_for_a_cordon(
     #[case] cluster: Cluster,
     #[case] at_once: bool,
 ) {
@@ -190,7 +194,7 @@ async fn no_flood_of_evictions_makes_all_of_them_wait() {
     assert!(began.elapsed().is_zero());
 }
 
-/// Two nodes are drained by others under a budget that spares two units: `n2` has one of them, and `n1`, which comes after
+/// Two nodes are drained by others under a budget that spares two disruptions: `n2` has one of them, and `n1`, which comes after
 /// it, needs two for pods that are tied to it. Its third pod finds room on `n3`.
 fn two_drains() -> Cluster {
     let tied = |name: &str| {
@@ -213,7 +217,7 @@ fn two_drains() -> Cluster {
         elsewhere("x", "n3"),
     ];
     let status = json!({ "disruptionsAllowed": 2, "currentHealthy": 6, "desiredHealthy": 4, "expectedPods": 6 });
-    let units = |pods: &[&str]| {
+    let disruptions = |pods: &[&str]| {
         let pods: Vec<Value> = pods
             .iter()
             .map(|pod| json!({ "name": pod, "uid": format!("uid-{pod}") }))
@@ -236,8 +240,8 @@ fn two_drains() -> Cluster {
         .budgets([budget("web", json!({ "status": status }))])
         .drains([drain("n1"), drain("n2")])
         .ledger(json!({ "nextTicket": 3, "claims": [
-            claim(1, "n2", "Confirmed", json!([]), units(&["g"])),
-            claim(2, "n1", "Waiting", units(&["h1", "h2", "s"]), json!([])),
+            claim(1, "n2", "Confirmed", json!([]), disruptions(&["g"])),
+            claim(2, "n1", "Waiting", disruptions(&["h1", "h2", "s"]), json!([])),
         ] }))
 }
 
@@ -260,14 +264,14 @@ fn told(lookout: &Lookout, name: &str) -> Decision {
     decide(&asked, Sight::Seen(&scene), &known.ledger, &known.facts).decision
 }
 
-/// If the movable pod waited with the claim, the held ones would take the last units, and its drain would not end.
+/// If the movable pod waited with the claim, the held ones would take the last disruptions, and its drain would not end.
 #[rstest]
 #[case::movable("m", true)]
 #[case::held("h1", false)]
 #[case::retained("s", false)]
-fn a_movable_pod_goes_while_the_claim_waits_for_units_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
+fn a_movable_pod_goes_while_the_claim_waits_for_disruptions_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
     let told = told(&Lookout::new(two_drains().cache()), pod);
-    assert_eq!(told == Decision::Admit(Admission::FreeUnit), goes, "{told:?}");
+    assert_eq!(told == Decision::Admit(Admission::FreeDisruption), goes, "{told:?}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn ledger() -> Ledger {
             {
                 "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Asking",
                 "since": "2026-01-01T10:21:00Z", "queuedAt": "2026-01-01T10:21:00Z",
-                "needs": [{ "budget": 0, "units": 1, "healthy": 1 }],
+                "needs": [{ "budget": 0, "disruptions": 1, "healthy": 1 }],
             },
             {
                 "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Queued",
@@ -53,7 +53,7 @@ fn hold(name: &str, status: &serde_json::Value) -> DisruptionHold {
         "apiVersion": "nodeward.dev/v1alpha1",
         "kind": "DisruptionHold",
         "metadata": { "namespace": "shop", "name": name },
-        "spec": { "pdbRef": "db", "units": 1, "reason": "migration", "expiresAt": "2026-01-01T12:00:00Z" },
+        "spec": { "pdbRef": "db", "disruptions": 1, "reason": "migration", "expiresAt": "2026-01-01T12:00:00Z" },
         "status": status,
     }))
     .unwrap()
@@ -87,7 +87,11 @@ fn budget_lists_holders_waiters_and_owner_holds() {
         (&vec!["shop/db-0".to_owned()], &vec!["shop/db-0".to_owned()])
     );
     assert_eq!(
-        (db.waiting[0].node.as_str(), db.waiting[0].ticket, db.waiting[0].units),
+        (
+            db.waiting[0].node.as_str(),
+            db.waiting[0].ticket,
+            db.waiting[0].disruptions
+        ),
         ("node-2", 4, 1)
     );
     assert_eq!(db.owner_holds[0].until, Some(at("2026-01-01T11:00:00Z")));

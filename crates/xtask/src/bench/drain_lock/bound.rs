@@ -8,7 +8,7 @@ use crate::bench::figures::count;
 /// What the steps of a drain take at the least, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// How long a unit of a budget is taken by a pod that stays down until its node is back.
+    /// How long a disruption of a budget is taken by a pod that stays down until its node is back.
     #[serde(rename = "held_s")]
     pub held: f64,
     /// The same for a pod that starts elsewhere at once.

@@ -63,7 +63,7 @@ enum Told {
     /// It waits for its turn: for these budgets, by the nodes that have them, and for whatever else.
     Waits {
         ticket: Option<i64>,
-        units: BTreeMap<String, Vec<String>>,
+        disruptions: BTreeMap<String, Vec<String>>,
         other: Vec<String>,
     },
     /// It has these budgets, or needs none.
@@ -75,22 +75,22 @@ impl Told {
     fn of(status: &NodeDrainStatus) -> Option<Self> {
         Some(match status.phase? {
             Phase::Queued => {
-                let (mut units, mut other) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
+                let (mut disruptions, mut other) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
                 for blocked in &status.blocked_by {
                     match (&blocked.pdb, &blocked.node) {
-                        (Some(pdb), Some(node)) => units.entry(node.clone()).or_default().push(of_budget(pdb)),
+                        (Some(pdb), Some(node)) => disruptions.entry(node.clone()).or_default().push(of_budget(pdb)),
                         _ if blocked.message.is_empty() => other.push(blocked.reason.to_string()),
                         _ => other.push(blocked.message.clone()),
                     }
                 }
-                let lists = units.values_mut().chain([&mut other]);
+                let lists = disruptions.values_mut().chain([&mut other]);
                 for list in lists {
                     list.sort();
                     list.dedup();
                 }
                 Self::Waits {
                     ticket: status.ticket,
-                    units,
+                    disruptions,
                     other,
                 }
             }
@@ -112,17 +112,21 @@ impl Told {
 
     fn line(&self) -> Line {
         match self {
-            Self::Waits { ticket, units, other } => {
-                let units = units
+            Self::Waits {
+                ticket,
+                disruptions,
+                other,
+            } => {
+                let disruptions = disruptions
                     .iter()
                     .map(|(node, budgets)| format!("{node}, which has {}", and(budgets)));
                 let mut text = "queued".to_owned();
                 if let Some(ticket) = ticket {
                     let _ = write!(text, " with ticket {ticket}");
                 }
-                let units: Vec<String> = units.collect();
-                if !units.is_empty() {
-                    let _ = write!(text, ", waits for {}", units.join(" and for "));
+                let disruptions: Vec<String> = disruptions.collect();
+                if !disruptions.is_empty() {
+                    let _ = write!(text, ", waits for {}", disruptions.join(" and for "));
                 }
                 for other in other {
                     let _ = write!(text, "; {other}");
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn changed_numbers_are_no_news() {
-        let blocked = |message: &str| json!([{ "reason": "WaitsForUnits", "pdb": "data/kafka", "node": "db-1", "message": message }]);
+        let blocked = |message: &str| json!([{ "reason": "WaitsForDisruptions", "pdb": "data/kafka", "node": "db-1", "message": message }]);
         let first =
             told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked("1 of 1"), "observedGeneration": 1 }));
         let same =

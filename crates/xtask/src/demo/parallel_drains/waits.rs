@@ -1,4 +1,4 @@
-//! Who waits for whom: each drain needs a budget, and each budget's one unit is held by the node whose member is down.
+//! Who waits for whom: each drain needs a budget, and each budget's one disruption is held by the node whose member is down.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,7 +33,7 @@ pub fn condition(message: &str) -> (String, Vec<Blocker>) {
 mod tests {
     use super::*;
 
-    const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget without room (PDB finance/ledger); \
+    const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget that allows no disruption (PDB finance/ledger); \
         next: PdbDelete at 2026-11-21T11:09:31Z: evict it, or delete it if the budget refuses | finance/ledger-2 is kept by finalizers \
         beyond its grace period (finalizers a/b; grace until 2026-11-21T11:09:00Z); next: nothing by itself: somebody has to look";
 
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(blockers.len(), 2);
         assert_eq!(
             blockers[0].now,
-            "finance/ledger-1 is covered by a budget without room (PDB finance/ledger)"
+            "finance/ledger-1 is covered by a budget that allows no disruption (PDB finance/ledger)"
         );
         assert_eq!(blockers[1].next, "nothing by itself: somebody has to look");
     }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn situations_outlast_their_times() {
         let later = MESSAGE.replace("11:09", "11:10");
-        let another = MESSAGE.replace("is covered by a budget without room", "waits");
+        let another = MESSAGE.replace("is covered by a budget that allows no disruption", "waits");
         let situations = |message| {
             let (_, blockers) = condition(message);
             blockers

@@ -34,7 +34,7 @@ fn queued(node: &str, holder: &str) -> NodeDrain {
         node,
         &json!({
             "phase": "Queued", "ticket": 4, "pods": { "total": 8, "gone": 5, "waiting": 3 },
-            "blockedBy": [{ "reason": "WaitsForUnits", "pdb": "shop/web", "node": holder, "message": "" }],
+            "blockedBy": [{ "reason": "WaitsForDisruptions", "pdb": "shop/web", "node": holder, "message": "" }],
         }),
     )
 }

@@ -1,8 +1,8 @@
-//! Lists of units: which pods, by which budget.
+//! Lists of disruptions: which pods, by which budget.
 
 use nodeward_api::budget_ref::BudgetRef;
 
-use super::{Claim, HeldPod, Need, Units};
+use super::{Claim, Disruptions, HeldPod, Need};
 use crate::id::BudgetKey;
 
 /// A number of things, as the API counts.
@@ -19,28 +19,28 @@ pub(super) fn is_of(budget: &BudgetRef, key: &BudgetKey) -> bool {
     *budget.namespace == *key.namespace && *budget.name == *key.name
 }
 
-pub(super) fn holds_pod(units: &[Units], pod_uid: &str) -> bool {
-    units.iter().any(|u| u.pods.iter().any(|pod| pod.uid == pod_uid))
+pub(super) fn holds_pod(disruptions: &[Disruptions], pod_uid: &str) -> bool {
+    disruptions.iter().any(|u| u.pods.iter().any(|pod| pod.uid == pod_uid))
 }
 
 /// Whether the list has this pod by the budget of this name.
-pub(super) fn holds_pod_of(units: &[Units], budget: &BudgetRef, pod_uid: &str) -> bool {
-    let of_budget = units.iter().filter(|u| same_key(&u.pdb, budget));
+pub(super) fn holds_pod_of(disruptions: &[Disruptions], budget: &BudgetRef, pod_uid: &str) -> bool {
+    let of_budget = disruptions.iter().filter(|u| same_key(&u.pdb, budget));
     of_budget.flat_map(|u| &u.pods).any(|pod| pod.uid == pod_uid)
 }
 
 /// Whether the list has this pod by this very budget.
-fn has(units: &[Units], budget: &BudgetRef, pod_uid: &str) -> bool {
-    units
+fn has(disruptions: &[Disruptions], budget: &BudgetRef, pod_uid: &str) -> bool {
+    disruptions
         .iter()
         .any(|u| u.pdb == *budget && u.pods.iter().any(|pod| pod.uid == pod_uid))
 }
 
 /// One entry a budget, sorted by it; one a pod, sorted by UID. A list that says the same is the same.
-pub(super) fn normal(units: impl IntoIterator<Item = Units>) -> Vec<Units> {
-    let mut normal: Vec<Units> = Vec::new();
-    for unit in units {
-        add(&mut normal, &unit);
+pub(super) fn normal(disruptions: impl IntoIterator<Item = Disruptions>) -> Vec<Disruptions> {
+    let mut normal: Vec<Disruptions> = Vec::new();
+    for disruption in disruptions {
+        add(&mut normal, &disruption);
     }
     normal.retain(|u| !u.pods.is_empty());
     normal.sort_by(|a, b| order(&a.pdb).cmp(&order(&b.pdb)));
@@ -52,15 +52,15 @@ fn order(budget: &BudgetRef) -> (&str, &str, &str) {
 }
 
 /// Adds what is not in the list yet.
-pub(super) fn add(units: &mut Vec<Units>, more: &Units) {
-    let present = units.iter().position(|u| u.pdb == more.pdb).unwrap_or_else(|| {
-        units.push(Units {
+pub(super) fn add(disruptions: &mut Vec<Disruptions>, more: &Disruptions) {
+    let present = disruptions.iter().position(|u| u.pdb == more.pdb).unwrap_or_else(|| {
+        disruptions.push(Disruptions {
             pods: Vec::new(),
             ..more.clone()
         });
-        units.len() - 1
+        disruptions.len() - 1
     });
-    let entry = &mut units[present];
+    let entry = &mut disruptions[present];
     entry.healthy_at_grant = entry.healthy_at_grant.max(more.healthy_at_grant);
     for pod in &more.pods {
         if entry.pods.iter().all(|known| known.uid != pod.uid) {
@@ -71,17 +71,17 @@ pub(super) fn add(units: &mut Vec<Units>, more: &Units) {
 }
 
 /// Of `needs`, what is not in `holds`.
-pub(super) fn missing(needs: &[Units], holds: &[Units]) -> Vec<Units> {
+pub(super) fn missing(needs: &[Disruptions], holds: &[Disruptions]) -> Vec<Disruptions> {
     let mut missing = needs.to_vec();
-    for unit in &mut missing {
-        unit.pods.retain(|pod| !has(holds, &unit.pdb, &pod.uid));
+    for disruption in &mut missing {
+        disruption.pods.retain(|pod| !has(holds, &disruption.pdb, &pod.uid));
     }
     missing.retain(|u| !u.pods.is_empty());
     missing
 }
 
 /// Notes which pods are to stay by now, of those that were to leave.
-pub(super) fn retain_pods(holds: &mut [Units], needs: &[Units]) {
+pub(super) fn retain_pods(holds: &mut [Disruptions], needs: &[Disruptions]) {
     let stays = |uid: &str| {
         needs
             .iter()
@@ -93,28 +93,28 @@ pub(super) fn retain_pods(holds: &mut [Units], needs: &[Units]) {
     }
 }
 
-/// Keeps the units of pods for which `keep` holds; answers how many went.
-pub(super) fn retain(units: &mut Vec<Units>, keep: impl Fn(&BudgetRef, &HeldPod) -> bool) -> usize {
-    let before = len(units);
-    for unit in units.iter_mut() {
-        let Units { pdb, pods, .. } = unit;
+/// Keeps the disruptions of pods for which `keep` holds; answers how many went.
+pub(super) fn retain(disruptions: &mut Vec<Disruptions>, keep: impl Fn(&BudgetRef, &HeldPod) -> bool) -> usize {
+    let before = len(disruptions);
+    for disruption in disruptions.iter_mut() {
+        let Disruptions { pdb, pods, .. } = disruption;
         pods.retain(|pod| keep(pdb, pod));
     }
-    units.retain(|u| !u.pods.is_empty());
-    before - len(units)
+    disruptions.retain(|u| !u.pods.is_empty());
+    before - len(disruptions)
 }
 
-pub(super) fn len(units: &[Units]) -> usize {
-    units.iter().map(|u| u.pods.len()).sum()
+pub(super) fn len(disruptions: &[Disruptions]) -> usize {
+    disruptions.iter().map(|u| u.pods.len()).sum()
 }
 
-/// Units that a claim holds of the budget of this name.
+/// Disruptions that a claim holds of the budget of this name.
 pub(super) fn held_of(claim: &Claim, budget: &BudgetRef) -> i32 {
     let held = claim.holds.iter().filter(|u| same_key(&u.pdb, budget));
     count(held.map(|u| u.pods.len()).sum())
 }
 
 /// Whether one of the budgets of `needs` is among those of `holds`.
-pub(super) fn meet(needs: &[Need], holds: &[Units]) -> bool {
+pub(super) fn meet(needs: &[Need], holds: &[Disruptions]) -> bool {
     needs.iter().any(|n| holds.iter().any(|h| same_key(&n.pdb, &h.pdb)))
 }
