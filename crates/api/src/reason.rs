@@ -398,6 +398,8 @@ reasons! {
         NodeChanged => "has changed since it was last seen",
         /// The operator may not do what the remediation needs.
         PermissionMissing => "is unhealthy, but a right to remediate it is missing",
+        /// The API server rejects its remediation.
+        RemediationRejected => "is unhealthy, but the API server rejects its remediation",
         /// It would be remediated, were this no dry run.
         WouldRemediate => "is unhealthy, and would be remediated if this were no dry run",
 

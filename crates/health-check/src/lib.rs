@@ -12,12 +12,17 @@
     )
 )]
 
+pub mod action_tracker;
 pub mod check_spec;
 pub mod config;
 pub mod default;
+pub mod execute;
 pub mod observations;
+pub mod observe;
+pub mod operate;
 pub mod plan;
 pub mod policy;
+pub mod report;
 pub mod settings;
 pub mod snapshot;
 pub mod webhook;

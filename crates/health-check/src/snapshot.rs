@@ -54,7 +54,7 @@ pub struct Snapshot {
 }
 
 /// A NodeHealthCheck.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CheckFacts {
     /// Name.
     pub name: CheckName,

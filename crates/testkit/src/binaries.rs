@@ -16,7 +16,7 @@ pub const DIR: &str = "NODEWARD_BINARIES";
 
 /// The packages with a binary that tests, demo, benchmarks or images run, each of its own name. They are built together:
 /// cargo would resolve other features for one of them alone, and compile their dependencies again.
-const PACKAGES: [&str; 3] = ["drain-keeper", "drain-lock", "kubectl-nodeward"];
+const PACKAGES: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "kubectl-nodeward"];
 
 #[derive(Clone, Copy)]
 enum Profile {

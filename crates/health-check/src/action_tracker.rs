@@ -1,0 +1,201 @@
+//! What this process has done and its watches do not show yet, and what it learned by trying. No I/O.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::node_health_check::NodeHealthCheckStatus;
+use nodeward_core::deadline::saturating_add;
+use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
+use nodeward_core::lease::LeaseView;
+use nodeward_runtime::{ActionResult, ApiError, Expectations};
+
+use crate::execute::{Executed, Task, Written};
+use crate::observations::Observations;
+use crate::plan::{Action, Plan};
+use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
+
+/// A kind whose objects may not be annotated is tried again after this time: a right may be added.
+const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+type RemediationKey = (RemediationKind, NamespacedName);
+
+/// What is laid over what the watches show.
+#[derive(Debug, Default)]
+pub struct ActionTracker {
+    observations: Observations,
+    statuses: Expectations<CheckName, (ResourceVersion, NodeHealthCheckStatus)>,
+    remediations: Expectations<RemediationKey, Option<Arc<RemediationFacts>>, Option<ResourceVersion>>,
+    leases: Expectations<Arc<str>, Option<Arc<LeaseView>>, Option<ResourceVersion>>,
+    annotations: Expectations<(NodeUid, &'static str), Option<String>, Option<String>>,
+    may_not_annotate: BTreeMap<RemediationKind, Timestamp>,
+}
+
+impl ActionTracker {
+    /// What plans tracker.
+    pub fn observations(&mut self, now: Timestamp) -> &Observations {
+        self.observations.forget_old(now);
+        &self.observations
+    }
+
+    /// Lays what was written over what the watches show.
+    pub fn overlay(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
+        for check in snapshot.checks.values_mut() {
+            let written = self.statuses.effective(&check.name, &check.resource_version, now);
+            if let Some((version, status)) = written {
+                *check = Arc::new(CheckFacts {
+                    resource_version: version.clone(),
+                    status: status.clone(),
+                    ..(**check).clone()
+                });
+            }
+        }
+        self.overlay_remediations(&mut snapshot.remediations, now);
+        for name in self.leases.keys().cloned().collect::<Vec<_>>() {
+            let cached = snapshot.leases.get(&name).map(|lease| lease.resource_version.clone());
+            match self.leases.effective(&name, &cached, now) {
+                Some(Some(lease)) => drop(snapshot.leases.insert(name, Arc::clone(lease))),
+                Some(None) => drop(snapshot.leases.remove(&name)),
+                None => {}
+            }
+        }
+        self.overlay_annotations(snapshot, now);
+        self.may_not_annotate.retain(|_, until| now < *until);
+        for kind in self.may_not_annotate.keys() {
+            if let Some(facts) = snapshot.kinds.get_mut(kind) {
+                facts.may_annotate = false;
+            }
+        }
+    }
+
+    fn overlay_remediations(&mut self, remediations: &mut Vec<Arc<RemediationFacts>>, now: Timestamp) {
+        for key in self.remediations.keys().cloned().collect::<Vec<_>>() {
+            let (kind, name) = &key;
+            let found = remediations
+                .iter()
+                .position(|known| known.kind == *kind && known.key == *name);
+            let cached = found.map(|index| remediations[index].resource_version.clone());
+            match (self.remediations.effective(&key, &cached, now), found) {
+                (Some(Some(written)), Some(index)) => remediations[index] = Arc::clone(written),
+                (Some(Some(written)), None) => remediations.push(Arc::clone(written)),
+                (Some(None), Some(index)) => drop(remediations.swap_remove(index)),
+                (Some(None), None) | (None, _) => {}
+            }
+        }
+    }
+
+    fn overlay_annotations(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
+        let keys: Vec<(NodeUid, &'static str)> = self.annotations.keys().cloned().collect();
+        if keys.is_empty() {
+            return;
+        }
+        for node in snapshot.nodes.values_mut() {
+            let uid = node.view.uid.clone();
+            for key in keys.iter().filter(|(of, _)| *of == uid) {
+                let annotation = key.1;
+                let cached = node.view.annotations.get(annotation).cloned();
+                let Some(written) = self.annotations.effective(key, &cached, now).cloned() else {
+                    continue;
+                };
+                let mut changed: NodeFacts = (**node).clone();
+                match written {
+                    Some(value) => drop(changed.view.annotations.insert(annotation.to_owned(), value)),
+                    None => drop(changed.view.annotations.remove(annotation)),
+                }
+                *node = Arc::new(changed);
+            }
+        }
+    }
+
+    /// A plan was made.
+    pub fn planned(&mut self, plan: &Plan) {
+        self.observations.absent_since.clone_from(&plan.absent_since);
+        self.observations
+            .upgrade_unknown_since
+            .clone_from(&plan.upgrade_unknown_since);
+    }
+
+    /// When a watch that does not show a write is believed again.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        let expiries = [
+            self.statuses.next_expiry(),
+            self.remediations.next_expiry(),
+            self.leases.next_expiry(),
+            self.annotations.next_expiry(),
+        ];
+        expiries.into_iter().flatten().min()
+    }
+
+    /// An action has ended.
+    pub fn completed(&mut self, executed: &Executed, now: Timestamp) {
+        for written in &executed.written {
+            self.expect(written, now);
+        }
+        match (&executed.task, &executed.result) {
+            (Task::Act(Action::StartRemediation(start)), result) => {
+                let (check, node) = (&start.check.name, &start.node);
+                if let Some((reason, detail)) = &executed.refusal {
+                    self.observations
+                        .start_refused(check, node, *reason, detail.clone(), now);
+                } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
+                    self.observations.started(check, node);
+                }
+            }
+            (
+                Task::Act(Action::AnnotateRemediation { remediation, .. }),
+                ActionResult::Failed(ApiError::Forbidden { .. }),
+            ) => {
+                self.may_not_annotate
+                    .insert(remediation.kind.clone(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
+            }
+            _ => {}
+        }
+    }
+
+    fn expect(&mut self, written: &Written, now: Timestamp) {
+        match written {
+            Written::Status {
+                check,
+                base,
+                version,
+                status,
+            } => {
+                let effective = (version.clone(), (**status).clone());
+                self.statuses
+                    .expect_onto(Arc::clone(check), base.clone(), effective, now);
+            }
+            Written::Remediation { kind, key, base, facts } => {
+                let id = (kind.clone(), key.clone());
+                self.remediations.expect_onto(id, base.clone(), facts.clone(), now);
+            }
+            Written::Lease { name, base, lease } => {
+                self.leases
+                    .expect_onto(Arc::clone(name), base.clone(), lease.clone(), now);
+            }
+            Written::NodeAnnotation {
+                node,
+                annotation,
+                base,
+                value,
+            } => {
+                self.annotations
+                    .expect((node.clone(), annotation), base.clone(), value.clone(), now);
+            }
+        }
+    }
+
+    /// Another replica leads, and writes what this one's watches do not show: nothing is expected any more. Since when
+    /// something is so is not forgotten.
+    pub fn on_leadership_lost(&mut self) {
+        *self = Self {
+            observations: Observations {
+                refusals: BTreeMap::new(),
+                ..std::mem::take(&mut self.observations)
+            },
+            ..Self::default()
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+use std::collections::BTreeSet;
+
+use nodeward_api::reason::HealthReason;
+use nodeward_core::node::NodeView;
+use serde_json::json;
+
+use super::*;
+use crate::execute::Task;
+use crate::observe::project;
+use crate::plan::{CheckRef, LeaseChange, LeaseName, LeaseStep, RemediationChange, RemediationRef};
+use crate::snapshot::{KindFacts, Listed};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn kind() -> RemediationKind {
+    RemediationKind {
+        api_version: "a.example.com/v1".into(),
+        kind: "Reboot".into(),
+    }
+}
+
+fn key() -> NamespacedName {
+    NamespacedName::new("ns", "n1")
+}
+
+fn remediation(version: &str) -> Arc<RemediationFacts> {
+    let object = json!({ "metadata": { "namespace": "ns", "name": "n1", "uid": "r1", "resourceVersion": version } });
+    Arc::new(project::remediation(kind(), &serde_json::from_value(object).unwrap()).unwrap())
+}
+
+fn lease(version: &str) -> Arc<LeaseView> {
+    let object = json!({ "metadata": { "name": "node-n1", "resourceVersion": version } });
+    Arc::new(LeaseView::project(&serde_json::from_value(object).unwrap()).unwrap())
+}
+
+/// Any action will do where only what was written counts.
+fn executed(written: impl IntoIterator<Item = Written>) -> Executed {
+    let change = LeaseChange {
+        name: LeaseName::ControlPlane,
+        seen: None,
+        step: LeaseStep::GiveBack,
+    };
+    Executed {
+        task: Task::Act(Action::Lease(change)),
+        result: ActionResult::Acted(()),
+        refusal: None,
+        written: written.into_iter().collect(),
+        created: None,
+        provider_id: None,
+    }
+}
+
+fn written_remediation(base: Option<&str>, facts: Option<Arc<RemediationFacts>>) -> Written {
+    Written::Remediation {
+        kind: kind(),
+        key: key(),
+        base: base.map(Into::into),
+        facts,
+    }
+}
+
+fn seen(tracker: &mut ActionTracker, cached: &[Arc<RemediationFacts>], second: i64) -> Vec<Arc<RemediationFacts>> {
+    let mut snapshot = Snapshot {
+        remediations: cached.to_vec(),
+        ..Snapshot::default()
+    };
+    tracker.overlay(&mut snapshot, at(second));
+    snapshot.remediations
+}
+
+#[test]
+fn created_remediation_is_there_before_the_watch_shows_it() {
+    let mut tracker = ActionTracker::default();
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    assert_eq!(seen(&mut tracker, &[], 1), [remediation("5")]);
+    assert_eq!(seen(&mut tracker, &[remediation("6")], 2), [remediation("6")]);
+    assert_eq!(
+        seen(&mut tracker, &[], 3),
+        [],
+        "the watch has shown it, and then its end"
+    );
+}
+
+#[test]
+fn create_that_the_watch_never_shows_is_not_believed_for_ever() {
+    let mut tracker = ActionTracker::default();
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    assert_eq!(tracker.next_expiry(), Some(at(10)));
+    assert_eq!(seen(&mut tracker, &[], 10), []);
+}
+
+#[test]
+fn deleted_remediation_is_gone_before_the_watch_shows_it() {
+    let mut tracker = ActionTracker::default();
+    tracker.completed(&executed([written_remediation(Some("5"), None)]), at(0));
+    assert_eq!(seen(&mut tracker, &[remediation("5")], 1), []);
+    assert_eq!(
+        seen(&mut tracker, &[remediation("9")], 1),
+        [remediation("9")],
+        "made again"
+    );
+}
+
+#[test]
+fn lease_counts_from_its_answer_on() {
+    let mut tracker = ActionTracker::default();
+    let name: Arc<str> = "node-n1".into();
+    let taken = Written::Lease {
+        name: Arc::clone(&name),
+        base: None,
+        lease: Some(lease("3")),
+    };
+    let given_back = Written::Lease {
+        name: Arc::clone(&name),
+        base: Some("3".into()),
+        lease: None,
+    };
+    let mut leases = |written: Option<&Written>, cached: &[Arc<LeaseView>]| {
+        tracker.completed(&executed(written.cloned()), at(0));
+        let mut snapshot = Snapshot {
+            leases: cached
+                .iter()
+                .map(|lease| (Arc::clone(&name), Arc::clone(lease)))
+                .collect(),
+            ..Snapshot::default()
+        };
+        tracker.overlay(&mut snapshot, at(1));
+        snapshot.leases.into_values().collect::<Vec<_>>()
+    };
+    assert_eq!(leases(Some(&taken), &[]), [lease("3")]);
+    assert_eq!(leases(Some(&given_back), &[]), [], "the watch is two versions behind");
+    assert_eq!(leases(None, &[lease("3")]), [], "the watch is one version behind");
+    assert_eq!(leases(None, &[lease("8")]), [lease("8")], "another has taken it");
+}
+
+fn check(version: &str, reason: &str) -> Arc<CheckFacts> {
+    let object = json!({
+        "metadata": { "name": "workers", "uid": "c1", "resourceVersion": version }, "spec": {}, "status": { "reason": reason },
+    });
+    Arc::new(project::check(serde_json::from_value(object).unwrap()).unwrap())
+}
+
+#[test]
+fn status_counts_from_its_answer_on() {
+    let mut tracker = ActionTracker::default();
+    let status = |base: &str, version: &str, reason: &str| Written::Status {
+        check: "workers".into(),
+        base: base.into(),
+        version: version.into(),
+        status: Box::new(check(version, reason).status.clone()),
+    };
+    tracker.completed(&executed([status("1", "2", "first")]), at(0));
+    tracker.completed(&executed([status("2", "3", "second")]), at(0));
+    for (cached, expected) in [
+        (check("1", ""), check("3", "second")),
+        (check("2", "first"), check("3", "second")),
+        (check("4", "another's"), check("4", "another's")),
+    ] {
+        let mut snapshot = Snapshot {
+            checks: [("workers".into(), cached)].into(),
+            ..Snapshot::default()
+        };
+        tracker.overlay(&mut snapshot, at(1));
+        assert_eq!(snapshot.checks["workers"], expected);
+    }
+}
+
+#[test]
+fn node_annotation_counts_from_its_answer_on() {
+    let mut tracker = ActionTracker::default();
+    let written = Written::NodeAnnotation {
+        node: "u1".into(),
+        annotation: "nodeward.dev/remediations",
+        base: None,
+        value: Some("1".to_owned()),
+    };
+    tracker.completed(&executed([written]), at(0));
+    let node = json!({ "metadata": { "name": "n1", "uid": "u1" } });
+    let facts = NodeFacts {
+        view: NodeView::project(&serde_json::from_value(node).unwrap()).unwrap(),
+        created: at(0),
+        conditions: Box::default(),
+        machine: None,
+    };
+    let mut snapshot = Snapshot {
+        nodes: [("n1".into(), Arc::new(facts))].into(),
+        ..Snapshot::default()
+    };
+    tracker.overlay(&mut snapshot, at(1));
+    let annotations = &snapshot.nodes["n1"].view.annotations;
+    assert_eq!(
+        annotations.get("nodeward.dev/remediations").map(String::as_str),
+        Some("1")
+    );
+}
+
+#[test]
+fn kind_that_may_not_be_annotated_is_tried_again_later() {
+    let mut tracker = ActionTracker::default();
+    let remediation = RemediationRef {
+        kind: kind(),
+        key: key(),
+        uid: "r1".into(),
+        node: "n1".into(),
+    };
+    let refused = Executed {
+        task: Task::Act(Action::AnnotateRemediation {
+            check: CheckRef {
+                name: "workers".into(),
+                uid: "c1".into(),
+            },
+            remediation,
+            change: RemediationChange::FlagOld,
+            evidence: None,
+        }),
+        result: ActionResult::Failed(ApiError::Forbidden {
+            message: "no".to_owned(),
+        }),
+        ..executed([])
+    };
+    tracker.completed(&refused, at(0));
+    let mut may_annotate = |second| {
+        let facts = KindFacts {
+            listed: Listed::Complete,
+            may_annotate: true,
+        };
+        let mut snapshot = Snapshot {
+            kinds: [(kind(), facts)].into(),
+            ..Snapshot::default()
+        };
+        tracker.overlay(&mut snapshot, at(second));
+        snapshot.kinds[&kind()].may_annotate
+    };
+    assert_eq!((may_annotate(599), may_annotate(600)), (false, true));
+}
+
+#[test]
+fn lost_leadership_leaves_only_what_was_seen() {
+    let mut tracker = ActionTracker::default();
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    let plan = Plan {
+        upgrade_unknown_since: [("n1".into(), at(0))].into(),
+        ..Plan::default()
+    };
+    tracker.planned(&plan);
+    tracker.observations.start_refused(
+        &"workers".into(),
+        &"n1".into(),
+        HealthReason::LeaseTaken,
+        String::new(),
+        at(0),
+    );
+    tracker.on_leadership_lost();
+    assert_eq!(seen(&mut tracker, &[], 1), []);
+    let observations = tracker.observations(at(1));
+    assert!(observations.refusals.is_empty());
+    assert_eq!(
+        observations.upgrade_unknown_since.keys().collect::<BTreeSet<_>>(),
+        [&"n1".into()].into()
+    );
+}

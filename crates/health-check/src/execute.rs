@@ -1,0 +1,270 @@
+//! Execute: carries out actions, each with its own preconditions. What every action shares is in
+//! [`nodeward_runtime::control`].
+
+mod default_check;
+mod lease;
+mod node;
+mod node_health_check;
+mod quorum;
+mod remediation;
+mod start_remediation;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject};
+use nodeward_api::node_health_check::NodeHealthCheckStatus;
+use nodeward_api::reason::HealthReason;
+use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
+use nodeward_core::lease::LeaseView;
+use nodeward_runtime::control::Outcome;
+use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
+use tokio::time::Instant;
+
+use crate::default::DefaultStep;
+use crate::plan::{Action, ActionKey};
+use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, Snapshot, TemplateRef};
+
+pub use self::quorum::NodeReads;
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Task {
+    /// An action of the plan.
+    Act(Action),
+    /// A step on the way to the default NodeHealthCheck.
+    Default {
+        /// The step.
+        step: DefaultStep,
+        /// The template of the NodeHealthCheck.
+        template: TemplateRef,
+    },
+}
+
+/// What a task is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskKey {
+    /// What an action is about.
+    Act(ActionKey),
+    /// The default NodeHealthCheck.
+    Default,
+}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Act(key) => key.fmt(f),
+            Self::Default => f.write_str("default NodeHealthCheck"),
+        }
+    }
+}
+
+/// A task that has ended.
+#[derive(Debug)]
+pub struct Executed {
+    /// The task.
+    pub task: Task,
+    /// How it ended.
+    pub result: ActionResult,
+    /// Why a remediation is not started: its intent is withdrawn.
+    pub refusal: Option<(HealthReason, String)>,
+    /// What watches do not show yet.
+    pub written: Vec<Written>,
+    /// When the remediation was created, where one was deleted.
+    pub created: Option<Timestamp>,
+    /// `spec.providerID` of the node, where it was read.
+    pub provider_id: Option<String>,
+}
+
+/// What was written, and onto which version.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Written {
+    /// A NodeHealthCheck's status.
+    Status {
+        /// Its name.
+        check: CheckName,
+        /// The version before.
+        base: ResourceVersion,
+        /// The version since.
+        version: ResourceVersion,
+        /// The status.
+        status: Box<NodeHealthCheckStatus>,
+    },
+    /// A remediation.
+    Remediation {
+        /// Its kind.
+        kind: RemediationKind,
+        /// Namespace and name.
+        key: NamespacedName,
+        /// The version before; `None`: there was none.
+        base: Option<ResourceVersion>,
+        /// As it is now; `None`: gone.
+        facts: Option<Arc<RemediationFacts>>,
+    },
+    /// A lease.
+    Lease {
+        /// Its name.
+        name: Arc<str>,
+        /// The version before; `None`: there was none.
+        base: Option<ResourceVersion>,
+        /// As it is now; `None`: gone.
+        lease: Option<Arc<LeaseView>>,
+    },
+    /// An annotation of a Node.
+    NodeAnnotation {
+        /// UID of the node.
+        node: NodeUid,
+        /// The annotation.
+        annotation: &'static str,
+        /// The value before; `None`: there was none.
+        base: Option<String>,
+        /// The value now; `None`: removed.
+        value: Option<String>,
+    },
+}
+
+/// What the tasks of one pass share.
+#[derive(Clone)]
+pub struct PassContext {
+    /// For requests.
+    pub clients: Clients,
+    /// Quorum reads.
+    pub reads: NodeReads,
+    /// How the API server serves each kind of remediation.
+    pub resources: Arc<BTreeMap<RemediationKind, ApiResource>>,
+    /// Templates that are read before they are used.
+    pub polled_templates: Arc<BTreeMap<TemplateRef, ApiResource>>,
+    /// What was planned from.
+    pub snapshot: Arc<Snapshot>,
+    /// Namespace of the leases.
+    pub lease_namespace: Arc<str>,
+    /// Namespace of the operator.
+    pub own_namespace: Arc<str>,
+    /// When the plan was made: what its writes rest on is read after it.
+    pub planned_at: Instant,
+}
+
+impl PassContext {
+    /// Remediations of a kind in a namespace; `None`: the kind is not served.
+    fn remediations(&self, kind: &RemediationKind, namespace: &str) -> Option<Api<DynamicObject>> {
+        let resource = self.resources.get(kind)?;
+        Some(Api::namespaced_with(self.clients.requests.clone(), namespace, resource))
+    }
+}
+
+impl From<ActionResult> for Effect {
+    fn from(result: ActionResult) -> Self {
+        Self {
+            result,
+            refusal: None,
+            written: Vec::new(),
+            created: None,
+            provider_id: None,
+        }
+    }
+}
+
+impl From<Stop> for Effect {
+    fn from(stop: Stop) -> Self {
+        ActionResult::from(stop).into()
+    }
+}
+
+/// What a task has come to.
+#[derive(Debug)]
+struct Effect {
+    result: ActionResult,
+    refusal: Option<(HealthReason, String)>,
+    written: Vec<Written>,
+    created: Option<Timestamp>,
+    provider_id: Option<String>,
+}
+
+impl Effect {
+    /// It was done, and this is what watches do not show yet.
+    fn acted(written: Written) -> Self {
+        Self {
+            written: vec![written],
+            ..ActionResult::Acted(()).into()
+        }
+    }
+}
+
+impl nodeward_runtime::Action for Task {
+    type Key = TaskKey;
+    type Context = PassContext;
+    type Outcome = Executed;
+
+    fn key(&self) -> TaskKey {
+        match self {
+            Self::Act(action) => TaskKey::Act(action.key()),
+            Self::Default { .. } => TaskKey::Default,
+        }
+    }
+
+    /// A node that recovers, a pause or a threshold between two requests stops the second.
+    fn stops_when_unplanned(&self) -> bool {
+        matches!(
+            self,
+            Self::Act(
+                Action::StartRemediation(_) | Action::DeleteRemediation { .. } | Action::AnnotateRemediation { .. }
+            )
+        )
+    }
+
+    async fn run(self, pass: PassContext, permits: Permits) -> Executed {
+        if let Err(Stop::DryRun) = permits.check() {
+            tracing::info!(action = %self.key(), "dry run: not done");
+        }
+        let effect = match &self {
+            Self::Act(action) => act(action, &pass, &permits).await,
+            Self::Default { step, template } => default_check::run(&pass, &permits, *step, template).await.into(),
+        };
+        Executed {
+            task: self,
+            result: effect.result,
+            refusal: effect.refusal,
+            written: effect.written,
+            created: effect.created,
+            provider_id: effect.provider_id,
+        }
+    }
+}
+
+/// A future takes the memory of its largest branch, and hundreds may be under way: the larger ones are boxed.
+async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Effect {
+    match action {
+        Action::WriteStatus(write) => node_health_check::write_status(pass, permits, write).await,
+        Action::WriteSelector(write) => node_health_check::write_selector(pass, permits, write).await.into(),
+        Action::StartRemediation(start) => Box::pin(start_remediation::start(pass, permits, start)).await,
+        Action::DeleteRemediation {
+            remediation, evidence, ..
+        } => Box::pin(remediation::delete(pass, permits, remediation, evidence)).await,
+        Action::AnnotateRemediation {
+            remediation,
+            change,
+            evidence,
+            ..
+        } => {
+            Box::pin(remediation::annotate(
+                pass,
+                permits,
+                remediation,
+                *change,
+                evidence.as_ref(),
+            ))
+            .await
+        }
+        Action::Lease(change) => lease::write(pass, permits, change).await,
+        Action::AnnotateNode { node, node_uid, change } => node::annotate(pass, permits, node, node_uid, change).await,
+    }
+}
+
+impl Outcome for Executed {
+    fn result(&self) -> ActionResult {
+        self.result.clone()
+    }
+}

@@ -1,0 +1,74 @@
+//! The default NodeHealthCheck, created once: first the record that it is about to be, then the object, then the record that it
+//! was.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
+use nodeward_api::NodeHealthCheck;
+use nodeward_runtime::{ActionResult, ApiError, Permits};
+
+use super::PassContext;
+use crate::default::{self, DefaultStep, RECORD_NAME, Record};
+use crate::snapshot::TemplateRef;
+
+/// Takes the step.
+pub(super) async fn run(
+    pass: &PassContext,
+    permits: &Permits,
+    step: DefaultStep,
+    template: &TemplateRef,
+) -> ActionResult {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    let done = match step {
+        DefaultStep::Nothing | DefaultStep::Write(Record::Absent) => return ActionResult::AlreadyDone,
+        DefaultStep::Write(Record::Creating) => records(pass)
+            .create(&PostParams::default(), &record(Record::Creating))
+            .await
+            .map(drop),
+        DefaultStep::Write(Record::Done) => complete_record(pass).await,
+        DefaultStep::Create => {
+            let checks: Api<NodeHealthCheck> = Api::all(pass.clients.requests.clone());
+            let check = default::node_health_check(template);
+            checks.create(&PostParams::default(), &check).await.map(drop)
+        }
+    };
+    match done.map_err(ApiError::from) {
+        Ok(()) => ActionResult::Acted(()),
+        // Another replica, or an earlier attempt whose answer was lost, has taken the step.
+        Err(ApiError::Conflict) => ActionResult::AlreadyDone,
+        Err(error) => ActionResult::Failed(error),
+    }
+}
+
+/// Replaces the version that says that it is about to be created.
+async fn complete_record(pass: &PassContext) -> kube::Result<()> {
+    let records = records(pass);
+    let Some(found) = records.get_opt(RECORD_NAME).await? else {
+        return Ok(());
+    };
+    let mut done = record(Record::Done);
+    done.metadata.resource_version = found.metadata.resource_version;
+    records
+        .replace(RECORD_NAME, &PostParams::default(), &done)
+        .await
+        .map(drop)
+}
+
+fn record(state: Record) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(RECORD_NAME.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(state.data()),
+        ..ConfigMap::default()
+    }
+}
+
+fn records(pass: &PassContext) -> Api<ConfigMap> {
+    Api::namespaced(pass.clients.requests.clone(), &pass.own_namespace)
+}

@@ -1,0 +1,167 @@
+//! Leases of nodes and of the control plane: taken, renewed and given back as they were seen.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::PostParams;
+use nodeward_core::id::{NodeName, NodeUid, ResourceVersion};
+use nodeward_core::lease::LeaseView;
+use nodeward_runtime::lease::{give_back_lease, take_lease};
+use nodeward_runtime::{ActionResult, ApiError, LeaseTerms, Permits};
+
+use super::{Effect, PassContext, Written};
+use crate::plan::{LeaseChange, LeaseStep};
+
+/// A lease that was taken or renewed.
+pub(super) struct Taken {
+    name: Arc<str>,
+    lease: Arc<LeaseView>,
+    /// It was somebody else's, or nobody's, before.
+    pub(super) is_new: bool,
+    pub(super) written: Written,
+}
+
+/// Why a lease was not taken.
+pub(super) enum TakeError {
+    /// Somebody else was faster.
+    HeldBy(String),
+    /// The API server did not do it.
+    Api(ApiError),
+}
+
+/// Carries out one change.
+pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseChange) -> Effect {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    match (&change.step, &change.seen) {
+        (LeaseStep::Take { .. }, _) => match take(pass, change).await {
+            Ok(taken) => Effect::acted(taken.written),
+            Err(TakeError::HeldBy(holder)) => ActionResult::Outdated(format!("it is held by {holder}")).into(),
+            Err(TakeError::Api(error)) => ActionResult::Failed(error).into(),
+        },
+        (LeaseStep::GiveBack, None) => ActionResult::AlreadyDone.into(),
+        (LeaseStep::GiveBack, Some(seen)) => {
+            let name: Arc<str> = change.name.to_string().into();
+            match give_back_lease(&leases(pass), &name, &seen.resource_version).await {
+                Ok(()) | Err(ApiError::NotFound) => Effect::acted(given_back(name, &seen.resource_version)),
+                Err(error) => ActionResult::from(error).into(),
+            }
+        }
+    }
+}
+
+/// Takes or renews it.
+pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Taken, TakeError> {
+    let LeaseStep::Take {
+        holder,
+        duration,
+        owner,
+    } = &change.step
+    else {
+        return Err(TakeError::Api(ApiError::Invalid {
+            message: "a lease that is given back cannot be taken".to_owned(),
+        }));
+    };
+    let terms = LeaseTerms {
+        holder: holder.clone(),
+        duration: *duration,
+        owner: owner.as_ref().map(|(name, uid)| node_owner(name, uid)),
+    };
+    let (name, seen) = (change.name.to_string(), change.seen.as_deref());
+    let leases = leases(pass);
+    let mut written = take_lease(&leases, &name, seen, &terms).await;
+    if seen.is_none() && written == Err(ApiError::NotFound) {
+        create_namespace(pass).await.map_err(TakeError::Api)?;
+        written = take_lease(&leases, &name, seen, &terms).await;
+    }
+    let lease = match written {
+        Ok(lease) => lease,
+        Err(ApiError::Conflict) => conflicting(&leases, &name, holder).await?,
+        Err(error) => return Err(TakeError::Api(error)),
+    };
+    let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
+    Ok(Taken {
+        is_new: seen.is_none_or(|seen| !seen.is_held_by(holder)),
+        written: Written::Lease {
+            name: Arc::clone(&name),
+            base: seen.map(|seen| seen.resource_version.clone()),
+            lease: Some(Arc::clone(&lease)),
+        },
+        name,
+        lease,
+    })
+}
+
+/// Somebody was faster. That may have been an earlier attempt of ours, whose answer was lost.
+async fn conflicting(leases: &Api<Lease>, name: &str, holder: &str) -> Result<LeaseView, TakeError> {
+    let found = leases.get_opt(name).await;
+    let found = found.map_err(|error| TakeError::Api(error.into()))?;
+    match found.as_ref().and_then(LeaseView::project) {
+        Some(lease) if lease.is_held_by(holder) => Ok(lease),
+        Some(lease) => Err(TakeError::HeldBy(
+            lease.holder.as_deref().unwrap_or("nobody any more").to_owned(),
+        )),
+        None => Err(TakeError::HeldBy("nobody any more".to_owned())),
+    }
+}
+
+/// Gives back a lease that was taken a moment ago. Returns what is to be expected of it.
+pub(super) async fn give_back_taken(pass: &PassContext, taken: &Taken) -> Vec<Written> {
+    let version = &taken.lease.resource_version;
+    match give_back_lease(&leases(pass), &taken.name, version).await {
+        Ok(()) | Err(ApiError::NotFound) => {
+            vec![taken.written.clone(), given_back(Arc::clone(&taken.name), version)]
+        }
+        Err(error) => {
+            tracing::warn!(lease = %taken.name, %error, "not given back: the next plan does it");
+            vec![taken.written.clone()]
+        }
+    }
+}
+
+fn given_back(name: Arc<str>, version: &ResourceVersion) -> Written {
+    Written::Lease {
+        name,
+        base: Some(version.clone()),
+        lease: None,
+    }
+}
+
+fn leases(pass: &PassContext) -> Api<Lease> {
+    Api::namespaced(pass.clients.requests.clone(), &pass.lease_namespace)
+}
+
+async fn create_namespace(pass: &PassContext) -> Result<(), ApiError> {
+    let namespaces: Api<Namespace> = Api::all(pass.clients.requests.clone());
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some(pass.lease_namespace.to_string()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    match namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .map_err(ApiError::from)
+    {
+        Ok(_) | Err(ApiError::Conflict) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A lease goes away with its node.
+fn node_owner(name: &NodeName, uid: &NodeUid) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: name.as_str().to_owned(),
+        uid: uid.as_str().to_owned(),
+        ..OwnerReference::default()
+    }
+}

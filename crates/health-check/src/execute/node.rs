@@ -1,0 +1,45 @@
+//! Annotates a Node, by UID.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_runtime::{ActionResult, Permits};
+use serde_json::json;
+
+use super::{Effect, PassContext, Written};
+use crate::plan::NodeChange;
+
+/// Annotates it, or removes the annotation.
+pub(super) async fn annotate(
+    pass: &PassContext,
+    permits: &Permits,
+    node: &NodeName,
+    uid: &NodeUid,
+    change: &NodeChange,
+) -> Effect {
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    let (annotation, value) = (change.annotation(), change.value());
+    let patch = json!({ "metadata": { "uid": uid.as_str(), "annotations": { annotation: value } } });
+    let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
+    let patched = nodes
+        .patch_metadata(node.as_str(), &PatchParams::default(), &Patch::Merge(patch))
+        .await;
+    match patched {
+        Ok(_) => Effect::acted(Written::NodeAnnotation {
+            node: uid.clone(),
+            annotation,
+            base: known_value(pass, node, annotation),
+            value: value.map(str::to_owned),
+        }),
+        Err(error) => ActionResult::from(error).into(),
+    }
+}
+
+fn known_value(pass: &PassContext, node: &NodeName, annotation: &str) -> Option<String> {
+    let node = pass.snapshot.nodes.get(node)?;
+    node.view.annotations.get(annotation).cloned()
+}

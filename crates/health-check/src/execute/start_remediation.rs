@@ -1,0 +1,152 @@
+//! Starts a remediation: the Node is read by quorum, the leases are taken, and then the remediation is created. Its intent has
+//! been written to the status before. What fails for a reason that the next attempt would meet again withdraws the intent.
+
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::DynamicObject;
+use nodeward_api::reason::HealthReason;
+use nodeward_runtime::{ActionResult, ApiError, Permits};
+
+use super::lease::{TakeError, Taken};
+use super::quorum::EvidenceError;
+use super::{Effect, PassContext, Written, lease, quorum};
+use crate::observe::project;
+use crate::plan::StartRemediation;
+use crate::snapshot::RemediationFacts;
+
+/// Starts it.
+pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRemediation) -> Effect {
+    // One permit for all three requests: of many nodes, those that begin first are also done first.
+    let _permit = match permits.next_write().await {
+        Ok(permit) => permit,
+        Err(stop) => return stop.into(),
+    };
+    match quorum::check(pass, &start.evidence).await {
+        Ok(_) => {}
+        Err(EvidenceError::Changed(what)) => return refused(HealthReason::NodeChanged, what),
+        Err(error) => return ActionResult::from(error).into(),
+    }
+    if let Err(result) = template_is_unchanged(pass, start).await {
+        return result.into();
+    }
+    let Some(remediations) = pass.remediations(&start.kind, &start.key.namespace) else {
+        return ActionResult::Outdated(format!("{} is not served any more", start.kind)).into();
+    };
+    let mut taken = Vec::new();
+    let mut effect = take_leases_and_create(pass, permits, start, &remediations, &mut taken).await;
+    let has_failed = match &effect.result {
+        ActionResult::Failed(error) => !error.is_ambiguous(),
+        result => matches!(result, ActionResult::Outdated(_)),
+    };
+    for taken in taken {
+        // A create whose answer was lost may have been carried out: its leases stay until that is known.
+        if has_failed && taken.is_new && permits.check().is_ok() {
+            effect.written.extend(lease::give_back_taken(pass, &taken).await);
+        } else {
+            effect.written.push(taken.written);
+        }
+    }
+    effect
+}
+
+async fn take_leases_and_create(
+    pass: &PassContext,
+    permits: &Permits,
+    start: &StartRemediation,
+    remediations: &Api<DynamicObject>,
+    taken: &mut Vec<Taken>,
+) -> Effect {
+    for change in &start.leases {
+        if let Err(stop) = permits.check() {
+            return stop.into();
+        }
+        match lease::take(pass, change).await {
+            Ok(lease) => taken.push(lease),
+            Err(TakeError::HeldBy(holder)) => {
+                return refused(
+                    HealthReason::LeaseTaken,
+                    format!("lease {} is held by {holder}", change.name),
+                );
+            }
+            Err(TakeError::Api(error)) => return failed(error),
+        }
+    }
+    if let Err(stop) = permits.check() {
+        return stop.into();
+    }
+    let object: DynamicObject = match serde_json::from_value(start.object.clone()) {
+        Ok(object) => object,
+        Err(error) => {
+            return refused(HealthReason::RemediationRejected, error.to_string());
+        }
+    };
+    let created = remediations.create(&PostParams::default(), &object).await;
+    match created.map_err(ApiError::from) {
+        Ok(created) => started(start, &created),
+        // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
+        Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
+            Ok(found) if is_ours(start, &found) => started(start, &found),
+            Ok(_) => refused(
+                HealthReason::ForeignRemediation,
+                format!("{} {} has another owner", start.kind.kind, start.key),
+            ),
+            Err(error) => ActionResult::Failed(error).into(),
+        },
+        Err(error) => failed(error),
+    }
+}
+
+fn is_ours(start: &StartRemediation, found: &DynamicObject) -> bool {
+    let owners = found.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.uid == *start.check.uid)
+}
+
+fn started(start: &StartRemediation, created: &DynamicObject) -> Effect {
+    let facts: Option<Arc<RemediationFacts>> = project::remediation(start.kind.clone(), created).map(Arc::new);
+    Effect::acted(Written::Remediation {
+        kind: start.kind.clone(),
+        key: start.key.clone(),
+        base: None,
+        facts,
+    })
+}
+
+/// A template that may not be watched was read up to a minute ago.
+async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> Result<(), ActionResult> {
+    let Some(resource) = pass.polled_templates.get(&start.template) else {
+        return Ok(());
+    };
+    let client = pass.clients.requests.clone();
+    let templates: Api<DynamicObject> = Api::namespaced_with(client, &start.template.namespace, resource);
+    let found = templates.get(&start.template.name).await.map_err(ApiError::from);
+    match found {
+        Ok(found) if project::template(&found).spec.as_ref() == start.object.get("spec") => Ok(()),
+        Ok(_) => Err(ActionResult::Outdated(format!("{} has changed", start.template))),
+        Err(ApiError::NotFound) => Err(ActionResult::Outdated(format!("{} is gone", start.template))),
+        Err(error) => Err(ActionResult::Failed(error)),
+    }
+}
+
+fn refused(reason: HealthReason, detail: String) -> Effect {
+    Effect {
+        refusal: Some((reason, detail.clone())),
+        ..ActionResult::Outdated(detail).into()
+    }
+}
+
+/// What the next attempt would meet again is a refusal; what passes by itself is tried again.
+fn failed(error: ApiError) -> Effect {
+    let reason = match &error {
+        ApiError::Forbidden { .. } | ApiError::Unauthorized { .. } => Some(HealthReason::PermissionMissing),
+        ApiError::Invalid { .. } | ApiError::NotFound | ApiError::NamespaceTerminating => {
+            Some(HealthReason::RemediationRejected)
+        }
+        _ => None,
+    };
+    Effect {
+        refusal: reason.map(|reason| (reason, error.to_string())),
+        ..ActionResult::Failed(error).into()
+    }
+}

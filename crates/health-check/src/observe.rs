@@ -1,0 +1,393 @@
+//! Observe: from watches to a [`Snapshot`].
+
+mod peer;
+pub(crate) mod project;
+mod surroundings;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use nodeward_api::NodeHealthCheck;
+use nodeward_core::deadline::saturating_add;
+use nodeward_core::lease::LeaseView;
+use nodeward_core::signal::WatchedResource;
+use nodeward_runtime::control::Observed;
+use nodeward_runtime::leader::ElectionTimes;
+use nodeward_runtime::{
+    Cache, DynamicCache, DynamicWatches, KindRegistry, KindState, LeaderState, Leadership, OperatorContext, Selection,
+    SignalWatches, Watches,
+};
+
+use crate::default::{self, Record};
+use crate::observations::{Observations, Sight};
+use crate::policy::Policy;
+use crate::settings::Settings;
+use crate::snapshot::{
+    CheckFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot, TemplateFacts, TemplateRef,
+    TemplateState,
+};
+
+use self::peer::PeerLookup;
+use self::project::NodeProjector;
+use self::surroundings::Surroundings;
+
+/// A watch that has not had a sign of life for so long is not relied on: bookmarks come every minute.
+const STALE_AFTER: Duration = Duration::from_mins(5);
+
+/// What may not be watched is read as often as this.
+const POLL_INTERVAL: Duration = Duration::from_mins(1);
+
+/// How much longer than its duration the leader lease may go without renewal in an ordinary failover.
+const FAILOVER_SLACK: Duration = Duration::from_secs(15);
+
+/// The watches of health-check.
+pub struct Observer {
+    watches: Watches,
+    client: Client,
+    kinds: KindRegistry,
+    leadership: Leadership,
+    own_namespace: String,
+    nodes: NodeWatch,
+    checks: Cache<CheckFacts>,
+    leases: LeaseWatch,
+    templates: DynamicWatches<TemplateFacts>,
+    remediations: DynamicWatches<RemediationFacts>,
+    signal: SignalWatches,
+    surroundings: Surroundings,
+    peer: PeerLookup,
+    default_record: Option<Cache<BTreeMap<String, String>>>,
+    /// What the NodeHealthChecks named at the start has been listed once, or waited for.
+    has_started: bool,
+}
+
+struct NodeWatch {
+    cache: Cache<NodeFacts>,
+    keeps_all_annotations: bool,
+}
+
+struct LeaseWatch {
+    cache: Cache<LeaseView>,
+    namespace: Arc<str>,
+}
+
+impl Observer {
+    /// Opens the watches that are always needed.
+    pub fn open(context: &OperatorContext<Settings>) -> Self {
+        let (watches, readiness) = (&context.watches, &context.readiness);
+        let client = context.clients.watches.clone();
+        let policy = &context.config.current().policy;
+        let nodes = NodeWatch::open(watches, &client, keeps_all_annotations(policy));
+        let checks = watches.cache(
+            "nodehealthchecks",
+            Api::<NodeHealthCheck>::all(client.clone()),
+            Selection::all(),
+            project::check,
+        );
+        let leases = LeaseWatch::open(watches, &client, &policy.lease_namespace);
+        readiness.require_cache(&nodes.cache);
+        readiness.require_cache(&checks);
+        readiness.require_cache(&leases.cache);
+        let kinds = KindRegistry::spawn(watches, client.clone());
+        let templates = DynamicWatches::new("remediation templates", watches, &kinds, |_, object| {
+            Some(project::template(&object))
+        });
+        let remediations = DynamicWatches::new("remediations", watches, &kinds, |watched, object| {
+            project::remediation(project::kind_of(watched), &object)
+        });
+        Self {
+            templates: templates.or_polled(POLL_INTERVAL).required_by(readiness),
+            remediations: remediations.or_polled(POLL_INTERVAL).required_by(readiness),
+            signal: SignalWatches::new(watches, &kinds, readiness),
+            surroundings: Surroundings::open(watches, &kinds),
+            peer: PeerLookup::open(context, policy.peer_namespaces.clone()),
+            watches: watches.clone(),
+            kinds,
+            leadership: context.leadership.clone(),
+            own_namespace: context.args.namespace.clone(),
+            nodes,
+            checks,
+            leases,
+            client,
+            default_record: None,
+            has_started: false,
+        }
+    }
+
+    /// Which kinds the API server serves.
+    pub fn kinds(&self) -> &KindRegistry {
+        &self.kinds
+    }
+
+    /// This moment, as the watches tell it, once all is complete that every decision rests on: absent from a cache that has
+    /// not synced is not absent.
+    pub fn snapshot(&mut self, policy: &Policy, memory: &Observations, now: Timestamp) -> Observed<Snapshot> {
+        self.follow(policy);
+        let wait = |why: String, again| Observed::Wait { why, again };
+        let is_fresh = is_fresh(&self.nodes.cache) && is_fresh(&self.checks) && is_fresh(&self.leases.cache);
+        if !is_fresh {
+            return wait(
+                "nodes, NodeHealthChecks or leases are incomplete or stale".to_owned(),
+                None,
+            );
+        }
+        let checks: BTreeMap<_, _> = self
+            .checks
+            .snapshot()
+            .values()
+            .map(|check| (Arc::clone(&check.name), Arc::clone(check)))
+            .collect();
+        self.follow_remediators(&checks);
+        if let Some(until) = self.signal.waits_until().or_else(|| self.starts_until()) {
+            return wait(
+                "what upgrade signal and templates name is still being listed".to_owned(),
+                Some(until),
+            );
+        }
+        self.has_started = true;
+        let surrounding = match self.surroundings.observe() {
+            Ok(surrounding) => surrounding,
+            Err(why) => return wait(why, None),
+        };
+        let peer = match self.peer.live(now) {
+            Ok(peer) => peer,
+            Err(why) => return wait(why, None),
+        };
+        Observed::Ready(Snapshot {
+            nodes: self
+                .nodes
+                .cache
+                .snapshot()
+                .values()
+                .map(|node| (node.view.name.clone(), Arc::clone(node)))
+                .collect(),
+            templates: template_states(&checks, &self.templates),
+            remediations: self
+                .remediations
+                .iter()
+                .flat_map(|(_, cache)| cache.snapshot().values().cloned().collect::<Vec<_>>())
+                .collect(),
+            kinds: self
+                .remediations
+                .iter()
+                .map(|(watched, cache)| (project::kind_of(watched), kind_facts(cache)))
+                .collect(),
+            leases: self
+                .leases
+                .cache
+                .snapshot()
+                .values()
+                .map(|lease| (Arc::clone(&lease.name), Arc::clone(lease)))
+                .collect(),
+            drains: surrounding.drains,
+            maintenances: surrounding.maintenances,
+            machine_api: surrounding.machine_api,
+            etcd: surrounding.etcd,
+            signals: self.signal.inputs(),
+            peer,
+            settle_until: settle_until(self.leadership.state(), policy.settle),
+            memory: memory.clone(),
+            checks,
+        })
+    }
+
+    /// Watches what the policy says, and nothing that an earlier one said.
+    fn follow(&mut self, policy: &Policy) {
+        let keeps_all = keeps_all_annotations(policy);
+        if self.nodes.keeps_all_annotations != keeps_all {
+            self.nodes = NodeWatch::open(&self.watches, &self.client, keeps_all);
+        }
+        if self.leases.namespace != policy.lease_namespace {
+            self.leases = LeaseWatch::open(&self.watches, &self.client, &policy.lease_namespace);
+        }
+        self.signal.follow(&policy.upgrade_signal);
+        self.peer.follow(&policy.peer_namespaces);
+        if policy.default_template.is_none() {
+            self.default_record = None;
+        } else if self.default_record.is_none() {
+            let records = Api::<ConfigMap>::namespaced(self.client.clone(), &self.own_namespace);
+            let selection = Selection::all().named(default::RECORD_NAME);
+            let record = self.watches.cache("default record", records, selection, |record| {
+                Some(record.data.unwrap_or_default())
+            });
+            self.default_record = Some(record);
+        }
+    }
+
+    /// Watches the templates that specifications name, and every kind of remediation that they or a status names.
+    fn follow_remediators(&mut self, checks: &BTreeMap<Arc<str>, Arc<CheckFacts>>) {
+        let templates = || checks.values().flat_map(|check| templates_of(check));
+        self.templates.follow(templates().map(watched_template).collect());
+        let in_status = checks.values().flat_map(|check| kinds_in_status(check));
+        let kinds = templates().map(TemplateRef::remediation_kind).chain(in_status);
+        self.remediations.follow(
+            kinds
+                .map(|kind| WatchedResource::all(&kind.api_version, &kind.kind))
+                .collect(),
+        );
+    }
+
+    /// What a status rests on at the start is listed first, or else it would be rewritten twice. Later a kind that somebody
+    /// names holds nobody up.
+    fn starts_until(&self) -> Option<Timestamp> {
+        if self.has_started {
+            return None;
+        }
+        let waits = [self.templates.waits_until(), self.remediations.waits_until()];
+        waits.into_iter().flatten().min()
+    }
+
+    /// How the API server serves the kinds of remediations.
+    pub fn resources(&self) -> BTreeMap<RemediationKind, ApiResource> {
+        let kinds = self.remediations.iter();
+        kinds
+            .filter_map(|(watched, cache)| Some((project::kind_of(watched), cache.resource()?)))
+            .collect()
+    }
+
+    /// How the API server serves a template that may not be watched, and is therefore read before it is used.
+    pub fn polled_templates(&self) -> BTreeMap<TemplateRef, ApiResource> {
+        let polled = self.templates.iter().filter(|(_, cache)| cache.is_polled());
+        polled
+            .filter_map(|(watched, cache)| Some((template_ref(watched), cache.resource()?)))
+            .collect()
+    }
+
+    /// Whether the default NodeHealthCheck was created, where it is asked for; `None`: that is not known yet.
+    pub fn default_record(&self) -> Option<Record> {
+        let record = self.default_record.as_ref().filter(|record| is_fresh(record))?;
+        Some(Record::read(record.snapshot().values().next().map(|data| &**data)))
+    }
+}
+
+impl NodeWatch {
+    fn open(watches: &Watches, client: &Client, keeps_all_annotations: bool) -> Self {
+        let mut projector = NodeProjector::new(keeps_all_annotations);
+        let nodes = Api::<Node>::all(client.clone());
+        let cache = watches.cache_comparing("nodes", nodes, Selection::all(), move |node, previous| {
+            let sight = if previous.is_first_list {
+                Sight::FirstList
+            } else {
+                Sight::Live
+            };
+            projector.project(&node, previous.value.as_deref(), sight, Timestamp::now())
+        });
+        Self {
+            cache,
+            keeps_all_annotations,
+        }
+    }
+}
+
+impl LeaseWatch {
+    fn open(watches: &Watches, client: &Client, namespace: &Arc<str>) -> Self {
+        let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+        let project = |lease: Lease| LeaseView::project(&lease);
+        Self {
+            cache: watches.cache("node leases", leases, Selection::all(), project),
+            namespace: Arc::clone(namespace),
+        }
+    }
+}
+
+/// Only a signal of the user's reads other annotations than the few that are always kept.
+fn keeps_all_annotations(policy: &Policy) -> bool {
+    policy.upgrade_signal != Policy::default().upgrade_signal
+}
+
+/// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
+/// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
+fn is_fresh<V>(cache: &Cache<V>) -> bool {
+    let last_response = cache.health().last_response;
+    cache.is_synced() && last_response.is_some_and(|contact| contact.elapsed() < STALE_AFTER)
+}
+
+/// Until when nothing is started, for the API server or this operator was away and nodes need a moment to report.
+fn settle_until(leadership: LeaderState, settle: SignedDuration) -> Option<Timestamp> {
+    let ordinary = ElectionTimes::default().lease_duration + FAILOVER_SLACK;
+    match leadership {
+        LeaderState::Leading { since, unrenewed_for } if ordinary < unrenewed_for => {
+            Some(saturating_add(since, settle))
+        }
+        LeaderState::Leading { .. } | LeaderState::Following => None,
+    }
+}
+
+fn templates_of(check: &CheckFacts) -> impl Iterator<Item = &TemplateRef> {
+    check.spec.steps.iter().map(|step| &step.template)
+}
+
+fn kinds_in_status(check: &CheckFacts) -> impl Iterator<Item = RemediationKind> {
+    let nodes = check.status.unhealthy_nodes.iter();
+    nodes.flat_map(|node| &node.remediations).filter_map(|remediation| {
+        Some(RemediationKind {
+            api_version: remediation.resource.api_version.as_deref()?.into(),
+            kind: remediation.resource.kind.as_deref()?.into(),
+        })
+    })
+}
+
+fn watched_template(template: &TemplateRef) -> WatchedResource {
+    let mut watched = WatchedResource::all(&template.api_version, &template.kind).named(&template.name);
+    watched.namespace = Some(template.namespace.to_string());
+    watched
+}
+
+/// The other way round.
+fn template_ref(watched: &WatchedResource) -> TemplateRef {
+    TemplateRef {
+        api_version: watched.api_version.as_str().into(),
+        kind: watched.kind.as_str().into(),
+        namespace: watched.namespace.as_deref().unwrap_or_default().into(),
+        name: watched.name.as_deref().unwrap_or_default().into(),
+    }
+}
+
+fn template_states(
+    checks: &BTreeMap<Arc<str>, Arc<CheckFacts>>,
+    watches: &DynamicWatches<TemplateFacts>,
+) -> BTreeMap<TemplateRef, TemplateState> {
+    let named: BTreeSet<&TemplateRef> = checks.values().flat_map(|check| templates_of(check)).collect();
+    let state = |template: &TemplateRef| match watches.get(&watched_template(template)) {
+        Some(cache) => template_state(cache),
+        None => TemplateState::Unknown,
+    };
+    named
+        .into_iter()
+        .map(|template| (template.clone(), state(template)))
+        .collect()
+}
+
+fn template_state(cache: &DynamicCache<TemplateFacts>) -> TemplateState {
+    match cache.state() {
+        KindState::Absent => TemplateState::KindAbsent,
+        KindState::Forbidden(message) if !cache.is_settled() => TemplateState::Forbidden(message.to_string()),
+        KindState::Syncing => TemplateState::Unknown,
+        KindState::Synced(()) | KindState::Forbidden(_) => match cache.snapshot().values().next() {
+            Some(template) => TemplateState::Found(Arc::clone(template)),
+            None => TemplateState::NotFound,
+        },
+    }
+}
+
+fn kind_facts(cache: &DynamicCache<RemediationFacts>) -> KindFacts {
+    use nodeward_runtime::discovery::Known;
+    let listed = match (cache.known(), cache.state()) {
+        (Known::Absent, _) => Listed::NotServed,
+        (Known::Objects(_), _) => Listed::Complete,
+        (Known::Unknown(_), KindState::Forbidden(message)) => Listed::Forbidden(message.to_string()),
+        (Known::Unknown(_), _) => Listed::NotYet,
+    };
+    KindFacts {
+        listed,
+        may_annotate: true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! From objects as the API server sends them to what decisions read.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::core::DynamicObject;
+use kube::{Resource, ResourceExt};
+use nodeward_api::node_health_check::NodeHealthCheck;
+use nodeward_api::{annotation, condition, label};
+use nodeward_core::id::{NamespacedName, NodeName};
+use nodeward_core::intern::Pool;
+use nodeward_core::node::NodeView;
+use nodeward_core::signal::WatchedResource;
+use serde_json::Value;
+
+use crate::check_spec::CheckSpec;
+use crate::observations::{Sight, counts_since};
+use crate::snapshot::{
+    CheckFacts, ConditionFacts, MachineFacts, NodeFacts, RemediationFacts, RemediationKind, TemplateFacts,
+};
+
+/// On a Node of OpenShift: its Machine, as `<namespace>/<name>`.
+const MACHINE_ANNOTATION: &str = "machine.openshift.io/machine";
+
+/// Begins the annotations by which the machine-config operator says where a node's configuration stands.
+const MACHINE_CONFIG_PREFIX: &str = "machineconfiguration.openshift.io/";
+
+/// Projects Nodes, which have most of their texts in common.
+pub(super) struct NodeProjector {
+    texts: Pool<str>,
+    keeps_all_annotations: bool,
+}
+
+impl NodeProjector {
+    /// A signal of the user's may read any annotation; otherwise few are read, and thousands of nodes have many.
+    pub(super) fn new(keeps_all_annotations: bool) -> Self {
+        Self {
+            texts: Pool::default(),
+            keeps_all_annotations,
+        }
+    }
+
+    /// `before` is what was known of the node of this name. A heartbeat changes nothing in the projection.
+    pub(super) fn project(
+        &mut self,
+        node: &Node,
+        before: Option<&NodeFacts>,
+        sight: Sight,
+        now: Timestamp,
+    ) -> Option<NodeFacts> {
+        let keeps_all = self.keeps_all_annotations;
+        let view = NodeView::project_sharing(node, &mut self.texts, |key| keeps_all || is_read(key))?;
+        // A node that was made again has a history of its own.
+        let before = before.filter(|before| before.view.uid == view.uid);
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let conditions = conditions.map(|condition| {
+            let last_transition = condition.last_transition_time.as_ref().map(|time| time.0);
+            let before = before.and_then(|before| before.condition(&condition.type_));
+            ConditionFacts {
+                type_: self.texts.text(&condition.type_),
+                status: self.texts.text(&condition.status),
+                last_transition,
+                counts_since: counts_since(before, &condition.status, last_transition, sight, now),
+            }
+        });
+        let machine = node.annotations().get(MACHINE_ANNOTATION);
+        Some(NodeFacts {
+            conditions: conditions.collect(),
+            created: node.creation_timestamp().map_or(now, |created| created.0),
+            machine: machine
+                .and_then(|machine| machine.split_once('/'))
+                .map(|(namespace, name)| NamespacedName::new(namespace, name)),
+            view,
+        })
+    }
+}
+
+fn is_read(annotation: &str) -> bool {
+    [annotation::MANUALLY_CONFIRMED_HEALTHY, annotation::REMEDIATIONS].contains(&annotation)
+        || annotation.starts_with(MACHINE_CONFIG_PREFIX)
+}
+
+/// Projects a NodeHealthCheck; `None` without a name.
+pub(crate) fn check(check: NodeHealthCheck) -> Option<CheckFacts> {
+    let meta = check.metadata;
+    Some(CheckFacts {
+        name: meta.name?.into(),
+        uid: meta.uid.unwrap_or_default().into(),
+        resource_version: meta.resource_version.unwrap_or_default().into(),
+        generation: meta.generation.unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+        spec: CheckSpec::compile(&check.spec),
+        status: check.status.unwrap_or_default(),
+    })
+}
+
+/// Projects a template.
+pub(crate) fn template(template: &DynamicObject) -> TemplateFacts {
+    TemplateFacts {
+        spec: template.data.pointer("/spec/template/spec").cloned(),
+        supports_multiple: template
+            .annotations()
+            .contains_key(annotation::MULTIPLE_TEMPLATES_SUPPORT),
+    }
+}
+
+/// The kind of remediations that a watch brings.
+pub(super) fn kind_of(watched: &WatchedResource) -> RemediationKind {
+    RemediationKind {
+        api_version: watched.api_version.as_str().into(),
+        kind: watched.kind.as_str().into(),
+    }
+}
+
+/// Projects a remediation; `None` without a name.
+pub(crate) fn remediation(kind: RemediationKind, remediation: &DynamicObject) -> Option<RemediationFacts> {
+    let key = NamespacedName::of(remediation.meta())?;
+    let annotation = |name: &str| remediation.annotations().get(name).map(String::as_str);
+    let time = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
+    let succeeded = status_of(&remediation.data, condition::SUCCEEDED);
+    let deletion_expected = status_of(&remediation.data, condition::PERMANENT_NODE_DELETION_EXPECTED);
+    Some(RemediationFacts {
+        node: annotation(annotation::REMEDIATION_NODE_NAME)
+            .map_or_else(|| Arc::clone(&key.name).into(), NodeName::from),
+        uid: remediation.uid().unwrap_or_default().into(),
+        resource_version: remediation.resource_version().unwrap_or_default().into(),
+        created: remediation
+            .creation_timestamp()
+            .map_or(Timestamp::UNIX_EPOCH, |created| created.0),
+        deleting: remediation.meta().deletion_timestamp.is_some(),
+        node_uid: annotation(annotation::REMEDIATION_NODE_UID).map(Into::into),
+        template: annotation(annotation::REMEDIATION_TEMPLATE_NAME).map(Into::into),
+        owners: remediation
+            .owner_references()
+            .iter()
+            .map(|owner| owner.uid.as_str().into())
+            .collect(),
+        is_control_plane: remediation.labels().contains_key(label::IS_CONTROL_PLANE_NODE),
+        timed_out: time(annotation::REMEDIATION_TIMED_OUT),
+        healthy_since: time(annotation::HEALTHY_DELAY),
+        is_flagged_old: annotation(annotation::OLD_REMEDIATION_FLAG).is_some(),
+        succeeded: succeeded.map(Into::into),
+        node_deletion_expected: deletion_expected == Some("True"),
+        kind,
+        key,
+    })
+}
+
+/// The status of a condition of an object that we know no type of.
+fn status_of<'a>(object: &'a Value, type_: &str) -> Option<&'a str> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == type_)?;
+    found["status"].as_str()
+}
+
+/// Projects a Machine.
+pub(super) fn machine(machine: &DynamicObject) -> Option<MachineFacts> {
+    Some(MachineFacts {
+        api_version: machine
+            .types
+            .as_ref()
+            .map_or(super::surroundings::MACHINE_API, |types| &types.api_version)
+            .into(),
+        uid: machine.uid()?.into(),
+    })
+}
+
+/// The node that a NodeMaintenance is about.
+pub(super) fn maintained_node(maintenance: &DynamicObject) -> Option<NodeName> {
+    let node = maintenance.data.pointer("/spec/nodeName")?.as_str()?;
+    Some(node.into())
+}
+
+/// The node of a guard pod, and whether the pod is Ready.
+pub(super) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
+    let pod: Pod = object.try_parse().ok()?;
+    let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+    let is_ready = conditions
+        .iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    Some((pod.spec?.node_name?.into(), is_ready))
+}
+
+/// `status.disruptionsAllowed` of a PodDisruptionBudget: none before the disruption controller has counted.
+pub(super) fn disruptions_allowed(budget: &DynamicObject) -> i32 {
+    let allowed = budget
+        .data
+        .pointer("/status/disruptionsAllowed")
+        .and_then(Value::as_i64);
+    allowed
+        .and_then(|allowed| i32::try_from(allowed).ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

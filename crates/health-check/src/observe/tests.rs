@@ -1,0 +1,33 @@
+use rstest::rstest;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+#[rstest]
+#[case::ordinary_failover(Some(17), None)]
+#[case::slowest_ordinary_failover(Some(30), None)]
+#[case::everybody_was_away(Some(31), Some(at(160)))]
+#[case::standby(None, None)]
+fn nodes_get_a_moment_to_report_after_an_outage(#[case] unrenewed: Option<u64>, #[case] expected: Option<Timestamp>) {
+    let state = unrenewed.map_or(LeaderState::Following, |seconds| LeaderState::Leading {
+        since: at(100),
+        unrenewed_for: Duration::from_secs(seconds),
+    });
+    assert_eq!(settle_until(state, SignedDuration::from_secs(60)), expected);
+}
+
+#[test]
+fn template_is_watched_by_its_name_alone() {
+    let template = TemplateRef {
+        api_version: "a.example.com/v1".into(),
+        kind: "RebootTemplate".into(),
+        namespace: "ns".into(),
+        name: "t".into(),
+    };
+    let watched = watched_template(&template);
+    assert_eq!(watched.to_string(), "a.example.com/v1/RebootTemplate ns/t");
+    assert_eq!(template_ref(&watched), template);
+}

@@ -1,0 +1,70 @@
+//! Report: what the verdicts and the actions look like from outside. Statuses are actions of the plan; this is the rest.
+
+mod events;
+mod metrics;
+
+use jiff::Timestamp;
+use nodeward_runtime::{ActionResult, ApiError, OperatorContext};
+
+use crate::execute::{Executed, Task};
+use crate::plan::{Action, Verdicts};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+use self::events::Announcer;
+use self::metrics::HealthMetrics;
+
+/// Everything that people and monitoring see, besides statuses.
+pub struct Reporter {
+    metrics: HealthMetrics,
+    announcer: Announcer,
+}
+
+impl Reporter {
+    /// Registers the metrics; nothing is said yet.
+    pub fn new(context: &OperatorContext<Settings>) -> Self {
+        Self {
+            metrics: HealthMetrics::register(&context.metrics),
+            announcer: Announcer::new(context.events.clone()),
+        }
+    }
+
+    /// Reports how everything stands.
+    pub fn report(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
+        self.metrics.show(snapshot, verdicts);
+        self.announcer.warnings(snapshot, verdicts);
+    }
+
+    /// Reports what an action has come to.
+    pub fn executed(&mut self, executed: &Executed, now: Timestamp) {
+        self.metrics.executed(executed, now);
+        let Task::Act(action) = &executed.task else { return };
+        match (action, &executed.result) {
+            (Action::WriteStatus(write), ActionResult::Acted(())) => self.announcer.announce(write),
+            (Action::StartRemediation(start), ActionResult::Acted(())) => self.announcer.started(start),
+            (
+                Action::DeleteRemediation {
+                    check,
+                    remediation,
+                    evidence,
+                },
+                ActionResult::Acted(()),
+            ) => self.announcer.removed(check, remediation, evidence),
+            (
+                Action::AnnotateRemediation {
+                    check,
+                    remediation,
+                    change,
+                    ..
+                },
+                ActionResult::Failed(error @ ApiError::Forbidden { .. }),
+            ) => self.announcer.not_annotated(check, remediation, *change, error),
+            _ => {}
+        }
+    }
+
+    /// Only the leader speaks: takes back what this process has exported.
+    pub fn on_leadership_lost(&mut self) {
+        self.metrics.clear();
+    }
+}
