@@ -67,58 +67,59 @@ use crate::schema;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::node_health_check_rules)]
 pub struct NodeHealthCheckSpec {
     /// The nodes to watch. Absent: nodes with the role worker; where no node has that role, nodes without a control-plane role.
     /// The choice is written here once. An empty selector selects all nodes, control-plane nodes included: better have one
     /// NodeHealthCheck for workers and another one for control-plane nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// When a node is unhealthy: as soon as one of these holds. Absent: [`default_unhealthy_conditions`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// When a node is unhealthy: as soon as one of these holds. Absent: Ready is False or Unknown for 300s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::unhealthy_conditions")]
     pub unhealthy_conditions: Option<Vec<UnhealthyCondition>>,
     /// Remediation starts only while at least as many selected nodes are healthy: a number, or a percentage, which is rounded
     /// up. 100% stops all remediation. Excludes maxUnhealthy.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::number_or_percentage")]
     pub min_healthy: Option<IntOrString>,
     /// Remediation starts only while at most as many selected nodes are not healthy: a number, or a percentage, which is
     /// rounded up. 0 stops all remediation. Excludes minHealthy. With neither it is 49%, and for machine deletion minHealthy is
     /// 51%.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::number_or_percentage")]
     pub max_unhealthy: Option<IntOrString>,
     /// The template of the remediation that is created for an unhealthy node. Excludes escalatingRemediations.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::template_reference")]
     pub remediation_template: Option<ObjectReference>,
     /// Remediations that are tried one after another, until the node is healthy. Excludes remediationTemplate.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::escalating_remediations")]
     pub escalating_remediations: Option<Vec<EscalatingRemediation>>,
     /// While there is an entry no remediation starts or escalates. Each is free text: say who pauses, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pause_requests: Vec<String>,
     /// How long a node's conditions must be healthy before its remediations are deleted. Negative: until the node is annotated
     /// `remediation.medik8s.io/manually-confirmed-healthy`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::signed_go_duration")]
     pub healthy_delay: Option<String>,
     /// For how long no remediation starts after too many nodes were unhealthy at once and enough are healthy again.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::go_duration")]
     pub storm_cooldown_duration: Option<String>,
     /// How long a node that was remediated before waits for the next remediation. Absent: not at all.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::backoff")]
     pub backoff: Option<Backoff>,
     /// How many nodes are remediated at the same time. Absent: as many as minHealthy or maxUnhealthy allows.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::at_least_one")]
     pub max_concurrent_remediations: Option<i32>,
     /// Decide and report, and write nothing but the status.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     /// The stored fields that could not be read, each with the reason. They were not absent: a spec with one of them must not
     /// be followed.
@@ -229,38 +230,38 @@ pub const DEFAULT_BACKOFF_LIMIT: &str = "10m";
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealthCheckStatus {
     /// How many nodes are selected.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub observed_nodes: Option<i32>,
     /// How many of them are healthy.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub healthy_nodes: Option<i32>,
     /// Deprecated and always empty, see unhealthyNodes.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::timestamps_by_name")]
     pub in_flight_remediations: BTreeMap<String, Timestamp>,
     /// The nodes that are unhealthy for long enough, or have a remediation.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub unhealthy_nodes: Vec<UnhealthyNode>,
     /// Disabled; with stormCooldownDuration also StormActive and StormCooldownActive.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Disabled, Paused, Remediating or Enabled.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub phase: Option<Phase>,
     /// Why the phase is as it is, for a person.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// When the status last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub last_update_time: Option<Timestamp>,
     /// The `metadata.generation` that this status was written for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::generation")]
     pub observed_generation: Option<i64>,
 }
@@ -289,14 +290,14 @@ pub struct UnhealthyNode {
     /// Name of the node.
     pub name: String,
     /// The remediations that were created for it, the first step first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remediations: Vec<Remediation>,
     /// From when on no unhealthy condition held any more. The node counts as unhealthy until its remediations are gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub conditions_healthy_timestamp: Option<Timestamp>,
     /// Whether its remediations are kept for healthyDelay.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::boolean")]
     pub healthy_delayed: Option<bool>,
 }
@@ -323,14 +324,15 @@ pub struct Remediation {
     #[schemars(schema_with = "schema::object_reference")]
     pub resource: ObjectReference,
     /// When it was created. Absent only where the stored value cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub started: Option<Timestamp>,
     /// When it timed out, as a step of escalatingRemediations.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub timed_out: Option<Timestamp>,
     /// Name of the template, where the remediator supports several templates of its kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub template_name: Option<String>,
 }

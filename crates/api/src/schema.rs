@@ -127,10 +127,10 @@ pub(crate) fn object_reference(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "x-kubernetes-map-type": "atomic",
         "properties": {
-            "apiVersion": { "type": "string", "description": "API version of the object." },
-            "kind": { "type": "string", "description": "Kind of the object." },
+            "apiVersion": { "type": "string", "maxLength": 253, "description": "API version of the object." },
+            "kind": { "type": "string", "maxLength": 253, "description": "Kind of the object." },
             "namespace": { "type": "string", "description": "Namespace of the object." },
-            "name": { "type": "string", "description": "Name of the object." },
+            "name": { "type": "string", "maxLength": 253, "description": "Name of the object." },
             "uid": { "type": "string", "description": "UID of the object." },
             "resourceVersion": { "type": "string", "description": "Version of the object." },
             "fieldPath": { "type": "string", "description": "Part of the object." },
@@ -186,7 +186,8 @@ pub(crate) fn escalating_remediations(generator: &mut SchemaGenerator) -> Schema
     timeout.insert(
         "x-kubernetes-validations".to_owned(),
         serde_json::json!([{
-            "rule": "duration(self) >= duration('1m')",
+            // What is no duration breaks the pattern, and an error in a rule would refuse even a change of something else.
+            "rule": format!("!self.matches(r'{GO_DURATION}') || duration(self) >= duration('1m')"),
             "message": "a step lasts at least 1m, so that remediations do not run in parallel: give a longer timeout",
         }]),
     );
@@ -257,6 +258,47 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
+}
+
+/// What the fields of a NodeHealthCheck's spec must be to each other. A stored one that broke a rule before there was that
+/// rule stays updatable, as long as it breaks it in the same way: pausing it must never fail.
+pub(crate) fn node_health_check_rules(schema: &mut Schema) {
+    let deletes_machines = format!(
+        "(has(SELF.remediationTemplate) && has(SELF.remediationTemplate.kind) && SELF.remediationTemplate.kind == '{kind}') || \
+         (has(SELF.escalatingRemediations) && SELF.escalatingRemediations.exists(r, has(r.remediationTemplate.kind) && \
+         r.remediationTemplate.kind == '{kind}'))",
+        kind = crate::node_health_check::MACHINE_DELETION_TEMPLATE,
+    );
+    let broken = [
+        (
+            "has(SELF.minHealthy) && has(SELF.maxUnhealthy)".to_owned(),
+            "minHealthy and maxUnhealthy exclude each other: remove one of them",
+        ),
+        (
+            "has(SELF.remediationTemplate) && has(SELF.escalatingRemediations)".to_owned(),
+            "remediationTemplate and escalatingRemediations exclude each other: remove one of them",
+        ),
+        (
+            "!has(SELF.remediationTemplate) && !has(SELF.escalatingRemediations)".to_owned(),
+            "a template is needed: set remediationTemplate or escalatingRemediations",
+        ),
+        (
+            format!("has(SELF.maxUnhealthy) && ({deletes_machines})"),
+            "maxUnhealthy cannot be used with a MachineDeletionRemediationTemplate: set minHealthy instead",
+        ),
+    ];
+    let rules = broken.map(|(broken, message)| {
+        let (now, before) = (
+            broken.replace("SELF", "self"),
+            broken.replace("SELF", "oldSelf.value()"),
+        );
+        serde_json::json!({
+            "rule": format!("!({now}) || (oldSelf.hasValue() && ({before}))"),
+            "optionalOldSelf": true,
+            "message": message,
+        })
+    });
+    schema.insert("x-kubernetes-validations".to_owned(), serde_json::json!(rules));
 }
 
 fn described(description: &str, mut schema: Schema) -> Schema {

@@ -20,7 +20,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut outdated = Vec::new();
-    for (path, text) in files(&nodeward_api::crd::drain_lock())? {
+    for (path, text) in files(&definitions())? {
         let path = root.join(path);
         if std::fs::read_to_string(&path).is_ok_and(|present| present == text) {
             continue;
@@ -41,6 +41,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         outdated.join("\n  ")
     );
     Ok(ExitCode::FAILURE)
+}
+
+/// What all operators serve.
+fn definitions() -> Vec<CustomResourceDefinition> {
+    [nodeward_api::crd::drain_lock(), nodeward_api::crd::health_check()].concat()
 }
 
 /// Each file, by its path in the repository.
@@ -65,7 +70,7 @@ mod tests {
     #[test]
     fn the_files_are_what_the_rust_types_give_and_there_are_no_others() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let expected = files(&nodeward_api::crd::drain_lock()).unwrap();
+        let expected = files(&definitions()).unwrap();
         for (path, text) in &expected {
             let present = std::fs::read_to_string(root.join(path)).unwrap_or_default();
             assert!(present == *text, "{}: run cargo xtask crds", path.display());
