@@ -313,3 +313,115 @@ spec:
       interval: {{ $monitor.interval }}
       scrapeTimeout: {{ $monitor.scrapeTimeout }}
 {{- end -}}
+
+
+{{/* Binds the component's ServiceAccount to the Role of the name $.role in the namespace $.namespace. */}}
+{{- define "nodeward.component.roleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .role }}
+  namespace: {{ .namespace }}
+  labels:
+    {{- include "nodeward.component.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .role }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "nodeward.component.serviceAccountName" . }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end -}}
+
+{{/* The webhook's certificate, which its replicas share. `create` cannot be limited to a name. */}}
+{{- define "nodeward.component.webhookCertificateRole" -}}
+{{- $role := printf "%s-webhook" (include "nodeward.component.fullname" .) -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "nodeward.component.labels" . | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [secrets]
+    resourceNames: [{{ .component }}-webhook-cert]
+    verbs: [get, list, watch{{ if not .values.dryRun }}, update{{ end }}]
+  {{- if not .values.dryRun }}
+  - apiGroups: [""]
+    resources: [secrets]
+    verbs: [create]
+  {{- end }}
+---
+{{ include "nodeward.component.roleBinding" (merge (dict "role" $role "namespace" .root.Release.Namespace) .) }}
+{{- end -}}
+
+{{/* What the API server asks: a Service of its own, so that that of the metrics can be left out. */}}
+{{- define "nodeward.component.webhookService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "nodeward.component.fullname" . }}-webhook
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "nodeward.component.labels" . | nindent 4 }}
+spec:
+  type: ClusterIP
+  selector:
+    {{- include "nodeward.component.selectorLabels" . | nindent 4 }}
+  ports:
+    - name: webhook
+      port: 443
+      targetPort: webhook
+      protocol: TCP
+{{- end -}}
+
+{{/* The webhook's certificate by cert-manager, with an issuer of its own unless one is named. */}}
+{{- define "nodeward.component.webhookCertificate" -}}
+{{- $fullname := include "nodeward.component.fullname" . -}}
+{{- $certificate := .values.webhook.certificate -}}
+{{- if not $certificate.issuerRef }}
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata:
+  name: {{ $fullname }}-webhook
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "nodeward.component.labels" . | nindent 4 }}
+spec:
+  selfSigned: {}
+---
+{{- end }}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ $fullname }}-webhook
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "nodeward.component.labels" . | nindent 4 }}
+spec:
+  secretName: {{ default (printf "%s-webhook-tls" $fullname) $certificate.secretName }}
+  dnsNames:
+    - {{ $fullname }}-webhook.{{ .root.Release.Namespace }}.svc
+  usages: [digital signature, server auth]
+  privateKey:
+    algorithm: ECDSA
+    size: 256
+    rotationPolicy: Always
+  issuerRef:
+    {{- if $certificate.issuerRef }}
+    {{- toYaml $certificate.issuerRef | nindent 4 }}
+    {{- else }}
+    kind: Issuer
+    name: {{ $fullname }}-webhook
+    {{- end }}
+{{- end -}}
+
+{{/* Whether the component makes its webhook's certificate itself. Where the API server does not ask it, nobody else makes one. */}}
+{{- define "nodeward.component.ownCertificate" -}}
+{{- if or .values.dryRun (not .values.webhook.enabled) (eq .values.webhook.certificate.from "self") -}}
+true
+{{- end -}}
+{{- end -}}

@@ -107,7 +107,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- if and (eq $certificate.from "secret") (not $certificate.secretName) -}}
 {{- fail "drainLock.webhook.certificate.from is secret: say which, in drainLock.webhook.certificate.secretName" -}}
 {{- end -}}
-{{- if not (include "nodeward.drainLock.ownCertificate" .) -}}
+{{- if not (include "nodeward.component.ownCertificate" $ctx) -}}
 {{- $args = append $args "--webhook-cert-dir=/etc/nodeward-webhook" -}}
 {{- $secret := default (printf "%s-webhook-tls" $fullname) $certificate.secretName -}}
 {{- $volumes = append $volumes (dict "name" "webhook-certificate" "mountPath" "/etc/nodeward-webhook" "secretName" $secret) -}}
@@ -143,18 +143,56 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- toJson (dict "component" "drain-lock" "values" $values) -}}
 {{- end -}}
 
-{{/* Whether drain-lock makes its certificate itself. Where the API server does not ask it, nobody else makes one. */}}
-{{- define "nodeward.drainLock.ownCertificate" -}}
-{{- $dl := .Values.drainLock -}}
-{{- if or $dl.dryRun (not $dl.webhook.enabled) (eq $dl.webhook.certificate.from "self") -}}
+{{/* Whether the role for medik8s' node leases is made: a Role cannot be made in a namespace that is not there. */}}
+{{- define "nodeward.drainLock.leaseRole" -}}
+{{- $lease := .Values.drainLock.medik8sLease -}}
+{{- $hc := .Values.healthCheck -}}
+{{- $made := and $hc.enabled $hc.rbac.create (ne $hc.leases.create "never") (eq $hc.leases.namespace $lease.namespace) -}}
+{{- if and $lease.enabled (or (eq $lease.rbac "create") (and (eq $lease.rbac "auto") (or $made (lookup "v1" "Namespace" "" $lease.namespace)))) -}}
 true
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the role for medik8s' node leases is made: a Role cannot be made in a namespace that is not there. */}}
-{{- define "nodeward.drainLock.leaseRole" -}}
-{{- $lease := .Values.drainLock.medik8sLease -}}
-{{- if and $lease.enabled (or (eq $lease.rbac "create") (and (eq $lease.rbac "auto") (lookup "v1" "Namespace" "" $lease.namespace))) -}}
-true
+{{/*
+The values of health-check as its templates use them: what the chart has a switch for stands in the configuration, too. What
+follows from the switches is called own…, as for drain-lock.
+*/}}
+{{- define "nodeward.healthCheck" -}}
+{{- $ctx := dict "root" . "component" "health-check" "values" .Values.healthCheck -}}
+{{- $fullname := include "nodeward.component.fullname" $ctx -}}
+{{- $values := deepCopy .Values.healthCheck -}}
+{{- range $field, $switch := dict "default" "default" "leaseNamespace" "leases.namespace" "peer" "peerNamespaces" -}}
+{{- if hasKey $values.config $field -}}
+{{- fail (printf "healthCheck.config.%s and healthCheck.%s say the same: set the second only, which also grants what it needs" $field $switch) -}}
 {{- end -}}
+{{- end -}}
+{{- $_ := set $values.config "leaseNamespace" $values.leases.namespace -}}
+{{- $_ := set $values.config "peer" (dict "namespaces" $values.peerNamespaces) -}}
+{{- if $values.default.enabled -}}
+{{- range $field := list "apiVersion" "kind" "namespace" "name" -}}
+{{- if not (get $values.default.remediationTemplate $field) -}}
+{{- fail (printf "healthCheck.default.enabled needs a template of your remediator: set healthCheck.default.remediationTemplate.%s" $field) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $values.config "default" $values.default -}}
+{{- end -}}
+{{- $hook := $values.webhook -}}
+{{- if eq (int $hook.containerPort) 8080 -}}
+{{- fail "healthCheck.webhook.containerPort: 8080 is the port of the metrics" -}}
+{{- end -}}
+{{- $args := list (printf "--webhook-bind=0.0.0.0:%d" (int $hook.containerPort)) (printf "--webhook-configuration=%s" $fullname) -}}
+{{- $volumes := list -}}
+{{- if and (eq $hook.certificate.from "secret") (not $hook.certificate.secretName) -}}
+{{- fail "healthCheck.webhook.certificate.from is secret: say which, in healthCheck.webhook.certificate.secretName" -}}
+{{- end -}}
+{{- if not (include "nodeward.component.ownCertificate" $ctx) -}}
+{{- $args = append $args "--webhook-cert-dir=/etc/nodeward-webhook" -}}
+{{- $secret := default (printf "%s-webhook-tls" $fullname) $hook.certificate.secretName -}}
+{{- $volumes = append $volumes (dict "name" "webhook-certificate" "mountPath" "/etc/nodeward-webhook" "secretName" $secret) -}}
+{{- end -}}
+{{- $_ := set $values "ownArgs" $args -}}
+{{- $_ := set $values "ownPorts" (list (dict "name" "webhook" "port" (int $hook.containerPort))) -}}
+{{- $_ := set $values "ownVolumes" $volumes -}}
+{{- $_ := set $values "ownPreStopSeconds" 5 -}}
+{{- toJson (dict "component" "health-check" "values" $values) -}}
 {{- end -}}

@@ -51,17 +51,10 @@ fn of_drain_lock() -> Vec<Value> {
         ("/reserveThroughBudgetStatus", json!(true)),
         ("/allowDelete", json!(true)),
     ];
-    let pairs = (0..changes.len()).flat_map(|first| (first..changes.len()).map(move |second| (first, second)));
-    let mut all: Vec<Value> = pairs
-        .map(|(first, second)| {
-            let mut values = json!({ "enabled": true });
-            for index in [first, second] {
-                let (switch, value) = &changes[index];
-                set(&mut values, switch, value.clone());
-            }
-            json!({ "drainKeeper": { "enabled": false }, "drainLock": values })
-        })
-        .collect();
+    let mut all = pairs(
+        &changes,
+        |values| json!({ "drainKeeper": { "enabled": false }, "drainLock": values }),
+    );
     for (crds, users) in [(false, false), (true, false), (false, true)] {
         all.push(json!({
             "crds": { "enabled": crds, "keep": false },
@@ -72,9 +65,47 @@ fn of_drain_lock() -> Vec<Value> {
     all
 }
 
+/// Every pair of changes from health-check's defaults.
+fn of_health_check() -> Vec<Value> {
+    let template = json!({ "apiVersion": "a.io/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" });
+    let remediator = json!({ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] });
+    let changes = [
+        ("/dryRun", json!(true)),
+        ("/deployment/enabled", json!(false)),
+        ("/rbac/create", json!(false)),
+        ("/serviceAccount/create", json!(false)),
+        ("/service/enabled", json!(false)),
+        ("/webhook/enabled", json!(false)),
+        ("/webhook/url", json!("https://192.0.2.1:9443")),
+        ("/webhook/certificate/from", json!("certManager")),
+        ("/default", json!({ "enabled": true, "remediationTemplate": template })),
+        ("/leases/create", json!("never")),
+        ("/remediators", json!([remediator])),
+    ];
+    pairs(
+        &changes,
+        |values| json!({ "drainKeeper": { "enabled": false }, "healthCheck": values }),
+    )
+}
+
+/// What every pair of these changes, and every single one, comes to.
+fn pairs(changes: &[(&str, Value)], values_of: impl Fn(Value) -> Value) -> Vec<Value> {
+    let pairs = (0..changes.len()).flat_map(|first| (first..changes.len()).map(move |second| (first, second)));
+    pairs
+        .map(|(first, second)| {
+            let mut values = json!({ "enabled": true });
+            for index in [first, second] {
+                let (switch, value) = &changes[index];
+                set(&mut values, switch, value.clone());
+            }
+            values_of(values)
+        })
+        .collect()
+}
+
 /// Each of them, and what it renders: worked out once, for helm takes its time.
 static RENDERED: LazyLock<Vec<(Value, Vec<Value>)>> = LazyLock::new(|| {
-    let all = [of_drain_keeper(), of_drain_lock()].concat();
+    let all = [of_drain_keeper(), of_drain_lock(), of_health_check()].concat();
     std::thread::scope(|scope| {
         let halves: Vec<_> = all
             .chunks(all.len().div_ceil(2))
@@ -101,18 +132,19 @@ fn set(values: &mut Value, path: &str, to: Value) {
 #[test]
 fn rules_are_explicit_and_dry_runs_read_only() {
     for (values, objects) in RENDERED.iter() {
-        let component = if values["drainLock"].is_null() {
-            "drain-keeper"
-        } else {
-            "drain-lock"
-        };
-        let dry_run = values["drainKeeper"]["dryRun"] == true || values["drainLock"]["dryRun"] == true;
+        let components = [("drainLock", "drain-lock"), ("healthCheck", "health-check")];
+        let named = components.into_iter().find(|(key, _)| !values[key].is_null());
+        let (key, component) = named.unwrap_or(("drainKeeper", "drain-keeper"));
+        let dry_run = values[key]["dryRun"] == true;
         for role in objects
             .iter()
             .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
         {
             let of_people = role["metadata"]["labels"]["app.kubernetes.io/name"] == "nodeward";
-            for rule in role["rules"].as_array().unwrap() {
+            // What remediators grant is aggregated, and what they do not grant by themselves the values name.
+            let of_remediators = !role["aggregationRule"].is_null();
+            assert!(of_remediators == role["rules"].is_null(), "{role}");
+            for rule in role["rules"].as_array().into_iter().flatten() {
                 let text = rule.to_string();
                 assert!(!text.contains("\"*\""), "{text}");
                 if !dry_run || of_people {

@@ -232,6 +232,90 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
     release.uninstall(plane).await
 }
 
+#[tokio::test]
+async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
+    let (plane, namespace) = shared("rights").await?;
+    plane.namespace("openshift-etcd").await?;
+    let with = |values: serde_json::Value| {
+        let mut all = json!({
+            "crds": { "enabled": false },
+            "drainKeeper": { "enabled": false },
+            "healthCheck": { "enabled": true, "deployment": { "enabled": false } },
+        });
+        for (key, value) in values.as_object().into_iter().flatten() {
+            all["healthCheck"][key] = value.clone();
+        }
+        all
+    };
+    let group = format!("{}.example.com", unique("fence"));
+    let template = json!({ "apiVersion": "a/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" });
+    let values = json!({
+        "default": { "enabled": true, "remediationTemplate": template },
+        "remediators": [{ "apiGroup": group, "templates": ["fencetemplates"], "remediations": ["fences"] }],
+    });
+    let real = Release::new(&unique("real"), &namespace).values(with(values));
+    let dry = Release::new(&unique("dry"), &namespace).values(with(json!({ "dryRun": true })));
+    let own = namespace.as_str();
+    let hook = format!("{}-nodeward-health-check", real.name());
+    // What a remediator grants is granted to every health-check, to a dry run too.
+    let table = format!(
+        "
+        watch   nodes                                                         -                                          yes  yes
+        patch   nodes                                                         -                                          yes  no
+        update  nodes                                                         -                                          no   no
+        patch   nodes/status                                                  -                                          no   no
+        delete  nodes                                                         -                                          no   no
+        list    pods                                                          -                                          no   no
+        delete  pods                                                          -                                          no   no
+        create  pods/eviction                                                 default                                    no   no
+        list    pods                                                          openshift-etcd                             yes  yes
+        watch   poddisruptionbudgets.policy                                   openshift-etcd                             yes  yes
+        list    poddisruptionbudgets.policy                                   default                                    no   no
+        watch   nodehealthchecks.remediation.medik8s.io                       -                                          yes  yes
+        patch   nodehealthchecks.remediation.medik8s.io                       -                                          yes  no
+        update  nodehealthchecks.remediation.medik8s.io/status                -                                          yes  no
+        create  nodehealthchecks.remediation.medik8s.io                       -                                          yes  no
+        delete  nodehealthchecks.remediation.medik8s.io                       -                                          no   no
+        list    nodedrains.nodeward.dev                                       -                                          yes  yes
+        patch   nodedrains.nodeward.dev                                       -                                          no   no
+        list    drainledgers.nodeward.dev                                     -                                          no   no
+        watch   nodemaintenances.nodemaintenance.medik8s.io                   -                                          yes  yes
+        watch   machines.machine.openshift.io                                 -                                          yes  yes
+        delete  machines.machine.openshift.io                                 -                                          no   no
+        list    machinehealthchecks.machine.openshift.io                      -                                          yes  yes
+        watch   customresourcedefinitions.apiextensions.k8s.io                -                                          yes  yes
+        list    clusterversions.config.openshift.io                           -                                          yes  yes
+        create  events.events.k8s.io                                          default                                    yes  no
+        get     leases.coordination.k8s.io                                    openshift-workload-availability/e1f13584.medik8s.io  yes  yes
+        list    leases.coordination.k8s.io                                    kube-system                                no   no
+        get     leases.coordination.k8s.io                                    kube-system/another                        no   no
+        watch   leases.coordination.k8s.io                                    {LEASES_NAMESPACE}                         yes  yes
+        create  leases.coordination.k8s.io                                    {LEASES_NAMESPACE}                         yes  no
+        update  leases.coordination.k8s.io                                    {LEASES_NAMESPACE}                         yes  no
+        delete  leases.coordination.k8s.io                                    {LEASES_NAMESPACE}                         yes  no
+        patch   leases.coordination.k8s.io                                    {own}/health-check                         yes  no
+        patch   leases.coordination.k8s.io                                    {own}/health-check-dry-run                 yes  yes
+        patch   leases.coordination.k8s.io                                    {own}/another                              no   no
+        create  namespaces                                                    -                                          no   no
+        watch   configmaps                                                    {own}/nodeward-health-check-default        yes  no
+        create  configmaps                                                    {own}                                      yes  no
+        get     configmaps                                                    {own}/another                              no   no
+        get     secrets                                                       {own}/health-check-webhook-cert            yes  yes
+        update  secrets                                                       {own}/health-check-webhook-cert            yes  no
+        get     secrets                                                       {own}/another                              no   no
+        list    secrets                                                       -                                          no   no
+        patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/{hook}                                   yes  no
+        patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/another                                  no   no
+        get     fencetemplates.{group}                                        fence                                      yes  yes
+        create  fences.{group}                                                fence                                      yes  yes
+        delete  fences.{group}                                                fence                                      yes  yes
+        create  fencetemplates.{group}                                        fence                                      no   no
+        patch   clusterroles.rbac.authorization.k8s.io                        -                                          no   no
+        "
+    );
+    expect(plane, "health-check", [&real, &dry], &table).await
+}
+
 /// Installs both, waits until the accounts' rights are these, and uninstalls them.
 async fn expect(plane: &ControlPlane, component: &str, releases: [&Release; 2], table: Rights<'_>) -> Result<()> {
     for release in releases {

@@ -5,6 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use drain_keeper::settings::Settings as KeeperSettings;
+use health_check::settings::Settings as CheckSettings;
 
 use crate::{CHART, helm, rendered, values_file};
 
@@ -39,6 +40,14 @@ use crate::{CHART, helm, rendered, values_file};
         "medik8sLease": { "rbac": "create" },
         "reserveThroughBudgetStatus": true,
         "allowDelete": true,
+    },
+    "healthCheck": {
+        "enabled": true,
+        "default": { "enabled": true, "remediationTemplate": template() },
+        "peerNamespaces": ["operators"],
+        "etcdGuards": { "rbac": "create" },
+        "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
+        "webhook": { "certificate": { "from": "certManager" } },
     },
 }))]
 #[case::nothing_on(json!({ "drainKeeper": { "enabled": false } }))]
@@ -87,6 +96,17 @@ fn helm_lints_without_complaint(#[case] values: Value) {
     locked(json!({ "fleetLock": { "enabled": true, "clientCASecret": { "name": "ca" } } })),
     "tlsSecretName"
 )]
+#[case::a_default_without_template(checked(json!({ "default": { "enabled": true } })), "default.remediationTemplate.apiVersion")]
+#[case::a_default_of_another_kind(
+    checked(json!({ "default": { "remediationTemplate": { "kind": "Fence" } } })),
+    "remediationTemplate/kind"
+)]
+#[case::a_default_said_twice(checked(json!({ "config": { "default": { "enabled": true } } })), "healthCheck.default")]
+#[case::lease_namespace_said_twice(checked(json!({ "config": { "leaseNamespace": "a" } })), "healthCheck.leases.namespace")]
+#[case::peer_said_twice(checked(json!({ "config": { "peer": { "namespaces": [] } } })), "healthCheck.peerNamespaces")]
+#[case::a_remediator_without_kinds(checked(json!({ "remediators": [{ "apiGroup": "a.io" }] })), "templates")]
+#[case::the_metrics_port_here_too(checked(json!({ "webhook": { "containerPort": 8080 } })), "webhook.containerPort")]
+#[case::a_stricter_webhook(checked(json!({ "webhook": { "failurePolicy": "Fail" } })), "failurePolicy")]
 fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &str) {
     let file = values_file(&values);
     let refusal = helm(&["template", "nodeward", CHART, "--values", file.path().to_str().unwrap()]).unwrap_err();
@@ -102,6 +122,16 @@ fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &st
 fn locked(mut values: Value) -> Value {
     values["enabled"] = json!(true);
     json!({ "drainLock": values })
+}
+
+/// Values with a health-check of these.
+fn checked(mut values: Value) -> Value {
+    values["enabled"] = json!(true);
+    json!({ "healthCheck": values })
+}
+
+fn template() -> Value {
+    json!({ "apiVersion": "a.io/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" })
 }
 
 /// The text of the component's configuration file.
@@ -160,6 +190,60 @@ fn drain_lock_reads_the_rendered_configuration() {
         fleet_lock.client_ca.unwrap().to_str(),
         Some("/etc/nodeward-fleetlock/client-ca/clients.crt")
     );
+}
+
+#[test]
+fn health_check_reads_the_rendered_configuration() {
+    let policy = |values: Value| {
+        let objects = rendered(&checked(values));
+        CheckSettings::parse_with(&configuration(&objects, "health-check"), None)
+            .unwrap()
+            .policy
+    };
+    assert_eq!(*policy(json!({})), *CheckSettings::parse_with("", None).unwrap().policy);
+    let changed = policy(json!({
+        "config": { "oldRemediationAfter": "24h" },
+        "leases": { "namespace": "leases" },
+        "peerNamespaces": ["a", "b"],
+        "default": { "enabled": true, "remediationTemplate": template() },
+    }));
+    assert_eq!(changed.old_remediation, jiff::SignedDuration::from_hours(24));
+    assert_eq!(&*changed.lease_namespace, "leases");
+    assert_eq!(changed.peer_namespaces.len(), 2);
+    assert_eq!(
+        changed.default_template.clone().unwrap().to_string(),
+        "FenceTemplate fence/reboot"
+    );
+}
+
+/// Each operator's kinds are installed with it, and no others.
+#[test]
+fn kinds_are_installed_with_their_operator() {
+    let groups = |values: Value| {
+        let objects = rendered(&values);
+        let definitions = objects
+            .iter()
+            .filter(|object| object["kind"] == "CustomResourceDefinition");
+        let mut groups: Vec<String> = definitions
+            .map(|object| object["spec"]["group"].as_str().unwrap().to_owned())
+            .collect();
+        groups.dedup();
+        groups
+    };
+    assert_eq!(groups(json!({})), Vec::<String>::new());
+    assert_eq!(groups(locked(json!({}))), ["nodeward.dev"]);
+    assert_eq!(groups(checked(json!({}))), ["remediation.medik8s.io"]);
+}
+
+/// On a first install the namespace of the leases is made by health-check's templates, and drain-lock uses it at once.
+#[test]
+fn drain_lock_uses_the_leases_that_health_check_brings() {
+    let values = |create: &str| json!({ "drainLock": { "enabled": true }, "healthCheck": { "enabled": true, "leases": { "create": create } } });
+    for (create, uses) in [("auto", true), ("never", false)] {
+        let text = configuration(&rendered(&values(create)), "drain-lock");
+        let policy = LockSettings::parse(&text).unwrap().policy;
+        assert_eq!(policy.medik8s_leases.is_some(), uses, "{create}");
+    }
 }
 
 /// Each file that the configuration names is mounted, each server's port is open, and the operator knows each of its flags.
