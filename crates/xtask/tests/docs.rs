@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use nodeward_api::reason::{ActReason, BlockerReason, DrainReason, GateReason, LockReason};
+use nodeward_api::reason::{
+    ActReason, BlockerReason, DisabledReason, DrainReason, GateReason, HealthEvent, HealthReason, LockReason,
+};
 use rstest::rstest;
 
 /// An operator, as far as its pages speak of it.
@@ -12,6 +14,7 @@ use rstest::rstest;
 enum Operator {
     DrainKeeper,
     DrainLock,
+    HealthCheck,
 }
 
 impl Operator {
@@ -19,6 +22,7 @@ impl Operator {
         match self {
             Self::DrainKeeper => "drain-keeper",
             Self::DrainLock => "drain-lock",
+            Self::HealthCheck => "health-check",
         }
     }
 
@@ -33,6 +37,9 @@ impl Operator {
                 .map(|settings| format!("{:#?}", settings.policy))
                 .map_err(|error| error.to_string()),
             Self::DrainLock => drain_lock::settings::Settings::parse(text)
+                .map(|settings| format!("{:#?}", settings.policy))
+                .map_err(|error| error.to_string()),
+            Self::HealthCheck => health_check::settings::Settings::parse_with(text, None)
                 .map(|settings| format!("{:#?}", settings.policy))
                 .map_err(|error| error.to_string()),
         }
@@ -51,6 +58,15 @@ impl Operator {
             ]
             .concat(),
             Self::DrainLock => LockReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+            Self::HealthCheck => [
+                DisabledReason::ALL
+                    .iter()
+                    .map(|reason| reason.as_str())
+                    .collect::<Vec<_>>(),
+                HealthEvent::ALL.iter().map(|reason| reason.as_str()).collect(),
+                HealthReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+            ]
+            .concat(),
         }
     }
 
@@ -59,6 +75,11 @@ impl Operator {
         match self {
             Self::DrainKeeper => &["upgradeoperator_node_drain_timeout"],
             Self::DrainLock => &[],
+            Self::HealthCheck => &[
+                "nodehealthcheck_ongoing_remediation",
+                "nodehealthcheck_old_remediation_cr",
+                "nodehealthcheck_unhealthy_node_duration_seconds",
+            ],
         }
     }
 
@@ -67,13 +88,14 @@ impl Operator {
         match self {
             Self::DrainKeeper => &[],
             Self::DrainLock => &["webhook", "fleetlock"],
+            Self::HealthCheck => &["webhook"],
         }
     }
 }
 
 #[rstest]
 fn each_reason_has_a_section_and_each_section_a_reason(
-    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
 ) {
     let page = operator.page("reasons.md");
     let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
@@ -107,7 +129,7 @@ fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered
 }
 
 /// Counters, which the encoder gives a suffix.
-const COUNTERS: [&str; 16] = [
+const COUNTERS: [&str; 17] = [
     "actions",
     "bad_reviews",
     "budget_overrides",
@@ -120,6 +142,7 @@ const COUNTERS: [&str; 16] = [
     "filings",
     "fleetlock_answers",
     "ledger_writes",
+    "node_health_check_reviews",
     "opt_outs_ignored",
     "review_unknown_fields",
     "reviews_failed_open",
@@ -168,6 +191,7 @@ fn names_registered_in(source: &str, operator: Operator) -> Vec<String> {
 #[rstest]
 #[case(Operator::DrainKeeper, 6)]
 #[case(Operator::DrainLock, 4)]
+#[case(Operator::HealthCheck, 4)]
 fn every_example_of_a_configuration_is_accepted(#[case] operator: Operator, #[case] at_least: usize) {
     let mut tried = 0;
     for page in pages() {
@@ -182,14 +206,16 @@ fn every_example_of_a_configuration_is_accepted(#[case] operator: Operator, #[ca
 }
 
 #[rstest]
-fn the_documented_defaults_are_the_defaults(#[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator) {
+fn the_documented_defaults_are_the_defaults(
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
+) {
     let none_given = operator.policy("").unwrap();
     assert_eq!(operator.policy(&defaults(operator)), Ok(none_given));
 }
 
 #[rstest]
 fn every_field_of_the_configuration_is_on_its_page(
-    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
 ) {
     let page = operator.page("configuration.md");
     let documented: serde_yaml::Value = serde_yaml::from_str(&defaults(operator)).unwrap();
@@ -272,7 +298,9 @@ fn the_table_of_contents_names_every_page() {
 }
 
 #[rstest]
-fn every_alert_has_its_runbook_and_is_listed_with_the_metrics(#[values("drain-keeper", "drain-lock")] component: &str) {
+fn every_alert_has_its_runbook_and_is_listed_with_the_metrics(
+    #[values("drain-keeper", "drain-lock", "health-check")] component: &str,
+) {
     let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let alerts: Vec<&str> = rules
         .lines()
@@ -306,13 +334,17 @@ fn every_alert_has_its_runbook_and_is_listed_with_the_metrics(#[values("drain-ke
 
 /// An alert on a name that nobody exports never fires.
 #[rstest]
-fn every_metric_in_an_alert_is_on_the_page(#[values("drain-keeper", "drain-lock")] component: &str) {
+fn every_metric_in_an_alert_is_on_the_page(#[values("drain-keeper", "drain-lock", "health-check")] component: &str) {
     let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let page = read(&root().join(format!("docs/{component}/metrics.md")));
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names: BTreeSet<&str> = rules
         .split(|c: char| !is_name(c))
-        .filter(|word| word.starts_with("nodeward_") || word.starts_with("upgradeoperator_"))
+        .filter(|word| {
+            ["nodeward_", "upgradeoperator_", "nodehealthcheck_"]
+                .iter()
+                .any(|prefix| word.starts_with(prefix))
+        })
         .collect();
     assert!(!names.is_empty());
     for name in names {
