@@ -24,7 +24,7 @@ mod storm;
 mod threshold;
 pub mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -104,7 +104,10 @@ impl<'a> Planner<'a> {
             index,
             now,
             has_termination_handler: enablement::has_termination_handler(snapshot),
-            plan: Plan::default(),
+            plan: Plan {
+                upgrade_unknown_since: snapshot.memory.upgrade_unknown_since.clone(),
+                ..Plan::default()
+            },
             requeue_at,
         }
     }
@@ -157,6 +160,18 @@ impl<'a> Planner<'a> {
         }
         self.plan.verdicts.warnings.sort();
         self.plan.verdicts.warnings.dedup();
+        if !self.plan.upgrade_unknown_since.is_empty() {
+            let nodes = self
+                .plan
+                .verdicts
+                .nodes
+                .iter()
+                .filter(|verdict| verdict.condition.is_some());
+            let unhealthy: BTreeSet<&NodeName> = nodes.map(|verdict| &verdict.node).collect();
+            self.plan
+                .upgrade_unknown_since
+                .retain(|node, _| unhealthy.contains(node));
+        }
         self.plan.requeue_at = self.requeue_at.at();
         self.plan
     }

@@ -120,10 +120,31 @@ pub struct StartRemediation {
     pub kind: RemediationKind,
     /// Namespace and name of the remediation.
     pub key: NamespacedName,
+    /// The step's remediation that it takes the place of, for that has vanished. A cache may be behind: read by quorum, it must
+    /// be gone.
+    pub replaces: Option<RemediationRef>,
     /// The remediation in full.
     pub object: Value,
     /// Leases to be taken before it is created, in this order; those that it took itself are given back if the create fails.
     pub leases: Vec<LeaseChange>,
+}
+
+impl StartRemediation {
+    /// Whether a status still has its intent. One that was withdrawn must not be followed, however old the plan is.
+    pub fn is_intended_in(&self, status: &NodeHealthCheckStatus) -> bool {
+        let entries = status
+            .unhealthy_nodes
+            .iter()
+            .filter(|entry| entry.name == self.node.as_str());
+        let mut remediations = entries.flat_map(|entry| &entry.remediations);
+        remediations.any(|remediation| {
+            let resource = &remediation.resource;
+            resource.uid.is_none()
+                && resource.kind.as_deref() == Some(&*self.kind.kind)
+                && resource.namespace.as_deref() == Some(&*self.key.namespace)
+                && resource.name.as_deref() == Some(&*self.key.name)
+        })
+    }
 }
 
 /// A remediation that exists.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::node_health_check::{Remediation, UnhealthyNode};
-use nodeward_core::id::NamespacedName;
+use nodeward_core::id::{NamespacedName, NodeName};
 
+use super::action::RemediationRef;
 use super::index::{Index, Live, is_same_kind};
 use crate::check_spec::CheckSpec;
 use crate::snapshot::{NodeFacts, RemediationKind, TemplateRef};
@@ -215,6 +216,18 @@ impl<'a> Chain<'a> {
     /// Whether a remediation of it was there and is gone, though its step was not over.
     pub fn has_vanished(&self) -> bool {
         self.records.iter().any(|record| record.stage() == Stage::Vanished)
+    }
+
+    /// The remediation of a step that has vanished.
+    pub fn vanished(&self, step: usize, node: &NodeName) -> Option<RemediationRef> {
+        let mut vanished = self.records.iter().filter(|record| record.stage() == Stage::Vanished);
+        let record = vanished.find(|record| record.step == Some(step))?;
+        Some(RemediationRef {
+            kind: record.kind.clone(),
+            key: record.key.clone(),
+            uid: Arc::clone(record.uid.as_ref()?),
+            node: node.clone(),
+        })
     }
 
     /// The intended remediation.

@@ -81,11 +81,13 @@ impl<'a> Planner<'a> {
         }
         let selector = selector::default_selector(&self.snapshot.nodes);
         let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
-        self.act(Action::WriteSelector(SelectorWrite {
-            check: check.reference(),
-            base: check.facts.resource_version.clone(),
-            selector,
-        }));
+        if !check.only_reports() && !check.facts.deleting {
+            self.act(Action::WriteSelector(SelectorWrite {
+                check: check.reference(),
+                base: check.facts.resource_version.clone(),
+                selector,
+            }));
+        }
         parsed
     }
 
@@ -146,8 +148,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether something declares the node to be in maintenance.
-    fn is_maintained(&self, node: &NodeName, check: &Check<'_>) -> bool {
-        self.index.maintenance(node).is_some() || lease::taken_by(self.index, node, check, self.now).is_some()
+    /// Whether something declares the node to be in maintenance; the count changes when that ends.
+    fn is_maintained(&mut self, node: &NodeName, check: &Check<'_>) -> bool {
+        let declared = self.index.maintenance(node);
+        let leased = lease::taken_by(self.index, node, check, self.now);
+        let ends = declared.and_then(|declared| declared.until);
+        for end in ends.into_iter().chain(leased.as_ref().map(|(_, until)| *until)) {
+            self.requeue_at.note(end);
+        }
+        declared.is_some() || leased.is_some()
     }
 }

@@ -25,6 +25,8 @@ impl Planner<'_> {
     ) -> Option<Candidate> {
         loop {
             match case.chain.next(check.spec) {
+                // An intent beside it was made before it was seen.
+                Next::Runs(_) | Next::Nothing if case.chain.intent().is_some() => case.chain.withdraw_intent(),
                 Next::Runs(at) => {
                     if !self.run_step(check, case, node, unhealthy, at) {
                         return None;

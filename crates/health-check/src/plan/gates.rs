@@ -153,15 +153,16 @@ impl Planner<'_> {
             .first()
             .map(|note| note.message.clone())
             .unwrap_or_default();
+        let name = &node.view.name;
+        if answer.truth != Tristate::Unknown {
+            self.plan.upgrade_unknown_since.remove(name);
+        }
         match answer.truth {
             Tristate::No => Ok(()),
             Tristate::Yes => Err(Standing::new(HealthReason::ClusterUpgrading, told)),
             Tristate::Unknown => {
-                let name = &node.view.name;
-                let known = self.snapshot.memory.upgrade_unknown_since.get(name);
-                let since = known.copied().unwrap_or(self.now);
-                self.plan.upgrade_unknown_since.insert(name.clone(), since);
-                let until = saturating_add(since, UNKNOWN_SIGNAL_POSTPONES);
+                let known = &mut self.plan.upgrade_unknown_since;
+                let until = saturating_add(*known.entry(name.clone()).or_insert(self.now), UNKNOWN_SIGNAL_POSTPONES);
                 if until <= self.now {
                     return Ok(());
                 }
@@ -213,7 +214,9 @@ fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
         return disabled("the NodeHealthCheck is being deleted");
     }
     match &check.enablement {
-        Enablement::Enabled if check.spec.selector.is_none() => disabled("its selector is being written"),
+        Enablement::Enabled if check.spec.selector.is_none() && !check.only_reports() => {
+            disabled("its selector is being written")
+        }
         Enablement::Enabled => Ok(()),
         Enablement::Disabled(_, why) | Enablement::NotKnown(why) => disabled(why),
     }

@@ -171,6 +171,7 @@ impl<'a> Planner<'a> {
             template: step.template.clone(),
             kind: intent.kind.clone(),
             key: intent.key.clone(),
+            replaces: case.chain.vanished(candidate.step, &case.name),
             object,
             leases,
         })));

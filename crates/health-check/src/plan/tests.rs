@@ -8,6 +8,7 @@ mod gates;
 mod gone;
 mod leases;
 mod peer_faults;
+mod properties;
 mod recovery;
 mod selector;
 mod start;

@@ -171,6 +171,26 @@ fn vanished_remediation_is_created_again_with_a_new_start() {
 }
 
 #[test]
+fn start_in_place_of_a_vanished_remediation_has_to_find_it_gone() {
+    let mut world = running();
+    let gone = world.snapshot.remediations.pop().unwrap();
+    let plan = world.plan(500);
+    world.apply(plan, 500);
+    let plan = world.plan(500);
+    let replaces = plan.starts()[0].replaces.clone().unwrap();
+    assert_eq!((&replaces.key, &replaces.uid), (&gone.key, &gone.uid));
+    // It was there all the time, and the watch of this leader was behind.
+    world.snapshot.remediations.push(gone);
+    world.settle(501);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(
+        world.entry("w1").unwrap().remediations.len(),
+        1,
+        "the intent is withdrawn"
+    );
+}
+
+#[test]
 fn vanished_remediation_passes_all_gates_again() {
     let mut world = running();
     world.settle(600);

@@ -284,6 +284,21 @@ fn unknown_upgrade_postpones_for_ten_minutes_and_then_counts_as_none() {
 }
 
 #[test]
+fn unknown_upgrade_is_remembered_while_something_else_stops_the_node() {
+    let mut world = unreadable_signal();
+    world.settle(300);
+    world.snapshot.settle_until = Some(at(800));
+    world.live(301, 800);
+    world.live(801, 899);
+    assert_eq!(world.remediations(), [""; 0]);
+    world.settle(900);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.heal("w1", 1000);
+    world.settle(1000);
+    assert!(world.snapshot.memory.upgrade_unknown_since.is_empty());
+}
+
+#[test]
 fn signal_that_names_nodes_stops_only_those() {
     let mut world = world().failed("w2", 0);
     world.annotate_node("w1", "upgrading", Some(""));

@@ -255,7 +255,7 @@ fn intent_of_an_edited_template_is_replaced() {
 
 #[test]
 fn dry_run_writes_the_status_alone() {
-    let check = json!({ "dryRun": true, "backoff": { "type": "exponential" } });
+    let check = json!({ "dryRun": true, "selector": null, "backoff": { "type": "exponential" } });
     let mut world = World::workers(5)
         .check("workers", check)
         .failed("w1", 0)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
 use nodeward_api::node_health_check::{NodeHealthCheckSpec, NodeHealthCheckStatus, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::check_spec::CheckSpec;
 use crate::plan::{
-    Action, CheckVerdict, LeaseChange, LeaseStep, NodeVerdict, Plan, RemediationChange, StartRemediation, plan,
+    Action, CheckVerdict, LeaseChange, LeaseStep, NodeEvidence, NodeVerdict, Plan, RemediationChange, StartRemediation,
+    plan,
 };
 use crate::policy::Policy;
 use crate::snapshot::{
@@ -375,7 +377,8 @@ impl World {
         self.snapshot.memory.absent_since = plan.absent_since;
         self.snapshot.memory.upgrade_unknown_since = plan.upgrade_unknown_since;
         for action in plan.actions {
-            self.act(action, second);
+            let shown = format!("{action:?}");
+            assert!(self.try_act(action, second), "what it rests on does not hold: {shown}");
         }
     }
 
@@ -401,6 +404,56 @@ impl World {
                 _ => return,
             }
         }
+    }
+
+    /// Carries out an action if what it rests on still holds, as an API server and the executor see to.
+    pub fn try_act(&mut self, action: Action, second: i64) -> bool {
+        let holds = |evidence: &NodeEvidence| evidence.check(self.read_node(&evidence.name).as_ref()).is_ok();
+        let is_there = |uid: &Arc<str>| self.snapshot.remediations.iter().any(|live| live.uid == *uid);
+        let is_as_seen =
+            |change: &LeaseChange| self.snapshot.leases.get(change.name.to_string().as_str()) == change.seen.as_ref();
+        let may_be_done = match &action {
+            Action::WriteStatus(write) => self.snapshot.checks[&write.check.name].resource_version == write.base,
+            Action::WriteSelector(_) => true,
+            Action::StartRemediation(start) => {
+                let named = |live: &Arc<RemediationFacts>| live.kind == start.kind && live.key == start.key;
+                start.is_intended_in(&self.snapshot.checks[&start.check.name].status)
+                    && !start.replaces.as_ref().is_some_and(|replaced| is_there(&replaced.uid))
+                    && holds(&start.evidence)
+                    && start.leases.iter().all(is_as_seen)
+                    && !self.snapshot.remediations.iter().any(named)
+            }
+            Action::DeleteRemediation {
+                remediation, evidence, ..
+            } => is_there(&remediation.uid) && holds(evidence),
+            Action::AnnotateRemediation {
+                remediation, evidence, ..
+            } => is_there(&remediation.uid) && evidence.as_ref().is_none_or(holds),
+            Action::Lease(change) => is_as_seen(change),
+            Action::AnnotateNode { node, node_uid, .. } => {
+                let facts = self.snapshot.nodes.get(node);
+                facts.is_some_and(|facts| facts.view.uid == *node_uid)
+            }
+        };
+        if may_be_done {
+            self.act(action, second);
+        }
+        may_be_done
+    }
+
+    fn read_node(&self, name: &NodeName) -> Option<Node> {
+        let facts = self.snapshot.nodes.get(name)?;
+        let conditions = facts.conditions.iter().map(|condition| {
+            json!({
+                "type": &*condition.type_, "status": &*condition.status,
+                "lastTransitionTime": condition.last_transition.map(|at| at.to_string()),
+            })
+        });
+        let node = json!({
+            "metadata": { "name": name.as_str(), "uid": facts.view.uid.as_str() },
+            "status": { "conditions": conditions.collect::<Vec<_>>() },
+        });
+        Some(serde_json::from_value(node).unwrap())
     }
 
     pub fn act(&mut self, action: Action, second: i64) {
