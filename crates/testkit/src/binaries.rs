@@ -18,12 +18,6 @@ pub const DIR: &str = "NODEWARD_BINARIES";
 /// cargo would resolve other features for one of them alone, and compile their dependencies again.
 const PACKAGES: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "kubectl-nodeward"];
 
-#[derive(Clone, Copy)]
-enum Profile {
-    Dev,
-    Release,
-}
-
 /// The cargo that runs us, else the one on the PATH, without what `cargo run` and the test runner have added to the
 /// environment: build scripts that look at it (ring's, proc-macro2's) would run again, and all that rests on them be
 /// compiled again.
@@ -47,8 +41,7 @@ pub fn cargo() -> Command {
 pub fn operator(name: &str) -> Result<PathBuf> {
     let binary = match std::env::var_os(DIR) {
         Some(dir) => PathBuf::from(dir).join(name),
-        None if is_test() => build(Profile::Dev)?.join(name),
-        None => build(Profile::Release)?.join(name),
+        None => build(!is_test())?.join(name),
     };
     ensure!(binary.is_file(), "{} does not exist", binary.display());
     Ok(binary)
@@ -59,7 +52,7 @@ pub fn operator(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// When they do not compile: cargo's messages have been shown then.
 pub fn build_release() -> Result<PathBuf> {
-    build(Profile::Release)
+    build(true)
 }
 
 /// The lines of a child's output, as they come; none where it is not piped.
@@ -72,15 +65,13 @@ fn is_test() -> bool {
     std::env::current_exe().is_ok_and(|exe| exe.parent().is_some_and(|dir| dir.ends_with("deps")))
 }
 
-fn build(profile: Profile) -> Result<PathBuf> {
-    let (flags, dir): (&[&str], _) = match profile {
-        Profile::Dev => (&["build", "--bins"], "debug"),
-        Profile::Release => (&["build", "--release", "--bins"], "release"),
-    };
+fn build(is_release: bool) -> Result<PathBuf> {
+    let dir = if is_release { "release" } else { "debug" };
     let progress = Progress::begin(format!("building {} ({dir})", PACKAGES.join(", ")));
     let mut command = cargo();
     command
-        .args(flags)
+        .args(["build", "--bins"])
+        .args(is_release.then_some("--release"))
         .args(PACKAGES.iter().flat_map(|package| ["-p", package]));
     let mut child = command
         .current_dir(workspace())

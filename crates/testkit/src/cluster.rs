@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::config::{Cluster as Server, Kubeconfig};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ControlPlane;
 use crate::control_plane::client_from;
@@ -77,36 +77,54 @@ impl Cluster {
 
     /// A kubeconfig for the bearer of `token`, through the URL `via` if given (that of a proxy with a certificate of the
     /// cluster's authority).
-    ///
-    /// # Errors
-    /// Never in practice: YAML of plain maps.
-    pub fn kubeconfig_of(&self, token: &str, via: Option<&str>) -> Result<String> {
+    pub fn kubeconfig_of(&self, token: &str, via: Option<&str>) -> String {
         let mut server = self.server.clone();
         if let Some(via) = via {
             server.server = Some(via.to_owned());
         }
-        Ok(serde_yaml::to_string(&json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "testbed",
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "operator"}}],
-            "clusters": [{"name": "testbed", "cluster": server}],
-            "users": [{"name": "operator", "user": {"token": token}}],
-        }))?)
+        kubeconfig(&server, "operator", &json!({"token": token})).to_string()
     }
+}
+
+/// A kubeconfig with one cluster, and one user with these credentials. JSON is YAML.
+pub fn kubeconfig(server: &Server, user: &str, credentials: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "testbed",
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
+        "clusters": [{"name": "testbed", "cluster": server}],
+        "users": [{"name": user, "user": credentials}],
+    })
+}
+
+/// The API server at `url`, trusted by the authority with this certificate (PEM).
+pub fn server(url: String, authority: &str) -> Server {
+    Server {
+        server: Some(url),
+        certificate_authority_data: Some(base64(authority)),
+        ..Server::default()
+    }
+}
+
+/// The credentials of a client certificate and its key (PEM).
+pub fn certificate_credentials(certificate: &str, key: &str) -> Value {
+    json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)})
+}
+
+fn base64(text: &str) -> String {
+    let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec()));
+    encoded
+        .ok()
+        .and_then(|text| text.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 impl From<&ControlPlane> for Cluster {
     fn from(plane: &ControlPlane) -> Self {
-        let authority = serde_json::to_value(ByteString(plane.ca().as_bytes().to_vec()));
-        let server = Server {
-            server: Some(plane.url()),
-            certificate_authority_data: authority.ok().and_then(|text| text.as_str().map(str::to_owned)),
-            ..Server::default()
-        };
         Self {
             kubeconfig: plane.kubeconfig(),
-            server,
+            server: server(plane.url(), plane.ca()),
             tools: plane.tools().clone(),
             dir: plane.dir().to_owned(),
         }

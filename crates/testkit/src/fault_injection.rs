@@ -152,7 +152,13 @@ where
         .into_iter()
         .map(|point| async move { (point, run::run(scenario, launch, point).await) });
     let outcomes: Vec<_> = stream::iter(runs).buffer_unordered(scenario.at_once).collect().await;
-    let mut report = Report::new(&scenario.name, writes);
+    let mut report = Report {
+        scenario: scenario.name.clone(),
+        writes,
+        tried: Vec::new(),
+        missed: 0,
+        failures: Vec::new(),
+    };
     for (point, outcome) in outcomes {
         report.add(point, outcome.map(|run| run.reached));
     }

@@ -1,17 +1,15 @@
 //! Nodes: building them, cordoning, rebooting and failing them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec as NodeSpecV1, NodeStatus, NodeSystemInfo, Taint};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
 use crate::{bulk, wait};
 
@@ -26,34 +24,29 @@ pub const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
     name: String,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    taints: Vec<Taint>,
-    boot_id: String,
-    unschedulable: bool,
-    kubelet: String,
-    cpus: u32,
+    metadata: Value,
+    spec: Value,
+    status: Value,
 }
 
 impl NodeSpec {
-    /// A node without a role.
+    /// A node without a role, with 64 CPUs and a random `bootID`, in kwok's care.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        let labels = [
-            ("kubernetes.io/hostname", name.as_str()),
-            ("kubernetes.io/os", "linux"),
-            ("kubernetes.io/arch", "amd64"),
-        ];
-        Self {
-            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-            annotations: BTreeMap::new(),
-            taints: Vec::new(),
-            boot_id: new_boot_id(),
-            unschedulable: false,
-            kubelet: "kwok".to_owned(),
-            cpus: 64,
+        let capacity = json!({"memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+        let labels = json!({
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            KUBELET_LABEL: "kwok",
+        });
+        let spec = Self {
+            metadata: json!({"name": name, "labels": labels}),
+            spec: json!({"taints": []}),
+            status: json!({"allocatable": capacity, "capacity": capacity, "nodeInfo": {"bootID": new_boot_id()}}),
             name,
-        }
+        };
+        spec.cpus(64)
     }
 
     /// A node with the worker role's label.
@@ -72,55 +65,46 @@ impl NodeSpec {
         (0..count).map(|n| Self::worker(format!("{prefix}-{n}"))).collect()
     }
 
-    /// Adds a label.
-    #[must_use]
-    pub fn label(mut self, key: &str, value: &str) -> Self {
-        self.labels.insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    /// Adds an annotation.
-    #[must_use]
-    pub fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.annotations.insert(key.to_owned(), value.to_owned());
-        self
+    metadata_builders! {
+        /// Adds a label.
+        label => "labels",
+        /// Adds an annotation.
+        annotation => "annotations",
     }
 
     /// Adds a taint without `timeAdded`.
     #[must_use]
-    pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
-        self.taints.push(taint(key, value, effect, None));
-        self
+    pub fn taint(self, key: &str, value: &str, effect: &str) -> Self {
+        self.add_taint(&json!({"key": key, "value": value, "effect": effect}))
     }
 
-    /// Sets the id of its present boot (else a random one).
-    #[must_use]
-    pub fn boot_id(mut self, boot_id: &str) -> Self {
-        boot_id.clone_into(&mut self.boot_id);
+    fn add_taint(mut self, taint: &Value) -> Self {
+        if let Some(taints) = self.spec["taints"].as_array_mut() {
+            taints.push(taint.clone());
+        }
         self
     }
 
     /// Cordoned, with a taint that was added at `since`.
     #[must_use]
     pub fn cordoned_since(mut self, since: Timestamp) -> Self {
-        self.unschedulable = true;
-        self.taints.push(taint(CORDON_TAINT, "", "NoSchedule", Some(since)));
-        self
+        self.spec["unschedulable"] = json!(true);
+        self.add_taint(&json!({"key": CORDON_TAINT, "effect": "NoSchedule", "timeAdded": since}))
     }
 
     /// In the care of the kwok that looks after the nodes with this value of [`KUBELET_LABEL`]; else it is `kwok`.
     #[must_use]
     pub fn kubelet(self, kubelet: &str) -> Self {
-        Self {
-            kubelet: kubelet.to_owned(),
-            ..self
-        }
+        self.label(KUBELET_LABEL, kubelet)
     }
 
     /// With so many CPUs: room for pods that request them (else 64).
     #[must_use]
-    pub fn cpus(self, cpus: u32) -> Self {
-        Self { cpus, ..self }
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        for list in ["allocatable", "capacity"] {
+            self.status[list]["cpu"] = json!(cpus.to_string());
+        }
+        self
     }
 
     /// Its name.
@@ -129,71 +113,23 @@ impl NodeSpec {
     }
 
     /// The API object.
-    pub fn build(self) -> Node {
-        let Self {
-            name,
-            mut labels,
-            annotations,
-            taints,
-            boot_id,
-            unschedulable,
-            kubelet,
-            cpus,
-        } = self;
-        labels.insert(KUBELET_LABEL.to_owned(), kubelet);
-        let cpus = cpus.to_string();
-        let capacity: BTreeMap<String, Quantity> = [
-            ("cpu", cpus.as_str()),
-            ("memory", "256Gi"),
-            ("pods", "1000"),
-            ("ephemeral-storage", "1Ti"),
-        ]
-        .map(|(key, value)| (key.to_owned(), Quantity(value.to_owned())))
-        .into();
-        Node {
-            metadata: ObjectMeta {
-                name: Some(name),
-                labels: Some(labels),
-                annotations: Some(annotations),
-                ..ObjectMeta::default()
-            },
-            spec: Some(NodeSpecV1 {
-                taints: Some(taints).filter(|taints| !taints.is_empty()),
-                unschedulable: unschedulable.then_some(true),
-                ..NodeSpecV1::default()
-            }),
-            status: Some(NodeStatus {
-                allocatable: Some(capacity.clone()),
-                capacity: Some(capacity),
-                node_info: Some(NodeSystemInfo {
-                    boot_id,
-                    ..NodeSystemInfo::default()
-                }),
-                ..NodeStatus::default()
-            }),
-        }
-    }
-}
-
-fn taint(key: &str, value: &str, effect: &str, time_added: Option<Timestamp>) -> Taint {
-    Taint {
-        key: key.to_owned(),
-        value: Some(value.to_owned()).filter(|value| !value.is_empty()),
-        effect: effect.to_owned(),
-        time_added: time_added.map(Time),
+    ///
+    /// # Errors
+    /// Never in practice: every field has its place in a Node.
+    pub fn build(self) -> Result<Node> {
+        let node = json!({"metadata": self.metadata, "spec": self.spec, "status": self.status});
+        Ok(serde_json::from_value(node)?)
     }
 }
 
 /// A random id in the form of `/proc/sys/kernel/random/boot_id`.
 pub fn new_boot_id() -> String {
-    let digits: String = (0..32).map(|_| fastrand::char('0'..='9')).collect();
+    let (first, last) = (fastrand::u64(..), fastrand::u64(..));
+    let (a, b, c) = (first >> 32, first >> 16 & 0xffff, first & 0xffff);
     format!(
-        "{}-{}-{}-{}-{}",
-        &digits[..8],
-        &digits[8..12],
-        &digits[12..16],
-        &digits[16..20],
-        &digits[20..]
+        "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}",
+        last >> 48,
+        last & 0xffff_ffff_ffff
     )
 }
 
@@ -204,10 +140,14 @@ pub fn new_boot_id() -> String {
 pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) -> Result<Vec<Node>> {
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
     let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
-    let created = bulk::create(client, specs.into_iter().map(NodeSpec::build)).await?;
+    let nodes = specs.into_iter().map(NodeSpec::build).collect::<Result<Vec<_>>>()?;
+    let created = bulk::create(client, nodes).await?;
     all_ready(client, names).await?;
     Ok(created)
 }
+
+/// How long a cordon's taint may take to come or to go.
+const TAINTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// How many nodes are looked at at once.
 const LOOKS: usize = 8;
@@ -219,7 +159,11 @@ async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
     let looks = stream::iter(names.into_iter().map(|name| async move {
         wait::until(format!("node {name} to be Ready"), Duration::from_mins(5), || async {
             let node = nodes.get(&name).await?;
-            ensure!(is_ready(&node), "conditions: {}", conditions(&node));
+            ensure!(
+                is_ready(&node),
+                "conditions: {:?}",
+                conditions(&node).collect::<Vec<_>>()
+            );
             let not_ready = taints(&node).iter().any(|taint| tells_not_ready(&taint.key));
             ensure!(!not_ready, "tainted not-ready");
             Ok(())
@@ -241,25 +185,16 @@ pub fn is_ready(node: &Node) -> bool {
 
 /// The status of the Ready condition: `True`, `False` or `Unknown`.
 pub fn ready_status(node: &Node) -> Option<&str> {
-    node.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|condition| condition.type_ == "Ready")
-        .map(|condition| condition.status.as_str())
+    condition(node, "Ready").map(|condition| condition.status.as_str())
 }
 
-fn conditions(node: &Node) -> String {
-    let all: Vec<NodeCondition> = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.clone())
-        .unwrap_or_default();
-    all.iter()
-        .map(|condition| format!("{}={}", condition.type_, condition.status))
-        .collect::<Vec<_>>()
-        .join(" ")
+/// The node's condition of this type.
+pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    conditions(node).find(|condition| condition.type_ == type_)
+}
+
+fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
+    node.status.iter().flat_map(|status| status.conditions.iter().flatten())
 }
 
 /// The node's taints.
@@ -282,17 +217,18 @@ pub fn cordon_taint(node: &Node) -> Option<&Taint> {
 /// # Errors
 /// When the node is missing or the taint does not come within 20 s.
 pub async fn cordon(client: &Client, name: &str) -> Result<()> {
+    patch(client, name, json!({"spec": {"unschedulable": true}})).await?;
+    has_cordon_taint(client, name, true).await
+}
+
+async fn has_cordon_taint(client: &Client, name: &str, expected: bool) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    merge(&nodes, name, json!({"spec": {"unschedulable": true}})).await?;
-    wait::until(
-        format!("the cordon's taint on {name}"),
-        Duration::from_secs(20),
-        || async {
-            cordon_taint(&nodes.get(name).await?)
-                .map(drop)
-                .context("no such taint yet")
-        },
-    )
+    let what = format!("the cordon's taint on {name} to be there: {expected}");
+    wait::until(what, TAINTED_WITHIN, || async {
+        let is_there = cordon_taint(&nodes.get(name).await?).is_some();
+        ensure!(is_there == expected, "it is there: {is_there}");
+        Ok(())
+    })
     .await
 }
 
@@ -302,7 +238,16 @@ pub async fn cordon(client: &Client, name: &str) -> Result<()> {
 /// # Errors
 /// When the node is missing, or others keep writing it.
 pub async fn cordon_since(client: &Client, name: &str, since: Timestamp) -> Result<()> {
-    set_cordon_taint(client, name, Some(taint(CORDON_TAINT, "", "NoSchedule", Some(since)))).await
+    set_cordon_taint(client, name, Some(new_cordon_taint(Some(since)))).await
+}
+
+fn new_cordon_taint(time_added: Option<Timestamp>) -> Taint {
+    Taint {
+        key: CORDON_TAINT.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        value: None,
+        time_added: time_added.map(Time),
+    }
 }
 
 /// Cordons with a taint that has no `timeAdded`, as some tools write it.
@@ -310,7 +255,7 @@ pub async fn cordon_since(client: &Client, name: &str, since: Timestamp) -> Resu
 /// # Errors
 /// When the node is missing, or others keep writing it.
 pub async fn cordon_without_time(client: &Client, name: &str) -> Result<()> {
-    set_cordon_taint(client, name, Some(taint(CORDON_TAINT, "", "NoSchedule", None))).await
+    set_cordon_taint(client, name, Some(new_cordon_taint(None))).await
 }
 
 /// Uncordons, and waits until the taint is gone.
@@ -319,36 +264,22 @@ pub async fn cordon_without_time(client: &Client, name: &str) -> Result<()> {
 /// When the node is missing or the taint stays for 20 s.
 pub async fn uncordon(client: &Client, name: &str) -> Result<()> {
     set_cordon_taint(client, name, None).await?;
-    let nodes: Api<Node> = Api::all(client.clone());
-    wait::until(
-        format!("the cordon's taint to go from {name}"),
-        Duration::from_secs(20),
-        || async {
-            ensure!(cordon_taint(&nodes.get(name).await?).is_none(), "still there");
-            Ok(())
-        },
-    )
-    .await
+    has_cordon_taint(client, name, false).await
 }
 
 async fn set_cordon_taint(client: &Client, name: &str, wanted: Option<Taint>) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     // Others write nodes too: a conflict is read again.
-    wait::until(
-        format!("to write the cordon of {name}"),
-        Duration::from_secs(20),
-        || async {
-            let mut node = nodes.get(name).await?;
-            let spec = node.spec.get_or_insert_default();
-            spec.unschedulable = wanted.is_some().then_some(true);
-            let mut taints = spec.taints.take().unwrap_or_default();
-            taints.retain(|taint| !(taint.key == CORDON_TAINT && taint.effect == "NoSchedule"));
-            taints.extend(wanted.clone());
-            spec.taints = Some(taints);
-            nodes.replace(name, &PostParams::default(), &node).await?;
-            Ok(())
-        },
-    )
+    wait::until(format!("to write the cordon of {name}"), TAINTED_WITHIN, || async {
+        let mut node = nodes.get(name).await?;
+        let spec = node.spec.get_or_insert_default();
+        spec.unschedulable = wanted.is_some().then_some(true);
+        let taints = spec.taints.get_or_insert_default();
+        taints.retain(|taint| !(taint.key == CORDON_TAINT && taint.effect == "NoSchedule"));
+        taints.extend(wanted.clone());
+        nodes.replace(name, &PostParams::default(), &node).await?;
+        Ok(())
+    })
     .await
 }
 
@@ -357,13 +288,8 @@ async fn set_cordon_taint(client: &Client, name: &str, wanted: Option<Taint>) ->
 /// # Errors
 /// When the node is missing.
 pub async fn reboot(client: &Client, name: &str) -> Result<String> {
-    let nodes: Api<Node> = Api::all(client.clone());
     let boot_id = new_boot_id();
-    let patch = json!({"status": {"nodeInfo": {"bootID": boot_id}}});
-    nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .with_context(|| format!("reboot {name}"))?;
+    patch_status(client, name, json!({"nodeInfo": {"bootID": boot_id}})).await?;
     Ok(boot_id)
 }
 
@@ -372,23 +298,18 @@ pub async fn reboot(client: &Client, name: &str) -> Result<String> {
 /// # Errors
 /// When the node is missing.
 pub async fn set_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let label = if ready { json!(null) } else { json!("false") };
-    merge(&nodes, name, json!({"metadata": {"labels": {READY_LABEL: label}}})).await?;
-    let now = Time(Timestamp::now());
+    label(client, name, READY_LABEL, if ready { None } else { Some("false") }).await?;
     let (status, reason) = if ready {
         ("True", "KubeletReady")
     } else {
         ("False", "KubeletNotReady")
     };
-    let patch = json!({"status": {"conditions": [
-        {"type": "Ready", "status": status, "reason": reason, "message": "set by the testbed", "lastTransitionTime": now, "lastHeartbeatTime": now},
-    ]}});
-    nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .with_context(|| format!("set Ready of {name}"))?;
-    Ok(())
+    let now = Time(Timestamp::now());
+    let condition = json!({
+        "type": "Ready", "status": status, "reason": reason, "message": "set by the testbed",
+        "lastTransitionTime": now, "lastHeartbeatTime": now,
+    });
+    patch_status(client, name, json!({"conditions": [condition]})).await
 }
 
 /// Ends the node's kubelet: no lease, no status, no pod moves, until the node-lifecycle controller marks it Unknown
@@ -397,12 +318,7 @@ pub async fn set_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn stop_kubelet(client: &Client, name: &str) -> Result<()> {
-    merge(
-        &Api::all(client.clone()),
-        name,
-        json!({"metadata": {"labels": {KUBELET_LABEL: null}}}),
-    )
-    .await
+    label(client, name, KUBELET_LABEL, None).await
 }
 
 /// Starts the node's kubelet again.
@@ -410,12 +326,7 @@ pub async fn stop_kubelet(client: &Client, name: &str) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn start_kubelet(client: &Client, name: &str) -> Result<()> {
-    merge(
-        &Api::all(client.clone()),
-        name,
-        json!({"metadata": {"labels": {KUBELET_LABEL: "kwok"}}}),
-    )
-    .await
+    label(client, name, KUBELET_LABEL, Some("kwok")).await
 }
 
 /// Starts the node's kubelet, which says for so long that it is not ready, and then that it is.
@@ -423,14 +334,13 @@ pub async fn start_kubelet(client: &Client, name: &str) -> Result<()> {
 /// # Errors
 /// When the node is missing.
 pub async fn boot_kubelet(client: &Client, name: &str, not_ready: Duration) -> Result<()> {
-    let nodes = Api::all(client.clone());
-    let labels =
-        |ready: serde_json::Value| json!({"metadata": {"labels": {KUBELET_LABEL: "kwok", READY_LABEL: ready}}});
     if !not_ready.is_zero() {
-        merge(&nodes, name, labels(json!("false"))).await?;
+        label(client, name, READY_LABEL, Some("false")).await?;
+        start_kubelet(client, name).await?;
         tokio::time::sleep(not_ready).await;
     }
-    merge(&nodes, name, labels(json!(null))).await
+    let labels = json!({KUBELET_LABEL: "kwok", READY_LABEL: null});
+    patch(client, name, json!({"metadata": {"labels": labels}})).await
 }
 
 /// Sets (or, with `None`, removes) an annotation.
@@ -438,12 +348,7 @@ pub async fn boot_kubelet(client: &Client, name: &str, not_ready: Duration) -> R
 /// # Errors
 /// When the node is missing.
 pub async fn annotate(client: &Client, name: &str, key: &str, value: Option<&str>) -> Result<()> {
-    merge(
-        &Api::all(client.clone()),
-        name,
-        json!({"metadata": {"annotations": {key: value}}}),
-    )
-    .await
+    patch(client, name, json!({"metadata": {"annotations": {key: value}}})).await
 }
 
 /// Sets (or, with `None`, removes) a label.
@@ -451,18 +356,20 @@ pub async fn annotate(client: &Client, name: &str, key: &str, value: Option<&str
 /// # Errors
 /// When the node is missing.
 pub async fn label(client: &Client, name: &str, key: &str, value: Option<&str>) -> Result<()> {
-    merge(
-        &Api::all(client.clone()),
-        name,
-        json!({"metadata": {"labels": {key: value}}}),
-    )
-    .await
+    patch(client, name, json!({"metadata": {"labels": {key: value}}})).await
 }
 
-async fn merge(nodes: &Api<Node>, name: &str, patch: serde_json::Value) -> Result<()> {
-    nodes
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .with_context(|| format!("patch node {name}"))?;
-    Ok(())
+async fn patch(client: &Client, name: &str, patch: Value) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map(drop).with_context(|| format!("patch node {name}"))
+}
+
+async fn patch_status(client: &Client, name: &str, status: Value) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let patch = Patch::Strategic(json!({"status": status}));
+    let patched = nodes.patch_status(name, &PatchParams::default(), &patch).await;
+    patched
+        .map(drop)
+        .with_context(|| format!("patch the status of node {name}"))
 }

@@ -271,3 +271,22 @@ pub fn cluster_version(progressing: bool, since: Timestamp) -> Value {
         "status": {"conditions": [{"type": "Progressing", "status": status, "lastTransitionTime": since}]},
     })
 }
+
+/// Installs the kinds, and announces an upgrade that concerns all `machines` workers and has upgraded none. The namespace of
+/// the UpgradeConfig exists. Its `PDBForceDrainTimeout` is 0 minutes, which is legal: budgets are respected for
+/// `expectedNodeDrainTime` alone.
+///
+/// # Errors
+/// When the server refuses something.
+pub async fn begin_openshift_upgrade(client: &Client, namespace: &str, machines: u32) -> Result<()> {
+    for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
+        kind.install(client).await?;
+    }
+    let pool = machine_config_pool("worker", machines, 0);
+    Foreign::MachineConfigPool.put(client, None, "worker", pool).await?;
+    let upgrade = upgrade_config("4.99.1", "Upgrading", Timestamp::now(), 0);
+    Foreign::UpgradeConfig
+        .put(client, Some(namespace), "managed-upgrade-config", upgrade)
+        .await?;
+    Ok(())
+}

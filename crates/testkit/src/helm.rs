@@ -32,11 +32,9 @@ impl Release {
 
     /// Another chart directory.
     #[must_use]
-    pub fn chart(self, chart: impl Into<PathBuf>) -> Self {
-        Self {
-            chart: chart.into(),
-            ..self
-        }
+    pub fn chart(mut self, chart: impl Into<PathBuf>) -> Self {
+        self.chart = chart.into();
+        self
     }
 
     /// Values that override the chart's.
@@ -60,19 +58,8 @@ impl Release {
     /// # Errors
     /// With helm's own words.
     pub async fn install(&self, on: impl Into<Cluster>) -> Result<()> {
-        self.run(
-            on,
-            &[
-                "upgrade",
-                "--install",
-                "--create-namespace",
-                "--timeout=60s",
-                self.name.as_str(),
-                &self.chart_path(),
-            ],
-        )
-        .await
-        .map(drop)
+        let args = ["upgrade", "--install", "--create-namespace", "--timeout=60s"];
+        self.run(on, &args).await.map(drop)
     }
 
     /// Uninstalls it.
@@ -80,20 +67,15 @@ impl Release {
     /// # Errors
     /// With helm's own words.
     pub async fn uninstall(&self, on: impl Into<Cluster>) -> Result<()> {
-        run(
-            on.into(),
-            &[
-                "uninstall",
-                "--wait",
-                "--timeout=60s",
-                "--namespace",
-                &self.namespace,
-                &self.name,
-            ],
-            None,
-        )
-        .await
-        .map(drop)
+        let args = [
+            "uninstall",
+            "--wait",
+            "--timeout=60s",
+            "--namespace",
+            &self.namespace,
+            &self.name,
+        ];
+        run(on.into(), &args, None).await.map(drop)
     }
 
     /// The objects that it would install.
@@ -101,23 +83,19 @@ impl Release {
     /// # Errors
     /// With helm's own words: the values do not fit the chart's schema, for one.
     pub async fn template(&self, on: impl Into<Cluster>) -> Result<Vec<Value>> {
-        let rendered = self
-            .run(on, &["template", self.name.as_str(), &self.chart_path()])
-            .await?;
+        let rendered = self.run(on, &["template"]).await?;
         let objects = serde_yaml::Deserializer::from_str(&rendered)
             .map(Value::deserialize)
             .collect::<Result<Vec<_>, _>>()?;
         Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
     }
 
-    fn chart_path(&self) -> String {
-        self.chart.display().to_string()
-    }
-
+    /// A command of helm's on the chart, with the release's values.
     async fn run(&self, on: impl Into<Cluster>, args: &[&str]) -> Result<String> {
         let values = tempfile::Builder::new().prefix("values-").suffix(".yaml").tempfile()?;
         serde_yaml::to_writer(values.as_file(), &self.values)?;
-        let all = [args, &["--namespace", self.namespace.as_str()]].concat();
+        let chart = self.chart.display().to_string();
+        let all = [args, &["--namespace", &self.namespace, &self.name, &chart]].concat();
         run(on.into(), &all, Some(values.path())).await
     }
 }

@@ -41,11 +41,9 @@ impl Kubectl {
 
     /// As the user of another kubeconfig.
     #[must_use]
-    pub fn kubeconfig(self, kubeconfig: impl Into<PathBuf>) -> Self {
-        Self {
-            kubeconfig: kubeconfig.into(),
-            ..self
-        }
+    pub fn kubeconfig(mut self, kubeconfig: impl Into<PathBuf>) -> Self {
+        self.kubeconfig = kubeconfig.into();
+        self
     }
 
     /// With the plugins (`kubectl-NAME`) of this directory.
@@ -83,17 +81,9 @@ impl Kubectl {
         let command = self.start(args)?;
         let ended = command.ended_within(deadline).await;
         let said = command.text();
-        ensure!(
-            ended == Some(true),
-            "{} {}:\n{}",
-            command.process.name(),
-            if ended.is_some() {
-                "failed"
-            } else {
-                "did not end in time"
-            },
-            said.trim_end()
-        );
+        let how = ended.map_or("did not end in time", |_| "failed");
+        let (name, text) = (command.process.name(), said.trim_end());
+        ensure!(ended == Some(true), "{name} {how}:\n{text}");
         Ok(said)
     }
 }

@@ -5,6 +5,18 @@
 //! processes on loopback ([`control_plane`]). Whatever ends the process that started them, a SIGKILL included, ends
 //! them too ([`process`]).
 
+/// Builders that add one entry to a map of `self.metadata`, the object's metadata as JSON.
+macro_rules! metadata_builders {
+    ($($(#[$doc:meta])* $name:ident => $field:literal),+ $(,)?) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, key: &str, value: &str) -> Self {
+            self.metadata[$field][key] = serde_json::json!(value);
+            self
+        }
+    )+};
+}
+
 pub mod audit;
 pub mod binaries;
 pub mod bulk;
@@ -32,3 +44,8 @@ pub mod workload;
 
 pub use cluster::Cluster;
 pub use control_plane::{AuditScope, ControlPlane, Options};
+
+/// Locks, also after another holder has panicked.
+pub fn lock<T>(shared: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

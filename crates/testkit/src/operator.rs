@@ -29,7 +29,6 @@ pub struct OperatorSpec {
     server: Option<String>,
     config: Option<String>,
     args: Vec<String>,
-    env: Vec<(String, String)>,
 }
 
 impl OperatorSpec {
@@ -45,57 +44,41 @@ impl OperatorSpec {
             server: None,
             config: None,
             args: Vec::new(),
-            env: Vec::new(),
         }
     }
 
     /// Another binary than the package's own.
     #[must_use]
-    pub fn binary(self, binary: impl Into<PathBuf>) -> Self {
-        Self {
-            binary: Some(binary.into()),
-            ..self
-        }
+    pub fn binary(mut self, binary: impl Into<PathBuf>) -> Self {
+        self.binary = Some(binary.into());
+        self
     }
 
     /// Its `--identity`; else the component's name and a number.
     #[must_use]
-    pub fn identity(self, identity: &str) -> Self {
-        Self {
-            identity: Some(identity.to_owned()),
-            ..self
-        }
+    pub fn identity(mut self, identity: &str) -> Self {
+        self.identity = Some(identity.to_owned());
+        self
     }
 
     /// Talks to the API server through this URL, that of a proxy with a certificate of the control plane's authority.
     #[must_use]
-    pub fn through(self, url: &str) -> Self {
-        Self {
-            server: Some(url.to_owned()),
-            ..self
-        }
+    pub fn through(mut self, url: &str) -> Self {
+        self.server = Some(url.to_owned());
+        self
     }
 
     /// Its configuration file's text; without one it gets no `--config`.
     #[must_use]
-    pub fn config(self, yaml: &str) -> Self {
-        Self {
-            config: Some(yaml.to_owned()),
-            ..self
-        }
+    pub fn config(mut self, yaml: &str) -> Self {
+        self.config = Some(yaml.to_owned());
+        self
     }
 
     /// A further argument.
     #[must_use]
     pub fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
-        self
-    }
-
-    /// A variable of its environment.
-    #[must_use]
-    pub fn env(mut self, key: &str, value: &str) -> Self {
-        self.env.push((key.to_owned(), value.to_owned()));
         self
     }
 
@@ -125,7 +108,7 @@ impl OperatorSpec {
             None => tokio::task::spawn_blocking(move || binaries::operator(&component)).await??,
         };
         let token = service_account_token(&on, &self.namespace, &self.service_account).await?;
-        let kubeconfig = on.kubeconfig_of(&token, self.server.as_deref())?;
+        let kubeconfig = on.kubeconfig_of(&token, self.server.as_deref());
         let kubeconfig = pki::write(&dir, "kubeconfig", &kubeconfig)?;
         let config = dir.join("config.yaml");
         let port = ports::free()?;
@@ -140,12 +123,8 @@ impl OperatorSpec {
             std::fs::write(&config, text)?;
             process = process.args(["--config".as_ref(), config.as_os_str()]);
         }
-        process = process.args(&self.args);
-        for (key, value) in &self.env {
-            process = process.env(key, value);
-        }
         Ok(Operator {
-            process,
+            process: process.args(&self.args),
             port,
             kubeconfig,
             config,

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -53,7 +53,7 @@ fn reaper() -> Result<MutexGuard<'static, ChildStdin>> {
     static REAPER_STDIN: OnceLock<Result<Mutex<ChildStdin>, String>> = OnceLock::new();
     let started = REAPER_STDIN.get_or_init(|| start_reaper().map_err(|error| format!("{error:#}")));
     match started {
-        Ok(stdin) => Ok(stdin.lock().unwrap_or_else(PoisonError::into_inner)),
+        Ok(stdin) => Ok(crate::lock(stdin)),
         Err(error) => Err(anyhow!("{error}")),
     }
 }
@@ -188,7 +188,7 @@ impl Process {
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.child)
     }
 
     /// Starts it. Standard input is empty, and it leads a process group of its own, so that Ctrl-C on the terminal

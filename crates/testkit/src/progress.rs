@@ -37,7 +37,7 @@ struct State {
 
 impl Lines {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.state)
     }
 
     fn repeat(&self, title: &str, began: Instant) {

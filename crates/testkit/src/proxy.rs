@@ -14,7 +14,7 @@ mod view;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -137,38 +137,30 @@ impl Proxy {
     /// Puts a rule into force. Rules are applied in the order in which they came.
     pub fn inject(&self, rule: Rule) -> RuleId {
         let id = self.next_rule.fetch_add(1, Ordering::Relaxed);
-        self.shared
-            .rules
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((id, rule));
+        crate::lock(&self.shared.rules).push((id, rule));
         RuleId(id)
     }
 
     /// Takes a rule out of force.
     pub fn remove(&self, rule: RuleId) {
-        self.shared
-            .rules
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(id, _)| *id != rule.0);
+        crate::lock(&self.shared.rules).retain(|(id, _)| *id != rule.0);
     }
 
     /// Takes all rules out of force.
     pub fn heal(&self) {
-        self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        crate::lock(&self.shared.rules).clear();
     }
 
     /// Sets the gate that writes pass, counting from 1 again; `None` opens it.
     pub fn set_gate(&self, gate: Option<Gate>) {
-        *self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate.map(|gate| (gate, 0));
+        *crate::lock(&self.shared.gate) = gate.map(|gate| (gate, 0));
     }
 
     /// From now on lists and watches of a resource bring only objects with this label: so operators that look after the
     /// whole cluster can be tried side by side. Before the first of them is opened.
     pub fn confine(&self, resource: &'static str, label: &str, value: &str) {
         let selector = format!("{}%3D{value}", label.replace('/', "%2F"));
-        let mut confined = self.shared.confined.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut confined = crate::lock(&self.shared.confined);
         confined.push((resource, selector));
     }
 

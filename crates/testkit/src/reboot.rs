@@ -27,12 +27,8 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 pub async fn reboot(client: &Client, node: &str, away: Duration) -> Result<String> {
     let stayed = running(client, node).await?;
     fleet::set_ready(client, node, false).await?;
-    set_pods(
-        client,
-        &stayed,
-        |_| json!({ "conditions": ready_conditions(false, "NodeNotReady") }),
-    )
-    .await?;
+    let away_now = json!({ "conditions": ready_conditions(false, "NodeNotReady") });
+    set_pods(client, &stayed, |_| away_now.clone()).await?;
     tokio::time::sleep(away).await;
     let boot_id = fleet::reboot(client, node).await?;
     // Who was deleted meanwhile is gone now: nobody starts it again.
@@ -60,12 +56,9 @@ async fn running(client: &Client, node: &str) -> Result<Vec<Pod>> {
 async fn restart(client: &Client, pods: &[Pod], started: Timestamp) -> Result<()> {
     set_pods(client, pods, |pod| restarted(pod, started, false)).await?;
     stream::iter(pods.to_vec())
-        .map(|pod| {
-            let client = client.clone();
-            async move {
-                tokio::time::sleep(time_to_ready(&pod)).await;
-                set_pod(client, &pod, &restarted(&pod, started, true)).await
-            }
+        .map(|pod| async move {
+            tokio::time::sleep(time_to_ready(&pod)).await;
+            set_pod(client, &pod, &restarted(&pod, started, true)).await
         })
         // Their times to get Ready run side by side.
         .buffer_unordered(usize::MAX)
@@ -83,18 +76,15 @@ fn time_to_ready(pod: &Pod) -> Duration {
 async fn set_pods(client: &Client, pods: &[Pod], status: impl Fn(&Pod) -> Value) -> Result<()> {
     let patches: Vec<(Pod, Value)> = pods.iter().map(|pod| (pod.clone(), status(pod))).collect();
     stream::iter(patches)
-        .map(|(pod, status)| {
-            let client = client.clone();
-            async move { set_pod(client, &pod, &status).await }
-        })
+        .map(|(pod, status)| async move { set_pod(client, &pod, &status).await })
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
 }
 
 /// A pod that is gone, or is another of the same name by now, is left alone.
-async fn set_pod(client: Client, pod: &Pod, status: &Value) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+async fn set_pod(client: &Client, pod: &Pod, status: &Value) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
     let name = pod.name_any();
     match pods
@@ -110,11 +100,9 @@ async fn set_pod(client: Client, pod: &Pod, status: &Value) -> Result<()> {
 fn restarted(pod: &Pod, started: Timestamp, ready: bool) -> Value {
     let statuses = pod
         .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_deref())
-        .unwrap_or_default();
-    let containers: Vec<Value> = statuses
         .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let containers: Vec<Value> = statuses
         .map(|container| {
             json!({
                 "name": container.name,

@@ -128,15 +128,14 @@ struct Go {
 impl Go {
     fn find() -> Result<Self> {
         for program in ["go", "/usr/local/go/bin/go"] {
-            if let Ok(output) = Command::new(program)
+            let asked = Command::new(program)
                 .args(["env", "GOVERSION", "GOOS", "GOARCH"])
-                .output()
+                .output();
+            if let Ok(output) = asked
                 && output.status.success()
             {
-                let version = String::from_utf8_lossy(&output.stdout)
-                    .split_whitespace()
-                    .collect::<Vec<_>>()
-                    .join(" ");
+                let version = String::from_utf8_lossy(&output.stdout);
+                let version = version.split_whitespace().collect::<Vec<_>>().join(" ");
                 return Ok(Self {
                     program: program.into(),
                     version,

@@ -1,6 +1,5 @@
 //! Workloads: pods, what owns them, and their budgets.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -55,9 +54,7 @@ pub enum End {
 /// A pod, or the pods of a workload.
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    finalizers: Vec<String>,
+    metadata: Value,
     owner: Option<Value>,
     spec: Value,
 }
@@ -71,32 +68,25 @@ impl PodTemplate {
             "automountServiceAccountToken": false,
         });
         Self {
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            finalizers: Vec::new(),
+            metadata: json!({"finalizers": []}),
             owner: None,
             spec,
         }
     }
 
-    /// Adds a label.
-    #[must_use]
-    pub fn label(mut self, key: &str, value: &str) -> Self {
-        self.labels.insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    /// Adds an annotation.
-    #[must_use]
-    pub fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.annotations.insert(key.to_owned(), value.to_owned());
-        self
+    metadata_builders! {
+        /// Adds a label.
+        label => "labels",
+        /// Adds an annotation.
+        annotation => "annotations",
     }
 
     /// Adds a finalizer.
     #[must_use]
     pub fn finalizer(mut self, finalizer: &str) -> Self {
-        self.finalizers.push(finalizer.to_owned());
+        if let Some(finalizers) = self.metadata["finalizers"].as_array_mut() {
+            finalizers.push(json!(finalizer));
+        }
         self
     }
 
@@ -259,12 +249,12 @@ impl PodTemplate {
     }
 
     fn template(&self, app: &str) -> Value {
-        let mut labels = self.labels.clone();
-        labels.entry("app".to_owned()).or_insert_with(|| app.to_owned());
-        json!({
-            "metadata": {"labels": labels, "annotations": self.annotations, "finalizers": self.finalizers},
-            "spec": self.spec,
-        })
+        let mut template = json!({"metadata": self.metadata, "spec": self.spec});
+        let label = &mut template["metadata"]["labels"]["app"];
+        if label.is_null() {
+            *label = json!(app);
+        }
+        template
     }
 }
 
@@ -277,9 +267,7 @@ impl Default for PodTemplate {
 /// A PodDisruptionBudget to be created.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    name: String,
-    namespace: String,
-    labels: BTreeMap<String, String>,
+    metadata: Value,
     spec: Value,
 }
 
@@ -287,9 +275,7 @@ impl Budget {
     fn new(namespace: &str, name: &str, field: &str, value: &Value) -> Self {
         // Not setting the selector means a null one, which selects nothing.
         Self {
-            name: name.to_owned(),
-            namespace: namespace.to_owned(),
-            labels: BTreeMap::new(),
+            metadata: json!({"name": name, "namespace": namespace}),
             spec: json!({field: value}),
         }
     }
@@ -317,11 +303,9 @@ impl Budget {
         self
     }
 
-    /// Adds a label.
-    #[must_use]
-    pub fn label(mut self, key: &str, value: &str) -> Self {
-        self.labels.insert(key.to_owned(), value.to_owned());
-        self
+    metadata_builders! {
+        /// Adds a label.
+        label => "labels",
     }
 
     /// The API object.
@@ -329,15 +313,8 @@ impl Budget {
     /// # Errors
     /// When the selector is not one.
     pub fn build(&self) -> Result<PodDisruptionBudget> {
-        let Self {
-            name,
-            namespace,
-            labels,
-            spec,
-        } = self;
-        Ok(serde_json::from_value(
-            json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}),
-        )?)
+        let budget = json!({"metadata": self.metadata, "spec": self.spec});
+        Ok(serde_json::from_value(budget)?)
     }
 }
 
@@ -396,22 +373,14 @@ pub async fn counted_budget(
 
 /// Whether the pod's Ready condition is True.
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    conditions
-        .iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The pod's phase; empty before it has one.
 pub fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or_default()
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
 /// Waits until no object with this pod's UID exists any more (a StatefulSet makes another of the same name).

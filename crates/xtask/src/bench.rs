@@ -22,6 +22,9 @@ pub use self::health_check::{create_health_check, health_checks};
 pub struct Args {
     #[command(subcommand)]
     operator: Operator,
+    /// Only the last line: one JSON object
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -35,14 +38,6 @@ enum Operator {
 }
 
 impl Operator {
-    const fn is_json_only(&self) -> bool {
-        match self {
-            Self::DrainKeeper(args) => args.json,
-            Self::DrainLock(args) => args.json,
-            Self::HealthCheck(args) => args.json,
-        }
-    }
-
     async fn bench(&self) -> Result<Figures> {
         match self {
             Self::DrainKeeper(args) => drain_keeper::bench(args).await,
@@ -65,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("interrupted: stopping the cluster");
         return Ok(ExitCode::from(130));
     };
-    if !args.operator.is_json_only() {
+    if !args.json {
         println!("{}", figures.table());
     }
     println!("{}", figures.into_json());

@@ -1,6 +1,7 @@
 //! Watches budgets while nodes are drained. A budget that falls short is a violation, unless drain-keeper's record on
 //! it says that it was overridden by the user's policy, and then for one pod only.
 
+use nodeward_testkit::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use tokio::task::JoinSet;
 
-use crate::watch::{follow, lock};
+use crate::watch::follow;
 
 /// How long after its override a budget may be short of one pod: a replacement has to start.
 const REPLACED_WITHIN: Duration = Duration::from_mins(1);

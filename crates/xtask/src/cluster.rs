@@ -180,7 +180,11 @@ fn kubeconfig(dir: &Path) -> Result<ExitCode> {
 
 async fn start(nodes: usize, dir: &Path) -> Result<ControlPlane> {
     let progress = Progress::begin("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok");
-    let plane = ControlPlane::start(Options::default().in_dir(dir)).await?;
+    let plane = ControlPlane::start(Options {
+        dir: Some(dir.to_owned()),
+        ..Options::default()
+    })
+    .await?;
     progress.done("ready");
     if nodes > 0 {
         let progress = Progress::begin(format!("creating {nodes} nodes"));

@@ -47,12 +47,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("image: skipped: {reason:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut components: Vec<&str> = args.components.iter().map(String::as_str).collect();
-    if components.is_empty() {
-        components = COMPONENTS.to_vec();
-    }
     let binaries = binaries::build_release()?;
-    for component in components {
+    let is_asked =
+        |component: &&&str| args.components.is_empty() || args.components.iter().any(|one| one == **component);
+    for component in COMPONENTS.iter().filter(is_asked) {
         build(component, &binaries.join(component), args.max_mib).with_context(|| format!("image {component}"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -62,8 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("nodeward-image-").tempdir()?;
     let buildah = Buildah {
-        store: scratch.path().join("store"),
-        run: scratch.path().join("run"),
+        dir: scratch.path().to_owned(),
     };
     let libraries = linked_libraries(binary)?;
     base_of(&buildah, &libraries, &scratch.path().join("rootfs"))?;
@@ -109,22 +106,18 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
 
 /// A buildah with a store of its own, which goes with the directory that it is in.
 struct Buildah {
-    store: PathBuf,
-    run: PathBuf,
+    dir: PathBuf,
 }
 
 impl Buildah {
     /// Runs buildah to its end; gives its standard output, trimmed.
     fn stdout(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new("buildah");
-        command
-            .arg("--root")
-            .arg(&self.store)
-            .arg("--runroot")
-            .arg(&self.run)
-            .args(["--storage-driver", "vfs"])
-            .args(args);
-        stdout(command).with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
+        for (option, dir) in [("--root", "store"), ("--runroot", "run")] {
+            command.arg(option).arg(self.dir.join(dir));
+        }
+        command.args(["--storage-driver", "vfs"]).args(args);
+        stdout(&mut command).with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
     }
 }
 
@@ -143,14 +136,10 @@ fn provide_buildah() -> Result<()> {
         "buildah is missing; install it with this system's package manager"
     );
     println!("image: installing Debian's buildah");
-    let mut install = Command::new("sh");
-    install.args([
-        "-c",
-        "apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah",
-    ]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    stdout(install).context("install buildah")?;
-    Ok(())
+    let install = "apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive");
+    stdout(&mut shell).map(drop).context("install buildah")
 }
 
 /// The shared libraries that the binary is linked to, the loader among them.
@@ -191,13 +180,11 @@ fn expect_unprivileged(buildah: &Buildah, image: &str) -> Result<()> {
 }
 
 fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(args);
-    stdout(command).with_context(|| program.to_owned())
+    stdout(Command::new(program).args(args)).with_context(|| program.to_owned())
 }
 
 /// Runs a command to its end; gives its standard output, trimmed. The error holds what it wrote to standard error.
-fn stdout(mut command: Command) -> Result<String> {
+fn stdout(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(
         output.status.success(),

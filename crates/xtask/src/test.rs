@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use nodeward_testkit::{binaries, toolchain};
+use nodeward_testkit::{binaries, lock, toolchain};
 use serde_json::Value;
 
 /// Test binaries that run side by side where their tests wait for a control plane.
@@ -280,10 +280,6 @@ fn run_all(binaries: Vec<&Binary>, at_once: usize, args: &Args, summary: &Mutex<
             });
         }
     });
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What became of all tests.

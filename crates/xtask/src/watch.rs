@@ -1,7 +1,6 @@
-//! Objects followed in the background, and the state that is shared with who follows them.
+//! Objects followed in the background.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -26,9 +25,4 @@ where
             .await;
     });
     task
-}
-
-/// Locks, also after another holder has panicked.
-pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -86,7 +86,11 @@ impl Environment {
     pub async fn new(nodes: &[&str]) -> Result<Self> {
         let turn = TURNS.acquire().await?;
         // A machine that is busy with many control planes must not make a node look silent.
-        let plane = ControlPlane::start(Options::default().node_monitor_grace(secs(60))).await?;
+        let options = Options {
+            node_monitor_grace: secs(60),
+            ..Options::default()
+        };
+        let plane = ControlPlane::start(options).await?;
         let client = plane.client().await?;
         install(&plane, &client).await?;
         plane.namespace(APPS).await?;

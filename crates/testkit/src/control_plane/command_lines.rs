@@ -1,4 +1,4 @@
-//! The command line of each part.
+//! The command line of each part, a flag a line.
 
 use anyhow::Result;
 
@@ -10,14 +10,14 @@ use crate::toolchain::Toolchain;
 
 /// What the controller manager and the scheduler have in common: there is one of each, without a port of its own, and
 /// its client's limits never hold it up.
-const OF_A_CLIENT: [&str; 6] = [
-    "--leader-elect=false",
-    "--secure-port=0",
-    "--profiling=false",
-    "--kube-api-qps=1000",
-    "--kube-api-burst=2000",
-    "--v=1",
-];
+const OF_A_CLIENT: &str = "
+    --leader-elect=false
+    --secure-port=0
+    --profiling=false
+    --kube-api-qps=1000
+    --kube-api-burst=2000
+    --v=1
+";
 
 /// The parts of one control plane, none of them started.
 pub(super) struct Parts {
@@ -29,97 +29,89 @@ pub(super) struct Parts {
 }
 
 pub(super) fn parts(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Parts> {
+    let scheduler = Process::new("kube-scheduler", &tools.kube_scheduler, layout.log("kube-scheduler"))
+        .args([format!(
+            "--kubeconfig={}",
+            layout.kubeconfig("kube-scheduler").display()
+        )])
+        .args(flags(OF_A_CLIENT));
     Ok(Parts {
         etcd: etcd(tools, layout, options),
         apiserver: apiserver(tools, layout, options)?,
         controller_manager: controller_manager(tools, layout, options),
-        scheduler: scheduler(tools, layout),
+        scheduler,
         kwok: kwok(tools, layout, options)?,
     })
 }
 
+/// One on each line.
+fn flags(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|flag| !flag.is_empty())
+}
+
 fn etcd(tools: &Toolchain, layout: &Layout, options: &Options) -> Process {
+    let (dir, quota) = (layout.dir.display(), options.etcd_quota_bytes);
     let client = layout.etcd_url();
     let peer = format!("http://127.0.0.1:{}", layout.etcd_peer_port);
-    Process::new("etcd", &tools.etcd, layout.log("etcd"))
-        .args([
-            "--name=testbed",
-            "--unsafe-no-fsync",
-            "--log-level=warn",
-            "--auto-compaction-retention=0",
-        ])
-        .args([
-            flag("data-dir", layout.dir.join("etcd").display()),
-            flag("quota-backend-bytes", options.etcd_quota_bytes),
-        ])
-        .args([
-            flag("listen-client-urls", &client),
-            flag("advertise-client-urls", &client),
-        ])
-        .args([
-            flag("listen-peer-urls", &peer),
-            flag("initial-advertise-peer-urls", &peer),
-            format!("--initial-cluster=testbed={peer}"),
-        ])
+    let text = format!(
+        "--name=testbed
+        --unsafe-no-fsync
+        --log-level=warn
+        --auto-compaction-retention=0
+        --data-dir={dir}/etcd
+        --quota-backend-bytes={quota}
+        --listen-client-urls={client}
+        --advertise-client-urls={client}
+        --listen-peer-urls={peer}
+        --initial-advertise-peer-urls={peer}
+        --initial-cluster=testbed={peer}"
+    );
+    Process::new("etcd", &tools.etcd, layout.log("etcd")).args(flags(&text))
 }
 
 fn apiserver(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {
-    let pki = |name: &str| layout.dir.join("pki").join(name).display().to_string();
+    let (dir, etcd, port) = (layout.dir.display(), layout.etcd_url(), layout.apiserver_port);
     let (reads, writes) = options.max_inflight;
-    let mut process = Process::new("kube-apiserver", &tools.kube_apiserver, layout.log("kube-apiserver"))
-        .args([
-            flag("etcd-servers", layout.etcd_url()),
-            "--bind-address=127.0.0.1".into(),
-            "--advertise-address=127.0.0.1".into(),
-        ])
-        .args([
-            flag("secure-port", layout.apiserver_port),
-            flag("cert-dir", layout.dir.join("pki").display()),
-        ])
-        // The address is a loopback one, which an Endpoints object may not name.
-        .args([
-            "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.96.0.0/16",
-            "--allow-privileged=true",
-        ])
-        .args([
-            flag("tls-cert-file", pki("apiserver.crt")),
-            flag("tls-private-key-file", pki("apiserver.key")),
-        ])
-        .args([
-            flag("client-ca-file", pki("ca.crt")),
-            "--authorization-mode=Node,RBAC".into(),
-        ])
-        .args([
-            flag("service-account-key-file", pki("service-account.pub")),
-            flag("service-account-signing-key-file", pki("service-account.key")),
-        ])
-        .args([
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--profiling=false",
-            "--v=1",
-        ])
-        .args([
-            flag("max-requests-inflight", reads),
-            flag("max-mutating-requests-inflight", writes),
-        ])
+    // No Endpoints object is kept: the address is a loopback one, which it may not name.
+    let text = format!(
+        "--etcd-servers={etcd}
+        --bind-address=127.0.0.1
+        --advertise-address=127.0.0.1
+        --secure-port={port}
+        --cert-dir={dir}/pki
+        --endpoint-reconciler-type=none
+        --service-cluster-ip-range=10.96.0.0/16
+        --allow-privileged=true
+        --tls-cert-file={dir}/pki/apiserver.crt
+        --tls-private-key-file={dir}/pki/apiserver.key
+        --client-ca-file={dir}/pki/ca.crt
+        --authorization-mode=Node,RBAC
+        --service-account-key-file={dir}/pki/service-account.pub
+        --service-account-signing-key-file={dir}/pki/service-account.key
+        --service-account-issuer=https://kubernetes.default.svc
+        --profiling=false
+        --v=1
+        --max-requests-inflight={reads}
+        --max-mutating-requests-inflight={writes}"
+    );
+    let process = Process::new("kube-apiserver", &tools.kube_apiserver, layout.log("kube-apiserver"))
+        .args(flags(&text))
         .args(&options.apiserver_flags);
-    if let Some(policy) = audit_policy(options.audit) {
-        let file = layout.dir.join("audit-policy.yaml");
-        std::fs::write(&file, policy)?;
-        // Blocking: an event is in the file when its request has ended.
-        process = process
-            .args([
-                flag("audit-policy-file", file.display()),
-                flag("audit-log-path", layout.audit_log().display()),
-            ])
-            .args([
-                "--audit-log-mode=blocking",
-                "--audit-log-maxsize=100000",
-                "--audit-log-format=json",
-            ]);
-    }
-    Ok(process)
+    let Some(policy) = audit_policy(options.audit) else {
+        return Ok(process);
+    };
+    std::fs::write(layout.dir.join("audit-policy.yaml"), policy)?;
+    let log = layout.audit_log();
+    // Blocking: an event is in the file when its request has ended.
+    let text = format!(
+        "--audit-policy-file={dir}/audit-policy.yaml
+        --audit-log-path={}
+        --audit-log-mode=blocking
+        --audit-log-maxsize=100000
+        --audit-log-format=json",
+        log.display()
+    );
+    Ok(process.args(flags(&text)))
 }
 
 fn audit_policy(scope: AuditScope) -> Option<String> {
@@ -134,71 +126,41 @@ fn audit_policy(scope: AuditScope) -> Option<String> {
 }
 
 fn controller_manager(tools: &Toolchain, layout: &Layout, options: &Options) -> Process {
-    let grace = options.node_monitor_grace;
-    let pki = layout.dir.join("pki");
-    Process::new(
-        "kube-controller-manager",
-        &tools.kube_controller_manager,
-        layout.log("kube-controller-manager"),
-    )
-    .args([
-        flag("kubeconfig", layout.kubeconfig("kube-controller-manager").display()),
-        flag("controllers", options.controllers.join(",")),
-    ])
-    .args(OF_A_CLIENT)
-    .args([
-        flag(
-            "service-account-private-key-file",
-            pki.join("service-account.key").display(),
-        ),
-        flag("root-ca-file", pki.join("ca.crt").display()),
-    ])
-    .args([
-        format!("--node-monitor-grace-period={}ms", grace.as_millis()),
-        format!("--node-startup-grace-period={}ms", grace.as_millis()),
-    ])
-    .args([
-        "--node-monitor-period=1s",
-        "--node-eviction-rate=100",
-        "--unhealthy-zone-threshold=1",
-        "--terminated-pod-gc-threshold=0",
-    ])
-    .args([
-        "--concurrent-deployment-syncs=10",
-        "--concurrent-replicaset-syncs=20",
-        "--concurrent-namespace-syncs=20",
-        "--namespace-sync-period=10s",
-    ])
-}
-
-fn scheduler(tools: &Toolchain, layout: &Layout) -> Process {
-    Process::new("kube-scheduler", &tools.kube_scheduler, layout.log("kube-scheduler"))
-        .args([flag("kubeconfig", layout.kubeconfig("kube-scheduler").display())])
-        .args(OF_A_CLIENT)
+    const NAME: &str = "kube-controller-manager";
+    let (dir, kubeconfig) = (layout.dir.display(), layout.kubeconfig(NAME));
+    let (kubeconfig, grace) = (kubeconfig.display(), options.node_monitor_grace.as_millis());
+    let controllers = options.controllers.join(",");
+    let text = format!(
+        "--kubeconfig={kubeconfig}
+        --controllers={controllers}
+        --service-account-private-key-file={dir}/pki/service-account.key
+        --root-ca-file={dir}/pki/ca.crt
+        --node-monitor-grace-period={grace}ms
+        --node-startup-grace-period={grace}ms
+        --node-monitor-period=1s
+        --node-eviction-rate=100
+        --unhealthy-zone-threshold=1
+        --terminated-pod-gc-threshold=0
+        --concurrent-deployment-syncs=10
+        --concurrent-replicaset-syncs=20
+        --concurrent-namespace-syncs=20
+        --namespace-sync-period=10s"
+    );
+    Process::new(NAME, &tools.kube_controller_manager, layout.log(NAME))
+        .args(flags(&text))
+        .args(flags(OF_A_CLIENT))
 }
 
 fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {
-    let lease = options
-        .node_lease
-        .unwrap_or(options.node_monitor_grace)
-        .as_secs()
-        .max(4);
+    let lease = options.node_lease.unwrap_or(options.node_monitor_grace);
     let kwok = Kwok {
         kubelet: "kwok",
-        lease_s: lease,
+        lease_s: lease.as_secs().max(4),
         parallelism: options.kwok_parallelism,
         pod_cidr: "10.128.0.0/9",
         node_ip: "10.0.0.1",
     };
-    let process = kwok.process(
-        &tools.kwok,
-        &layout.kubeconfig("kwok"),
-        &layout.dir,
-        &layout.log("kwok"),
-    )?;
+    let (kubeconfig, log) = (layout.kubeconfig("kwok"), layout.log("kwok"));
+    let process = kwok.process(&tools.kwok, &kubeconfig, &layout.dir, &log)?;
     Ok(process.env("HOME", &layout.dir))
-}
-
-fn flag(name: &str, value: impl std::fmt::Display) -> String {
-    format!("--{name}={value}")
 }

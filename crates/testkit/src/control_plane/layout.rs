@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use k8s_openapi::ByteString;
-use serde_json::json;
 
 use crate::pki::{self, Authority, Identity};
-use crate::ports;
+use crate::{cluster, ports};
 
 pub(super) struct Layout {
     pub dir: PathBuf,
@@ -49,21 +47,10 @@ impl Layout {
     }
 
     fn write_kubeconfig(&self, user: &str, authority: &Authority, identity: &Identity) -> Result<()> {
-        let content = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "testbed",
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
-            "clusters": [{"name": "testbed", "cluster": {
-                "server": self.apiserver_url(),
-                "certificate-authority-data": ByteString(authority.cert().as_bytes().to_vec()),
-            }}],
-            "users": [{"name": user, "user": {
-                "client-certificate-data": ByteString(identity.cert.clone().into_bytes()),
-                "client-key-data": ByteString(identity.key.clone().into_bytes()),
-            }}],
-        });
-        pki::write(&self.dir.join("kubeconfig"), user, &serde_yaml::to_string(&content)?)?;
+        let server = cluster::server(self.apiserver_url(), authority.cert());
+        let credentials = cluster::certificate_credentials(&identity.cert, &identity.key);
+        let content = cluster::kubeconfig(&server, user, &credentials).to_string();
+        pki::write(&self.dir.join("kubeconfig"), user, &content)?;
         Ok(())
     }
 

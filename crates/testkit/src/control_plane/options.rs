@@ -104,28 +104,4 @@ impl Options {
             ..Self::default()
         }
     }
-
-    /// The same with the data in `dir`.
-    #[must_use]
-    pub fn in_dir(self, dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: Some(dir.into()),
-            ..self
-        }
-    }
-
-    /// The same with another audit scope.
-    #[must_use]
-    pub fn audit(self, audit: AuditScope) -> Self {
-        Self { audit, ..self }
-    }
-
-    /// The same with another time after which a silent node is Unknown.
-    #[must_use]
-    pub fn node_monitor_grace(self, node_monitor_grace: Duration) -> Self {
-        Self {
-            node_monitor_grace,
-            ..self
-        }
-    }
 }

@@ -20,48 +20,44 @@ pub struct Report {
     pub scenario: String,
     /// How many writes the plain run had.
     pub writes: u64,
-    /// Points between writes at which the operator was ended.
-    pub intermediate: usize,
-    /// Points at which it was to be ended, but the run had fewer writes than the plain one.
+    /// The points that were reached: a run may have fewer writes than the plain one.
+    pub tried: Vec<Point>,
+    /// How many were not.
     pub missed: usize,
-    /// Stale views.
-    pub stale: usize,
-    /// Unobserved states.
-    pub unobserved: usize,
     /// The runs that went wrong.
     pub failures: Vec<Failure>,
 }
 
 impl Report {
-    pub(super) fn new(scenario: &str, writes: u64) -> Self {
-        Self {
-            scenario: scenario.to_owned(),
-            writes,
-            intermediate: 0,
-            missed: 0,
-            stale: 0,
-            unobserved: 0,
-            failures: Vec::new(),
-        }
+    /// Points between writes at which the operator was ended.
+    pub fn intermediate(&self) -> usize {
+        self.count(|point| matches!(point, Point::BeforeFirstWrite | Point::AfterWrite(_)))
+    }
+
+    /// Stale views.
+    pub fn stale(&self) -> usize {
+        self.count(|point| matches!(point, Point::StaleView { .. }))
+    }
+
+    /// Unobserved states.
+    pub fn unobserved(&self) -> usize {
+        self.count(|point| matches!(point, Point::UnobservedState { .. }))
+    }
+
+    fn count(&self, is_counted: fn(&Point) -> bool) -> usize {
+        self.tried.iter().copied().filter(is_counted).count()
     }
 
     /// `outcome` tells whether the point was reached.
     pub(super) fn add(&mut self, point: Point, outcome: Result<bool>) {
-        match (point, &outcome) {
-            (Point::Plain, _) => {}
-            (Point::BeforeFirstWrite | Point::AfterWrite(_), Ok(false)) => self.missed += 1,
-            (Point::BeforeFirstWrite | Point::AfterWrite(_), _) => self.intermediate += 1,
-            (Point::StaleView { .. }, _) => self.stale += 1,
-            (Point::UnobservedState { .. }, _) => self.unobserved += 1,
+        match outcome {
+            Ok(false) => self.missed += 1,
+            Ok(true) => self.tried.push(point),
+            Err(error) => {
+                self.tried.push(point);
+                self.failures.push(Failure { point, error });
+            }
         }
-        if let Err(error) = outcome {
-            self.failures.push(Failure { point, error });
-        }
-    }
-
-    /// How many points were tried.
-    pub fn tried(&self) -> usize {
-        self.intermediate + self.stale + self.unobserved
     }
 
     /// The report, if there were points and every one of them came to the same end as the plain run.
@@ -69,7 +65,11 @@ impl Report {
     /// # Errors
     /// Otherwise: with every failure.
     pub fn same_end(self) -> Result<Self> {
-        ensure!(self.tried() > 0, "{}: not a single point was tried", self.scenario);
+        ensure!(
+            !self.tried.is_empty(),
+            "{}: not a single point was tried",
+            self.scenario
+        );
         if self.failures.is_empty() {
             return Ok(self);
         }
@@ -84,27 +84,18 @@ impl Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            scenario,
-            writes,
-            intermediate,
-            missed,
-            stale,
-            unobserved,
-            failures,
-        } = self;
+        let (scenario, tried, writes) = (&self.scenario, self.tried.len(), self.writes);
+        let (intermediate, stale, unobserved) = (self.intermediate(), self.stale(), self.unobserved());
         write!(
             f,
-            "{scenario}: {} points tried: {intermediate} kills around {writes} writes, {stale} stale views, {unobserved} unobserved states",
-            self.tried()
+            "{scenario}: {tried} points tried: {intermediate} kills around {writes} writes, {stale} stale views, {unobserved} unobserved states",
         )?;
-        if *missed > 0 {
-            write!(f, "; {missed} kills found no write")?;
+        if self.missed > 0 {
+            write!(f, "; {} kills found no write", self.missed)?;
         }
-        if failures.is_empty() {
-            f.write_str("; all came to the same end")
-        } else {
-            write!(f, "; {} did not", failures.len())
+        match self.failures.len() {
+            0 => f.write_str("; all came to the same end"),
+            failures => write!(f, "; {failures} did not"),
         }
     }
 }

@@ -54,25 +54,14 @@ pub(super) fn expired_event() -> Response<Body> {
 
 /// The answer in place of the API server's, for faults that are one.
 pub(super) fn of_fault(fault: &Fault) -> Option<Response<Body>> {
+    let too_many = |message, details, retry_after| refusal(429, "TooManyRequests", message, details, retry_after);
     Some(match fault {
-        Fault::TooManyRequests { retry_after } => refusal(
-            429,
-            "TooManyRequests",
-            "too many requests (injected)",
-            json!({}),
-            *retry_after,
-        ),
+        Fault::TooManyRequests { retry_after } => too_many("too many requests (injected)", json!({}), *retry_after),
         Fault::BudgetRefusal { retry_after } => {
             let message = "Cannot evict pod as it would violate the pod's disruption budget.";
             let cause =
                 json!({"reason": "DisruptionBudget", "message": "The disruption budget has no room (injected)"});
-            refusal(
-                429,
-                "TooManyRequests",
-                message,
-                json!({"causes": [cause]}),
-                *retry_after,
-            )
+            too_many(message, json!({"causes": [cause]}), *retry_after)
         }
         Fault::Status(code, reason) => refusal(*code, reason, "injected", json!({}), None),
         Fault::Gone => refusal(410, "Expired", "too old resource version (injected)", json!({}), None),

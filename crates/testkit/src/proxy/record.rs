@@ -1,6 +1,6 @@
 //! What the proxy saw and what became of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 
@@ -38,7 +38,7 @@ pub(super) struct Journal(Arc<Mutex<Vec<Record>>>);
 
 impl Journal {
     pub fn begin(&self, request: ApiRequest) -> usize {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = crate::lock(&self.0);
         records.push(Record {
             request,
             outcome: Outcome::Pending,
@@ -48,25 +48,25 @@ impl Journal {
     }
 
     pub fn end(&self, index: usize, outcome: Outcome) {
-        if let Some(record) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
+        if let Some(record) = crate::lock(&self.0).get_mut(index) {
             record.outcome = outcome;
             record.answered = Some(Timestamp::now());
         }
     }
 
     pub fn is_pending(&self, index: usize) -> bool {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = crate::lock(&self.0);
         records
             .get(index)
             .is_some_and(|record| record.outcome == Outcome::Pending)
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        crate::lock(&self.0).len()
     }
 
     pub fn since(&self, mark: usize) -> Vec<Record> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = crate::lock(&self.0);
         records.get(mark..).unwrap_or_default().to_vec()
     }
 }

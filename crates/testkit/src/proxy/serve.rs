@@ -1,6 +1,6 @@
 //! One request on its way through the proxy.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -78,14 +78,14 @@ async fn carry(
     }
 
     let write = shared.write_at_gate(asked);
-    if let Some((gate, number)) = &write {
-        let write = Write {
-            number: *number,
-            stage: Stage::Before,
-            request: asked.clone(),
-        };
-        ensure!((gate.hook)(write).await == Verdict::Pass, "cut before the write");
-    }
+    let at_gate = async |stage| match &write {
+        None => Verdict::Pass,
+        Some((gate, number)) => {
+            let (number, request) = (*number, asked.clone());
+            (gate.hook)(Write { number, stage, request }).await
+        }
+    };
+    ensure!(at_gate(Stage::Before).await == Verdict::Pass, "cut before the write");
 
     let mut forwarded = Request::new(Full::new(body));
     *forwarded.method_mut() = head.method;
@@ -97,14 +97,7 @@ async fn carry(
         _ => plain(session, forwarded, &asked.uri).await?,
     };
 
-    if let Some((gate, number)) = &write {
-        let write = Write {
-            number: *number,
-            stage: Stage::After(status),
-            request: asked.clone(),
-        };
-        reply_lost |= (gate.hook)(write).await == Verdict::Cut;
-    }
+    reply_lost |= at_gate(Stage::After(status)).await == Verdict::Cut;
     if reply_lost {
         shared.journal.end(index, Outcome::Lost(status));
         anyhow::bail!("lost reply");
@@ -120,13 +113,17 @@ async fn plain(
     uri: &str,
 ) -> Result<(Response<Body>, u16)> {
     *request.uri_mut() = uri.parse()?;
-    let (head, body) = session.lock().await.send(request).await?.into_parts();
-    let body = body.collect().await?.to_bytes();
-    let status = head.status.as_u16();
-    let mut answer = Response::from_parts(head, answer::full(body));
+    let answer = session.lock().await.send(request).await?;
+    whole(answer).await
+}
+
+async fn whole(answer: Response<Incoming>) -> Result<(Response<Body>, u16)> {
+    let (mut head, body) = answer.into_parts();
     // It is one piece now, whatever it was.
-    answer.headers_mut().remove(http::header::TRANSFER_ENCODING);
-    Ok((answer, status))
+    head.headers.remove(http::header::TRANSFER_ENCODING);
+    let status = head.status.as_u16();
+    let body = body.collect().await?.to_bytes();
+    Ok((Response::from_parts(head, answer::full(body)), status))
 }
 
 /// A list that fills a cache (it comes in pages, or from the API server's memory) is as old as the view. Any other is
@@ -178,14 +175,12 @@ async fn open_watch(
     *request.uri_mut() = uri.parse()?;
     // Chunks are passed on as they come.
     request.headers_mut().remove(ACCEPT_ENCODING);
-    let (head, body) = session.lock().await.send(request).await?.into_parts();
-    let status = head.status.as_u16();
-    if !head.status.is_success() {
-        let body = body.collect().await?.to_bytes();
-        let mut answer = Response::from_parts(head, answer::full(body));
-        answer.headers_mut().remove(http::header::TRANSFER_ENCODING);
-        return Ok((answer, status));
+    let answer = session.lock().await.send(request).await?;
+    if !answer.status().is_success() {
+        return whole(answer).await;
     }
+    let (head, body) = answer.into_parts();
+    let status = head.status.as_u16();
     let body = view::watched(first, body, view, cut_after.map(|time| Instant::now() + time));
     Ok((Response::from_parts(head, body), status))
 }
@@ -251,7 +246,7 @@ impl Shared {
         if !matches!(request.verb, Verb::List | Verb::Watch) {
             return;
         }
-        let confined = self.confined.lock().unwrap_or_else(PoisonError::into_inner);
+        let confined = crate::lock(&self.confined);
         for (_, selector) in confined.iter().filter(|(resource, _)| request.resource == *resource) {
             let asked = request.parameter("labelSelector").filter(|asked| !asked.is_empty());
             let both = asked.map_or_else(|| selector.clone(), |asked| format!("{asked}%2C{selector}"));
@@ -261,7 +256,7 @@ impl Shared {
 
     /// The faults that strike this request now; each counts it.
     fn faults_of(&self, request: &ApiRequest) -> Vec<Fault> {
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = crate::lock(&self.rules);
         let mut faults = Vec::new();
         for (_, rule) in rules.iter_mut().filter(|(_, rule)| rule.meets(request)) {
             rule.times = rule.times.map(|left| left - 1);
@@ -272,7 +267,7 @@ impl Shared {
 
     /// The gate and the write's number, if it counts this request.
     fn write_at_gate(&self, request: &ApiRequest) -> Option<(Gate, u64)> {
-        let mut slot = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = crate::lock(&self.gate);
         let (gate, count) = slot.as_mut()?;
         if !request.is_write() || !(gate.counts)(request) {
             return None;

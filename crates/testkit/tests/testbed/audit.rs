@@ -21,7 +21,7 @@ async fn requests_of_a_service_account_are_counted_by_verb_and_resource() -> Res
     bulk::create(&client, [account]).await?;
     let token = service_account_token(plane, &namespace, "counted").await?;
     let file = plane.dir().join(&namespace);
-    std::fs::write(&file, Cluster::from(plane).kubeconfig_of(&token, None)?)?;
+    std::fs::write(&file, Cluster::from(plane).kubeconfig_of(&token, None))?;
     let counted = client_from(&file).await?;
 
     let mark = plane.audit().mark()?;

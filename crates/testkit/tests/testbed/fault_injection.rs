@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use nodeward_testkit::cluster;
 use nodeward_testkit::control_plane::client_from;
 use nodeward_testkit::fault_injection::{self, OperatorProcess, Point, Report, Scenario, TestEnv};
 use nodeward_testkit::process::Process;
@@ -148,15 +149,8 @@ impl OperatorProcess for SampleProcess {
 
 /// The test binary again, as the sample operator.
 fn launch(env: &TestEnv, fault: Fault) -> Result<SampleProcess> {
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "env",
-        "contexts": [{"name": "env", "context": {"cluster": "env", "user": "nobody"}}],
-        "clusters": [{"name": "env", "cluster": {
-            "server": env.proxy.url(),
-            "certificate-authority-data": k8s_openapi::ByteString(env.proxy.ca().as_bytes().to_vec()),
-        }}],
-        "users": [{"name": "nobody", "user": {}}],
-    });
+    let server = cluster::server(env.proxy.url(), env.proxy.ca());
+    let kubeconfig = cluster::kubeconfig(&server, "nobody", &json!({}));
     let file = env.plane.dir().join(&env.name);
     std::fs::write(&file, kubeconfig.to_string())?;
     let operator = Process::new("sample", std::env::current_exe()?, file.with_extension("log"))
@@ -253,9 +247,9 @@ async fn a_sound_operator_comes_to_the_same_end_under_every_fault(
 ) -> Result<()> {
     let report = report_of(scenario, Fault::None).await?.same_end()?;
     assert!(report.writes >= 2);
-    assert_eq!(report.stale, 2 * events);
-    assert_eq!(report.unobserved, events - 1);
-    assert!(report.intermediate >= 3, "{report}");
+    assert_eq!(report.stale(), 2 * events);
+    assert_eq!(report.unobserved(), events - 1);
+    assert!(report.intermediate() >= 3, "{report}");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
+use nodeward_testkit::foreign::begin_openshift_upgrade;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::{ControlPlane, binaries};
@@ -54,9 +54,6 @@ pub struct Args {
     /// Measure only this many pods [default: 30 a node]
     #[arg(long)]
     pods: Option<usize>,
-    /// Only the last line: one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 impl Args {
@@ -112,18 +109,8 @@ fn config() -> Value {
 
 /// An upgrade is on, and concerns all workers; budgets are respected for `expectedNodeDrainTime` alone.
 async fn begin_upgrade(plane: &ControlPlane, client: &Client, size: Size) -> Result<()> {
-    for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
-        kind.install(client).await?;
-    }
     plane.namespace(UPGRADE_NAMESPACE).await?;
-    let pool = machine_config_pool("worker", u32::try_from(size.nodes)?, 0);
-    Foreign::MachineConfigPool.put(client, None, "worker", pool).await?;
-    let upgrade = upgrade_config("4.99.1", "Upgrading", Timestamp::now(), 0);
-    let namespace = Some(UPGRADE_NAMESPACE);
-    Foreign::UpgradeConfig
-        .put(client, namespace, "managed-upgrade-config", upgrade)
-        .await?;
-    Ok(())
+    begin_openshift_upgrade(client, UPGRADE_NAMESPACE, u32::try_from(size.nodes)?).await
 }
 
 /// Measures one size, from a fresh control plane on.
@@ -151,7 +138,9 @@ async fn measure(size: Size, binary: &Path) -> Result<Figures> {
     let on_time = Distribution::of(&drain.lateness.on_time);
     let held_back = Distribution::of(&drain.lateness.held_back);
     let by_strategy = drain.lateness.by_strategy.iter();
-    let by_strategy: BTreeMap<_, _> = by_strategy.map(|(name, of)| (*name, Distribution::of(of))).collect();
+    let by_strategy: BTreeMap<_, _> = by_strategy
+        .map(|(name, of)| (name.clone(), Distribution::of(of)))
+        .collect();
     let requests_per_node: f64 = drain.requests_per_node.values().sum();
     let ready_s = starts.iter().copied().fold(0.0, f64::max);
     let mut figures = Figures::default();

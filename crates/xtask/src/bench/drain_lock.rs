@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::ByteString;
+use clap::ValueEnum;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::{AuditScope, ControlPlane, Options, binaries};
+use nodeward_testkit::{AuditScope, ControlPlane, Options, binaries, cluster};
 use serde_json::json;
 
 use self::bound::{Times, lower_bound, lower_bound_of_nodes};
@@ -67,9 +67,6 @@ pub struct Args {
     /// drain-lock, and some times without
     #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["nodes_at_once", "with_50", "regimes"])]
     wedge_runs: usize,
-    /// Only the last line: one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 impl Args {
@@ -100,7 +97,7 @@ impl Args {
     fn modes(&self) -> Vec<Mode> {
         match (self.modes.is_empty(), self.wedge_runs > 0) {
             (true, true) => vec![Mode::Naive, Mode::Auto],
-            (true, false) => Mode::ALL.to_vec(),
+            (true, false) => Mode::value_variants().to_vec(),
             (false, _) => self.modes.clone(),
         }
     }
@@ -158,7 +155,8 @@ impl Drains {
         let plane = ControlPlane::start(Options {
             // Fewer renewals of leases: no node is to be found silent here.
             node_monitor_grace: Duration::from_secs(40),
-            ..Options::default().audit(AuditScope::Everything)
+            audit: AuditScope::Everything,
+            ..Options::default()
         })
         .await?;
         plane.namespace(stage::NAMESPACE).await?;
@@ -264,21 +262,10 @@ impl Drains {
 /// An administrator of its own name: the audit log tells its requests from the bench's own.
 fn drainers_kubeconfig(plane: &ControlPlane) -> Result<PathBuf> {
     let (certificate, key) = plane.client_certificate(DRAINER, "system:masters")?;
-    let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "bench",
-        "contexts": [{ "name": "bench", "context": { "cluster": "bench", "user": DRAINER } }],
-        "clusters": [{ "name": "bench", "cluster": {
-            "server": plane.url(), "certificate-authority-data": base64(plane.ca())?,
-        } }],
-        "users": [{ "name": DRAINER, "user": {
-            "client-certificate-data": base64(&certificate)?, "client-key-data": base64(&key)?,
-        } }],
-    });
+    let server = cluster::server(plane.url(), plane.ca());
+    let credentials = cluster::certificate_credentials(&certificate, &key);
+    let kubeconfig = cluster::kubeconfig(&server, DRAINER, &credentials);
     let file = plane.dir().join("bench-drainer.kubeconfig");
-    // JSON is YAML.
     std::fs::write(&file, kubeconfig.to_string()).with_context(|| format!("write {}", file.display()))?;
     Ok(file)
 }

@@ -41,7 +41,6 @@ pub async fn start(size: Size) -> Result<ControlPlane> {
 /// The same with nodes alone, whose kubelets nobody plays.
 pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
     let plane = start_empty().await?;
-    let progress = Progress::begin(format!("{} nodes", thousands(nodes)));
     let all = (0..nodes).flat_map(|node| {
         let mut object = nodes::node(node);
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
@@ -53,13 +52,18 @@ pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
             lease,
         ]
     });
-    let written = store::put(&plane, all, |count| {
-        progress.step(&format!("{} objects", thousands(count)));
-    })
-    .await?;
-    progress.done(&format!("{} objects are in etcd", thousands(written)));
+    write(&plane, &format!("{} nodes", thousands(nodes)), all).await?;
     rest(&plane).await?;
     Ok(plane)
+}
+
+/// Writes objects into etcd.
+async fn write(plane: &ControlPlane, title: &str, objects: impl Iterator<Item = Stored>) -> Result<()> {
+    let progress = Progress::begin(title);
+    let tell = |count| progress.step(&format!("{} objects", thousands(count)));
+    let written = store::put(plane, objects, tell).await?;
+    progress.done(&format!("{} objects are in etcd", thousands(written)));
+    Ok(())
 }
 
 async fn start_empty() -> Result<ControlPlane> {
@@ -77,8 +81,6 @@ async fn start_empty() -> Result<ControlPlane> {
 }
 
 async fn fill(plane: &ControlPlane, size: Size) -> Result<()> {
-    let progress = Progress::begin(format!("{} nodes/pods", size.title()));
-    let tell = |count| progress.step(&format!("{} objects", thousands(count)));
     let namespaces = pods::namespaces(size).map(|name| {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
@@ -95,9 +97,7 @@ async fn fill(plane: &ControlPlane, size: Size) -> Result<()> {
         .map(|(namespace, budget)| in_namespace("poddisruptionbudgets", &namespace, counted(budget, size)));
     let all_pods = pods::pods(size).map(|(namespace, pod)| in_namespace("pods", &namespace, running(pod)));
     let all = namespaces.chain(all_nodes).chain(leases).chain(budgets).chain(all_pods);
-    let written = store::put(plane, all, tell).await?;
-    progress.done(&format!("{} objects are in etcd", thousands(written)));
-    Ok(())
+    write(plane, &format!("{} nodes/pods", size.title()), all).await
 }
 
 fn in_namespace(resource: &str, namespace: &str, object: Value) -> Stored {

@@ -54,9 +54,6 @@ pub struct Args {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 5_000)]
     nodes: usize,
-    /// Only the last line: one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 pub async fn bench(args: &Args) -> Result<Figures> {

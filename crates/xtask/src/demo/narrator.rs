@@ -1,5 +1,6 @@
 //! Tells what happens, as it happens: on a terminal above a progress line, elsewhere as plain lines.
 
+use nodeward_testkit::lock;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::Mutex;
@@ -11,7 +12,6 @@ use jiff::Timestamp;
 
 use super::environment::Environment;
 use super::page::{self, MARGIN};
-use crate::watch::lock;
 
 /// Who is speaking.
 #[derive(Clone, Copy)]

@@ -2,6 +2,7 @@
 //! what the cluster itself made because of it.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -11,6 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::wait;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::environment::Environment;
@@ -72,11 +74,7 @@ async fn release(env: &Environment) -> Result<usize> {
 async fn namespaces(env: &Environment) -> Result<usize> {
     let namespaces: Api<Namespace> = Api::all(env.client());
     let ours = ListParams::default().labels(&env.ours());
-    let names = async || {
-        let ours = namespaces.list_metadata(&ours).await?;
-        anyhow::Ok(ours.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
-    };
-    let all = names().await?;
+    let all = names(&namespaces, &ours).await?;
     for name in &all {
         is_gone_or(namespaces.delete(name, &DeleteParams::default()).await)?;
     }
@@ -84,12 +82,20 @@ async fn namespaces(env: &Environment) -> Result<usize> {
         for name in &all {
             empty(&Api::namespaced(env.client(), name)).await?;
         }
-        let left = names().await?;
+        let left = names(&namespaces, &ours).await?;
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
     .await?;
     Ok(all.len())
+}
+
+async fn names<K>(api: &Api<K>, selected: &ListParams) -> Result<Vec<String>>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned,
+{
+    let objects = api.list_metadata(selected).await?;
+    Ok(objects.iter().map(ResourceExt::name_any).collect())
 }
 
 /// Deletes pods without grace, whatever keeps them: no process belongs to them.
@@ -110,12 +116,7 @@ async fn nodes(env: &Environment, visitors: &mut BTreeSet<String>) -> Result<usi
     let leases: Api<Lease> = Api::namespaced(env.client(), "kube-node-lease");
     let pods: Api<Pod> = Api::all(env.client());
     let ours = ListParams::default().labels(&env.ours());
-    let all: Vec<String> = nodes
-        .list_metadata(&ours)
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    let all = names(&nodes, &ours).await?;
     for name in &all {
         is_gone_or(nodes.delete(name, &DeleteParams::default()).await)?;
         is_gone_or(leases.delete(name, &DeleteParams::default()).await)?;

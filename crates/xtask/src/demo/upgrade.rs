@@ -3,7 +3,6 @@
 mod follow;
 mod outcome;
 mod owners;
-mod parse_messages;
 mod protected;
 mod scenario;
 mod simulated_mco;

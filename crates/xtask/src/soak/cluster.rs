@@ -85,7 +85,8 @@ impl SoakCluster {
         let progress = Progress::begin("control plane");
         let plane = ControlPlane::start(Options {
             scheduler: false,
-            ..Options::default().node_monitor_grace(GRACE)
+            node_monitor_grace: GRACE,
+            ..Options::default()
         })
         .await?;
         let client = plane.client().await?;
@@ -400,7 +401,7 @@ async fn recover(client: &Client, node: &str) -> Result<()> {
 }
 
 async fn create_again(client: &Client, number: usize) -> Result<()> {
-    match bulk::create_one(client.clone(), node(number).build()).await {
+    match bulk::create_one(client.clone(), node(number).build()?).await {
         Err(error) if !is_refused(&error, 409) => Err(error),
         _ => Ok(()),
     }

@@ -181,8 +181,5 @@ async fn each_node(client: &Client, nodes: &[usize], what: &str, check: impl Fn(
 }
 
 fn is_blocked(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == condition::DRAIN_BLOCKED)
+    fleet::condition(node, condition::DRAIN_BLOCKED).is_some()
 }

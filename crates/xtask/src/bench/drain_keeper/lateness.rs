@@ -36,7 +36,7 @@ enum Strategy {
 pub struct Outcome {
     pub on_time: Vec<f64>,
     /// By strategy, the same.
-    pub by_strategy: BTreeMap<&'static str, Vec<f64>>,
+    pub by_strategy: BTreeMap<String, Vec<f64>>,
     /// Delayed by intent: the budget's other pod was on its way out.
     pub held_back: Vec<f64>,
 }
@@ -149,16 +149,6 @@ pub fn compare(deadlines: &[Deadline], requests: &Requests) -> Result<Outcome> {
 }
 
 impl Strategy {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Delete => "Delete",
-            Self::Finalizer => "Finalizer",
-            Self::StuckTerminating => "StuckTerminating",
-            Self::PdbDelete => "PdbDelete",
-            Self::PdbStuckTerminating => "PdbStuckTerminating",
-        }
-    }
-
     /// Whether the node is read once more before the pod is touched.
     const fn looks_at_the_node(self) -> bool {
         matches!(
@@ -187,7 +177,7 @@ impl Strategy {
 impl Outcome {
     fn count(&mut self, strategy: Strategy, late: f64) {
         self.on_time.push(late);
-        self.by_strategy.entry(strategy.name()).or_default().push(late);
+        self.by_strategy.entry(format!("{strategy:?}")).or_default().push(late);
     }
 }
 

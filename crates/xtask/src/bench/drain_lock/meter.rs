@@ -1,5 +1,6 @@
 //! Watches pods while nodes are drained: how many are missing, and since when nothing has changed.
 
+use nodeward_testkit::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +14,6 @@ use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
-use crate::watch::lock;
 use crate::workloads::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.

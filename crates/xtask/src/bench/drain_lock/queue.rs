@@ -1,5 +1,6 @@
 //! How long drains wait for their turn, as their NodeDrains tell it.
 
+use nodeward_testkit::lock;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ use nodeward_testkit::wait;
 use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
-use crate::watch::{follow, lock};
+use crate::watch::follow;
 
 /// When each drain was seen first, and granted.
 type Turns = BTreeMap<String, (Instant, Option<Instant>)>;

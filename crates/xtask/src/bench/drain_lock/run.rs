@@ -1,5 +1,6 @@
 //! One way of draining a topology's nodes, from the first command until all pods are back, or nothing goes on.
 
+use nodeward_testkit::lock;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,6 @@ use crate::bench::figures::{Distribution, count};
 use crate::bench::measure::Bench;
 use crate::budget_watch::BudgetWatch;
 use crate::maintenance::{Drainer, Maintenance, Step};
-use crate::watch::lock;
 
 /// Who runs kubectl.
 pub const DRAINER: &str = "bench-drainer";
@@ -45,15 +45,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub const ALL: [Self; 4] = [Self::Naive, Self::Serial, Self::Nodeward, Self::Auto];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Naive => "naive",
-            Self::Serial => "serial",
-            Self::Nodeward => "nodeward",
-            Self::Auto => "auto",
-        }
+    /// As on the command line.
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Whether drain-lock runs.

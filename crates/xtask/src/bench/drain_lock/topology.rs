@@ -73,6 +73,29 @@ pub struct App {
     pub time_to_ready: Duration,
 }
 
+impl Node {
+    fn new(name: &str, is_drained: bool, room: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_drained,
+            room,
+        }
+    }
+}
+
+impl App {
+    /// One pod on each of these nodes, one of which may be down, Ready after a second.
+    fn small(name: &str, nodes: &[String], is_pinned: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            nodes: nodes.to_vec(),
+            is_pinned,
+            max_unavailable: 1,
+            time_to_ready: Duration::from_secs(1),
+        }
+    }
+}
+
 /// All regimes.
 pub fn regimes() -> Result<Vec<Regime>> {
     let parse = |text: &&str| serde_yaml::from_str(text).context("a committed topology");
@@ -100,17 +123,16 @@ impl Regime {
             }
         }
         let spare_nodes = (0..spare).map(|n| format!("{letter}{drained}-spare-{n:02}"));
-        let all = drained_nodes.iter().map(|name| (name.clone(), true));
-        let nodes = all.chain(spare_nodes.map(|name| (name, false)));
+        let all = drained_nodes.into_iter().map(|name| (name, true));
+        let nodes = all
+            .chain(spare_nodes.map(|name| (name, false)))
+            .map(|(name, is_drained)| {
+                let room = self.room_of_node.unwrap_or_else(|| pods_at_first(&apps, &name));
+                Node::new(&name, is_drained, room)
+            });
         Ok(Topology {
             regime: self.letter.clone(),
-            nodes: nodes
-                .map(|(name, is_drained)| Node {
-                    is_drained,
-                    room: self.room_of_node.unwrap_or_else(|| pods_at_first(&apps, &name)),
-                    name,
-                })
-                .collect(),
+            nodes: nodes.collect(),
             apps,
             away: Duration::from_secs_f64(self.reboot_seconds),
         })
@@ -125,22 +147,12 @@ fn pods_at_first(apps: &[App], node: &str) -> u32 {
 impl Topology {
     /// One node with one pod, which waits for it, or finds room on the other.
     pub fn of_one_pod(is_pinned: bool) -> Self {
-        let node = |name: &str, is_drained| Node {
-            name: name.to_owned(),
-            is_drained,
-            room: 1,
-        };
+        let drained = vec!["one-drained".to_owned()];
         Self {
             regime: "one pod".to_owned(),
-            nodes: vec![node("one-drained", true), node("one-spare", false)],
-            apps: vec![App {
-                name: "one".to_owned(),
-                nodes: vec!["one-drained".to_owned()],
-                is_pinned,
-                max_unavailable: 1,
-                time_to_ready: Duration::from_secs(1),
-            }],
+            apps: vec![App::small("one", &drained, is_pinned)],
             away: Duration::from_secs(2),
+            nodes: vec![Node::new("one-drained", true, 1), Node::new("one-spare", false, 1)],
         }
     }
 
@@ -148,25 +160,11 @@ impl Topology {
     /// drains at once wait for each other for ever.
     pub fn of_three_nodes() -> Self {
         let names = ["three-1", "three-2", "three-3"].map(str::to_owned);
-        let app = |name: &str| App {
-            name: name.to_owned(),
-            nodes: names.to_vec(),
-            is_pinned: true,
-            max_unavailable: 1,
-            time_to_ready: Duration::from_secs(1),
-        };
         Self {
             regime: "three nodes".to_owned(),
-            apps: vec![app("kafka"), app("mongo")],
+            apps: ["kafka", "mongo"].map(|name| App::small(name, &names, true)).into(),
             away: Duration::from_secs(2),
-            nodes: names
-                .into_iter()
-                .map(|name| Node {
-                    name,
-                    is_drained: true,
-                    room: 9,
-                })
-                .collect(),
+            nodes: names.iter().map(|name| Node::new(name, true, 9)).collect(),
         }
     }
 

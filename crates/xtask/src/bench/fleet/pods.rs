@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::size::{self, Size, node_name};
+use super::size::{self, PARTS, Size, node_name};
 
 /// A finalizer that nobody removes.
 const FINALIZER: &str = "bench.nodeward.dev/hold";
@@ -38,36 +38,22 @@ pub enum Part {
     Ordinary,
 }
 
-impl Part {
-    fn of(slot: usize) -> Self {
-        match slot {
-            0 => Self::Stray,
-            1 => Self::Finalizer,
-            2 => Self::Stuck,
-            3 => Self::Tight,
-            4 => Self::TightStuck,
-            5 => Self::Shared,
-            6 | 7 => Self::DaemonSet,
-            _ => Self::Ordinary,
-        }
-    }
+/// What the first pods of a drained node do; the others are ordinary.
+const PART_OF_SLOT: [Part; PARTS] = [
+    Part::Stray,
+    Part::Finalizer,
+    Part::Stuck,
+    Part::Tight,
+    Part::TightStuck,
+    Part::Shared,
+    Part::DaemonSet,
+    Part::DaemonSet,
+];
 
+impl Part {
     /// Whether whoever drains the node evicts it and succeeds.
     pub fn is_evicted_by_the_drain(self) -> bool {
         matches!(self, Self::Finalizer | Self::Stuck | Self::Ordinary)
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Stray => "stray",
-            Self::Finalizer => "finalizer",
-            Self::Stuck => "stuck",
-            Self::Tight => "tight",
-            Self::TightStuck => "tightstuck",
-            Self::Shared => "shared",
-            Self::DaemonSet => "agent",
-            Self::Ordinary => "ordinary",
-        }
     }
 }
 
@@ -88,10 +74,10 @@ pub fn namespace_of(node: usize) -> String {
 /// The pods of a drained node.
 pub fn parts(node: usize, size: Size) -> impl Iterator<Item = PartPod> {
     (0..size.pods_per_node()).map(move |slot| {
-        let part = Part::of(slot);
+        let part = PART_OF_SLOT.get(slot).copied().unwrap_or(Part::Ordinary);
         PartPod {
             namespace: namespace_of(node),
-            name: format!("{}-{node:05}-{slot:02}", part.name()),
+            name: format!("{part:?}-{node:05}-{slot:02}").to_lowercase(),
             node,
             part,
         }
@@ -233,7 +219,6 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::bench::fleet::size::PARTS;
 
     #[test]
     fn nodes_share_the_pods_evenly() {

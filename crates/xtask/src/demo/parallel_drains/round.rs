@@ -1,5 +1,6 @@
 //! All nodes are maintained at once; somebody looks on and says who waits for whom.
 
+use nodeward_testkit::lock;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,7 +15,6 @@ use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::demo::page::seconds;
 use crate::maintenance::{Maintenance, Step};
-use crate::watch::lock;
 
 /// How often the cluster is looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);

@@ -10,19 +10,20 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::watcher;
 use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_core::verdict::BlockedMessage;
+use nodeward_testkit::fleet;
 use tokio::task::JoinSet;
 
-use super::parse_messages;
 use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
 use crate::watch::follow;
 
-/// Retells drain-keeper's Events on pods: what it does.
+/// Tells drain-keeper's Events on pods: what it does.
 pub fn events(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
     let events: Api<Event> = Api::all(env.client());
     follow(events, watcher::Config::default(), move |event| {
-        retell_act(&narrator, &event);
+        tell_act(&narrator, &event);
     })
 }
 
@@ -36,7 +37,7 @@ pub(super) fn pod_of(event: &Event) -> Option<&ObjectReference> {
     (about.kind.as_deref() == Some("Pod")).then_some(about)
 }
 
-fn retell_act(narrator: &Narrator, event: &Event) {
+fn tell_act(narrator: &Narrator, event: &Event) {
     let Some(pod) = pod_of(event) else { return };
     let (namespace, name) = (
         pod.namespace.as_deref().unwrap_or_default(),
@@ -64,37 +65,73 @@ fn retell_act(narrator: &Narrator, event: &Event) {
     );
 }
 
-/// Retells the Nodes' condition: who is blocked by what, and what comes next. Each situation is told once: that only
+/// Tells the Nodes' condition: who is blocked by what, and what comes next. Each situation is told once: that only
 /// times have changed is no news, and when a node is no longer blocked, the upgrader says so.
 pub fn conditions(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     follow(Api::all(env.client()), env.selecting_ours(), move |node: Node| {
         let name = node.name_any();
-        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let blocked = conditions.find(|condition| condition.type_ == DRAIN_BLOCKED);
+        let blocked = fleet::condition(&node, DRAIN_BLOCKED);
         match blocked.and_then(|condition| condition.message.as_deref()) {
-            Some(message) => retell_condition(&narrator, &name, message, known.entry(name.clone()).or_default()),
+            Some(message) => tell_condition(&narrator, &name, message, known.entry(name.clone()).or_default()),
             None => drop(known.remove(&name)),
         }
     })
 }
 
-fn retell_condition(narrator: &Narrator, node: &str, message: &str, known: &mut BTreeSet<String>) {
-    let (head, mut blockers) = parse_messages::condition(message);
-    let all = blockers.len();
-    blockers.retain(|blocker| known.insert(blocker.situation().to_owned()));
-    if blockers.is_empty() {
+fn tell_condition(narrator: &Narrator, node: &str, message: &str, known: &mut BTreeSet<String>) {
+    let Some(blocked) = BlockedMessage::parse(message) else {
+        return;
+    };
+    let news = news(&blocked, known);
+    if news.is_empty() {
         return;
     }
     let mut lines = Vec::new();
-    if blockers.len() == all {
-        lines.push(Line::plain(format!("{head}:")).look(Style::new().bold()));
+    if news.len() == blocked.named.len() {
+        let failed = if blocked.drain_failed {
+            "The drain has failed: everything that may be done has been. "
+        } else {
+            ""
+        };
+        let keep = if blocked.pods == 1 { "pod keeps" } else { "pods keep" };
+        let head = format!("{failed}{} {keep} the drain from ending:", blocked.pods);
+        lines.push(Line::plain(head).look(Style::new().bold()));
     }
-    for blocker in blockers {
-        lines.push(Line::plain(format!("- {}", blocker.now)));
-        let next = Line::plain(format!("  next: {}", blocker.next));
+    for pod in news {
+        let (now, next) = pod.split_once("; next: ").unwrap_or((pod, ""));
+        lines.push(Line::plain(format!("- {now}")));
+        let next = Line::plain(format!("  next: {next}"));
         lines.push(next.look(Style::new().cyan()).hang(8));
     }
     narrator.tell(Voice::Keeper, node, lines);
+}
+
+/// The pods whose situation is not known yet. It stands before the details, of which the times change.
+fn news<'a>(blocked: &'a BlockedMessage, known: &mut BTreeSet<String>) -> Vec<&'a str> {
+    let situation = |pod: &str| pod.split(" (").next().unwrap_or_default().to_owned();
+    let named = blocked.named.iter().map(String::as_str);
+    named.filter(|pod| known.insert(situation(pod))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget without room (PDB finance/ledger); \
+        next: PdbDelete at 2026-11-21T11:09:31Z: evict it, or delete it if the budget refuses | finance/ledger-2 is kept by finalizers \
+        beyond its grace period (finalizers a/b; grace until 2026-11-21T11:09:00Z); next: nothing by itself: somebody has to look";
+
+    #[test]
+    fn changed_times_are_no_news() {
+        let mut known = BTreeSet::new();
+        let mut count = |message: &str| news(&BlockedMessage::parse(message).unwrap(), &mut known).len();
+        assert_eq!(count(MESSAGE), 2);
+        assert_eq!(count(&MESSAGE.replace("11:09", "11:10")), 0);
+        assert_eq!(
+            count(&MESSAGE.replace("is covered by a budget without room", "waits")),
+            1
+        );
+    }
 }

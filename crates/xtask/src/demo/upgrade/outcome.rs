@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nodeward_api::annotation::DRAIN_CLOCK;
 use nodeward_api::condition::DRAIN_BLOCKED;
-use nodeward_testkit::operator::{Metrics, Operator};
-use nodeward_testkit::wait;
+use nodeward_testkit::operator::Operator;
+use nodeward_testkit::{fleet, wait};
 
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
@@ -32,46 +32,44 @@ pub struct Upgraded {
 /// What became of drain-keeper's part.
 #[derive(Debug, Default)]
 pub struct Kept {
-    pub acts: Acts,
+    /// How often it evicted, by its own metrics.
+    pub evicted: f64,
+    /// How often it did each of [`FORCED`].
+    pub forced: [f64; FORCED.len()],
     /// What it did to pods that nobody may force.
     pub touched: Vec<String>,
     /// What it should have cleaned up and has not.
     pub leftovers: Vec<String>,
 }
 
-/// How often it did what, by its own metrics.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Acts {
-    pub evicted: f64,
-    pub overridden: f64,
-    pub finalizers: f64,
-    pub without_grace: f64,
-}
+/// What it forces, each because an obstacle needs it: the outcome in its metrics, the row's name, and the complaint where
+/// it was never done.
+const FORCED: [(&str, &str, &str); 3] = [
+    (
+        "budget-overridden",
+        "  budget overridden by policy",
+        "no budget was overridden",
+    ),
+    ("finalizers-removed", "  finalizers removed", "no finalizer was removed"),
+    (
+        "deleted-without-grace",
+        "  deleted without grace",
+        "no pod was deleted without grace",
+    ),
+];
 
 impl Kept {
     pub async fn gather(env: &Environment, keeper: &Operator) -> Result<Self> {
+        let (leftovers, touched) = (leftovers(env).await?, protected::touched(env).await?);
+        let metrics = keeper.metrics().await?;
+        let actions = |outcome| metrics.sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)]);
         Ok(Self {
-            leftovers: leftovers(env).await?,
-            touched: protected::touched(env).await?,
-            acts: Acts::read(&keeper.metrics().await?),
+            // The sum of nothing is -0.
+            evicted: actions("evicted").abs(),
+            forced: FORCED.map(|(outcome, ..)| actions(outcome).abs()),
+            touched,
+            leftovers,
         })
-    }
-}
-
-impl Acts {
-    fn read(metrics: &Metrics) -> Self {
-        // The sum of nothing is -0.
-        let count = |outcome| {
-            metrics
-                .sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)])
-                .abs()
-        };
-        Self {
-            evicted: count("evicted"),
-            overridden: count("budget-overridden"),
-            finalizers: count("finalizers-removed"),
-            without_grace: count("deleted-without-grace"),
-        }
     }
 }
 
@@ -108,44 +106,21 @@ impl Upgraded {
         }
     }
 
-    fn with_keeper(
-        &self,
-        Kept {
-            acts,
-            touched,
-            leftovers,
-        }: &Kept,
-        outcome: &mut Outcome,
-    ) {
-        outcome.row("evictions by drain-keeper", acts.evicted);
-        outcome.row(
-            "forced by drain-keeper",
-            acts.overridden + acts.finalizers + acts.without_grace,
-        );
-        for (name, broken, count) in [
-            (
-                "  budget overridden by policy",
-                "no budget was overridden",
-                acts.overridden,
-            ),
-            ("  finalizers removed", "no finalizer was removed", acts.finalizers),
-            (
-                "  deleted without grace",
-                "no pod was deleted without grace",
-                acts.without_grace,
-            ),
-        ] {
+    fn with_keeper(&self, kept: &Kept, outcome: &mut Outcome) {
+        outcome.row("evictions by drain-keeper", kept.evicted);
+        outcome.row("forced by drain-keeper", kept.forced.iter().sum::<f64>());
+        for ((_, name, complaint), count) in FORCED.into_iter().zip(kept.forced) {
             outcome.row(name, count);
             if count < 1.0 {
-                outcome.broken(format!("{broken}, though an obstacle needed it"));
+                outcome.broken(format!("{complaint}, though an obstacle needed it"));
             }
         }
         outcome.must_be_none(
             "never-forced and opted-out pods touched",
             "a protected pod was touched",
-            touched,
+            &kept.touched,
         );
-        for what in leftovers {
+        for what in &kept.leftovers {
             outcome.broken(format!("left behind: {what}"));
         }
         match &self.upgrade.stuck {
@@ -182,8 +157,7 @@ async fn leftovers(env: &Environment) -> Result<Vec<String>> {
     let left = || async {
         let mut left = Vec::new();
         for node in nodes.list(&ours).await? {
-            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            if conditions.into_iter().any(|condition| condition.type_ == DRAIN_BLOCKED) {
+            if fleet::condition(&node, DRAIN_BLOCKED).is_some() {
                 left.push(format!("{}: condition {DRAIN_BLOCKED}", node.name_any()));
             }
             if node.annotations().contains_key(DRAIN_CLOCK) {
@@ -215,12 +189,7 @@ mod tests {
                 ..Upgrade::default()
             },
             keeper: Some(Kept {
-                acts: Acts {
-                    overridden: 4.0,
-                    finalizers: 1.0,
-                    without_grace: 1.0,
-                    ..Acts::default()
-                },
+                forced: [4.0, 1.0, 1.0],
                 ..Kept::default()
             }),
             ..Upgraded::default()
@@ -250,9 +219,9 @@ mod tests {
     #[case::violation(|o: &mut Upgraded| o.violations.push("shop/web".to_owned()), "budget violated: shop/web")]
     #[case::touched(|o: &mut Upgraded| kept(o).touched.push("delete pods vault/v".to_owned()), "touched: delete pods vault/v")]
     #[case::leftover(|o: &mut Upgraded| kept(o).leftovers.push("node-02".to_owned()), "left behind: node-02")]
-    #[case::nothing_overridden(|o: &mut Upgraded| kept(o).acts.overridden = 0.0, "no budget was overridden")]
-    #[case::no_finalizer(|o: &mut Upgraded| kept(o).acts.finalizers = 0.0, "no finalizer")]
-    #[case::nothing_forced(|o: &mut Upgraded| kept(o).acts.without_grace = 0.0, "without grace")]
+    #[case::nothing_overridden(|o: &mut Upgraded| kept(o).forced[0] = 0.0, "no budget was overridden")]
+    #[case::no_finalizer(|o: &mut Upgraded| kept(o).forced[1] = 0.0, "no finalizer")]
+    #[case::nothing_forced(|o: &mut Upgraded| kept(o).forced[2] = 0.0, "without grace")]
     #[case::not_stuck_without(|o: &mut Upgraded| o.keeper = None, "should have got stuck")]
     #[case::stuck_elsewhere_without(
         |o: &mut Upgraded| (o.keeper, o.upgrade) = (None, stuck("node-04", "finance/ledger-1")),

@@ -11,6 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::reason::BlockerReason;
+use nodeward_testkit::fleet;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -81,8 +82,6 @@ async fn act(
 }
 
 fn is_blocked_for(node: &Node, reason: BlockerReason) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|c| c.type_ == DRAIN_BLOCKED && c.status == "True" && c.reason.as_deref() == Some(reason.as_str()))
+    fleet::condition(node, DRAIN_BLOCKED)
+        .is_some_and(|blocked| blocked.status == "True" && blocked.reason.as_deref() == Some(reason.as_str()))
 }

@@ -1,10 +1,9 @@
 //! How an upgrade and its drains are announced: as OpenShift does, or by an annotation of the demo's own.
 
 use anyhow::Result;
-use jiff::Timestamp;
 use kube::Client;
 use nodeward_testkit::fleet;
-use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
+use nodeward_testkit::foreign::{Foreign, begin_openshift_upgrade, machine_config_pool};
 use serde_json::{Value, json};
 
 use super::scenario::NODES;
@@ -12,9 +11,6 @@ use crate::demo::environment::{Environment, RUN};
 
 /// Where the UpgradeConfig lives, as in managed-upgrade-operator's clusters.
 const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
-
-/// The version that is upgraded to.
-const VERSION: &str = "4.99.1";
 
 /// What machine-config-operator writes on a node that it wants drained, and when it is.
 const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
@@ -47,18 +43,8 @@ impl SimulatedMco {
         if matches!(self, Self::Annotation) {
             return Ok(());
         }
-        let client = env.client();
-        for kind in [Foreign::UpgradeConfig, Foreign::MachineConfigPool] {
-            kind.install(&client).await?;
-        }
         env.create_namespace(UPGRADE_NAMESPACE).await?;
-        self.upgraded(&client, 0).await?;
-        // 0 minutes is legal in an UpgradeConfig: budgets are respected for `expectedNodeDrainTime` alone.
-        let config = upgrade_config(VERSION, "Upgrading", Timestamp::now(), 0);
-        Foreign::UpgradeConfig
-            .put(&client, Some(UPGRADE_NAMESPACE), "managed-upgrade-config", config)
-            .await?;
-        Ok(())
+        begin_openshift_upgrade(&env.client(), UPGRADE_NAMESPACE, u32::try_from(NODES)?).await
     }
 
     /// Says how many nodes are upgraded.

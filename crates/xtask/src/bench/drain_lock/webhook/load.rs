@@ -11,12 +11,10 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use nodeward_testkit::wait;
+use nodeward_testkit::{cluster, lock, wait};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-
-use crate::watch::lock;
 
 /// Where the API server posts reviews of evictions, and whom it trusts there.
 pub struct Endpoint {
@@ -55,13 +53,8 @@ impl Endpoint {
     async fn at(url: &str, authority: &ByteString) -> Result<Self> {
         let url: http::Uri = url.parse()?;
         let origin = format!("https://{}", url.authority().context("the webhook's host")?);
-        let reached: Kubeconfig = serde_json::from_value(json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "webhook",
-            "contexts": [{ "name": "webhook", "context": { "cluster": "webhook" } }],
-            "clusters": [{ "name": "webhook", "cluster": { "server": origin, "certificate-authority-data": authority } }],
-        }))?;
+        let server = cluster::server(origin, std::str::from_utf8(&authority.0)?);
+        let reached: Kubeconfig = serde_json::from_value(cluster::kubeconfig(&server, "nobody", &json!({})))?;
         let mut config = Config::from_custom_kubeconfig(reached, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         Ok(Self {
