@@ -164,9 +164,16 @@ impl ActionTracker {
                 self.statuses
                     .expect_onto(Arc::clone(check), base.clone(), effective, now);
             }
-            Written::Remediation { kind, key, base, facts } => {
-                let id = (kind.clone(), key.clone());
-                self.remediations.expect_onto(id, base.clone(), facts.clone(), now);
+            Written::Remediation {
+                kind,
+                key,
+                base,
+                facts,
+                shown_within,
+            } => {
+                let (id, until) = ((kind.clone(), key.clone()), saturating_add(now, *shown_within));
+                self.remediations
+                    .expect_onto_until(id, base.clone(), facts.clone(), until, now);
             }
             Written::Lease { name, base, lease } => {
                 self.leases

@@ -9,18 +9,18 @@ mod quorum;
 mod remediation;
 mod start_remediation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
-use nodeward_runtime::control::Outcome;
+use nodeward_runtime::control::{EXPECTATION_TIMEOUT, Outcome};
 use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
 use tokio::time::Instant;
 
@@ -29,6 +29,9 @@ use crate::plan::{Action, ActionKey};
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, Snapshot, TemplateRef};
 
 pub use self::quorum::NodeReads;
+
+/// What is read once a minute shows a write after two at the latest.
+const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// Something to do.
 #[derive(Debug)]
@@ -103,6 +106,8 @@ pub enum Written {
         base: Option<ResourceVersion>,
         /// As it is now; `None`: gone.
         facts: Option<Arc<RemediationFacts>>,
+        /// How long the watch may take to show it.
+        shown_within: SignedDuration,
     },
     /// A lease.
     Lease {
@@ -137,6 +142,8 @@ pub struct PassContext {
     pub resources: Arc<BTreeMap<RemediationKind, ApiResource>>,
     /// Templates that are read before they are used.
     pub polled_templates: Arc<BTreeMap<TemplateRef, ApiResource>>,
+    /// Kinds of remediations that may not be watched, and are only read from time to time.
+    pub polled_kinds: Arc<BTreeSet<RemediationKind>>,
     /// What was planned from.
     pub snapshot: Arc<Snapshot>,
     /// Namespace of the leases.
@@ -152,6 +159,15 @@ impl PassContext {
     fn remediations(&self, kind: &RemediationKind, namespace: &str) -> Option<Api<DynamicObject>> {
         let resource = self.resources.get(kind)?;
         Some(Api::namespaced_with(self.clients.requests.clone(), namespace, resource))
+    }
+
+    /// How long it may take until a write to a remediation of the kind is seen.
+    fn shown_within(&self, kind: &RemediationKind) -> SignedDuration {
+        if self.polled_kinds.contains(kind) {
+            SHOWN_BY_POLL_WITHIN
+        } else {
+            EXPECTATION_TIMEOUT
+        }
     }
 }
 

@@ -40,7 +40,7 @@ use self::surroundings::Surroundings;
 /// A watch that has not had a sign of life for so long is not relied on: bookmarks come every minute.
 const STALE_AFTER: Duration = Duration::from_mins(5);
 
-/// What may not be watched is read as often as this.
+/// What may not be watched is read with each safety pass, and at least as often as this.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How much longer than its duration the leader lease may go without renewal in an ordinary failover.
@@ -100,9 +100,11 @@ impl Observer {
         let remediations = DynamicWatches::new("remediations", watches, &kinds, |watched, object| {
             project::remediation(project::kind_of(watched), &object)
         });
+        let safety_pass = Duration::try_from(policy.safety_pass).unwrap_or(POLL_INTERVAL);
+        let poll_interval = safety_pass.min(POLL_INTERVAL);
         Self {
-            templates: templates.or_polled(POLL_INTERVAL).required_by(readiness),
-            remediations: remediations.or_polled(POLL_INTERVAL).required_by(readiness),
+            templates: templates.or_polled(poll_interval).required_by(readiness),
+            remediations: remediations.or_polled(poll_interval).required_by(readiness),
             signal: SignalWatches::new(watches, &kinds, readiness),
             surroundings: Surroundings::open(watches, &kinds),
             peer: PeerLookup::open(context, policy.peer_namespaces.clone()),
@@ -248,6 +250,12 @@ impl Observer {
         kinds
             .filter_map(|(watched, cache)| Some((project::kind_of(watched), cache.resource()?)))
             .collect()
+    }
+
+    /// Kinds of remediations that may not be watched, and are read from time to time.
+    pub fn polled_kinds(&self) -> BTreeSet<RemediationKind> {
+        let polled = self.remediations.iter().filter(|(_, cache)| cache.is_polled());
+        polled.map(|(watched, _)| project::kind_of(watched)).collect()
     }
 
     /// How the API server serves a template that may not be watched, and is therefore read before it is used.

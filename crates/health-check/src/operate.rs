@@ -123,6 +123,7 @@ impl Operator for HealthCheck {
             reads: self.reads.clone(),
             resources: Arc::new(self.observer.resources()),
             polled_templates: Arc::new(self.observer.polled_templates()),
+            polled_kinds: Arc::new(self.observer.polled_kinds()),
             snapshot: Arc::clone(snapshot),
             lease_namespace: Arc::clone(&policy.lease_namespace),
             own_namespace: Arc::clone(&self.own_namespace),

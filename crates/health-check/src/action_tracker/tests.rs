@@ -58,6 +58,7 @@ fn written_remediation(base: Option<&str>, facts: Option<Arc<RemediationFacts>>)
         key: key(),
         base: base.map(Into::into),
         facts,
+        shown_within: SignedDuration::from_secs(10),
     }
 }
 

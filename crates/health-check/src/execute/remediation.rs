@@ -103,6 +103,7 @@ fn written(pass: &PassContext, remediation: &RemediationRef, now: &DynamicObject
         key: remediation.key.clone(),
         base: known(pass, remediation).map(|known| known.resource_version.clone()),
         facts: project::remediation(remediation.kind.clone(), now).map(Arc::new),
+        shown_within: pass.shown_within(&remediation.kind),
     }
 }
 
@@ -112,6 +113,7 @@ fn gone(pass: &PassContext, remediation: &RemediationRef, result: ActionResult) 
         key: remediation.key.clone(),
         base: known(pass, remediation).map(|known| known.resource_version.clone()),
         facts: None,
+        shown_within: pass.shown_within(&remediation.kind),
     };
     Effect {
         result,

@@ -84,10 +84,10 @@ async fn take_leases_and_create(
     };
     let created = remediations.create(&PostParams::default(), &object).await;
     match created.map_err(ApiError::from) {
-        Ok(created) => started(start, &created),
+        Ok(created) => started(pass, start, &created),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, &found) => started(start, &found),
+            Ok(found) if is_ours(start, &found) => started(pass, start, &found),
             Ok(_) => refused(
                 HealthReason::ForeignRemediation,
                 format!("{} {} has another owner", start.kind.kind, start.key),
@@ -103,13 +103,14 @@ fn is_ours(start: &StartRemediation, found: &DynamicObject) -> bool {
     owners.into_iter().any(|owner| owner.uid == *start.check.uid)
 }
 
-fn started(start: &StartRemediation, created: &DynamicObject) -> Effect {
+fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject) -> Effect {
     let facts: Option<Arc<RemediationFacts>> = project::remediation(start.kind.clone(), created).map(Arc::new);
     Effect::acted(Written::Remediation {
         kind: start.kind.clone(),
         key: start.key.clone(),
         base: None,
         facts,
+        shown_within: pass.shown_within(&start.kind),
     })
 }
 

@@ -44,10 +44,14 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
     /// As [`Expectations::expect`], for a write onto our own last one, which the cache need not show yet: while it still
     /// shows what that one replaced, it is two versions behind.
     pub fn expect_onto(&mut self, key: K, base: V, written: W, now: Timestamp) {
+        self.expect_onto_until(key, base, written, saturating_add(now, EXPECTATION_TIMEOUT), now);
+    }
+
+    /// The same, believed until this time.
+    pub fn expect_onto_until(&mut self, key: K, base: V, written: W, until: Timestamp, now: Timestamp) {
         let pending = self.0.remove(&key).filter(|pending| now < pending.until);
         let mut bases = pending.map(|pending| pending.bases).unwrap_or_default();
         bases.push(base);
-        let until = saturating_add(now, EXPECTATION_TIMEOUT);
         self.0.insert(key, Expectation { bases, written, until });
     }
 
