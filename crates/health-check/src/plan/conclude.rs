@@ -11,7 +11,7 @@ use super::enablement::Enablement;
 use super::evidence::NodeEvidence;
 use super::expiry::Health;
 use super::index::Live;
-use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict};
+use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict, Warning};
 use super::{Planner, status};
 
 impl Planner<'_> {
@@ -54,6 +54,9 @@ impl Planner<'_> {
             let all = case.chain.records.iter().chain(&case.chain.orphans);
             all.filter_map(|record| record.live)
         }) {
+            if !self.index.may_annotate(&live.kind) {
+                self.warn_of_missing_right(check, live);
+            }
             let old_at = saturating_add(live.created, self.policy.old_remediation);
             if !is_due(old_at, self.now) {
                 self.requeue_at.note(old_at);
@@ -65,6 +68,20 @@ impl Planner<'_> {
             }
         }
         old
+    }
+
+    fn warn_of_missing_right(&mut self, check: &Check<'_>, live: Live<'_>) {
+        let kind = &live.kind;
+        self.plan.verdicts.warnings.push(Warning {
+            key: format!("annotate/{}/{kind}", check.facts.uid),
+            text: format!(
+                "{kind} may not be annotated: its remediator is not told of timeouts, and the status alone keeps them; let the \
+                 role that is aggregated for it grant patch"
+            ),
+            check: Arc::clone(&check.facts.name),
+            node: None,
+            is_invalid_label: false,
+        });
     }
 
     /// Deletes a remediation, unless that is under way.

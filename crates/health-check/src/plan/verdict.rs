@@ -105,7 +105,7 @@ pub struct NextStep {
 /// Something in the cluster that somebody should mend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
-    /// Stays the same while the oddity does: one that has been reported need not be reported again.
+    /// Stays the same while the cause does: one that has been reported need not be reported again.
     pub key: String,
     /// What is wrong, and what to do.
     pub text: String,

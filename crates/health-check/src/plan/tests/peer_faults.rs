@@ -64,6 +64,14 @@ fn missing_right_to_annotate_blocks_no_remediation() {
         .may_not_annotate();
     world.live(300, 400);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    let warnings = world.plan(400).verdicts.warnings;
+    let keys: Vec<&str> = warnings.iter().map(|warning| &*warning.key).collect();
+    let key = |kind: &str| format!("annotate/uid-of-workers/remediation.example.org/v1alpha1/{kind}");
+    assert_eq!(
+        keys,
+        [key("FenceRemediation"), key("RebootRemediation")],
+        "each is said once"
+    );
 }
 
 #[test]
