@@ -168,6 +168,18 @@ pub struct RemediationKind {
     pub kind: Arc<str>,
 }
 
+impl RemediationKind {
+    /// API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether the two are one kind, in whatever version.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.group() == other.group()
+    }
+}
+
 impl fmt::Display for RemediationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.api_version, self.kind)

@@ -106,7 +106,7 @@ fn each_reason_has_a_section_and_each_section_a_reason(
 
 #[rstest]
 fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered(
-    #[values(Operator::DrainKeeper, Operator::DrainLock)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
 ) {
     let own_source = format!("crates/{}/src", operator.name());
     let foreign = operator.foreign_metrics().iter().map(ToString::to_string);

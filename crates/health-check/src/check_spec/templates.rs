@@ -6,7 +6,7 @@ use super::CheckSpec;
 use crate::snapshot::TemplateState;
 
 /// Namespace of the Machine API: Metal3 acts in no other.
-const MACHINE_API_NAMESPACE: &str = "openshift-machine-api";
+pub const MACHINE_API_NAMESPACE: &str = "openshift-machine-api";
 
 /// Kind of Metal3's templates.
 const METAL3_TEMPLATE: &str = "Metal3RemediationTemplate";
@@ -54,10 +54,11 @@ pub fn template_problem(spec: &CheckSpec, step: usize, state: &TemplateState) ->
         return invalid(format!("{template} must be in namespace {MACHINE_API_NAMESPACE}"));
     }
     let kind = template.remediation_kind();
-    let shares_kind = spec.steps.iter().enumerate().any(|(other, step_of)| {
-        let other_kind = step_of.template.remediation_kind();
-        other != step && other_kind.kind == kind.kind && group(&other_kind.api_version) == group(&kind.api_version)
-    });
+    let shares_kind = spec
+        .steps
+        .iter()
+        .enumerate()
+        .any(|(other, step_of)| other != step && step_of.template.remediation_kind().is_same(&kind));
     if shares_kind && !found.supports_multiple {
         return invalid(format!(
             "{template} is not the only template of its kind, which its remediator does not support: use one template of \
@@ -65,8 +66,4 @@ pub fn template_problem(spec: &CheckSpec, step: usize, state: &TemplateState) ->
         ));
     }
     None
-}
-
-fn group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }

@@ -8,7 +8,7 @@ use nodeward_api::node_health_check::{Remediation, UnhealthyNode};
 use nodeward_core::id::{NamespacedName, NodeName};
 
 use super::action::RemediationRef;
-use super::index::{Index, Live, is_same_kind};
+use super::index::{Index, Live};
 use crate::check_spec::CheckSpec;
 use crate::snapshot::{NodeFacts, RemediationKind, TemplateRef};
 
@@ -118,7 +118,7 @@ impl<'a> Chain<'a> {
             };
             let is_it = |live: &Live<'a>| match &record.uid {
                 Some(uid) => live.uid == *uid,
-                None => live.key == record.key && is_same_kind(&live.kind, &record.kind),
+                None => live.key == record.key && live.kind.is_same(&record.kind),
             };
             if let Some(position) = unclaimed.iter().position(is_it) {
                 record.see(unclaimed.swap_remove(position));
@@ -279,7 +279,7 @@ fn read<'a>(remediation: &Remediation, spec: &CheckSpec, index: &Index<'a>, now:
 /// The step that a remediation belongs to; where it does not name its template, the first of its kind.
 fn step_of(kind: &RemediationKind, key: &NamespacedName, template: Option<&str>, spec: &CheckSpec) -> Option<usize> {
     let is_from = |from: &TemplateRef| {
-        is_same_kind(&from.remediation_kind(), kind)
+        from.remediation_kind().is_same(kind)
             && from.namespace == key.namespace
             && template.is_none_or(|name| *from.name == *name)
     };

@@ -3,18 +3,13 @@
 use nodeward_api::reason::DisabledReason;
 use nodeward_core::id::NamespacedName;
 
-use super::index::{Index, is_same_kind};
+use super::index::Index;
 use crate::check_spec::CheckSpec;
+use crate::check_spec::templates::{MACHINE_API_NAMESPACE, template_problem};
 use crate::snapshot::{Listed, MachineApi, Snapshot, TemplateState};
 
 /// The one MachineHealthCheck beside which a NodeHealthCheck may act.
 const TERMINATION_HANDLER: &str = "machine-api-termination-handler";
-
-/// Namespace of the Machine API: Metal3 acts in no other.
-const MACHINE_API_NAMESPACE: &str = "openshift-machine-api";
-
-/// Kind of Metal3's templates.
-const METAL3_TEMPLATE: &str = "Metal3RemediationTemplate";
 
 /// Whether a NodeHealthCheck can be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,37 +55,14 @@ fn is_termination_handler(check: &NamespacedName) -> bool {
 fn step_enablement(spec: &CheckSpec, step: usize, snapshot: &Snapshot, index: &Index<'_>) -> Enablement {
     let template = &spec.steps[step].template;
     let kind = template.remediation_kind();
-    let not_found = |text| Enablement::Disabled(DisabledReason::RemediationTemplateNotFound, text);
+    let state = snapshot.templates.get(template).unwrap_or(&TemplateState::Unknown);
+    if *state == TemplateState::Unknown {
+        return Enablement::NotKnown(format!("{template} has not been read yet"));
+    }
+    if let Some(problem) = template_problem(spec, step, state) {
+        return Enablement::Disabled(problem.reason, problem.text);
+    }
     let invalid = |text| Enablement::Disabled(DisabledReason::RemediationTemplateInvalid, text);
-    let found = match snapshot.templates.get(template).unwrap_or(&TemplateState::Unknown) {
-        TemplateState::Unknown => return Enablement::NotKnown(format!("{template} has not been read yet")),
-        TemplateState::NotFound => return not_found(format!("{template} does not exist: create it")),
-        TemplateState::KindAbsent => {
-            let text = format!("{} is not served: install the remediator of {template}", template.kind);
-            return not_found(text);
-        }
-        TemplateState::Forbidden(why) => {
-            let text = format!("{template} may not be read: let its remediator's role be aggregated ({why})");
-            return invalid(text);
-        }
-        TemplateState::Found(found) => found,
-    };
-    if found.spec.is_none() {
-        return invalid(format!("{template} has no spec.template.spec"));
-    }
-    if *template.kind == *METAL3_TEMPLATE && *template.namespace != *MACHINE_API_NAMESPACE {
-        return invalid(format!("{template} must be in namespace {MACHINE_API_NAMESPACE}"));
-    }
-    let shares_kind = spec
-        .steps
-        .iter()
-        .enumerate()
-        .any(|(other, step_of)| other != step && is_same_kind(&step_of.template.remediation_kind(), &kind));
-    if shares_kind && !found.supports_multiple {
-        return invalid(format!(
-            "{template} is not the only template of its kind, which its remediator does not support"
-        ));
-    }
     match index.kind(&kind).map(|facts| &facts.listed) {
         Some(Listed::Complete) => Enablement::Enabled,
         Some(Listed::NotYet) | None => Enablement::NotKnown(format!("{kind} is still being listed")),

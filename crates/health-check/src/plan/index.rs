@@ -60,7 +60,7 @@ impl<'a> Index<'a> {
         for live in &snapshot.remediations {
             index
                 .named
-                .insert((group(&live.kind.api_version), &live.kind.kind, &live.key), live);
+                .insert((live.kind.group(), &live.kind.kind, &live.key), live);
             for owner in &live.owners {
                 let nodes = index.owned.entry(owner).or_default();
                 nodes.entry(&live.node).or_default().push(live);
@@ -123,17 +123,16 @@ impl<'a> Index<'a> {
 
     /// The remediation of this kind and name, of whatever owner.
     pub fn named(&self, kind: &'a RemediationKind, key: &'a NamespacedName) -> Option<Live<'a>> {
-        self.named.get(&(group(&kind.api_version), &*kind.kind, key)).copied()
+        self.named.get(&(kind.group(), &*kind.kind, key)).copied()
     }
 
     /// What is known of a kind, in whichever version it is listed.
     pub fn kind(&self, kind: &RemediationKind) -> Option<&'a KindFacts> {
         let mut kinds = self.snapshot.kinds.iter();
-        self.snapshot.kinds.get(kind).or_else(|| {
-            kinds
-                .find(|(known, _)| is_same_kind(known, kind))
-                .map(|(_, facts)| facts)
-        })
+        self.snapshot
+            .kinds
+            .get(kind)
+            .or_else(|| kinds.find(|(known, _)| known.is_same(kind)).map(|(_, facts)| facts))
     }
 
     /// Whether a remediation that is not seen does not exist.
@@ -166,13 +165,4 @@ fn is_under_way(drain: &NodeDrainView, now: Timestamp) -> bool {
         Some(Phase::Granted | Phase::Draining | Phase::Drained | Phase::Recovering)
     );
     is_phase && !drain.dry_run && drain.deadline.is_none_or(|deadline| now < deadline)
-}
-
-/// Whether two kinds are one, in whatever version.
-pub fn is_same_kind(one: &RemediationKind, other: &RemediationKind) -> bool {
-    one.kind == other.kind && group(&one.api_version) == group(&other.api_version)
-}
-
-fn group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }

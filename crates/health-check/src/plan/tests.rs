@@ -9,6 +9,7 @@ mod gone;
 mod leases;
 mod peer_faults;
 mod properties;
+mod recorded;
 mod recovery;
 mod selector;
 mod start;

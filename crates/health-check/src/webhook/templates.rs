@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use kube::core::DynamicObject;
-use nodeward_api::annotation;
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::discovery::KindRegistry;
 use tokio::time::timeout;
 
 use super::decide::Templates;
-use crate::snapshot::{TemplateFacts, TemplateRef, TemplateState};
+use crate::observe::project;
+use crate::snapshot::{TemplateRef, TemplateState};
 
 /// The API server waits five seconds for the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,18 +34,9 @@ async fn look(kinds: &KindRegistry, template: &TemplateRef) -> TemplateState {
         Err(_) => return TemplateState::Unknown,
     };
     match api.get_opt(&template.name).await {
-        Ok(Some(object)) => TemplateState::Found(facts(&object).into()),
+        Ok(Some(object)) => TemplateState::Found(project::template(&object).into()),
         Ok(None) => TemplateState::NotFound,
         Err(kube::Error::Api(status)) if status.code == 403 => TemplateState::Forbidden(status.message.clone()),
         Err(_) => TemplateState::Unknown,
-    }
-}
-
-/// What a template says.
-pub fn facts(template: &DynamicObject) -> TemplateFacts {
-    let annotations = template.metadata.annotations.as_ref();
-    TemplateFacts {
-        spec: template.data.pointer("/spec/template/spec").cloned(),
-        supports_multiple: annotations.is_some_and(|all| all.contains_key(annotation::MULTIPLE_TEMPLATES_SUPPORT)),
     }
 }
