@@ -33,6 +33,7 @@ impl Reporter {
     pub fn report(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
         self.metrics.show(snapshot, verdicts);
         self.announcer.warnings(snapshot, verdicts);
+        self.announcer.nodes(verdicts);
     }
 
     /// Reports what an action has come to.
@@ -66,5 +67,6 @@ impl Reporter {
     /// Only the leader speaks: takes back what this process has exported.
     pub fn on_leadership_lost(&mut self) {
         self.metrics.clear();
+        self.announcer.forget();
     }
 }

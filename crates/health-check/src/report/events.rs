@@ -1,19 +1,19 @@
 //! Events, on the NodeHealthCheck and on the Node, with the reasons of medik8s. They are sent behind the writes that they tell
 //! of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::reason::HealthEvent;
+use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ApiError, EventSink, EventSpec, Severity, events};
 
 use crate::plan::{
     CheckRef, NodeEvidence, RemediationChange, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts,
 };
-use crate::snapshot::Snapshot;
+use crate::snapshot::{CheckName, Snapshot};
 
 /// What health-check does, as the Events' `action`.
 const ACTION: &str = "Remediation";
@@ -22,6 +22,8 @@ const ACTION: &str = "Remediation";
 pub(super) struct Announcer {
     sink: EventSink,
     warned: BTreeSet<String>,
+    /// What was told of a node last, where something stops its remediation or none is left.
+    told: BTreeMap<(CheckName, NodeName), HealthReason>,
 }
 
 impl Announcer {
@@ -29,6 +31,7 @@ impl Announcer {
         Self {
             sink,
             warned: BTreeSet::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -101,6 +104,35 @@ impl Announcer {
         }
     }
 
+    /// What stops a remediation that is due, or that none is left to be tried: each once, until it changes.
+    pub(super) fn nodes(&mut self, verdicts: &Verdicts) {
+        let mut told = BTreeMap::new();
+        for verdict in &verdicts.nodes {
+            let Some(event) = event_of(verdict.reason) else {
+                continue;
+            };
+            let key = (verdict.check.clone(), verdict.node.clone());
+            let check = verdicts.checks.iter().find(|check| check.check.name == verdict.check);
+            if self.told.get(&key) != Some(&verdict.reason)
+                && let Some(check) = check
+            {
+                let mut note = format!("node {} {}", verdict.node, verdict.reason.explanation());
+                if !verdict.detail.is_empty() {
+                    note = format!("{note}: {}", verdict.detail);
+                }
+                let node = (&verdict.node, verdict.node_uid.as_ref());
+                self.emit(&check.check, Some(node), event, &note);
+            }
+            told.insert(key, verdict.reason);
+        }
+        self.told = told;
+    }
+
+    /// Whoever leads next tells it again.
+    pub(super) fn forget(&mut self) {
+        self.told.clear();
+    }
+
     fn emit(&self, check: &CheckRef, node: Option<(&NodeName, Option<&NodeUid>)>, event: HealthEvent, note: &str) {
         let check = check_reference(check);
         let node = node.map(|(name, uid)| events::node_reference(name.as_str(), uid.map_or("", NodeUid::as_str)));
@@ -116,6 +148,46 @@ impl Announcer {
         if let Some(node) = node {
             self.sink.emit(about(node, Some(check)));
         }
+    }
+}
+
+/// The Event about a node that stands like this, if there is one. Of a remediation that begins or ends, its own write tells; of a
+/// disabled NodeHealthCheck, the NodeHealthCheck.
+const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
+    match reason {
+        HealthReason::CheckPaused
+        | HealthReason::ClusterUpgrading
+        | HealthReason::UpgradeSignalUnknown
+        | HealthReason::ExcludedByLabel
+        | HealthReason::UnderMaintenance
+        | HealthReason::TooFewHealthy
+        | HealthReason::StormCooldown
+        | HealthReason::ConcurrencyLimitReached
+        | HealthReason::BackingOff
+        | HealthReason::ControlPlaneNodeAway
+        | HealthReason::EtcdQuorumAtRisk
+        | HealthReason::RemediatedByAnotherCheck
+        | HealthReason::ForeignRemediation
+        | HealthReason::LeaseTaken
+        | HealthReason::Settling
+        | HealthReason::PermissionMissing
+        | HealthReason::RemediationRejected => Some(HealthEvent::RemediationSkipped),
+        HealthReason::ChainExhausted => Some(HealthEvent::NoTemplateLeft),
+        HealthReason::Healthy
+        | HealthReason::ReadyUnknown
+        | HealthReason::NotExpired
+        | HealthReason::LeftToTerminationHandler
+        | HealthReason::CheckDisabled
+        | HealthReason::PeerActive
+        | HealthReason::NodeChanged
+        | HealthReason::WouldRemediate
+        | HealthReason::StartingRemediation
+        | HealthReason::RemediationRunning
+        | HealthReason::Escalating
+        | HealthReason::HealthyDelayed
+        | HealthReason::RemovingRemediations
+        | HealthReason::RemediatedNodeGone
+        | HealthReason::ReplacementExpected => None,
     }
 }
 
