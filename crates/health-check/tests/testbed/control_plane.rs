@@ -1,0 +1,131 @@
+//! Nodes of the control plane, which are remediated one by one, and only while etcd keeps its quorum.
+
+use anyhow::{Result, ensure};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, IS_CONTROL_PLANE_NODE};
+use nodeward_api::node_lease;
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::remediator::Family;
+use nodeward_testkit::wait;
+use nodeward_testkit::{ControlPlane, Options, names};
+use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use crate::environment::{OwnEnvironment, SOON, prepare};
+
+/// A control plane on which the nodes of these tests are the only ones of the control plane, one test at a time.
+async fn own_cluster() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)> {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let start = || async {
+        let plane = ControlPlane::start(Options::default()).await?;
+        prepare(&plane).await?;
+        anyhow::Ok(plane)
+    };
+    Ok((PLANE.get_or_try_init(start).await?, turn))
+}
+
+/// Nodes of the control plane, each with a label of its own.
+async fn add_members<const N: usize>(own: &OwnEnvironment, members: [&str; N]) -> Result<[String; N]> {
+    let specs = members.map(|member| {
+        own.labelled(NodeSpec::control_plane(own.node_name(member)))
+            .label("member", member)
+    });
+    fleet::create(&own.client, specs).await?;
+    Ok(members.map(|member| own.node_name(member)))
+}
+
+async fn remove(own: &OwnEnvironment, members: &[String]) -> Result<()> {
+    for member in members {
+        own.nodes().delete(member, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_plane_nodes_are_remediated_one_by_one() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c"]).await?;
+    let [a, b, _c] = &members;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(a).await?;
+    let remediation = own.remediation(Family::SelfNode, a).await?;
+    let label = remediation.labels().get(IS_CONTROL_PLANE_NODE).map(String::as_str);
+    ensure!(label == Some(""), "{label:?}");
+    let lease = own.leases().get(node_lease::CONTROL_PLANE).await?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity);
+    ensure!(holder == Some(format!("NodeHealthCheck-{check}/{a}")), "{holder:?}");
+    own.not_ready(b).await?;
+    own.until_counted(&check, 1, 3).await?;
+    own.gets_none(Family::SelfNode, b).await?;
+    own.recover(a).await?;
+    own.remediation(Family::SelfNode, b).await?;
+    own.recover(b).await?;
+    own.until_at_rest(&check, 3).await?;
+    wait::until("the control plane's lease to be gone", SOON, || async {
+        let left = own.leases().get_opt(node_lease::CONTROL_PLANE).await?;
+        ensure!(left.is_none(), "{left:?}");
+        Ok(())
+    })
+    .await?;
+    remove(&own, &members).await?;
+    own.end([operator]).await
+}
+
+/// Whichever NodeHealthCheck it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn control_plane_nodes_of_two_checks_take_turns() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c", "d", "e"]).await?;
+    let [a, b, ..] = &members;
+    let of = |member: &str| json!({ "selector": { "matchLabels": { "member": member } } });
+    let other = own.add_template(Family::FenceAgents, "power-off").await?;
+    let first = own.add_check("first", of("a")).await?;
+    let mut changes = of("b");
+    changes["remediationTemplate"] = other;
+    let second = own.add_check("second", changes).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(a).await?;
+    own.remediation(Family::SelfNode, a).await?;
+    own.lose_heartbeats(b).await?;
+    own.until_counted(&second, 0, 1).await?;
+    own.gets_none(Family::FenceAgents, b).await?;
+    own.recover(a).await?;
+    own.remediation(Family::FenceAgents, b).await?;
+    own.recover(b).await?;
+    own.until_at_rest(&first, 1).await?;
+    own.until_at_rest(&second, 1).await?;
+    remove(&own, &members).await?;
+    own.end([operator]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_keeps_its_quorum() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c"]).await?;
+    let [a, b, c] = &members;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    // It is down, and not remediated.
+    fleet::label(&own.client, c, EXCLUDE_FROM_REMEDIATION, Some("true")).await?;
+    own.lose_heartbeats(c).await?;
+    own.lose_heartbeats(a).await?;
+    own.until_counted(&check, 1, 3).await?;
+    own.gets_none(Family::SelfNode, a).await?;
+    // Of two members none can be spared.
+    remove(&own, std::slice::from_ref(c)).await?;
+    own.until_counted(&check, 1, 2).await?;
+    own.gets_none(Family::SelfNode, a).await?;
+    add_members(&own, ["c"]).await?;
+    own.remediation(Family::SelfNode, a).await?;
+    own.recover(a).await?;
+    own.until_at_rest(&check, 3).await?;
+    remove(&own, &[a.clone(), b.clone(), c.clone()]).await?;
+    own.end([operator]).await
+}

@@ -1,0 +1,166 @@
+//! What networks, loaded servers and missing rights do between the operator and the API server.
+
+use anyhow::{Result, ensure};
+use nodeward_api::node_health_check::Phase;
+use nodeward_testkit::fleet;
+use nodeward_testkit::proxy::{ApiRequest, Fault, Rule, Verb};
+use nodeward_testkit::remediator::{Behavior, Family};
+use nodeward_testkit::wait::{self, secs};
+use serde_json::json;
+
+use crate::environment::OwnEnvironment;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_writes_are_repeated_without_a_second_remediation() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let nodes = own.add_nodes(["a", "b", "c", "d", "e"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.until_at_rest(&check, 5).await?;
+    let plural = Family::SelfNode.remediation().resource().plural;
+    let faults = [
+        Fault::Status(500, "InternalError"),
+        Fault::LostReply,
+        Fault::TooManyRequests { retry_after: Some(1) },
+        Fault::BrokenConnection,
+    ];
+    for fault in faults {
+        for resource in ["nodehealthchecks/status", "leases", &plural] {
+            let resource = resource.to_owned();
+            // Not the leader's lease.
+            let is_meant =
+                move |request: &ApiRequest| request.resource == resource && !request.namespace.ends_with("-system");
+            own.proxy
+                .inject(Rule::new(fault.clone()).writes().when(is_meant).times(1));
+        }
+    }
+    let _remediator = own.remediate(Family::SelfNode, Behavior::POWER_CYCLE.after(secs(2)));
+    for node in &nodes[..3] {
+        fleet::stop_kubelet(&own.client, node).await?;
+    }
+    for node in &nodes[..3] {
+        own.until_ready_is(node, "Unknown").await?;
+    }
+    for node in &nodes[..3] {
+        own.until_ready_is(node, "True").await?;
+    }
+    own.until_at_rest(&check, 5).await?;
+    let created = own.created(Family::SelfNode)?;
+    ensure!(created == 3, "{created} were created");
+    own.end([operator]).await
+}
+
+/// An intent that nothing comes of does not keep the phase Remediating.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_creates_withdraw_their_intent() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    let plural = Family::SelfNode.remediation().resource().plural;
+    let refused = Rule::new(Fault::Status(403, "Forbidden"))
+        .verbs([Verb::Create])
+        .when(move |request| request.resource == plural);
+    own.proxy.inject(refused);
+    own.lose_heartbeats(&a).await?;
+    own.event(&check, "RemediationSkipped").await?;
+    own.until_status(&check, "no intent", |status| {
+        status.unhealthy_nodes.iter().all(|node| node.remediations.is_empty())
+    })
+    .await?;
+    wait::until("the lease to be given back", secs(30), || async {
+        let holder = own.lease_holder(&a).await?;
+        ensure!(holder.is_none(), "{holder:?}");
+        Ok(())
+    })
+    .await?;
+    own.proxy.heal();
+    own.remediation(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// Between the plan and the write the node has recovered: what counts is the quorum read.
+#[tokio::test(flavor = "multi_thread")]
+async fn stale_views_remediate_no_healthy_node() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "6s" }]);
+    let check = own.add_check("main", json!({ "unhealthyConditions": lasting })).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(&a).await?;
+    own.until_counted(&check, 1, 2).await?;
+    own.proxy.freeze().await?;
+    own.recover(&a).await?;
+    // It expires in the view that stands still.
+    wait::throughout("no remediation", secs(8), || async {
+        let created = own.created(Family::SelfNode)?;
+        ensure!(created == 0, "{created} were created");
+        Ok(())
+    })
+    .await?;
+    let read = own
+        .requests()?
+        .only(|request| request.verb == "get" && request.resource == "nodes" && request.name == a);
+    ensure!(read.count() > 0, "the node was not read");
+    own.proxy.thaw();
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// A remediator that is installed while the operator runs, and grants only what is required.
+#[tokio::test(flavor = "multi_thread")]
+async fn remediators_without_watch_are_asked_instead() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let family = Family::Custom;
+    let changes = json!({ "remediationTemplate": family.reference(&own.name, "reboot") });
+    let check = own.add_check("main", changes).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(&a).await?;
+    own.until_status(&check, "no template", |status| status.phase == Some(Phase::Disabled))
+        .await?;
+    family
+        .install_with(&own.client, &["get", "list", "create", "delete"])
+        .await?;
+    own.add_template(family, "reboot").await?;
+    own.remediation(family, &a).await?;
+    own.recover(&a).await?;
+    own.until_none(family).await?;
+    own.until_at_rest(&check, 2).await?;
+    let created = own.created(family)?;
+    ensure!(created == 1, "{created} were created");
+    own.end([operator]).await
+}
+
+/// What the operator asks for at rest, and for one remediation.
+#[tokio::test(flavor = "multi_thread")]
+async fn remediations_cost_three_requests_and_status_writes() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({ "safetyPass": "60s" })).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.lose_heartbeats(&a).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    own.until_status(&check, "the remediation's uid", |status| {
+        let mut entries = status.unhealthy_nodes.iter().flat_map(|node| &node.remediations);
+        entries.any(|remediation| remediation.resource.uid.is_some())
+    })
+    .await?;
+    let requests = own.requests()?.without_watches();
+    let (leases, a_ref) = (format!("{}-leases", own.name), &a);
+    let of_node = requests.clone().only(|request| {
+        let is_node = request.resource == "nodes" && request.name == *a_ref;
+        let is_remediation = request.namespace == own.name && request.verb == "create";
+        let is_lease = request.namespace == leases && request.is_write();
+        is_node || is_remediation || is_lease
+    });
+    ensure!(of_node.count() == 3, "{:?}", of_node.0);
+    let lists = requests.only(|request| request.verb == "list" && request.received > of_node.0[0].received);
+    ensure!(lists.count() == 0, "{:?}", lists.0);
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}

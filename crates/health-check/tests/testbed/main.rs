@@ -1,0 +1,17 @@
+//! health-check on a real control plane: its binary, under the ServiceAccount that the chart installs. One binary, so that
+//! all tests share one control plane, and most of them one operator.
+
+mod chains;
+mod control_plane;
+mod environment;
+mod failures;
+mod fault_injection;
+mod faults;
+mod gone;
+mod leaders;
+mod migration;
+mod openshift;
+mod others;
+mod recovery;
+mod stops;
+mod thresholds;
