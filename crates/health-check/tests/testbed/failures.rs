@@ -151,7 +151,7 @@ async fn nodes_without_ready_condition_are_not_healthy() -> Result<()> {
     env.until_at_rest(&check, 1).await?;
     let silent: NodeSpec = env.worker("new").kubelet("nobody");
     let new = silent.name().to_owned();
-    bulk::create(&env.client, [silent.build()]).await?;
+    bulk::create(&env.client, [silent.build()?]).await?;
     env.until_counted(&check, 1, 2).await?;
     fleet::start_kubelet(&env.client, &new).await?;
     env.until_at_rest(&check, 2).await?;
