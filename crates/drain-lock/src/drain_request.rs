@@ -26,17 +26,12 @@ pub async fn request_drain(client: &Client, request: &DrainRequest, now: Timesta
             JoinStep::Done(outcome) => return Ok(outcome),
             JoinStep::Create(drain) => {
                 let created = drains.create(&PostParams::default(), &drain).await;
-                (
-                    JoinOutcome::Created,
-                    created.map(drop).map_err(|error| ApiError::from(&error)),
-                )
+                (JoinOutcome::Created, created)
             }
             JoinStep::Patch(outcome, patch) => (outcome, write(&drains, name, &patch).await),
         };
-        match written {
-            Ok(()) => return Ok(outcome),
-            Err(ApiError::Conflict | ApiError::NotFound) => {}
-            Err(refusal) => return Err(refusal),
+        if is_written(written)? {
+            return Ok(outcome);
         }
     }
     Err(ApiError::Conflict)
@@ -53,19 +48,22 @@ pub async fn release_drain(client: &Client, node: &str, requester: &str) -> Resu
         let Some(patch) = present.and_then(|present| leave(&present, requester)) else {
             return Ok(false);
         };
-        match write(&drains, node, &patch).await {
-            Ok(()) => return Ok(true),
-            Err(ApiError::Conflict | ApiError::NotFound) => {}
-            Err(refusal) => return Err(refusal),
+        if is_written(write(&drains, node, &patch).await)? {
+            return Ok(true);
         }
     }
     Err(ApiError::Conflict)
 }
 
-async fn write(drains: &Api<NodeDrain>, name: &str, patch: &Value) -> Result<(), ApiError> {
-    drains
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .map(drop)
-        .map_err(|error| ApiError::from(&error))
+async fn write(drains: &Api<NodeDrain>, name: &str, patch: &Value) -> kube::Result<NodeDrain> {
+    drains.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+/// Whether it is written; otherwise somebody else was faster, and it is tried again.
+fn is_written(written: kube::Result<NodeDrain>) -> Result<bool, ApiError> {
+    match written.map_err(ApiError::from) {
+        Ok(_) => Ok(true),
+        Err(ApiError::Conflict | ApiError::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

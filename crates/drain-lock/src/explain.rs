@@ -147,12 +147,7 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
 
 fn explained_drain(drain: &NodeDrain) -> ExplainedDrain {
     ExplainedDrain {
-        requesters: drain
-            .spec
-            .requesters
-            .iter()
-            .map(|requester| requester.name.clone())
-            .collect(),
+        requesters: drain.spec.requesters.iter().map(|known| known.name.clone()).collect(),
         evict: drain.spec.evict,
         dry_run: drain.spec.dry_run,
     }

@@ -8,11 +8,11 @@
 //!
 //! It is served on a port of its own, for machines that reach it are not the API server. Every replica answers.
 
-pub mod aside;
 pub mod auth;
 pub mod machine;
 pub mod protocol;
-pub mod standing;
+pub mod reboot_gate;
+pub mod single_flight;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -38,7 +38,6 @@ use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
 use nodeward_runtime::{ApiError, Metrics, OperatorContext};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
@@ -51,11 +50,11 @@ use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
 use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
 
-use self::aside::Aside;
 use self::auth::{BearerToken, Denied};
 use self::machine::{Machines, Match};
 use self::protocol::{Client, Kind, MAX_BYTES, Problem};
-use self::standing::{Resident, Standing};
+use self::reboot_gate::{RebootGate, Resident};
+use self::single_flight::SingleFlight;
 
 /// Nodes whose pods are read at once: a node has hundreds of them at most.
 const READS: usize = 4;
@@ -72,14 +71,8 @@ pub struct FleetLock {
     token: Option<BearerToken>,
     dry_run: bool,
     reads: Semaphore,
-    explanations: Aside,
-    answers: Family<AnswerLabels, Counter>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
-    request: &'static str,
-    answer: &'static str,
+    explanations: SingleFlight,
+    answers: Family<[(&'static str, &'static str); 2], Counter>,
 }
 
 /// Serves FleetLock where the configuration of the start says so; answers with the address. Another address, certificate
@@ -136,7 +129,7 @@ impl FleetLock {
             token: policy.bearer_token_file.as_deref().map(BearerToken::in_file),
             dry_run: context.args.dry_run,
             reads: Semaphore::new(READS),
-            explanations: Aside::default(),
+            explanations: SingleFlight::default(),
             answers: Family::default(),
         };
         this.register(&context.metrics);
@@ -198,9 +191,8 @@ impl FleetLock {
         match self.machines.find(&client.id, &self.cache.nodes()) {
             Match::Node(node) => Ok(node),
             Match::Unknown => {
-                let expected =
-                    "no node has this id: its name, its machine-id, or the application-specific form of that";
-                Err(Problem::new(Kind::UnknownNode, expected))
+                let known = "no node has this id: its name, its machine-id, or the application-specific form of that";
+                Err(Problem::new(Kind::UnknownNode, known))
             }
             Match::Several => Err(Problem::new(Kind::AmbiguousId, "several nodes have this id")),
         }
@@ -235,7 +227,7 @@ impl FleetLock {
         // From here on by the server's own word: that the drain has this requester, so that it does not end while the
         // machine is away, and then that it is drained.
         let joined = request_drain(&self.client, &request, Timestamp::now()).await;
-        match joined.map_err(|refusal| unavailable(&refusal))? {
+        match joined.map_err(unavailable)? {
             JoinOutcome::Created | JoinOutcome::Added | JoinOutcome::Known | JoinOutcome::Noted => {}
             JoinOutcome::Conflicting(_) => {
                 let ending = format!("an earlier drain of node {} has to end first", node.name);
@@ -254,28 +246,26 @@ impl FleetLock {
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
         let ledger = self.cache.ledger().ledger();
         let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
-        standing(node, &ledger, &facts).may_reboot()
+        gate(node, &ledger, &facts).may_reboot()
     }
 
     /// Whether the machine may reboot, by quorum reads of the ledger, the node and its pods: budgets are at stake.
     async fn as_read(&self, node: &NodeFacts) -> Result<(), Problem> {
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let ledger = ledgers.get_opt(drain_ledger::NAME).await;
-        let ledger = ledger.map_err(|error| unavailable(&ApiError::from(&error)))?;
+        let ledger = ledgers.get_opt(drain_ledger::NAME).await.map_err(unavailable)?;
         let ledger = ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
-        let present = nodes.get_opt(node.name.as_str()).await;
-        let present = present.map_err(|error| unavailable(&ApiError::from(&error)))?;
+        let present = nodes.get_opt(node.name.as_str()).await.map_err(unavailable)?;
         let present = present.and_then(|node| project_node(&node));
         let Some(present) = present.filter(|present| present.uid == node.uid) else {
             return Err(Problem::new(Kind::UnknownNode, "the node has just been deleted"));
         };
         let facts = Facts::new();
-        let standing = standing(&present, &ledger, &facts);
-        standing.may_reboot()?;
+        let gate = gate(&present, &ledger, &facts);
+        gate.may_reboot()?;
         // The pods come last: what was bound before its cordon was read is seen, too.
         let residents = self.residents(node).await?;
-        standing.may_reboot_over(&residents)
+        gate.may_reboot_over(&residents)
     }
 
     /// The pods of a node, but for those that have ended, by a quorum read: a list without a resource version.
@@ -287,15 +277,11 @@ impl FleetLock {
         );
         let pods: Api<Pod> = Api::all(self.client.clone());
         let pods = pods.list(&ListParams::default().fields(&on_node)).await;
-        let pods = pods.map_err(|error| unavailable(&ApiError::from(&error)))?;
-        let residents = pods.items.iter().filter_map(PodFacts::project).map(|pod| Resident {
-            budgets: self
-                .cache
-                .budgets_of(&pod)
-                .iter()
-                .map(|budget| reference(budget))
-                .collect(),
-            pod,
+        let pods = pods.map_err(unavailable)?;
+        let residents = pods.items.iter().filter_map(PodFacts::project).map(|pod| {
+            let budgets = self.cache.budgets_of(&pod);
+            let budgets = budgets.iter().map(|budget| reference(budget)).collect();
+            Resident { pod, budgets }
         });
         Ok(residents.collect())
     }
@@ -316,7 +302,7 @@ impl FleetLock {
         }
         for name in names {
             let left = release_drain(&self.client, &name, &requester).await;
-            if left.map_err(|refusal| unavailable(&refusal))? {
+            if left.map_err(unavailable)? {
                 tracing::info!(node = name, requester, "a machine is back and has released its drain");
             }
         }
@@ -325,12 +311,13 @@ impl FleetLock {
 
     fn answered<T>(&self, request: &'static str, answer: &Result<T, Problem>) {
         let answer = answer.as_ref().map_or_else(|problem| problem.kind.as_str(), |_| "ok");
-        self.answers.get_or_create(&AnswerLabels { request, answer }).inc();
+        let labels = [("request", request), ("answer", answer)];
+        self.answers.get_or_create(&labels).inc();
     }
 }
 
-fn standing<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> Standing<'a> {
-    Standing {
+fn gate<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> RebootGate<'a> {
+    RebootGate {
         node: node.name.as_str(),
         node_uid: node.uid.as_str(),
         cordoned: node.is_cordoned(),
@@ -355,9 +342,10 @@ fn dry_run() -> Problem {
     )
 }
 
-fn unavailable(refusal: &ApiError) -> Problem {
-    tracing::warn!(%refusal, "a FleetLock request could not be carried out");
-    Problem::new(Kind::ApiUnavailable, &refusal.to_string())
+fn unavailable(error: impl Into<ApiError>) -> Problem {
+    let error: ApiError = error.into();
+    tracing::warn!(%error, "a FleetLock request could not be carried out");
+    Problem::new(Kind::ApiUnavailable, &error.to_string())
 }
 
 async fn pre_reboot(
@@ -401,7 +389,7 @@ async fn plan(
         let (cache, policy) = (Arc::clone(&lock.cache), Arc::clone(&lock.settings.current().policy));
         let explained = lock
             .explanations
-            .work(move || explain::explain(&cache, &policy, &node, Timestamp::now()));
+            .run(move || explain::explain(&cache, &policy, &node, Timestamp::now()));
         explained.await?.map_err(|unexplained| match unexplained {
             explain::Unexplained::NotReady => Problem::new(Kind::NotReady, "the watches are not complete yet"),
             explain::Unexplained::NoSuchNode => Problem::new(Kind::UnknownNode, "there is no node of this name"),

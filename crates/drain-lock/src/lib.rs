@@ -26,4 +26,6 @@ pub mod policy;
 pub mod report;
 pub mod settings;
 pub mod snapshot;
+#[cfg(test)]
+mod tests;
 pub mod webhook;

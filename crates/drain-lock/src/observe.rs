@@ -213,7 +213,7 @@ fn is_shut_out(state: &KindState, silent_for: Option<Duration>) -> bool {
 impl Debug for ClusterCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClusterCache")
-            .field("handles", &self.handles)
+            .field("watches", &self.handles)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,5 @@
 //! What decisions rest on, as plain values: nodes, pods, budgets and the room that there is, at one moment.
 
-#[cfg(test)]
-pub(crate) mod fixture;
 pub mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};

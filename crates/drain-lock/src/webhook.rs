@@ -1,22 +1,21 @@
 //! The eviction webhook: an eviction waits until the claim of its pod's node has a disruption for it.
 //!
-//! A review is read ([`review`]), looked up in the watches ([`look`]), judged ([`mod@decide`], pure) and answered: no request
-//! to the API server lies in its path. What follows from it (a drain to be asked for, [`filing`]; an Event) is handed to
+//! A review is read ([`review`]), looked up in the watches ([`context_lookup`]), judged ([`mod@decide`], pure) and answered: no request
+//! to the API server lies in its path. What follows from it (a drain to be asked for, [`drain_request_queue`]; an Event) is handed to
 //! tasks of its own. Every replica answers, leader or not.
 
-pub mod classes;
+pub mod context_lookup;
 pub mod decide;
-pub mod filing;
+pub mod drain_request_queue;
 pub mod identity;
-pub mod look;
 pub mod metrics;
-pub mod patience;
+pub mod planning_timeout;
+pub mod recent_admissions;
 pub mod review;
-pub mod tally;
+pub mod unclaimed_pods;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -34,13 +33,13 @@ use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, OperatorContext, Seve
 use crate::observe::ClusterCache;
 use crate::settings::Settings;
 
-use self::decide::{Admission, Asked, Caller, Covering, Decision, Scene, Sight, Verdict, decide};
-use self::filing::{Filing, FilingSender};
+use self::context_lookup::ContextLookup;
+use self::decide::{Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Verdict, decide};
+use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
 use self::identity::OwnUser;
-use self::look::Lookout;
 use self::metrics::WebhookMetrics;
-use self::review::{BadReview, EvictionReview};
-use self::tally::Tally;
+use self::recent_admissions::RecentAdmissions;
+use self::review::EvictionReview;
 
 /// Where reviews are posted to: `clientConfig.service.path` of the ValidatingWebhookConfiguration.
 pub const PATH: &str = "/evictions";
@@ -48,52 +47,47 @@ pub const PATH: &str = "/evictions";
 /// What is told to a client that evicts a pod which asked to stay. `kubectl` prints it.
 const OPT_OUT_WARNING: &str = "the pod asked to stay on its node through drains (nodeward.dev/drain), which only drain-lock's own drainer honours";
 
-/// That evictions are admitted for want of knowledge is logged this often, in seconds.
-const TOLD_EVERY: u64 = 10;
+/// That evictions are admitted for want of knowledge is logged this often.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reviews evictions.
 pub struct Webhook {
-    lookout: Lookout,
+    lookup: ContextLookup,
     config: ConfigHandle<Settings>,
     own_user: OwnUser,
-    tally: Mutex<Tally>,
-    filing: FilingSender,
+    recent_admissions: Mutex<RecentAdmissions>,
+    drain_requests: DrainRequestQueue,
     events: EventSink,
     metrics: WebhookMetrics,
     dry_run: bool,
-    began: Instant,
-    told: AtomicU64,
+    warned: Mutex<Option<Instant>>,
 }
 
 impl Webhook {
     /// Makes the webhook, with the tasks that it hands work to. The process is ready once it is known who it is.
     pub fn open(context: &OperatorContext<Settings>, cache: &Arc<ClusterCache>) -> Arc<Self> {
         let metrics = WebhookMetrics::register(&context.metrics);
-        let (filing, filer) = filing::channel(&metrics);
+        let (drain_requests, writer) = drain_request_queue::channel(&metrics);
         let own_user = OwnUser::default();
         let (client, stop) = (context.clients.requests.clone(), context.shutdown.clone());
-        context
-            .supervisor
-            .spawn("own user", own_user.clone().learn(client.clone(), stop.clone()));
-        context.supervisor.spawn("filing", filer.run(client, stop));
+        let learn = own_user.clone().learn(client.clone(), stop.clone());
+        context.supervisor.spawn("own user", learn);
+        context.supervisor.spawn("drain requests", writer.run(client, stop));
         let known = own_user.clone();
         context.readiness.require("own user", move || {
-            known
-                .get()
-                .map(drop)
-                .ok_or_else(|| "the API server has not said who this process is (create selfsubjectreviews)".to_owned())
+            let unknown = "the API server has not said who this process is (create selfsubjectreviews)";
+            known.get().map(drop).ok_or_else(|| unknown.to_owned())
         });
         Arc::new(Self {
-            lookout: Lookout::new(Arc::clone(cache)),
+            lookup: ContextLookup::new(Arc::clone(cache)),
             config: context.config.clone(),
             own_user,
-            tally: Mutex::default(),
-            filing,
+            recent_admissions: Mutex::default(),
+            drain_requests,
             events: context.events.clone(),
             metrics,
             dry_run: context.args.dry_run,
-            began: Instant::now(),
-            told: AtomicU64::new(0),
+            warned: Mutex::default(),
         })
     }
 
@@ -110,9 +104,10 @@ impl Webhook {
         let (now, began) = (Timestamp::now(), Instant::now());
         let policy = Arc::clone(&self.config.current().policy);
         let Some(own_user) = self.own_user.get() else {
-            return self.finish(review, None, unsynced(), began);
+            let verdict = Verdict::from(Decision::Admit(Admission::Unsynced));
+            return self.finish(review, &LookupResult::Unsynced, verdict, began);
         };
-        let asked = Asked {
+        let request = EvictionRequest {
             caller: if review.user == own_user {
                 Caller::Ourselves
             } else {
@@ -122,48 +117,39 @@ impl Webhook {
             ticket: review.ticket.as_deref(),
             pod: &review.pod,
         };
-        let seen = self.lookout.look(review, &policy, now, began);
-        let known = self.lookout.ledger(now, began);
-        let verdict = match seen {
-            look::Seen::Unsynced => decide(&asked, Sight::Unsynced, &known.ledger, &known.facts),
-            look::Seen::UnknownPod => decide(&asked, Sight::UnknownPod, &known.ledger, &known.facts),
-            look::Seen::Pod(mut scene) => {
-                let verdict = self.tallied(&asked, &mut scene, &known, began);
-                return self.finish(review, Some(&scene), verdict, began);
-            }
-        };
-        self.finish(review, None, verdict, began)
+        let mut found = self.lookup.look_up(review, &policy, now, began);
+        let view = self.lookup.ledger_view(now, began);
+        // What this process has just given away is no longer free, and two who ask at once must not get the same.
+        let mut recent_admissions = self.recent_admissions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((budget, pod)) = found.one_budget() {
+            recent_admissions.take_out(budget, pod, began);
+        }
+        let verdict = decide(&request, &found, &view.ledger, &view.facts);
+        if let Some((budget, pod)) = found.one_budget().filter(|_| verdict.takes_free_disruption()) {
+            recent_admissions.add(&budget.key, pod, began);
+        }
+        drop(recent_admissions);
+        self.finish(review, &found, verdict, began)
     }
 
-    /// Lets the watches catch up with a drainer that has cordoned a moment ago. Our own evictions rest on more than a cordon.
-    async fn await_cordon(&self, review: &EvictionReview) {
-        let is_anothers = self.own_user.get().is_some_and(|own_user| review.user != own_user);
-        if is_anothers && !review.dry_run && review.ticket.is_none() {
-            let policy = Arc::clone(&self.config.current().policy);
-            self.lookout.await_cordon(review, &policy, Timestamp::now()).await;
+    /// Lets the watches catch up with a drainer that has cordoned a moment ago, and has pods classified where that decides.
+    /// Our own evictions rest on more than a cordon.
+    async fn prepare(&self, review: &EvictionReview) {
+        if review.dry_run || review.ticket.is_some() {
+            return;
         }
+        let policy = Arc::clone(&self.config.current().policy);
+        if self.own_user.get().is_some_and(|own_user| review.user != own_user) {
+            self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
+        }
+        self.lookup.classify_pods(review, &policy, Timestamp::now()).await;
     }
 
-    /// Judges by the free disruptions less what this process has just given away.
-    fn tallied(&self, asked: &Asked<'_>, scene: &mut Scene, known: &look::Known, now: Instant) -> Verdict {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Covering::One(budget) = &mut scene.covering {
-            tally.apply(budget, &scene.uid, now);
-        }
-        let verdict = decide(asked, Sight::Seen(scene), &known.ledger, &known.facts);
-        if verdict.takes_free_disruption()
-            && let Covering::One(budget) = &scene.covering
-        {
-            tally.admitted(&budget.key, &scene.uid, now);
-        }
-        verdict
-    }
-
-    /// Counts, tells and files.
-    fn finish(&self, review: &EvictionReview, scene: Option<&Scene>, mut verdict: Verdict, began: Instant) -> Verdict {
+    /// Counts the answer, logs it, and sees to what follows from it.
+    fn finish(&self, review: &EvictionReview, found: &LookupResult, mut verdict: Verdict, began: Instant) -> Verdict {
         self.metrics.decided(&verdict.decision, began.elapsed());
         match &verdict.decision {
-            Decision::Admit(admission) if admission.fails_open() => self.tell_failing_open(review, *admission),
+            Decision::Admit(admission) if admission.fails_open() => self.warn_failing_open(review, *admission, began),
             Decision::Admit(admission) => {
                 tracing::debug!(pod = %review.pod, user = review.user, reason = admission.as_label(), "eviction admitted");
             }
@@ -177,63 +163,51 @@ impl Webhook {
             }
             return verdict;
         }
-        if let Some(scene) = scene {
-            self.follow_up(review, scene, &verdict, began);
+        if let LookupResult::Found(context) = found {
+            self.follow_up(review, context, &verdict, began);
         }
         verdict
     }
 
-    fn follow_up(&self, review: &EvictionReview, scene: &Scene, verdict: &Verdict, now: Instant) {
-        let Some(place) = &scene.place else { return };
-        if verdict.files {
-            let filing = Filing {
-                node: place.name.clone(),
-                node_uid: place.uid.clone(),
+    fn follow_up(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
+        let Some(node) = &context.node else { return };
+        if verdict.requests_drain {
+            let request = QueuedRequest {
+                node: node.name.clone(),
+                node_uid: node.uid.clone(),
                 user: review.user.clone(),
                 fallback: self.config.current().policy.fallback,
             };
-            self.filing.file(filing, now);
+            self.drain_requests.push(request, now);
         }
         if verdict.ignores_opt_out {
             self.metrics.opt_out_ignored();
             self.events.emit(EventSpec {
-                regarding: pod_reference(&review.pod.namespace, &review.pod.name, Some(scene.uid.as_str())),
-                related: Some(node_reference(place.name.as_str(), place.uid.as_str())),
+                regarding: pod_reference(&review.pod.namespace, &review.pod.name, Some(context.uid.as_str())),
+                related: Some(node_reference(node.name.as_str(), node.uid.as_str())),
                 severity: Severity::Warning,
                 reason: LockReason::OptOutIgnored.as_str(),
                 action: "Evict",
                 note: format!(
                     "The pod {}; its eviction from node {} by {} was admitted.",
                     LockReason::OptOutIgnored.explanation(),
-                    place.name,
+                    node.name,
                     review.user
                 ),
             });
         }
     }
 
-    fn tell_failing_open(&self, review: &EvictionReview, admission: Admission) {
-        let second = self.began.elapsed().as_secs() + TOLD_EVERY;
-        let told = self.told.load(Ordering::Relaxed);
-        let is_mine = || {
-            self.told
-                .compare_exchange(told, second, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        };
-        if second >= told + TOLD_EVERY && is_mine() {
-            tracing::warn!(
-                pod = %review.pod, user = review.user, reason = admission.as_label(),
-                "an eviction was admitted for want of knowledge; its budget decides alone"
-            );
+    fn warn_failing_open(&self, review: &EvictionReview, admission: Admission, now: Instant) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_some_and(|before| now.saturating_duration_since(before) < WARN_INTERVAL) {
+            return;
         }
-    }
-}
-
-fn unsynced() -> Verdict {
-    Verdict {
-        decision: Decision::Admit(Admission::Unsynced),
-        files: false,
-        ignores_opt_out: false,
+        *warned = Some(now);
+        tracing::warn!(
+            pod = %review.pod, user = review.user, reason = admission.as_label(),
+            "an eviction was admitted for want of knowledge; its budget decides alone"
+        );
     }
 }
 
@@ -251,28 +225,22 @@ async fn answer(
     };
     if !is_json(&headers) {
         webhook.metrics.bad("content-type");
-        return refuse(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Content-Type must be application/json",
-        );
+        let expected = "Content-Type must be application/json";
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected);
     }
     let review = match EvictionReview::parse(&body) {
         Ok(review) => review,
-        Err(bad) => return webhook.refuse_bad(&bad),
+        Err(bad) => {
+            webhook.metrics.bad(bad.as_label());
+            tracing::debug!(%bad, "not the review of an eviction");
+            return refuse(bad.status(), &bad.to_string());
+        }
     };
     webhook.metrics.ignored_fields(review.unknown_fields);
-    webhook.await_cordon(&review).await;
+    webhook.prepare(&review).await;
     let verdict = webhook.judge(&review);
     let warning = verdict.ignores_opt_out.then_some(OPT_OUT_WARNING);
     axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()
-}
-
-impl Webhook {
-    fn refuse_bad(&self, bad: &BadReview) -> Response {
-        self.metrics.bad(bad.as_label());
-        tracing::debug!(%bad, "not the review of an eviction");
-        refuse(bad.status(), &bad.to_string())
-    }
 }
 
 fn refuse(status: StatusCode, problem: &str) -> Response {
@@ -281,9 +249,7 @@ fn refuse(status: StatusCode, problem: &str) -> Response {
 
 /// Whether the body says that it is JSON, with whatever parameters.
 fn is_json(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split(';').next())
-        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = given.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }

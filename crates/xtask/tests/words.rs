@@ -86,6 +86,53 @@ const RETIRED: &[Retired] = &[
         &[],
     ),
     (r"\bpeopleRoles\b", "userRoles", &[]),
+    (r"\bWorld::(open|watch|still)\b|\btake_in\b", "ClusterCache", &[]),
+    (
+        r"\bstruct Board\b|\btrait Shelf\b|\bstruct Intake\b|\bbegin_round\b",
+        "ClusterIndex",
+        &[],
+    ),
+    (
+        r"\bopen_files\b|\bmod strangers\b|\bself\.strangers\b",
+        "DrainContext",
+        &[],
+    ),
+    (r"\bstruct Look\b|\bLook::of\b|\bverdict\.says\b", "PodClasses", &[]),
+    (
+        r"\bstruct Departures\b|\bmod departures\b|\bdepartures::",
+        "EvictionBudget",
+        &[],
+    ),
+    (
+        r"\bstruct Down\b|\bmod (down|returned)\b|\breturned::",
+        "UnavailablePods",
+        &[],
+    ),
+    (r"\bmod run_out\b|\bfn run_out\b|\bmod time_limits\b", "timeouts", &[]),
+    (r"\bmod give_way\b|\bfn give_way\b", "break_deadlock", &[]),
+    (r"\bmod end\b|\bfn close_case\b", "completion", &[]),
+    (
+        r"\bfn (take_step|go_on|stand_aside|let_leave|asks_again)\b",
+        "run_stage",
+        &[],
+    ),
+    (r"\bLeaseStand\b|\bgive_lease_back\b", "LeaseState", &[]),
+    (r"\bLookout\b|\benum Covering\b|\bCovering::", "ContextLookup", &[]),
+    (
+        r"\bstruct Patience\b|\bmod patience\b|\bpatience_is_over\b",
+        "PlanningTimeouts",
+        &[],
+    ),
+    (r"\bmod tally\b|\btally::", "RecentAdmissions", &[]),
+    (
+        r"\bstruct (Filer|Filing|FilingSender)\b|\bmod filing\b|drain_lock_filings",
+        "DrainRequestQueue",
+        &[],
+    ),
+    (r"\bmod standing\b|\bstanding\.rs\b", "RebootGate", &[]),
+    (r"\bstruct Aside\b|\bmod aside\b", "SingleFlight", &[]),
+    (r"\bMisfit\b", "UnschedulableReason", &[]),
+    (r"\benum Joined\b|\bInTheWay\b|\bstruct Wish\b", "JoinOutcome", &[]),
 ];
 
 /// Where retired words are looked for: code, comments, documentation and the chart.

@@ -99,7 +99,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::snapshot::fixture::{cordoned, merged, node, parse};
+    use crate::tests::fixture::{cordoned, merged, node, parse};
 
     const GONE: LockReason = LockReason::NodeGone;
     const UNCORDONED: LockReason = LockReason::Uncordoned;

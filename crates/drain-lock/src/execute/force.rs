@@ -63,7 +63,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::snapshot::fixture::{budget, merged, now, parse, pod};
+    use crate::tests::fixture::{budget, merged, now, parse, pod};
 
     fn hold(patch: Value) -> Value {
         let base = json!({

@@ -105,7 +105,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::snapshot::fixture::{merged, parse};
+    use crate::tests::fixture::{merged, parse};
 
     #[rstest]
     #[case::it_is(json!({}), None, true)]

@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::observe::project_node;
-    use crate::snapshot::fixture;
+    use crate::tests::fixture;
 
     /// A drain of this UID, and whether it is being deleted.
     fn drain((uid, is_over): (&str, bool)) -> NodeDrain {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::table::Store;
 use super::*;
-use crate::snapshot::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
+use crate::tests::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
 use nodeward_scheduling::{NodeUsage, Resources};
 
 fn names<'a>(pods: impl IntoIterator<Item = &'a Arc<PodFacts>>) -> BTreeSet<String> {

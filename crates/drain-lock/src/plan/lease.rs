@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::snapshot::fixture::{Cluster, at, now};
+    use crate::tests::fixture::{Cluster, at, now};
 
     const RENEWED: &str = "2026-01-01T11:59:00.000000Z";
 

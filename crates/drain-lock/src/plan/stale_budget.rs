@@ -116,7 +116,7 @@ mod tests {
     use crate::plan::plan;
     use crate::policy::Policy;
     use crate::snapshot::Memory;
-    use crate::snapshot::fixture::{Cluster, budget, cordoned, now, pod};
+    use crate::tests::fixture::{Cluster, budget, cordoned, now, pod};
 
     /// Budget `shop/web` with this status over two healthy pods.
     fn snapshot(status: Value) -> Snapshot {

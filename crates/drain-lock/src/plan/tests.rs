@@ -16,7 +16,7 @@ use super::*;
 use crate::config::Config;
 use crate::explain::explain;
 use crate::plan::lease::LeaseStep;
-use crate::snapshot::fixture::{Cluster, at, budget, merged, node, now, pod, waiting};
+use crate::tests::fixture::{Cluster, at, budget, merged, node, now, pod, waiting};
 
 const A_MINUTE_AGO: &str = "2026-01-01T11:59:00Z";
 const YESTERDAY: &str = "2025-12-31T12:00:00Z";

@@ -9,7 +9,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
 use nodeward_runtime::Metrics;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -25,35 +25,17 @@ const SECONDS: [f64; 13] = [
     1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0,
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabel {
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NodeLabel {
-    node: String,
-}
+type Label = [(&'static str, &'static str); 1];
 
 /// The metrics of drain-lock.
 pub struct LockMetrics {
-    drains: Family<PhaseLabel, Gauge>,
-    blocked: Family<ReasonLabel, Gauge>,
-    overdue: Family<NodeLabel, Gauge>,
+    drains: Family<Label, Gauge>,
+    blocked: Family<Label, Gauge>,
+    overdue: Family<[(&'static str, String); 1], Gauge>,
     disruptions: Gauge,
-    evictions: Family<OutcomeLabel, Counter>,
-    ledger_writes: Family<OutcomeLabel, Counter>,
-    happened: Family<ReasonLabel, Counter>,
+    evictions: Family<Label, Counter>,
+    ledger_writes: Family<Label, Counter>,
+    happened: Family<Label, Counter>,
     queue: Histogram,
     drain: Histogram,
     oldest: Arc<Mutex<Option<Timestamp>>>,
@@ -148,14 +130,12 @@ impl LockMetrics {
             self.measure(verdict, now);
         }
         for phase in Phase::ALL {
-            let label = PhaseLabel { phase: phase.as_str() };
+            let label = [("phase", phase.as_str())];
             let count = by_phase.get(phase).copied().unwrap_or_default();
             self.drains.get_or_create(&label).set(count);
         }
         for reason in LockReason::ALL {
-            let label = ReasonLabel {
-                reason: reason.as_str(),
-            };
+            let label = [("reason", reason.as_str())];
             match by_reason.get(reason) {
                 Some(count) => _ = self.blocked.get_or_create(&label).set(*count),
                 None => _ = self.blocked.remove(&label),
@@ -163,7 +143,7 @@ impl LockMetrics {
         }
         self.overdue.clear();
         for node in overdue {
-            self.overdue.get_or_create(&NodeLabel { node }).set(1);
+            self.overdue.get_or_create(&[("node", node)]).set(1);
         }
         self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
         *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
@@ -200,21 +180,21 @@ impl LockMetrics {
             (ActionResult::Acted(()), false) => "evicted",
             (other, _) => result_label(other),
         };
-        self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.evictions.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// Counts an action.
     pub fn acted(&self, key: &TaskKey, outcome: &TaskOutcome) {
         if *key == TaskKey::Ledger {
             let outcome = result_label(&outcome.done);
-            self.ledger_writes.get_or_create(&OutcomeLabel { outcome }).inc();
+            self.ledger_writes.get_or_create(&[("outcome", outcome)]).inc();
         }
     }
 
     /// Counts something that happened to a drain.
     pub fn announced(&self, reason: LockReason) {
         let reason = reason.as_str();
-        self.happened.get_or_create(&ReasonLabel { reason }).inc();
+        self.happened.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Takes back what only the leader says.

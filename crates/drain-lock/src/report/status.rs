@@ -119,88 +119,63 @@ fn held(disruptions: &Disruptions) -> HeldBudget {
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
     let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
     let has_disruptions = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
-    let is_drained = verdict.phase == Phase::Drained;
-    let blocked = first(LockReason::waits_for_a_budget);
-    let misconfigured = first(LockReason::is_misconfiguration);
-    let said = |blocked: Option<&BlockedBy>, otherwise: LockReason| {
-        blocked.map_or((otherwise, String::new()), |blocked| {
-            (blocked.reason, blocked.message.clone())
-        })
-    };
-    let (blocked_reason, blocked_text) = said(blocked, LockReason::Granted);
-    let (misconfigured_reason, misconfigured_text) = said(misconfigured, LockReason::Granted);
     let waiting = verdict
         .blocked_by
         .first()
         .map_or(LockReason::Queued, |blocked| blocked.reason);
-    [
+    let either = |holds: bool, reason: LockReason, otherwise: LockReason| {
+        let reason = if holds { reason } else { otherwise };
+        (holds, reason, String::new())
+    };
+    let blocked = |blocked: Option<&BlockedBy>| match blocked {
+        Some(blocked) => (true, blocked.reason, blocked.message.clone()),
+        None => (false, LockReason::Granted, String::new()),
+    };
+    let conditions = [
         (
             condition::PLANNED,
-            verdict.plan.is_some(),
-            if verdict.plan.is_some() {
-                LockReason::Queued
-            } else {
-                LockReason::NotPlanned
-            },
-            String::new(),
+            either(verdict.plan.is_some(), LockReason::Queued, LockReason::NotPlanned),
         ),
         (
             condition::GRANTED,
-            has_disruptions,
-            if has_disruptions { LockReason::Granted } else { waiting },
-            String::new(),
+            either(has_disruptions, LockReason::Granted, waiting),
         ),
         (
             condition::BUDGET_BLOCKED,
-            blocked.is_some(),
-            blocked_reason,
-            blocked_text,
+            blocked(first(LockReason::waits_for_a_budget)),
         ),
         (
             condition::MISCONFIGURED_PDB,
-            misconfigured.is_some(),
-            misconfigured_reason,
-            misconfigured_text,
+            blocked(first(LockReason::is_misconfiguration)),
         ),
         (
             condition::DRAINED,
-            is_drained,
-            if is_drained {
-                LockReason::Drained
-            } else {
-                LockReason::AwaitingPods
-            },
-            String::new(),
+            either(
+                verdict.phase == Phase::Drained,
+                LockReason::Drained,
+                LockReason::AwaitingPods,
+            ),
         ),
         (
             condition::LEASE_LOST,
-            verdict.lease_lost,
-            if verdict.lease_lost {
-                LockReason::LeaseLost
-            } else {
-                LockReason::Granted
-            },
-            String::new(),
+            either(verdict.lease_lost, LockReason::LeaseLost, LockReason::Granted),
         ),
-    ]
-    .into_iter()
-    .map(|(kind, holds, reason, message)| {
+    ];
+    let conditions = conditions.into_iter().map(|(kind, (holds, reason, message))| {
         let status = if holds { "True" } else { "False" };
-        let since = before
-            .conditions
-            .iter()
-            .find(|known| known.type_ == kind && known.status == status)
-            .map_or_else(|| Time(to_the_second(now)), |known| known.last_transition_time.clone());
+        let mut known = before.conditions.iter();
+        let known = known.find(|known| known.type_ == kind && known.status == status);
         Condition {
             type_: kind.to_owned(),
             status: status.to_owned(),
             reason: reason.as_str().to_owned(),
             message,
-            last_transition_time: since,
+            last_transition_time: known
+                .map_or_else(|| Time(to_the_second(now)), |known| known.last_transition_time.clone()),
             observed_generation: None,
         }
-    })
-    .collect()
+    });
+    conditions.collect()
 }
 
 /// As the API server keeps it.

@@ -21,7 +21,7 @@ pub enum Caller {
 
 /// An eviction, as far as it is judged by.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct EvictionRequest<'a> {
     /// Who asks.
     pub caller: Caller,
     /// Whether nothing is to happen.
@@ -32,30 +32,49 @@ pub struct Asked<'a> {
     pub pod: &'a PodKey,
 }
 
-/// What is known of the cluster.
-#[derive(Debug, Clone, Copy)]
-pub enum Sight<'a> {
+/// What the watches show of the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LookupResult {
     /// The watches are not complete yet, or have been silent: nothing may be concluded.
     Unsynced,
-    /// The watches know no such pod.
+    /// There is no such pod, or another of its name.
     UnknownPod,
-    /// This.
-    Seen(&'a Scene),
+    Found(Box<EvictionContext>),
+}
+
+impl LookupResult {
+    pub fn context(&self) -> Option<&EvictionContext> {
+        match self {
+            Self::Unsynced | Self::UnknownPod => None,
+            Self::Found(context) => Some(context),
+        }
+    }
+
+    /// The pod's budget, if it has just one, and the pod's UID.
+    pub fn one_budget(&mut self) -> Option<(&mut BudgetFacts, &PodUid)> {
+        match self {
+            Self::Found(context) => match &mut context.budgets {
+                MatchingBudgets::One(budget) => Some((budget, &context.uid)),
+                MatchingBudgets::None | MatchingBudgets::Several => None,
+            },
+            Self::Unsynced | Self::UnknownPod => None,
+        }
+    }
 }
 
 /// The pod, its node and its budgets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scene {
+pub struct EvictionContext {
     /// The pod's UID.
     pub uid: PodUid,
     /// How the eviction API treats it.
-    pub standing: Standing,
+    pub state: PodState,
     /// What its owner asked of drains: to leave it, or to wait for it.
     pub opted_out: Option<OptOut>,
     /// Its node, where that is known.
-    pub place: Option<Place>,
+    pub node: Option<NodeContext>,
     /// The budgets that select it.
-    pub covering: Covering,
+    pub budgets: MatchingBudgets,
     /// Whether the drain of its node needs no disruption for it, as of a movable pod; false where that is not known. It only
     /// matters while that drain's claim waits for disruptions of the pod's budget.
     pub needs_no_disruption: bool,
@@ -65,10 +84,10 @@ pub struct Scene {
 
 /// How the eviction API treats a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodState {
     /// The API's copy of a static pod: its eviction does nothing.
     Mirror,
-    /// Pending, finished or terminating: no budget is asked.
+    /// Pending, finished or terminating: no budget is request.
     SkipsBudgets,
     /// Not Ready: the API applies `unhealthyPodEvictionPolicy`.
     Unready,
@@ -78,7 +97,7 @@ pub enum Standing {
 
 /// A node, and whether it is being emptied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeContext {
     /// Name.
     pub name: NodeName,
     /// UID.
@@ -88,10 +107,10 @@ pub struct Place {
     /// Whether an eviction from it, while cordoned, asks for a drain of it by itself: auto mode is on, and it is selected.
     pub auto: bool,
     /// Whether it has been waited for a plan of its drain for longer than any plan takes.
-    pub patience_is_over: bool,
+    pub planning_timed_out: bool,
 }
 
-impl Place {
+impl NodeContext {
     /// Whether its evictions ask for a drain.
     pub fn is_drained_by_another(&self) -> bool {
         self.cordoned && self.auto
@@ -100,9 +119,9 @@ impl Place {
 
 /// The budgets that select a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Covering {
+pub enum MatchingBudgets {
     /// None.
-    Nothing,
+    None,
     /// One.
     One(BudgetFacts),
     /// Several: the API answers 500.
@@ -206,9 +225,19 @@ pub struct Verdict {
     /// The answer.
     pub decision: Decision,
     /// Whether a drain of the pod's node is to be asked for.
-    pub files: bool,
+    pub requests_drain: bool,
     /// Whether a pod goes that asked to stay.
     pub ignores_opt_out: bool,
+}
+
+impl From<Decision> for Verdict {
+    fn from(decision: Decision) -> Self {
+        Self {
+            decision,
+            requests_drain: false,
+            ignores_opt_out: false,
+        }
+    }
 }
 
 impl Verdict {
@@ -222,51 +251,47 @@ impl Verdict {
 }
 
 /// Judges one eviction. `facts` are those of all budgets that claims in the ledger need.
-pub fn decide(asked: &Asked<'_>, sight: Sight<'_>, ledger: &Ledger, facts: &Facts) -> Verdict {
-    let scene = match sight {
-        Sight::Seen(scene) => Some(scene),
-        Sight::Unsynced | Sight::UnknownPod => None,
-    };
-    let judge = Judge { asked, ledger, facts };
-    let decision = match (asked.caller, asked.ticket) {
+pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledger, facts: &Facts) -> Verdict {
+    let judge = Judge { request, ledger, facts };
+    let decision = match (request.caller, request.ticket) {
         (Caller::Another, Some(_)) => refuse(
             RefusalKind::Forbidden,
             LockReason::ForgedTicket,
             "the annotation nodeward.dev/ticket is drain-lock's own, and not for others to set",
         ),
-        _ if asked.dry_run => Decision::Admit(Admission::DryRun),
-        (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, scene),
-        _ => match sight {
-            Sight::Unsynced => Decision::Admit(Admission::Unsynced),
-            Sight::UnknownPod => Decision::Admit(Admission::UnknownPod),
-            Sight::Seen(scene) => judge.without_ticket(scene),
+        _ if request.dry_run => Decision::Admit(Admission::DryRun),
+        (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, found.context()),
+        _ => match found {
+            LookupResult::Unsynced => Decision::Admit(Admission::Unsynced),
+            LookupResult::UnknownPod => Decision::Admit(Admission::UnknownPod),
+            LookupResult::Found(context) => judge.without_ticket(context),
         },
     };
-    let is_anothers = asked.caller == Caller::Another && asked.ticket.is_none() && !asked.dry_run;
+    let is_anothers = request.caller == Caller::Another && request.ticket.is_none() && !request.dry_run;
+    let Some(context) = found.context().filter(|_| is_anothers) else {
+        return decision.into();
+    };
+    let is_drained = context.node.as_ref().is_some_and(NodeContext::is_drained_by_another);
     let admits = matches!(decision, Decision::Admit(_));
     Verdict {
-        files: is_anothers
-            && scene.is_some_and(|scene| {
-                scene.standing != Standing::Mirror && scene.place.as_ref().is_some_and(Place::is_drained_by_another)
-            }),
-        ignores_opt_out: is_anothers
-            && admits
-            && scene.is_some_and(|scene| {
-                scene.opted_out.is_some() && !scene.is_on_its_way_out() && judge.is_emptied(scene)
-            }),
+        requests_drain: context.state != PodState::Mirror && is_drained,
+        ignores_opt_out: admits
+            && context.opted_out.is_some()
+            && !context.is_on_its_way_out()
+            && judge.is_emptied(context),
         decision,
     }
 }
 
-impl Scene {
+impl EvictionContext {
     /// Whether its eviction takes nothing from anybody.
     fn is_on_its_way_out(&self) -> bool {
-        matches!(self.standing, Standing::Mirror | Standing::SkipsBudgets)
+        matches!(self.state, PodState::Mirror | PodState::SkipsBudgets)
     }
 }
 
 struct Judge<'a> {
-    asked: &'a Asked<'a>,
+    request: &'a EvictionRequest<'a>,
     ledger: &'a Ledger,
     facts: &'a Facts,
 }
@@ -274,8 +299,8 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// An eviction of ours that names its grant: the grant is in force and has a disruption for the pod, or it is refused,
     /// whatever the pod is. A leader that was paused acts on nothing else.
-    fn under_ticket(&self, ticket: &str, scene: Option<&Scene>) -> Decision {
-        let Some(scene) = scene else {
+    fn under_ticket(&self, ticket: &str, context: Option<&EvictionContext>) -> Decision {
+        let Some(context) = context else {
             return wait(
                 LockReason::StaleTicket,
                 "the eviction's ticket cannot be checked: the watches do not show its pod",
@@ -283,8 +308,8 @@ impl Judge<'_> {
         };
         let fence = Fence::parse(ticket);
         let in_force = fence
-            .zip(scene.place.as_ref())
-            .is_some_and(|(fence, place)| self.ledger.may_evict(place.uid.as_str(), fence, scene.uid.as_str()));
+            .zip(context.node.as_ref())
+            .is_some_and(|(fence, node)| self.ledger.may_evict(node.uid.as_str(), fence, context.uid.as_str()));
         if in_force {
             Decision::Admit(Admission::UnderClaim)
         } else {
@@ -295,62 +320,66 @@ impl Judge<'_> {
         }
     }
 
-    fn without_ticket(&self, scene: &Scene) -> Decision {
-        match scene.standing {
-            Standing::Mirror => return Decision::Admit(Admission::Mirror),
-            Standing::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
-            Standing::Unready | Standing::Counts => {}
+    fn without_ticket(&self, context: &EvictionContext) -> Decision {
+        match context.state {
+            PodState::Mirror => return Decision::Admit(Admission::Mirror),
+            PodState::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
+            PodState::Unready | PodState::Counts => {}
         }
-        let is_anothers = self.asked.caller == Caller::Another;
-        if let Some(opt_out) = scene.opted_out
+        let is_anothers = self.request.caller == Caller::Another;
+        if let Some(opt_out) = context.opted_out
             && is_anothers
-            && scene.refuse_opt_out
-            && self.is_emptied(scene)
+            && context.refuse_opt_out
+            && self.is_emptied(context)
         {
             let reason = match opt_out {
                 OptOut::Skip => LockReason::OptedOut,
                 OptOut::WaitCompleted => LockReason::WaitCompleted,
                 OptOut::Unknown => LockReason::UnknownOptOut,
             };
-            let text = format!(
-                "pod {} {}, and only drain-lock's own drainer may evict it here",
-                self.asked.pod,
-                reason.explanation()
-            );
+            let (pod, why) = (self.request.pod, reason.explanation());
+            let text = format!("pod {pod} {why}, and only drain-lock's own drainer may evict it here");
             return wait(reason, &text);
         }
-        if scene.standing == Standing::Unready {
+        if context.state == PodState::Unready {
             return Decision::Admit(Admission::Unready);
         }
-        match &scene.covering {
-            Covering::Nothing => Decision::Admit(Admission::NoBudget),
-            Covering::Several => Decision::Admit(Admission::SeveralBudgets),
-            Covering::One(budget) => self.counted(scene, budget),
+        match &context.budgets {
+            MatchingBudgets::None => Decision::Admit(Admission::NoBudget),
+            MatchingBudgets::Several => Decision::Admit(Admission::SeveralBudgets),
+            MatchingBudgets::One(budget) => self.counted(context, budget),
         }
     }
 
     /// A pod whose budget is asked for a disruption.
-    fn counted(&self, scene: &Scene, budget: &BudgetFacts) -> Decision {
-        let Some(place) = &scene.place else {
+    fn counted(&self, context: &EvictionContext, budget: &BudgetFacts) -> Decision {
+        let Some(node) = &context.node else {
             return self.foreign(budget, Admission::FreeDisruption);
         };
-        let claim = self.ledger.claim(place.uid.as_str());
-        let is_ours = self.asked.caller == Caller::Ourselves;
+        let claim = self.ledger.claim(node.uid.as_str());
+        let is_ours = self.request.caller == Caller::Ourselves;
         match claim {
-            Some(claim) if is_held(claim, scene, budget) => self.held(claim, place, scene, is_ours, budget),
+            Some(claim) if is_held(claim, context, budget) => self.held(claim, node, context, is_ours, budget),
             // What drain-lock evicts beside its held pods it has found movable.
             _ if is_ours => self.movable(budget, Admission::FreeDisruption),
             Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeDisruption),
-            Some(_) if place.cordoned => not_planned(place),
-            None if place.is_drained_by_another() && !place.patience_is_over => not_planned(place),
-            None if place.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
+            Some(_) if node.cordoned => not_planned(node),
+            None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
+            None if node.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
             Some(_) | None => self.foreign(budget, Admission::FreeDisruption),
         }
     }
 
     /// A pod that the claim of its node has, or needs, a disruption for.
-    fn held(&self, claim: &Claim, place: &Place, scene: &Scene, is_ours: bool, budget: &BudgetFacts) -> Decision {
-        if !is_ours && self.ledger.admits_requester(place.uid.as_str(), scene.uid.as_str()) {
+    fn held(
+        &self,
+        claim: &Claim,
+        node: &NodeContext,
+        context: &EvictionContext,
+        is_ours: bool,
+        budget: &BudgetFacts,
+    ) -> Decision {
+        if !is_ours && self.ledger.admits_requester(node.uid.as_str(), context.uid.as_str()) {
             let room = if claim.by_fallback {
                 self.ledger.admits_by_fallback(budget)
             } else {
@@ -358,7 +387,7 @@ impl Judge<'_> {
             };
             return self.free(room, Admission::UnderClaim);
         }
-        let node = &place.name;
+        let node = &node.name;
         match claim.state {
             state if is_ours && !state.is_suspect() => wait(
                 LockReason::StaleTicket,
@@ -435,18 +464,18 @@ impl Judge<'_> {
     }
 
     /// Whether the pod's node is being emptied.
-    fn is_emptied(&self, scene: &Scene) -> bool {
-        scene
-            .place
+    fn is_emptied(&self, context: &EvictionContext) -> bool {
+        context
+            .node
             .as_ref()
-            .is_some_and(|place| place.cordoned || self.ledger.claim(place.uid.as_str()).is_some())
+            .is_some_and(|node| node.cordoned || self.ledger.claim(node.uid.as_str()).is_some())
     }
 }
 
-fn not_planned(place: &Place) -> Decision {
+fn not_planned(node: &NodeContext) -> Decision {
     wait(
         LockReason::NotPlanned,
-        &format!("the drain of node {} is being planned", place.name),
+        &format!("the drain of node {} is being planned", node.name),
     )
 }
 
@@ -464,8 +493,8 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
 
 /// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it,
 /// but for those that it needs no disruption for.
-fn is_held(claim: &Claim, scene: &Scene, budget: &BudgetFacts) -> bool {
-    claim.has_disruption(scene.uid.as_str()) || claim.needs_of(&budget.key) && !scene.needs_no_disruption
+fn is_held(claim: &Claim, context: &EvictionContext, budget: &BudgetFacts) -> bool {
+    claim.has_disruption(context.uid.as_str()) || claim.needs_of(&budget.key) && !context.needs_no_disruption
 }
 
 fn words(state: ClaimState) -> &'static str {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use nodeward_runtime::Metrics;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -13,30 +12,16 @@ use super::decide::{Admission, Decision, RefusalKind};
 /// Seconds of one answer: the target is 10 ms for 99 of 100.
 const SECONDS: [f64; 10] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabels {
-    decision: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProblemLabel {
-    problem: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
+type Label = (&'static str, &'static str);
 
 /// What the webhook has said and done.
 #[derive(Clone)]
 pub struct WebhookMetrics {
-    reviews: Family<ReviewLabels, Counter>,
-    bad: Family<ProblemLabel, Counter>,
+    reviews: Family<[Label; 2], Counter>,
+    bad: Family<[Label; 1], Counter>,
     unknown_fields: Counter,
     seconds: Histogram,
-    filings: Family<OutcomeLabel, Counter>,
+    drain_requests: Family<[Label; 1], Counter>,
     opt_outs: Counter,
     failed_open: Counter,
 }
@@ -67,9 +52,9 @@ impl WebhookMetrics {
                 this.seconds.clone(),
             );
             registry.register(
-                "filings",
+                "drain_requests",
                 "Drains asked for by evictions from cordoned nodes, by outcome",
-                this.filings.clone(),
+                this.drain_requests.clone(),
             );
             registry.register(
                 "opt_outs_ignored",
@@ -92,7 +77,7 @@ impl WebhookMetrics {
             bad: Family::default(),
             unknown_fields: Counter::default(),
             seconds: Histogram::new(SECONDS),
-            filings: Family::default(),
+            drain_requests: Family::default(),
             opt_outs: Counter::default(),
             failed_open: Counter::default(),
         }
@@ -100,25 +85,19 @@ impl WebhookMetrics {
 
     /// Counts an answer.
     pub fn decided(&self, decision: &Decision, took: Duration) {
-        let labels = match decision {
-            Decision::Admit(admission) => {
-                if admission.fails_open() {
-                    self.failed_open.inc();
-                }
-                ReviewLabels {
-                    decision: "admitted",
-                    reason: admission.as_label(),
-                }
-            }
-            Decision::Refuse(refused) => ReviewLabels {
-                decision: match refused.kind {
-                    RefusalKind::Wait => "refused",
-                    RefusalKind::Forbidden => "forbidden",
-                },
-                reason: refused.reason.as_str(),
+        let (label, reason) = match decision {
+            Decision::Admit(admission) => ("admitted", admission.as_label()),
+            Decision::Refuse(refused) => match refused.kind {
+                RefusalKind::Wait => ("refused", refused.reason.as_str()),
+                RefusalKind::Forbidden => ("forbidden", refused.reason.as_str()),
             },
         };
-        self.reviews.get_or_create(&labels).inc();
+        if matches!(decision, Decision::Admit(admission) if admission.fails_open()) {
+            self.failed_open.inc();
+        }
+        self.reviews
+            .get_or_create(&[("decision", label), ("reason", reason)])
+            .inc();
         self.seconds.observe(took.as_secs_f64());
     }
 
@@ -129,7 +108,7 @@ impl WebhookMetrics {
 
     /// Counts what was not a review.
     pub fn bad(&self, problem: &'static str) {
-        self.bad.get_or_create(&ProblemLabel { problem }).inc();
+        self.bad.get_or_create(&[("problem", problem)]).inc();
     }
 
     /// Counts fields that were ignored.
@@ -137,17 +116,14 @@ impl WebhookMetrics {
         self.unknown_fields.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// Counts a filing.
-    pub fn filed(&self, outcome: &'static str) {
-        self.filings.get_or_create(&OutcomeLabel { outcome }).inc();
+    /// Counts a request for a drain.
+    pub fn drain_requested(&self, outcome: &'static str) {
+        self.drain_requests.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// How often an eviction was admitted for this reason.
     pub fn admitted(&self, admission: Admission) -> u64 {
-        let labels = ReviewLabels {
-            decision: "admitted",
-            reason: admission.as_label(),
-        };
+        let labels = [("decision", "admitted"), ("reason", admission.as_label())];
         self.reviews.get_or_create(&labels).get()
     }
 }

@@ -399,7 +399,7 @@ mod tests {
             }
         }
 
-        /// Any JSON in the place of any field.
+        /// Any JSON in the node of any field.
         #[test]
         fn a_review_with_a_foreign_value_anywhere_is_read_or_refused(
             field in prop::sample::select(vec![

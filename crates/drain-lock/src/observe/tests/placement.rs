@@ -5,7 +5,7 @@ use nodeward_scheduling::Placement;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::snapshot::fixture::{Cluster, cordoned, merged, node, now, owner, pod, volume, waiting};
+use crate::tests::fixture::{Cluster, cordoned, merged, node, now, owner, pod, volume, waiting};
 
 /// Where the pods of `n1` go, one after another; `-` for nowhere.
 fn places(cluster: &Cluster) -> String {

@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, pod, volume, waiting};
+use crate::tests::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, pod, volume, waiting};
 
 const RULES: NeedRules = NeedRules {
     expected_outage: SignedDuration::from_mins(15),

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::fixture::{Cluster, budget, claims, merged, node, now, parse, pod};
+use crate::tests::fixture::{Cluster, budget, claims, merged, node, now, parse, pod};
 
 const BACK_AT: &str = "2026-01-01T11:30:00Z";
 

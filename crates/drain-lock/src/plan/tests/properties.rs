@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::node_markers::Cordon;
 use super::super::*;
 use super::policy;
-use crate::snapshot::fixture::{Cluster, budget, merged, node, now, owner, pod};
+use crate::tests::fixture::{Cluster, budget, merged, node, now, owner, pod};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const APPS: [&str; 2] = ["web", "db"];

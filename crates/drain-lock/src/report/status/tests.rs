@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::snapshot::fixture::{at, claims, now, parse};
+use crate::tests::fixture::{at, claims, now, parse};
 
 const BEFORE: &str = "2026-01-01T11:50:00Z";
 
@@ -62,7 +62,7 @@ fn verdict(phase: Phase, claim: Option<Claim>, is_ending: bool) -> DrainVerdict 
 }
 
 #[rstest]
-#[case::drained_now(Phase::Drained, Left::Drained, false, None, Some(crate::snapshot::fixture::NOW))]
+#[case::drained_now(Phase::Drained, Left::Drained, false, None, Some(crate::tests::fixture::NOW))]
 #[case::drained_since(Phase::Drained, Left::Drained, false, Some(BEFORE), Some(BEFORE))]
 #[case::rebooted(Phase::Recovering, Left::Drained, false, Some(BEFORE), Some(BEFORE))]
 #[case::rebooted_half_way(Phase::Recovering, Left::Drained, false, None, None)]

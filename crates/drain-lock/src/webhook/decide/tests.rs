@@ -80,23 +80,23 @@ fn exhausted() -> BudgetFacts {
     }
 }
 
-fn place() -> Place {
-    Place {
+fn node() -> NodeContext {
+    NodeContext {
         name: NODE.into(),
         uid: NODE.into(),
         cordoned: true,
         auto: true,
-        patience_is_over: false,
+        planning_timed_out: false,
     }
 }
 
-fn scene() -> Scene {
-    Scene {
+fn context() -> EvictionContext {
+    EvictionContext {
         uid: POD.into(),
-        standing: Standing::Counts,
+        state: PodState::Counts,
         opted_out: None,
-        place: Some(place()),
-        covering: Covering::One(budget()),
+        node: Some(node()),
+        budgets: MatchingBudgets::One(budget()),
         needs_no_disruption: false,
         refuse_opt_out: false,
     }
@@ -107,7 +107,7 @@ struct Case {
     caller: Caller,
     dry_run: bool,
     ticket: Option<String>,
-    scene: Scene,
+    context: EvictionContext,
     claims: Vec<Claim>,
 }
 
@@ -116,51 +116,54 @@ fn case() -> Case {
         caller: Caller::Another,
         dry_run: false,
         ticket: None,
-        scene: scene(),
+        context: context(),
         claims: Vec::new(),
     }
 }
 
 impl Case {
     fn judge(&self) -> Verdict {
-        self.judge_by(Sight::Seen(&self.scene))
+        self.judge_by(&LookupResult::Found(Box::new(self.context.clone())))
     }
 
-    fn judge_by(&self, sight: Sight<'_>) -> Verdict {
+    fn judge_by(&self, found: &LookupResult) -> Verdict {
         let pod = PodKey::new("shop", POD);
-        let asked = Asked {
+        let request = EvictionRequest {
             caller: self.caller,
             dry_run: self.dry_run,
             ticket: self.ticket.as_deref(),
             pod: &pod,
         };
         let ledger = Ledger::of(100, self.claims.clone());
-        let facts: Facts = match &self.scene.covering {
-            Covering::One(budget) => [(budget.key.clone(), budget.clone())].into(),
-            Covering::Nothing | Covering::Several => Facts::new(),
+        let facts: Facts = match &self.context.budgets {
+            MatchingBudgets::One(budget) => [(budget.key.clone(), budget.clone())].into(),
+            MatchingBudgets::None | MatchingBudgets::Several => Facts::new(),
         };
-        decide(&asked, sight, &ledger, &facts)
+        decide(&request, found, &ledger, &facts)
     }
 
     fn with(self, claims: Vec<Claim>) -> Self {
         Self { claims, ..self }
     }
 
-    fn of(self, scene: Scene) -> Self {
-        Self { scene, ..self }
+    fn of(self, context: EvictionContext) -> Self {
+        Self { context, ..self }
     }
 
-    fn under(self, covering: Covering) -> Self {
-        let scene = Scene { covering, ..self.scene };
-        Self { scene, ..self }
-    }
-
-    fn at(self, place: Place) -> Self {
-        let scene = Scene {
-            place: Some(place),
-            ..self.scene
+    fn under(self, budgets: MatchingBudgets) -> Self {
+        let context = EvictionContext {
+            budgets,
+            ..self.context
         };
-        Self { scene, ..self }
+        Self { context, ..self }
+    }
+
+    fn at(self, node: NodeContext) -> Self {
+        let context = EvictionContext {
+            node: Some(node),
+            ..self.context
+        };
+        Self { context, ..self }
     }
 
     fn ours(self, ticket: Option<&str>) -> Self {
@@ -172,9 +175,9 @@ impl Case {
     }
 
     fn on_a_running_node(self) -> Self {
-        self.at(Place {
+        self.at(NodeContext {
             cordoned: false,
-            ..place()
+            ..node()
         })
     }
 }
@@ -191,11 +194,11 @@ fn told(verdict: &Verdict) -> Result<Admission, LockReason> {
 
 #[rstest]
 #[case::dry_run(Case { dry_run: true, ..case() }, Admission::DryRun)]
-#[case::mirror(case().of(Scene { standing: Standing::Mirror, ..scene() }), Admission::Mirror)]
-#[case::pending_finished_or_terminating(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }), Admission::SkipsBudgets)]
-#[case::unready(case().of(Scene { standing: Standing::Unready, ..scene() }), Admission::Unready)]
-#[case::no_budget(case().under(Covering::Nothing), Admission::NoBudget)]
-#[case::several_budgets(case().under(Covering::Several), Admission::SeveralBudgets)]
+#[case::mirror(case().of(EvictionContext { state: PodState::Mirror, ..context() }), Admission::Mirror)]
+#[case::pending_finished_or_terminating(case().of(EvictionContext { state: PodState::SkipsBudgets, ..context() }), Admission::SkipsBudgets)]
+#[case::unready(case().of(EvictionContext { state: PodState::Unready, ..context() }), Admission::Unready)]
+#[case::no_budget(case().under(MatchingBudgets::None), Admission::NoBudget)]
+#[case::several_budgets(case().under(MatchingBudgets::Several), Admission::SeveralBudgets)]
 fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: Case, #[case] admission: Admission) {
     // Whatever the ledger says of the pod.
     for claims in [
@@ -205,7 +208,7 @@ fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: C
     ] {
         let verdict = Case {
             claims,
-            scene: case.scene.clone(),
+            context: case.context.clone(),
             ticket: None,
             ..case
         }
@@ -216,13 +219,16 @@ fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: C
 }
 
 #[rstest]
-#[case::unsynced(Sight::Unsynced, Admission::Unsynced)]
-#[case::unknown(Sight::UnknownPod, Admission::UnknownPod)]
-fn what_is_not_known_is_admitted_and_files_nothing(#[case] sight: Sight<'static>, #[case] admission: Admission) {
-    let verdict = case().judge_by(sight);
+#[case::unsynced(LookupResult::Unsynced, Admission::Unsynced)]
+#[case::unknown(LookupResult::UnknownPod, Admission::UnknownPod)]
+fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] admission: Admission) {
+    let verdict = case().judge_by(&found);
     assert_eq!(told(&verdict), Ok(admission));
     assert!(admission.fails_open());
-    assert_eq!((verdict.files, verdict.takes_free_disruption()), (false, false));
+    assert_eq!(
+        (verdict.requests_drain, verdict.takes_free_disruption()),
+        (false, false)
+    );
 }
 
 #[rstest]
@@ -252,7 +258,7 @@ fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
         "the claim's disruption is not a free one"
     );
     // A status that lags behind the grant is the API's to judge.
-    let verdict = case().with(confirmed).under(Covering::One(exhausted())).judge();
+    let verdict = case().with(confirmed).under(MatchingBudgets::One(exhausted())).judge();
     assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
 }
 
@@ -297,7 +303,7 @@ fn a_movable_pod_of_a_planned_drain_goes_while_a_disruption_is_free(
     };
     claims[0].needs = vec![needed.into()];
     claims.extend(others);
-    let verdict = case().with(claims).under(Covering::One(budget)).judge();
+    let verdict = case().with(claims).under(MatchingBudgets::One(budget)).judge();
     assert_eq!(told(&verdict), expected);
     assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
@@ -312,11 +318,11 @@ fn of_a_needed_budget_only_pods_that_need_a_disruption_wait_with_the_claim(
     #[case] expected: Result<Admission, LockReason>,
 ) {
     let asking = vec![claim(1, NODE, ClaimState::Asking, &["web-1"], &[])];
-    let seen = Scene {
+    let seen = EvictionContext {
         needs_no_disruption,
-        ..scene()
+        ..context()
     };
-    let verdict = case().of(seen).under(Covering::One(budget)).with(asking).judge();
+    let verdict = case().of(seen).under(MatchingBudgets::One(budget)).with(asking).judge();
     assert_eq!(told(&verdict), expected);
     assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
@@ -334,33 +340,33 @@ fn any_other_eviction_goes_while_a_disruption_is_free_after_grants_and_reservati
 ) {
     let verdict = case()
         .with(claims)
-        .under(Covering::One(budget))
+        .under(MatchingBudgets::One(budget))
         .on_a_running_node()
         .judge();
     assert_eq!(told(&verdict), expected);
-    assert!(!verdict.files);
+    assert!(!verdict.requests_drain);
     assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
 }
 
 #[rstest]
-#[case::auto_is_off(Place { auto: false, ..place() }, Ok(Admission::FreeDisruption), false)]
-#[case::not_cordoned(Place { cordoned: false, ..place() }, Ok(Admission::FreeDisruption), false)]
-#[case::waits_for_a_plan(place(), Err(LockReason::NotPlanned), true)]
-#[case::no_plan_ever_came(Place { patience_is_over: true, ..place() }, Ok(Admission::Unplanned), true)]
+#[case::auto_is_off(NodeContext { auto: false, ..node() }, Ok(Admission::FreeDisruption), false)]
+#[case::not_cordoned(NodeContext { cordoned: false, ..node() }, Ok(Admission::FreeDisruption), false)]
+#[case::waits_for_a_plan(node(), Err(LockReason::NotPlanned), true)]
+#[case::no_plan_ever_came(NodeContext { planning_timed_out: true, ..node() }, Ok(Admission::Unplanned), true)]
 fn an_eviction_from_a_cordoned_node_asks_for_its_drain_in_auto_mode(
-    #[case] place: Place,
+    #[case] node: NodeContext,
     #[case] expected: Result<Admission, LockReason>,
-    #[case] files: bool,
+    #[case] requests_drain: bool,
 ) {
-    let verdict = case().at(place).judge();
-    assert_eq!((told(&verdict), verdict.files), (expected, files));
+    let verdict = case().at(node).judge();
+    assert_eq!((told(&verdict), verdict.requests_drain), (expected, requests_drain));
 }
 
 #[test]
 fn without_a_plan_budgets_are_still_counted() {
-    let impatient = Place {
-        patience_is_over: true,
-        ..place()
+    let impatient = NodeContext {
+        planning_timed_out: true,
+        ..node()
     };
     let granted = vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])];
     let verdict = case().with(granted).at(impatient).judge();
@@ -368,13 +374,13 @@ fn without_a_plan_budgets_are_still_counted() {
 }
 
 #[rstest]
-#[case::admitted_anyway(case().under(Covering::Nothing), true)]
-#[case::pending(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }), true)]
-#[case::mirror(case().of(Scene { standing: Standing::Mirror, ..scene() }), false)]
+#[case::admitted_anyway(case().under(MatchingBudgets::None), true)]
+#[case::pending(case().of(EvictionContext { state: PodState::SkipsBudgets, ..context() }), true)]
+#[case::mirror(case().of(EvictionContext { state: PodState::Mirror, ..context() }), false)]
 #[case::dry_run(Case { dry_run: true, ..case() }, false)]
 #[case::ours(case().ours(None), false)]
-fn an_eviction_files_whatever_becomes_of_it_unless_nothing_is_to_happen(#[case] case: Case, #[case] files: bool) {
-    assert_eq!(case.judge().files, files);
+fn eviction_requests_drain_unless_nothing_is_to_happen(#[case] case: Case, #[case] requests_drain: bool) {
+    assert_eq!(case.judge().requests_drain, requests_drain);
 }
 
 #[rstest]
@@ -385,8 +391,8 @@ fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
     #[case] claims: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
 ) {
-    let verdict = case().with(claims).at(Place { auto, ..place() }).judge();
-    assert_eq!((told(&verdict), verdict.files), (expected, false));
+    let verdict = case().with(claims).at(NodeContext { auto, ..node() }).judge();
+    assert_eq!((told(&verdict), verdict.requests_drain), (expected, false));
 }
 
 #[rstest]
@@ -400,14 +406,14 @@ fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
 #[case::empty("", ClaimState::Confirmed, false)]
 fn our_own_eviction_of_a_held_pod_goes_under_a_grant_in_force_only(
     #[case] ticket: &str,
-    #[case] state: ClaimState,
+    #[case] claim_state: ClaimState,
     #[case] goes: bool,
-    #[values(Standing::Counts, Standing::Unready)] standing: Standing,
+    #[values(PodState::Counts, PodState::Unready)] state: PodState,
 ) {
-    let claims = vec![claim(1, NODE, state, &[POD], &[POD])];
+    let claims = vec![claim(1, NODE, claim_state, &[POD], &[POD])];
     let verdict = case()
         .with(claims)
-        .of(Scene { standing, ..scene() })
+        .of(EvictionContext { state, ..context() })
         .ours(Some(ticket))
         .judge();
     let expected = if goes {
@@ -426,11 +432,11 @@ fn a_ticket_is_good_for_the_pods_of_its_grant_alone() {
 }
 
 #[rstest]
-#[case::unknown(Sight::UnknownPod)]
-#[case::unsynced(Sight::Unsynced)]
-fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] sight: Sight<'static>) {
+#[case::unknown(LookupResult::UnknownPod)]
+#[case::unsynced(LookupResult::Unsynced)]
+fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] found: LookupResult) {
     assert_eq!(
-        told(&case().ours(Some("1/10")).judge_by(sight)),
+        told(&case().ours(Some("1/10")).judge_by(&found)),
         Err(LockReason::StaleTicket)
     );
 }
@@ -453,7 +459,11 @@ fn our_own_eviction_of_a_movable_pod_goes_while_a_disruption_is_free(
 ) {
     // Its drain may have no need yet: movable pods leave before the held ones are claimed for.
     let claims = vec![claim(1, NODE, ClaimState::Queued, &[], &[])];
-    let verdict = case().with(claims).under(Covering::One(budget)).ours(None).judge();
+    let verdict = case()
+        .with(claims)
+        .under(MatchingBudgets::One(budget))
+        .ours(None)
+        .judge();
     assert_eq!(told(&verdict), expected);
 }
 
@@ -473,7 +483,7 @@ fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run:
         (refused.kind, refused.reason),
         (RefusalKind::Forbidden, LockReason::ForgedTicket)
     );
-    assert!(!verdict.files);
+    assert!(!verdict.requests_drain);
 }
 
 #[rstest]
@@ -481,30 +491,30 @@ fn a_ticket_that_anybody_else_sends_is_forbidden(#[values(true, false)] dry_run:
 #[case::asked_to_finish(OptOut::WaitCompleted, LockReason::WaitCompleted)]
 #[case::asked_for_something_unknown(OptOut::Unknown, LockReason::UnknownOptOut)]
 fn refused_opt_out_says_what_was_asked(#[case] opt_out: OptOut, #[case] reason: LockReason) {
-    let scene = Scene {
+    let context = EvictionContext {
         opted_out: Some(opt_out),
         refuse_opt_out: true,
-        ..scene()
+        ..context()
     };
     let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
-    assert_eq!(told(&case().with(claims).of(scene).judge()), Err(reason));
+    assert_eq!(told(&case().with(claims).of(context).judge()), Err(reason));
 }
 
 #[rstest]
-#[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], scene(), Ok(Admission::UnderClaim))]
-#[case::under_no_budget(vec![], Scene { covering: Covering::Nothing, ..scene() }, Ok(Admission::NoBudget))]
+#[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], context(), Ok(Admission::UnderClaim))]
+#[case::under_no_budget(vec![], EvictionContext { budgets: MatchingBudgets::None, ..context() }, Ok(Admission::NoBudget))]
 fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused(
     #[case] claims: Vec<Claim>,
-    #[case] seen: Scene,
+    #[case] seen: EvictionContext,
     #[case] expected: Result<Admission, LockReason>,
 ) {
-    let opted_out = Scene {
+    let opted_out = EvictionContext {
         opted_out: Some(OptOut::Skip),
         ..seen
     };
     let announced = case().with(claims.clone()).of(opted_out.clone()).judge();
     assert_eq!((told(&announced), announced.ignores_opt_out), (expected, true));
-    let refusing = Scene {
+    let refusing = EvictionContext {
         refuse_opt_out: true,
         ..opted_out
     };
@@ -520,11 +530,11 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
 #[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])]).ours(Some("1/10")))]
 #[case::dry_run(Case { dry_run: true, ..case() })]
 #[case::not_drained(case().on_a_running_node())]
-#[case::finished(case().of(Scene { standing: Standing::SkipsBudgets, ..scene() }))]
+#[case::finished(case().of(EvictionContext { state: PodState::SkipsBudgets, ..context() }))]
 fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Case) {
-    let opted_out = Scene {
+    let opted_out = EvictionContext {
         opted_out: Some(OptOut::Skip),
-        ..case.scene.clone()
+        ..case.context.clone()
     };
     assert!(!case.of(opted_out).judge().ignores_opt_out);
 }

@@ -9,8 +9,8 @@ use nodeward_core::ledger::{Claim, Disruptions, Ledger, Need};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{PodFacts, Snapshot, SnapshotScope};
 use crate::observe::{ClusterCache, Objects};
+use crate::snapshot::{PodFacts, Snapshot, SnapshotScope};
 
 /// The moment of most tests.
 pub const NOW: &str = "2026-01-01T12:00:00Z";

@@ -3,10 +3,10 @@ use nodeward_core::id::PodKey;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::decide::{Admission, Asked, Caller, Decision, Sight, decide};
+use super::super::decide::{Admission, Caller, Decision, EvictionRequest, LookupResult, decide};
 use super::*;
 use crate::config::Config;
-use crate::snapshot::fixture::{Cluster, budget, cordoned, node, now, owner, pod, waiting};
+use crate::tests::fixture::{Cluster, budget, cordoned, node, now, owner, pod, waiting};
 
 fn policy(config: Value) -> Policy {
     Policy::from_config(serde_json::from_value::<Config>(config).unwrap()).unwrap()
@@ -25,27 +25,27 @@ fn review() -> EvictionReview {
 }
 
 /// What is seen of the pod `shop/a`.
-fn seen(cluster: &Cluster, config: Value) -> Scene {
-    match Lookout::new(cluster.cache()).look(&review(), &policy(config), now(), Instant::now()) {
-        Seen::Pod(scene) => *scene,
+fn seen(cluster: &Cluster, config: Value) -> EvictionContext {
+    match ContextLookup::new(cluster.cache()).look_up(&review(), &policy(config), now(), Instant::now()) {
+        LookupResult::Found(context) => *context,
         other => panic!("{other:?}"),
     }
 }
 
-fn of(node: Value, pod: Value) -> Scene {
+fn of(node: Value, pod: Value) -> EvictionContext {
     seen(&Cluster::new([node], [pod]), json!({}))
 }
 
 #[rstest]
-#[case::ready(pod("a", json!({})), Standing::Counts)]
-#[case::unready(pod("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })), Standing::Unready)]
-#[case::pending(waiting("a", json!({})), Standing::SkipsBudgets)]
-#[case::finished(pod("a", json!({ "status": { "phase": "Succeeded" } })), Standing::SkipsBudgets)]
-#[case::failed(pod("a", json!({ "status": { "phase": "Failed" } })), Standing::SkipsBudgets)]
-#[case::terminating(pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), Standing::SkipsBudgets)]
-#[case::mirror(pod("a", json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } })), Standing::Mirror)]
-fn a_pod_is_seen_as_the_eviction_api_treats_it(#[case] pod: Value, #[case] standing: Standing) {
-    assert_eq!(of(node("n1", json!({})), pod).standing, standing);
+#[case::ready(pod("a", json!({})), PodState::Counts)]
+#[case::unready(pod("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })), PodState::Unready)]
+#[case::pending(waiting("a", json!({})), PodState::SkipsBudgets)]
+#[case::finished(pod("a", json!({ "status": { "phase": "Succeeded" } })), PodState::SkipsBudgets)]
+#[case::failed(pod("a", json!({ "status": { "phase": "Failed" } })), PodState::SkipsBudgets)]
+#[case::terminating(pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), PodState::SkipsBudgets)]
+#[case::mirror(pod("a", json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } })), PodState::Mirror)]
+fn a_pod_is_seen_as_the_eviction_api_treats_it(#[case] pod: Value, #[case] state: PodState) {
+    assert_eq!(of(node("n1", json!({})), pod).state, state);
 }
 
 fn tainted(key: &str) -> Value {
@@ -62,11 +62,8 @@ fn tainted(key: &str) -> Value {
 #[case::by_the_autoscaler(tainted("ToBeDeletedByClusterAutoscaler"), true)]
 #[case::out_of_memory(tainted("node.kubernetes.io/memory-pressure"), false)]
 fn a_node_that_somebody_empties_is_seen_by_its_marks(#[case] node: Value, #[case] is_emptied: bool) {
-    let place = of(node, pod("a", json!({}))).place.unwrap();
-    assert_eq!(
-        (place.cordoned, place.is_drained_by_another()),
-        (is_emptied, is_emptied)
-    );
+    let node = of(node, pod("a", json!({}))).node.unwrap();
+    assert_eq!((node.cordoned, node.is_drained_by_another()), (is_emptied, is_emptied));
 }
 
 #[rstest]
@@ -76,14 +73,14 @@ fn a_node_that_somebody_empties_is_seen_by_its_marks(#[case] node: Value, #[case
 #[case::not_selected(json!({ "nodeSelector": { "topology.kubernetes.io/zone": "z2" } }), false)]
 fn auto_mode_concerns_the_nodes_that_the_configuration_selects(#[case] config: Value, #[case] asks: bool) {
     let cluster = Cluster::new([cordoned("n1")], [pod("a", json!({}))]);
-    assert_eq!(seen(&cluster, config).place.unwrap().is_drained_by_another(), asks);
+    assert_eq!(seen(&cluster, config).node.unwrap().is_drained_by_another(), asks);
 }
 
 #[test]
 fn the_eviction_of_a_daemon_sets_pod_asks_for_no_drain() {
     let daemon = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "web")] } });
-    let place = of(cordoned("n1"), pod("a", daemon)).place.unwrap();
-    assert!(place.cordoned && !place.is_drained_by_another());
+    let node = of(cordoned("n1"), pod("a", daemon)).node.unwrap();
+    assert!(node.cordoned && !node.is_drained_by_another());
 }
 
 #[rstest]
@@ -91,14 +88,14 @@ fn the_eviction_of_a_daemon_sets_pod_asks_for_no_drain() {
 #[case::one(vec![budget("web", json!({}))], "one")]
 #[case::several(vec![budget("web", json!({})), budget("too", json!({}))], "several")]
 #[case::of_another_namespace(vec![budget("web", json!({ "metadata": { "namespace": "bank" } }))], "nothing")]
-fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[case] covering: &str) {
+fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[case] expected: &str) {
     let cluster = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).budgets(budgets);
-    let found = match seen(&cluster, json!({})).covering {
-        Covering::Nothing => "nothing",
-        Covering::One(_) => "one",
-        Covering::Several => "several",
+    let found = match seen(&cluster, json!({})).budgets {
+        MatchingBudgets::None => "nothing",
+        MatchingBudgets::One(_) => "one",
+        MatchingBudgets::Several => "several",
     };
-    assert_eq!(found, covering);
+    assert_eq!(found, expected);
 }
 
 #[rstest]
@@ -111,30 +108,30 @@ fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(
     #[case] metadata: Value,
     #[case] opted_out: Option<OptOut>,
 ) {
-    let scene = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));
-    assert_eq!(scene.opted_out, opted_out);
+    let context = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));
+    assert_eq!(context.opted_out, opted_out);
 }
 
 #[test]
 fn a_pod_of_another_uid_is_another_pod() {
-    let lookout = Lookout::new(Cluster::new([], [pod("a", json!({}))]).cache());
+    let lookup = ContextLookup::new(Cluster::new([], [pod("a", json!({}))]).cache());
     let look = |uid: Option<&str>| {
         let review = EvictionReview {
             pod_uid: uid.map(Into::into),
             ..review()
         };
-        lookout.look(&review, &policy(json!({})), now(), Instant::now())
+        lookup.look_up(&review, &policy(json!({})), now(), Instant::now())
     };
-    assert!(matches!(look(None), Seen::Pod(_)));
-    assert!(matches!(look(Some("uid-a")), Seen::Pod(_)));
-    assert!(matches!(look(Some("uid-b")), Seen::UnknownPod));
+    assert!(matches!(look(None), LookupResult::Found(_)));
+    assert!(matches!(look(Some("uid-a")), LookupResult::Found(_)));
+    assert!(matches!(look(Some("uid-b")), LookupResult::UnknownPod));
 }
 
 /// Whether an eviction of `shop/a` from `n1` is answered at once.
 async fn is_answered_at_once(cluster: &Cluster) -> bool {
     let began = time::Instant::now();
-    let lookout = Lookout::new(cluster.cache());
-    lookout.await_cordon(&review(), &policy(json!({})), now()).await;
+    let lookup = ContextLookup::new(cluster.cache());
+    lookup.await_cordon(&review(), &policy(json!({})), now()).await;
     began.elapsed().is_zero()
 }
 
@@ -167,30 +164,30 @@ async fn only_an_eviction_that_would_take_the_last_disruption_from_a_running_nod
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_comes_ahead_of_its_nodes_cordon_is_judged_with_it() {
     let cache = of_budget(node("n1", json!({})), 1).cache();
-    let lookout = Lookout::new(Arc::clone(&cache));
+    let lookup = ContextLookup::new(Arc::clone(&cache));
     let (began, policy, review) = (time::Instant::now(), policy(json!({})), review());
     let shown = async {
         time::sleep(Duration::from_millis(30)).await;
         cache.insert(&Cluster::new([cordoned("n1")], []).0);
     };
-    tokio::join!(lookout.await_cordon(&review, &policy, now()), shown);
+    tokio::join!(lookup.await_cordon(&review, &policy, now()), shown);
     assert!(began.elapsed() < CORDON_SHOWS_WITHIN);
-    let Seen::Pod(scene) = lookout.look(&review, &policy, now(), Instant::now()) else {
+    let LookupResult::Found(context) = lookup.look_up(&review, &policy, now(), Instant::now()) else {
         panic!("unseen");
     };
-    assert!(scene.place.unwrap().is_drained_by_another());
+    assert!(context.node.unwrap().is_drained_by_another());
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_flood_of_evictions_makes_all_of_them_wait() {
-    let lookout = Lookout::new(of_budget(node("n1", json!({})), 1).cache());
-    let _all = lookout
+    let lookup = ContextLookup::new(of_budget(node("n1", json!({})), 1).cache());
+    let _all = lookup
         .waiting
         .acquire_many(u32::try_from(WAIT_AT_ONCE).unwrap())
         .await
         .unwrap();
     let began = time::Instant::now();
-    lookout.await_cordon(&review(), &policy(json!({})), now()).await;
+    lookup.await_cordon(&review(), &policy(json!({})), now()).await;
     assert!(began.elapsed().is_zero());
 }
 
@@ -246,22 +243,22 @@ fn two_drains() -> Cluster {
 }
 
 /// What somebody else's eviction of a pod is told.
-fn told(lookout: &Lookout, name: &str) -> Decision {
+async fn told(lookup: &ContextLookup, name: &str) -> Decision {
     let review = EvictionReview {
         pod: PodKey::new("shop", name),
         ..review()
     };
-    let Seen::Pod(scene) = lookout.look(&review, &policy(json!({})), now(), Instant::now()) else {
-        panic!("{name} is unseen");
-    };
-    let asked = Asked {
+    lookup.classify_pods(&review, &policy(json!({})), now()).await;
+    let found = lookup.look_up(&review, &policy(json!({})), now(), Instant::now());
+    assert!(found.context().is_some(), "{name} is unseen");
+    let request = EvictionRequest {
         caller: Caller::Another,
         dry_run: false,
         ticket: None,
         pod: &review.pod,
     };
-    let known = lookout.ledger(now(), Instant::now());
-    decide(&asked, Sight::Seen(&scene), &known.ledger, &known.facts).decision
+    let known = lookup.ledger_view(now(), Instant::now());
+    decide(&request, &found, &known.ledger, &known.facts).decision
 }
 
 /// If the movable pod waited with the claim, the held ones would take the last disruptions, and its drain would not end.
@@ -269,25 +266,41 @@ fn told(lookout: &Lookout, name: &str) -> Decision {
 #[case::movable("m", true)]
 #[case::held("h1", false)]
 #[case::retained("s", false)]
-fn a_movable_pod_goes_while_the_claim_waits_for_disruptions_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
-    let told = told(&Lookout::new(two_drains().cache()), pod);
+#[tokio::test(start_paused = true)]
+async fn a_movable_pod_goes_while_the_claim_waits_for_disruptions_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
+    let told = told(&ContextLookup::new(two_drains().cache()), pod).await;
     assert_eq!(told == Decision::Admit(Admission::FreeDisruption), goes, "{told:?}");
 }
 
-#[test]
-fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
     let cache = two_drains().cache();
-    let lookout = Lookout::new(Arc::clone(&cache));
-    told(&lookout, "m");
+    let lookup = ContextLookup::new(Arc::clone(&cache));
+    told(&lookup, "m").await;
     cache.insert(&Cluster::new([], [pod("late", json!({}))]).0);
-    assert!(matches!(told(&lookout, "late"), Decision::Refuse(_)));
+    assert!(matches!(told(&lookup, "late").await, Decision::Refuse(_)));
 }
 
-#[test]
-fn a_place_that_an_older_drain_takes_is_none_for_the_next() {
+#[tokio::test(start_paused = true)]
+async fn a_place_that_an_older_drain_takes_is_none_for_the_next() {
     let mut cluster = two_drains();
     // Room for one pod more: that of n2, which is older.
     let full = node("n3", json!({ "status": { "allocatable": { "pods": "2" } } }));
     cluster.0.nodes[2] = Cluster::new([full], []).0.nodes.remove(0);
-    assert!(matches!(told(&Lookout::new(cluster.cache()), "m"), Decision::Refuse(_)));
+    assert!(matches!(
+        told(&ContextLookup::new(cluster.cache()), "m").await,
+        Decision::Refuse(_)
+    ));
+}
+
+/// Until they are classified, and while that takes too long, the claim decides.
+#[test]
+fn movable_pod_waits_until_it_is_classified() {
+    let lookup = ContextLookup::new(two_drains().cache());
+    let review = EvictionReview {
+        pod: PodKey::new("shop", "m"),
+        ..review()
+    };
+    let found = lookup.look_up(&review, &policy(json!({})), now(), Instant::now());
+    assert!(!found.context().unwrap().needs_no_disruption);
 }

@@ -9,7 +9,7 @@ use crate::snapshot::PodFacts;
 
 /// A machine's node, and the ledger.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
+pub struct RebootGate<'a> {
     /// Name of the node.
     pub node: &'a str,
     /// UID of the node.
@@ -54,7 +54,7 @@ impl Resident {
     }
 }
 
-impl Standing<'_> {
+impl RebootGate<'_> {
     /// Whether the machine may reboot over these pods, which are all that its node has: they are what no drain concerns,
     /// and what stays under the claim. That the claim says drained is not enough: a pod may have been bound since, and
     /// the pods that it was written for may have been seen late.
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::snapshot::PodFacts;
-    use crate::snapshot::fixture::{NOW, merged, owner, parse, pod};
+    use crate::tests::fixture::{NOW, merged, owner, parse, pod};
 
     fn disruptions() -> Vec<Disruptions> {
         vec![Disruptions {
@@ -197,7 +197,7 @@ mod tests {
 
     fn told_after(claims: Vec<Claim>, cordoned: bool, boot_id: &str) -> Result<(), Problem> {
         let ledger = Ledger::of(9, claims);
-        let standing = Standing {
+        let gate = RebootGate {
             node: "n1",
             node_uid: "u1",
             cordoned,
@@ -205,7 +205,7 @@ mod tests {
             ledger: &ledger,
             facts: &Facts::new(),
         };
-        standing.may_reboot()
+        gate.may_reboot()
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         #[case] told: Option<&str>,
     ) {
         let ledger = Ledger::of(9, vec![drained()]);
-        let standing = Standing {
+        let gate = RebootGate {
             node: "n1",
             node_uid: "u1",
             cordoned: true,
@@ -284,7 +284,7 @@ mod tests {
         };
         let daemon = json!({ "metadata": { "uid": "d", "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } });
         let residents = [resident(daemon, &[]), resident(patch, budgets)];
-        let answer = standing.may_reboot_over(&residents);
+        let answer = gate.may_reboot_over(&residents);
         let Some(told) = told else {
             return assert_eq!(answer, Ok(()));
         };
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn an_empty_node_without_a_claim_may_not_go_down() {
         let ledger = Ledger::default();
-        let standing = Standing {
+        let gate = RebootGate {
             node: "n1",
             node_uid: "u1",
             cordoned: true,
@@ -308,7 +308,7 @@ mod tests {
             ledger: &ledger,
             facts: &Facts::new(),
         };
-        assert_eq!(standing.may_reboot_over(&[]).unwrap_err().kind, Kind::Queued);
+        assert_eq!(gate.may_reboot_over(&[]).unwrap_err().kind, Kind::Queued);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// Nodes whose drains wait for a plan.
 #[derive(Debug, Default)]
-pub struct Patience(HashMap<NodeUid, Wait>);
+pub struct PlanningTimeouts(HashMap<NodeUid, Wait>);
 
 #[derive(Debug, Clone, Copy)]
 struct Wait {
@@ -22,7 +22,7 @@ struct Wait {
     asked: Instant,
 }
 
-impl Patience {
+impl PlanningTimeouts {
     /// Notes that a node has no plan; answers whether that has been so for too long.
     pub fn is_over(&mut self, node: &NodeUid, now: Instant) -> bool {
         self.0
@@ -44,27 +44,27 @@ mod tests {
 
     #[test]
     fn patience_ends_after_two_minutes_without_a_plan() {
-        let (mut patience, now) = (Patience::default(), Instant::now());
+        let (mut planning_timeouts, now) = (PlanningTimeouts::default(), Instant::now());
         let node = NodeUid::from("u1");
-        assert!(!patience.is_over(&node, now));
-        assert!(!patience.is_over(&node, now + LIMIT.checked_sub(Duration::from_secs(1)).unwrap()));
-        assert!(patience.is_over(&node, now + LIMIT));
-        assert!(!patience.is_over(&"u2".into(), now + LIMIT));
+        assert!(!planning_timeouts.is_over(&node, now));
+        assert!(!planning_timeouts.is_over(&node, now + LIMIT.checked_sub(Duration::from_secs(1)).unwrap()));
+        assert!(planning_timeouts.is_over(&node, now + LIMIT));
+        assert!(!planning_timeouts.is_over(&"u2".into(), now + LIMIT));
     }
 
     #[test]
     fn a_plan_in_between_begins_the_wait_anew() {
-        let (mut patience, now) = (Patience::default(), Instant::now());
+        let (mut planning_timeouts, now) = (PlanningTimeouts::default(), Instant::now());
         let node = NodeUid::from("u1");
-        assert!(!patience.is_over(&node, now));
-        patience.planned(&node);
-        assert!(!patience.is_over(&node, now + LIMIT));
+        assert!(!planning_timeouts.is_over(&node, now));
+        planning_timeouts.planned(&node);
+        assert!(!planning_timeouts.is_over(&node, now + LIMIT));
     }
 
     #[test]
     fn a_wait_of_another_day_does_not_count() {
-        let (mut patience, now) = (Patience::default(), Instant::now());
-        assert!(!patience.is_over(&"u1".into(), now));
-        assert!(!patience.is_over(&"u1".into(), now + FORGOTTEN_AFTER));
+        let (mut planning_timeouts, now) = (PlanningTimeouts::default(), Instant::now());
+        assert!(!planning_timeouts.is_over(&"u1".into(), now));
+        assert!(!planning_timeouts.is_over(&"u1".into(), now + FORGOTTEN_AFTER));
     }
 }

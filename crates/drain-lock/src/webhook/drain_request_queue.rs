@@ -1,5 +1,5 @@
-//! Filing: an eviction from a node that somebody empties asks for a drain of that node. The answer to the eviction never
-//! waits for it: a bounded channel takes what is to be filed, and a task of its own writes it.
+//! An eviction from a node that somebody empties asks for a drain of that node. The answer to the eviction never waits for
+//! it: a bounded channel takes the requests, and a task of its own writes them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +19,16 @@ use crate::drain_request::request_drain;
 
 use super::metrics::WebhookMetrics;
 
-/// Filings that wait to be written. Beyond that they are dropped: the drainer asks again in seconds.
+/// Requests that wait to be written. Beyond that they are dropped: the drainer asks again in seconds.
 const QUEUE: usize = 256;
 
 /// Written at once.
 const AT_ONCE: usize = 8;
 
-/// What was filed is not filed again for this long; shorter than the minute to which the last eviction is kept.
-const FILED_FOR: Duration = Duration::from_secs(30);
+/// What was requested is not requested again for this long; shorter than the minute to which the last eviction is kept.
+const REQUESTED_FOR: Duration = Duration::from_secs(30);
 
-/// What could not be filed is tried again with the drainer's next eviction after this long.
+/// What could not be written is tried again with the drainer's next eviction after this long.
 const FAILED_FOR: Duration = Duration::from_secs(2);
 
 /// Node and user pairs that are remembered; beyond that all are forgotten, which costs a look each.
@@ -36,7 +36,7 @@ const REMEMBERED: usize = 4096;
 
 /// A drain that an eviction asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Filing {
+pub struct QueuedRequest {
     /// The node.
     pub node: NodeName,
     /// That very node.
@@ -47,7 +47,7 @@ pub struct Filing {
     pub fallback: Fallback,
 }
 
-impl Filing {
+impl QueuedRequest {
     fn request(&self) -> DrainRequest {
         DrainRequest {
             node: self.node.clone(),
@@ -64,74 +64,74 @@ impl Filing {
     }
 }
 
-/// Not before when the same is filed again.
-type Recent = Arc<Mutex<HashMap<Filing, Instant>>>;
+/// Not before when the same is requested again.
+type Recent = Arc<Mutex<HashMap<QueuedRequest, Instant>>>;
 
-/// Takes filings, without ever waiting.
+/// Takes requests, without ever waiting.
 #[derive(Clone)]
-pub struct FilingSender {
-    queue: mpsc::Sender<Filing>,
+pub struct DrainRequestQueue {
+    queue: mpsc::Sender<QueuedRequest>,
     recent: Recent,
     metrics: WebhookMetrics,
 }
 
-/// Writes what was filed.
-pub struct Filer {
-    queue: mpsc::Receiver<Filing>,
+/// Writes them.
+pub struct DrainRequestWriter {
+    queue: mpsc::Receiver<QueuedRequest>,
     recent: Recent,
     metrics: WebhookMetrics,
 }
 
 /// A channel and its two ends.
-pub fn channel(metrics: &WebhookMetrics) -> (FilingSender, Filer) {
+pub fn channel(metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWriter) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let recent = Recent::default();
-    let sender = FilingSender {
+    let (recent, metrics) = (Recent::default(), metrics.clone());
+    let sender = DrainRequestQueue {
         queue: sender,
         recent: Arc::clone(&recent),
         metrics: metrics.clone(),
     };
-    let filer = Filer {
+    let writer = DrainRequestWriter {
         queue: receiver,
         recent,
-        metrics: metrics.clone(),
+        metrics,
     };
-    (sender, filer)
+    (sender, writer)
 }
 
-impl FilingSender {
-    /// Files it, unless that was done a moment ago.
-    pub fn file(&self, filing: Filing, now: Instant) {
+impl DrainRequestQueue {
+    /// Takes a request, unless that was done a moment ago.
+    pub fn push(&self, request: QueuedRequest, now: Instant) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.get(&filing).is_some_and(|not_before| now < *not_before) {
+        if recent.get(&request).is_some_and(|not_before| now < *not_before) {
             return;
         }
         if recent.len() >= REMEMBERED {
             recent.clear();
         }
-        match self.queue.try_send(filing.clone()) {
+        match self.queue.try_send(request.clone()) {
             Ok(()) => {
-                recent.insert(filing, now + FILED_FOR);
+                recent.insert(request, now + REQUESTED_FOR);
             }
-            Err(_) => self.metrics.filed("dropped"),
+            Err(_) => self.metrics.drain_requested("dropped"),
         }
     }
 }
 
-impl Filer {
+impl DrainRequestWriter {
     /// Writes until shutdown.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         let Self { queue, recent, metrics } = self;
-        let filings = futures::stream::unfold(queue, async |mut queue| {
-            queue.recv().await.map(|filing| (filing, queue))
+        let requests = futures::stream::unfold(queue, async |mut queue| {
+            queue.recv().await.map(|request| (request, queue))
         });
-        let write = filings.for_each_concurrent(AT_ONCE, async |filing| {
-            let outcome = request_drain(&client, &filing.request(), Timestamp::now()).await;
+        let write = requests.for_each_concurrent(AT_ONCE, async |request| {
+            let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
             if !matches!(outcome, Ok(joined) if joined.has_joined()) {
                 let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-                recent.insert(filing.clone(), Instant::now() + FAILED_FOR);
+                recent.insert(request.clone(), Instant::now() + FAILED_FOR);
             }
-            tell(&filing, &outcome, &metrics);
+            report(&request, &outcome, &metrics);
         });
         tokio::select! {
             () = stop.cancelled() => {}
@@ -140,11 +140,15 @@ impl Filer {
     }
 }
 
-fn tell(filing: &Filing, outcome: &Result<JoinOutcome, nodeward_runtime::ApiError>, metrics: &WebhookMetrics) {
-    let Filing { node, user, .. } = filing;
+fn report(
+    request: &QueuedRequest,
+    outcome: &Result<JoinOutcome, nodeward_runtime::ApiError>,
+    metrics: &WebhookMetrics,
+) {
+    let QueuedRequest { node, user, .. } = request;
     match outcome {
         Ok(joined) => {
-            metrics.filed(joined.as_label());
+            metrics.drain_requested(joined.as_label());
             match joined {
                 JoinOutcome::Created | JoinOutcome::Added => {
                     tracing::info!(%node, user, "evictions from a cordoned node: its drain is asked for");
@@ -156,7 +160,7 @@ fn tell(filing: &Filing, outcome: &Result<JoinOutcome, nodeward_runtime::ApiErro
             }
         }
         Err(refusal) => {
-            metrics.filed("failed");
+            metrics.drain_requested("failed");
             tracing::warn!(%node, user, %refusal, "a drain could not be asked for");
         }
     }
@@ -166,8 +170,8 @@ fn tell(filing: &Filing, outcome: &Result<JoinOutcome, nodeward_runtime::ApiErro
 mod tests {
     use super::*;
 
-    fn filing(number: usize) -> Filing {
-        Filing {
+    fn request(number: usize) -> QueuedRequest {
+        QueuedRequest {
             node: format!("n{number}").into(),
             node_uid: format!("u{number}").into(),
             user: "alice".to_owned(),
@@ -175,55 +179,55 @@ mod tests {
         }
     }
 
-    fn ends() -> (FilingSender, Filer) {
+    fn ends() -> (DrainRequestQueue, DrainRequestWriter) {
         channel(&WebhookMetrics::unregistered())
     }
 
     #[test]
     fn an_eviction_a_second_files_its_drain_twice_a_minute() {
-        let (sender, mut filer) = ends();
+        let (sender, mut writer) = ends();
         let now = Instant::now();
         for second in 0..60 {
-            sender.file(filing(1), now + Duration::from_secs(second));
+            sender.push(request(1), now + Duration::from_secs(second));
         }
-        let filed = std::iter::from_fn(|| filer.queue.try_recv().ok()).count();
+        let filed = std::iter::from_fn(|| writer.queue.try_recv().ok()).count();
         assert_eq!(filed, 2);
     }
 
     #[test]
     fn what_does_not_fit_is_dropped_and_filed_with_the_next_eviction() {
-        let (sender, mut filer) = ends();
+        let (sender, mut writer) = ends();
         let now = Instant::now();
         for number in 0..=QUEUE {
-            sender.file(filing(number), now);
+            sender.push(request(number), now);
         }
-        let filed: Vec<Filing> = std::iter::from_fn(|| filer.queue.try_recv().ok()).collect();
+        let filed: Vec<QueuedRequest> = std::iter::from_fn(|| writer.queue.try_recv().ok()).collect();
         assert_eq!(filed.len(), QUEUE);
-        sender.file(filing(QUEUE), now);
-        assert_eq!(filer.queue.try_recv().unwrap(), filing(QUEUE));
+        sender.push(request(QUEUE), now);
+        assert_eq!(writer.queue.try_recv().unwrap(), request(QUEUE));
     }
 
     #[test]
     fn no_number_of_users_makes_it_remember_more_than_its_bound() {
-        let (sender, mut filer) = ends();
+        let (sender, mut writer) = ends();
         for number in 0..2 * REMEMBERED {
-            sender.file(filing(number), Instant::now());
-            assert!(filer.queue.try_recv().is_ok());
+            sender.push(request(number), Instant::now());
+            assert!(writer.queue.try_recv().is_ok());
         }
         assert!(sender.recent.lock().unwrap().len() <= REMEMBERED);
     }
 
     #[test]
     fn an_endless_user_name_still_makes_a_requester() {
-        let endless = Filing {
+        let endless = QueuedRequest {
             user: "ü".repeat(1000),
-            ..filing(1)
+            ..request(1)
         };
         assert!(endless.request().requester.len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
     }
 
     #[test]
     fn a_drain_that_is_filed_falls_back_as_the_configuration_says() {
-        assert_eq!(filing(1).request().fallback, Some(Fallback::Wait));
+        assert_eq!(request(1).request().fallback, Some(Fallback::Wait));
     }
 }

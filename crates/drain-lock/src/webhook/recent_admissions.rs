@@ -15,20 +15,21 @@ const AT_MOST: usize = 4096;
 
 /// Recent admissions, the oldest first.
 #[derive(Debug, Default)]
-pub struct Tally(VecDeque<Admitted>);
+pub struct RecentAdmissions(VecDeque<Admission>);
 
 #[derive(Debug)]
-struct Admitted {
+struct Admission {
     budget: BudgetKey,
     pod: PodUid,
     at: Instant,
 }
 
-impl Tally {
+impl RecentAdmissions {
     /// Takes what was admitted for other pods out of a budget's facts, as the disruption controller is about to. What the
     /// facts show already is not taken twice: the pod is no longer among the healthy.
-    pub fn apply(&mut self, budget: &mut BudgetFacts, pod: &PodUid, now: Instant) {
-        self.expire(now);
+    pub fn take_out(&mut self, budget: &mut BudgetFacts, pod: &PodUid, now: Instant) {
+        self.0
+            .retain(|admitted| now.saturating_duration_since(admitted.at) < LASTS);
         for admitted in &self.0 {
             if admitted.budget == budget.key && admitted.pod != *pod && budget.healthy.remove(&admitted.pod) {
                 budget.disruptions_allowed -= 1;
@@ -37,26 +38,16 @@ impl Tally {
     }
 
     /// Remembers an admission.
-    pub fn admitted(&mut self, budget: &BudgetKey, pod: &PodUid, now: Instant) {
+    pub fn add(&mut self, budget: &BudgetKey, pod: &PodUid, now: Instant) {
         self.0.retain(|known| known.pod != *pod);
         if self.0.len() >= AT_MOST {
             self.0.pop_front();
         }
-        self.0.push_back(Admitted {
+        self.0.push_back(Admission {
             budget: budget.clone(),
             pod: pod.clone(),
             at: now,
         });
-    }
-
-    fn expire(&mut self, now: Instant) {
-        while self
-            .0
-            .front()
-            .is_some_and(|oldest| now.duration_since(oldest.at) >= LASTS)
-        {
-            self.0.pop_front();
-        }
     }
 }
 
@@ -83,49 +74,52 @@ mod tests {
         uids.iter().map(|uid| PodUid::from(*uid)).collect()
     }
 
-    fn after(tally: &mut Tally, facts: &BudgetFacts, pod: &str, now: Instant) -> (i32, usize) {
+    fn after(recent_admissions: &mut RecentAdmissions, facts: &BudgetFacts, pod: &str, now: Instant) -> (i32, usize) {
         let mut facts = facts.clone();
-        tally.apply(&mut facts, &pod.into(), now);
+        recent_admissions.take_out(&mut facts, &pod.into(), now);
         (facts.disruptions_allowed, facts.healthy.len())
     }
 
     #[test]
     fn a_disruption_that_was_given_is_gone_until_the_watch_shows_it_or_seconds_pass() {
-        let (mut tally, now) = (Tally::default(), Instant::now());
+        let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
         let facts = budget(&["a", "b", "c"], 2);
-        tally.admitted(&facts.key, &"a".into(), now);
-        assert_eq!(after(&mut tally, &facts, "b", now), (1, 2));
+        recent_admissions.add(&facts.key, &"a".into(), now);
+        assert_eq!(after(&mut recent_admissions, &facts, "b", now), (1, 2));
         // The watch shows it: the API lowered what is allowed, and the pod is marked as disrupted.
-        assert_eq!(after(&mut tally, &budget(&["b", "c"], 1), "b", now), (1, 2));
-        assert_eq!(after(&mut tally, &facts, "b", now + LASTS), (2, 3));
+        assert_eq!(after(&mut recent_admissions, &budget(&["b", "c"], 1), "b", now), (1, 2));
+        assert_eq!(after(&mut recent_admissions, &facts, "b", now + LASTS), (2, 3));
     }
 
     #[test]
     fn a_pod_that_asks_again_is_not_in_its_own_way() {
-        let (mut tally, now) = (Tally::default(), Instant::now());
+        let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
         let facts = budget(&["a", "b", "c"], 1);
-        tally.admitted(&facts.key, &"a".into(), now);
-        tally.admitted(&facts.key, &"a".into(), now);
-        assert_eq!(after(&mut tally, &facts, "a", now), (1, 3));
-        assert_eq!(after(&mut tally, &facts, "b", now), (0, 2));
+        recent_admissions.add(&facts.key, &"a".into(), now);
+        recent_admissions.add(&facts.key, &"a".into(), now);
+        assert_eq!(after(&mut recent_admissions, &facts, "a", now), (1, 3));
+        assert_eq!(after(&mut recent_admissions, &facts, "b", now), (0, 2));
     }
 
     #[test]
     fn other_budgets_are_untouched() {
-        let (mut tally, now) = (Tally::default(), Instant::now());
-        tally.admitted(&BudgetKey::new("shop", "db"), &"a".into(), now);
+        let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
+        recent_admissions.add(&BudgetKey::new("shop", "db"), &"a".into(), now);
         let mut facts = budget(&["a", "b"], 1);
-        tally.apply(&mut facts, &"b".into(), now);
+        recent_admissions.take_out(&mut facts, &"b".into(), now);
         assert_eq!((facts.disruptions_allowed, facts.healthy), (1, uids(&["a", "b"])));
     }
 
     #[test]
     fn no_flood_of_evictions_makes_it_grow() {
-        let (mut tally, now) = (Tally::default(), Instant::now());
+        let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
         for number in 0..2 * AT_MOST {
-            tally.admitted(&BudgetKey::new("shop", "web"), &format!("p{number}").into(), now);
+            recent_admissions.add(&BudgetKey::new("shop", "web"), &format!("p{number}").into(), now);
         }
-        assert_eq!(tally.0.len(), AT_MOST);
-        assert_eq!(tally.0.back().unwrap().pod, format!("p{}", 2 * AT_MOST - 1).into());
+        assert_eq!(recent_admissions.0.len(), AT_MOST);
+        assert_eq!(
+            recent_admissions.0.back().unwrap().pod,
+            format!("p{}", 2 * AT_MOST - 1).into()
+        );
     }
 }

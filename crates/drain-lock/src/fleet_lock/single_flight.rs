@@ -9,20 +9,20 @@ use super::protocol::{Kind, Problem};
 
 /// One piece of work at a time.
 #[derive(Debug, Clone)]
-pub struct Aside(Arc<Semaphore>);
+pub struct SingleFlight(Arc<Semaphore>);
 
-impl Default for Aside {
+impl Default for SingleFlight {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(1)))
     }
 }
 
-impl Aside {
+impl SingleFlight {
     /// Does this piece of work, unless another is under way.
     ///
     /// # Errors
     /// Another is under way, or this one has failed: ask again.
-    pub async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
         let Ok(turn) = Arc::clone(&self.0).try_acquire_owned() else {
             let busy = "another answer of this kind is being worked out: ask again in a moment";
             return Err(Problem::new(Kind::NotReady, busy));
@@ -51,59 +51,59 @@ mod tests {
 
     #[tokio::test]
     async fn while_one_is_worked_out_others_are_told_to_ask_again_at_once() {
-        let aside = Aside::default();
+        let flight = SingleFlight::default();
         let (begun, has_begun) = mpsc::channel();
         let (finish, is_to_finish) = mpsc::channel::<()>();
-        let (other, first) = (aside.clone(), aside.clone());
+        let (other, first) = (flight.clone(), flight.clone());
         let first = tokio::spawn(async move {
             let work = move || {
                 begun.send(()).unwrap();
                 is_to_finish.recv().is_ok()
             };
-            first.work(work).await
+            first.run(work).await
         });
         // The one thread of this test is free meanwhile.
         while has_begun.try_recv().is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let told = other.work(|| ()).await.unwrap_err();
+        let told = other.run(|| ()).await.unwrap_err();
         assert_eq!(told.kind, Kind::NotReady);
         assert!(told.value.contains("ask again"), "{}", told.value);
         finish.send(()).unwrap();
         assert_eq!(first.await.unwrap(), Ok(true));
-        assert_eq!(other.work(|| 7).await, Ok(7));
+        assert_eq!(other.run(|| 7).await, Ok(7));
     }
 
     #[tokio::test]
     async fn a_client_that_hangs_up_makes_no_room_for_the_next() {
-        let aside = Aside::default();
+        let flight = SingleFlight::default();
         let (begun, has_begun) = mpsc::channel();
         let (finish, is_to_finish) = mpsc::channel::<()>();
-        let first = aside.clone();
+        let first = flight.clone();
         let hangs_up = tokio::spawn(async move {
             let work = move || {
                 begun.send(()).unwrap();
                 let _ = is_to_finish.recv();
             };
-            first.work(work).await
+            first.run(work).await
         });
         while has_begun.try_recv().is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         hangs_up.abort();
         let _ = hangs_up.await;
-        assert_eq!(aside.work(|| ()).await.unwrap_err().kind, Kind::NotReady);
+        assert_eq!(flight.run(|| ()).await.unwrap_err().kind, Kind::NotReady);
         finish.send(()).unwrap();
-        while aside.work(|| ()).await.is_err() {
+        while flight.run(|| ()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     #[tokio::test]
     async fn work_that_fails_is_told_and_does_not_end_the_next() {
-        let aside = Aside::default();
-        let told: Result<(), Problem> = aside.work(|| panic!("a fault of this test's own")).await;
+        let flight = SingleFlight::default();
+        let told: Result<(), Problem> = flight.run(|| panic!("a fault of this test's own")).await;
         assert_eq!(told.unwrap_err().kind, Kind::NotReady);
-        assert_eq!(aside.work(|| 7).await, Ok(7));
+        assert_eq!(flight.run(|| 7).await, Ok(7));
     }
 }

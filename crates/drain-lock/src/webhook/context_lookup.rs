@@ -1,0 +1,229 @@
+//! What the watches know of an eviction's pod, its node and its budgets. One pod's worth of work, whatever the size of
+//! the cluster, but for the [classification](super::unclaimed_pods) that evictions under a waiting claim ask for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
+use nodeward_core::ledger::{Facts, Ledger};
+use tokio::sync::Semaphore;
+use tokio::time;
+
+use crate::observe::ClusterCache;
+use crate::policy::Policy;
+use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
+
+use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
+use super::planning_timeout::PlanningTimeouts;
+use super::review::EvictionReview;
+use super::unclaimed_pods::UnclaimedPods;
+
+/// For how long the facts of the budgets in the ledger serve. They tell what is reserved, and what a claim waits for; the
+/// budget of the pod itself is looked up each time.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// A drainer cordons and evicts within milliseconds, and the watches show the cordon a moment later: by then at the latest.
+const CORDON_SHOWS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often the node is looked at meanwhile.
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How many evictions wait for a cordon at once; beyond that they are answered as things are shown.
+const WAIT_AT_ONCE: usize = 64;
+
+/// Looks things up for reviews.
+pub struct ContextLookup {
+    cache: Arc<ClusterCache>,
+    waiting: Semaphore,
+    planning_timeouts: Mutex<PlanningTimeouts>,
+    unclaimed_pods: Arc<UnclaimedPods>,
+    view: Mutex<Option<Arc<LedgerView>>>,
+}
+
+/// The ledger, and the budgets that claims in it need.
+#[derive(Debug)]
+pub struct LedgerView {
+    /// The ledger; one that does not exist is empty.
+    pub ledger: Ledger,
+    /// Budgets that its claims need or hold.
+    pub facts: Facts,
+    resource_version: Option<ResourceVersion>,
+    read: Instant,
+}
+
+impl ContextLookup {
+    /// Looks into this cache.
+    pub fn new(cache: Arc<ClusterCache>) -> Self {
+        Self {
+            cache,
+            waiting: Semaphore::new(WAIT_AT_ONCE),
+            planning_timeouts: Mutex::default(),
+            unclaimed_pods: Arc::default(),
+            view: Mutex::default(),
+        }
+    }
+
+    /// The pod of a review, with its node and budgets.
+    pub fn look_up(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> LookupResult {
+        if !self.cache.is_fresh() {
+            return LookupResult::Unsynced;
+        }
+        let found = self.cache.pod(&review.pod.namespace, &review.pod.name);
+        let is_meant = |pod: &Arc<PodFacts>| review.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let Some(pod) = found.filter(is_meant) else {
+            return LookupResult::UnknownPod;
+        };
+        let state = pod_state(&pod);
+        let node = self.node(&pod, policy, instant);
+        let budgets = match state {
+            PodState::Counts => self.budgets(&pod, now),
+            PodState::Mirror | PodState::SkipsBudgets | PodState::Unready => MatchingBudgets::None,
+        };
+        let needs_no_disruption =
+            self.is_asked_about(&pod.uid, node.as_ref(), &budgets) && self.unclaimed_pods.contains(&pod.uid);
+        LookupResult::Found(Box::new(EvictionContext {
+            uid: pod.uid.clone(),
+            state,
+            opted_out: pod.opt_out.map(|(opt_out, _)| opt_out),
+            node,
+            budgets,
+            needs_no_disruption,
+            refuse_opt_out: policy.auto.refuse_opt_out,
+        }))
+    }
+
+    /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod.
+    fn is_asked_about(&self, pod: &PodUid, node: Option<&NodeContext>, budgets: &MatchingBudgets) -> bool {
+        let (Some(node), MatchingBudgets::One(budget), LedgerState::Present(ledger)) =
+            (node, budgets, self.cache.ledger())
+        else {
+            return false;
+        };
+        let claim = ledger.ledger.claim(node.uid.as_str());
+        claim.is_some_and(|claim| claim.needs_of(&budget.key) && !claim.has_disruption(pod.as_str()))
+    }
+
+    /// Has the pods of draining nodes classified, where that decides on this eviction.
+    pub async fn classify_pods(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
+        let found = self.look_up(review, policy, now, Instant::now());
+        let is_asked_about =
+            |context: &EvictionContext| self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets);
+        if found.context().is_some_and(is_asked_about) {
+            self.unclaimed_pods.refresh(&self.cache, policy).await;
+        }
+    }
+
+    /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of
+    /// its budget, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
+    pub async fn await_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            return;
+        };
+        let until = time::Instant::now() + CORDON_SHOWS_WITHIN;
+        while self.takes_last_disruption_of_uncordoned_node(review, policy, now) && time::Instant::now() < until {
+            time::sleep(LOOKUP_INTERVAL).await;
+        }
+    }
+
+    fn takes_last_disruption_of_uncordoned_node(
+        &self,
+        review: &EvictionReview,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> bool {
+        let found = self.look_up(review, policy, now, Instant::now());
+        let Some((node, budgets)) = found
+            .context()
+            .and_then(|context| Some((context.node.as_ref()?, &context.budgets)))
+        else {
+            return false;
+        };
+        let is_last = matches!(budgets, MatchingBudgets::One(budget) if budget.disruptions_allowed == 1);
+        node.auto && !node.cordoned && is_last && !self.has_claim(&node.uid)
+    }
+
+    fn node(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<NodeContext> {
+        let node = self.cache.node(pod.node.as_ref()?.as_str())?;
+        let is_selected = policy.node_selector.matches(&node.labels);
+        // A pod that belongs to its node is nothing that a drain evicts.
+        let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
+        let cordoned = node.is_cordoned();
+        Some(NodeContext {
+            planning_timed_out: auto && cordoned && self.has_planning_timed_out(&node, now),
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            cordoned,
+            auto,
+        })
+    }
+
+    /// Whether the drain of a node has been without a claim for too long.
+    fn has_planning_timed_out(&self, node: &NodeFacts, now: Instant) -> bool {
+        let has_claim = self.has_claim(&node.uid);
+        let mut timeouts = self.planning_timeouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_claim {
+            timeouts.planned(&node.uid);
+            return false;
+        }
+        timeouts.is_over(&node.uid, now)
+    }
+
+    fn has_claim(&self, node: &NodeUid) -> bool {
+        match self.cache.ledger() {
+            LedgerState::Absent => false,
+            LedgerState::Present(ledger) => ledger.ledger.claim(node.as_str()).is_some(),
+        }
+    }
+
+    fn budgets(&self, pod: &PodFacts, now: Timestamp) -> MatchingBudgets {
+        match self.cache.budgets_of(pod).as_slice() {
+            [] => MatchingBudgets::None,
+            [one] => {
+                let facts = self.cache.budget_facts(&one.view.key, now);
+                facts.map_or(MatchingBudgets::None, MatchingBudgets::One)
+            }
+            _ => MatchingBudgets::Several,
+        }
+    }
+
+    /// The ledger as it stands, with facts that are a moment old at most.
+    pub fn ledger_view(&self, now: Timestamp, instant: Instant) -> Arc<LedgerView> {
+        let state = self.cache.ledger();
+        let resource_version = match &state {
+            LedgerState::Absent => None,
+            LedgerState::Present(ledger) => Some(&ledger.resource_version),
+        };
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = view.as_ref()
+            && view.resource_version.as_ref() == resource_version
+            && instant.saturating_duration_since(view.read) < FRESH
+        {
+            return Arc::clone(view);
+        }
+        let ledger = state.ledger();
+        let read = Arc::new(LedgerView {
+            facts: self.cache.facts_of_claims(&ledger, now),
+            ledger,
+            resource_version: resource_version.cloned(),
+            read: instant,
+        });
+        *view = Some(Arc::clone(&read));
+        read
+    }
+}
+
+fn pod_state(pod: &PodFacts) -> PodState {
+    if pod.mirror {
+        PodState::Mirror
+    } else if pod.skips_budgets() {
+        PodState::SkipsBudgets
+    } else if pod.ready {
+        PodState::Counts
+    } else {
+        PodState::Unready
+    }
+}
+
+#[cfg(test)]
+mod tests;

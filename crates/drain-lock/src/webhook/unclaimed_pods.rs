@@ -1,0 +1,111 @@
+//! Which pods of a draining node its claim needs no disruption for. The budgets that a claim needs do not tell: a budget may select
+//! held and movable pods of one node, and a movable one that waited with the claim could wait for ever, once the held ones
+//! have taken the last disruption.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nodeward_core::id::PodUid;
+use nodeward_scheduling::Placement;
+use tokio::sync::Semaphore;
+
+use crate::observe::ClusterCache;
+use crate::plan::need::{Class, NeedRules, classify};
+use crate::policy::Policy;
+use crate::snapshot::{Snapshot, SnapshotScope};
+
+/// After so long they are classified anew. That is of all claims at once, so that no number of retries makes more work.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// For how long a classification serves while the next is under way.
+const SERVES: Duration = Duration::from_secs(5);
+
+/// How long an answer waits for a classification: in a cluster of 1,000 nodes it takes tens of milliseconds, and longer
+/// where many pods have anti-affinity. Then the pod's claim decides, and the drainer asks again.
+const WAIT: Duration = Duration::from_millis(250);
+
+/// The pods of all claims' nodes that need no disruption, as they were classified last.
+#[derive(Debug)]
+pub struct UnclaimedPods {
+    classified: Mutex<Option<Classified>>,
+    turn: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Classified {
+    pods: BTreeSet<PodUid>,
+    at: Instant,
+}
+
+impl Default for UnclaimedPods {
+    fn default() -> Self {
+        Self {
+            classified: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
+impl UnclaimedPods {
+    /// Whether the drain of the pod's node needs no disruption for it; false for a pod that is not classified.
+    pub fn contains(&self, pod: &PodUid) -> bool {
+        let classified = self.classified.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = classified.as_ref().filter(|last| last.at.elapsed() < SERVES);
+        last.is_some_and(|last| last.pods.contains(pod))
+    }
+
+    /// Sees to it that there is a fresh classification, or waits for it in vain. One is made at a time, on a thread of its
+    /// own: it holds up no other answer.
+    pub async fn refresh(self: &Arc<Self>, cache: &Arc<ClusterCache>, policy: &Policy) {
+        let (this, cache, rules) = (Arc::clone(self), Arc::clone(cache), NeedRules::of(policy));
+        let refresh = async move {
+            let turn = Arc::clone(&this.turn).acquire_owned().await;
+            if this.is_fresh() {
+                return;
+            }
+            // The turn goes with the work, which ends by itself.
+            let classify = move || {
+                let (_turn, at, now) = (turn, Instant::now(), Timestamp::now());
+                let snapshot = cache.snapshot(&SnapshotScope::default(), now);
+                let pods = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &rules, now));
+                *this.classified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Classified {
+                    pods: pods.unwrap_or_default(),
+                    at,
+                });
+            };
+            if let Err(error) = tokio::task::spawn_blocking(classify).await {
+                tracing::error!(%error, "the pods of draining nodes could not be classified");
+            }
+        };
+        let _ = tokio::time::timeout(WAIT, refresh).await;
+    }
+
+    fn is_fresh(&self) -> bool {
+        let classified = self.classified.lock().unwrap_or_else(PoisonError::into_inner);
+        classified.as_ref().is_some_and(|last| last.at.elapsed() < FRESH)
+    }
+}
+
+/// The pods of all claims' nodes that need no disruption. The oldest drain comes first, as in the plan: a place that its pods
+/// take is none for those of the next.
+fn unclaimed_pods(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTreeSet<PodUid> {
+    let mut placement = Placement::new(&snapshot.scheduling);
+    let mut pods = BTreeSet::new();
+    for claim in snapshot.ledger.ledger().claims() {
+        let drain = snapshot.drains.get(claim.node.as_str());
+        let is_wanted = drain.is_some_and(|drain| drain.metadata.deletion_timestamp.is_none());
+        let node = snapshot.nodes.get(claim.node.as_str());
+        let Some(node) = node.filter(|node| is_wanted && node.uid.as_str() == claim.node_uid) else {
+            continue;
+        };
+        let need = classify(node, snapshot, &mut placement, rules, now);
+        let unclaimed = need.pods.iter().filter(|pod| match pod.class {
+            Class::Held(_) | Class::Retained => false,
+            Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
+        });
+        pods.extend(unclaimed.map(|classified| classified.pod.uid.clone()));
+    }
+    pods
+}
