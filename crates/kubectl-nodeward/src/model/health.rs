@@ -1,5 +1,6 @@
 //! The health of nodes, as NodeHealthChecks judge it: made of their specs and statuses, and of what stands in the way of a
-//! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its last Event on the node.
+//! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status, or from
+//! its last Event on the node.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
@@ -466,10 +467,32 @@ fn stops_of_first_step(
             Some(until),
         );
     }
-    if let Some(skipped) = sources.skipped.filter(|_| stops.is_empty()) {
-        stops.extend(expired.and_then(|condition| said(skipped, condition)));
+    if let Some(condition) = expired.filter(|_| stops.is_empty()) {
+        let said = sources.skipped.and_then(|skipped| said(skipped, condition));
+        stops.extend(told(name, status).or(said));
     }
     stops
+}
+
+/// The cause that the status gives, where it names this node as one that is not remediated.
+fn told(name: &str, status: &NodeHealthCheckStatus) -> Option<Stop> {
+    let text = status
+        .reason
+        .strip_prefix("node ")?
+        .strip_prefix(name)?
+        .strip_prefix(' ')?;
+    let stops = HealthReason::ALL
+        .iter()
+        .filter(|reason| reason.explanation().starts_with("is unhealthy, but"));
+    let (reason, detail) = stops
+        .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
+        .min_by_key(|(_, detail)| detail.len())?;
+    let detail = detail.trim_start_matches(" (").trim_end_matches(')').to_owned();
+    Some(Stop {
+        reason,
+        detail,
+        until: None,
+    })
 }
 
 /// The cause that the operator gave in an Event since the condition counts.

@@ -1,11 +1,14 @@
 //! Pages of what several components have to say.
 
 use anyhow::Result;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate};
 use nodeward_testkit::{bulk, workload};
+use serde_json::json;
 
 use crate::environment::Environment;
 use crate::person::says;
@@ -68,4 +71,57 @@ async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Resu
     )?;
     admin.page(&["release", &node]).await?;
     env.gone(&node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_shows_what_stops_a_remediation() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    bulk::create(&env.client, nodeward_api::crd::health_check()).await?;
+    let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
+    wait::until("NodeHealthChecks to be served", secs(30), || async {
+        Ok(checks.list(&ListParams::default()).await.map(drop)?)
+    })
+    .await?;
+    let check = json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1",
+        "kind": "NodeHealthCheck",
+        "metadata": { "name": env.name },
+        "spec": {
+            "selector": { "matchLabels": { "kubernetes.io/hostname": node } },
+            "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "1s" }],
+            "remediationTemplate": { "apiVersion": "a.example.com/v1", "kind": "SomeTemplate", "namespace": "n", "name": "t" },
+            "pauseRequests": ["an upgrade"],
+        },
+    });
+    bulk::create(&env.client, [serde_json::from_value::<NodeHealthCheck>(check)?]).await?;
+    let status = json!({ "status": { "phase": "Paused", "healthyNodes": 0, "observedNodes": 1 } });
+    checks
+        .patch_status(&env.name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    let admin = &env.admin;
+    let healthy = format!("health is healthy (NodeHealthCheck {})", env.name);
+    says(&admin.page(&["why", &node]).await?, &[&healthy])?;
+
+    fleet::set_ready(&env.client, &node, false).await?;
+    wait::until("the condition to count", secs(30), || async {
+        let heading = format!("Health, by NodeHealthCheck {}", env.name);
+        let why = admin.page(&["why", &node]).await?;
+        says(
+            &why,
+            &[
+                &heading,
+                "[CheckPaused]",
+                "Ready is False since",
+                "has counted as unhealthy",
+                "an upgrade",
+                "step 1, SomeTemplate n/t",
+            ],
+        )
+    })
+    .await?;
+    let status = admin.page(&["status"]).await?;
+    says(&status, &["HEALTH CHECK", "Paused", "0/1"])?;
+    checks.delete(&env.name, &DeleteParams::default()).await?;
+    Ok(())
 }

@@ -16,19 +16,6 @@ async fn ready_node() -> Result<(Client, Api<Node>, String)> {
     Ok((client, nodes, name))
 }
 
-async fn ready_status_becomes(nodes: &Api<Node>, name: &str, wanted: &str) -> Result<()> {
-    wait::until(format!("Ready={wanted} of {name}"), secs(40), || async {
-        let node = nodes.get(name).await?;
-        ensure!(
-            fleet::ready_status(&node) == Some(wanted),
-            "{:?}",
-            fleet::ready_status(&node)
-        );
-        Ok(())
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cordon_since_the_past_keeps_its_time_while_the_controller_works_on_the_node() -> Result<()> {
     let (client, nodes, name) = ready_node().await?;
@@ -65,13 +52,4 @@ async fn tainted_not_ready(nodes: &Api<Node>, name: &str, wanted: bool) -> Resul
         },
     )
     .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_kubelet_stops_is_marked_unknown_and_recovers_when_it_starts() -> Result<()> {
-    let (client, nodes, name) = ready_node().await?;
-    fleet::stop_kubelet(&client, &name).await?;
-    ready_status_becomes(&nodes, &name, "Unknown").await?;
-    fleet::start_kubelet(&client, &name).await?;
-    ready_status_becomes(&nodes, &name, "True").await
 }

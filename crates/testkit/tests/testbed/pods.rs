@@ -14,7 +14,7 @@ use nodeward_testkit::workload::{self, End, PodTemplate, Start};
 use nodeward_testkit::{ControlPlane, bulk, names};
 
 /// A namespace and a node of one's own.
-async fn place() -> Result<(Client, String, String)> {
+async fn environment() -> Result<(Client, String, String)> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     let (namespace, node) = (names::unique("pods"), names::unique("node"));
@@ -52,7 +52,7 @@ async fn pods_start_as_told_and_stay_so() -> Result<()> {
         ("failed", Start::Failed, "Failed", false),
         ("finishes-later", Start::FinishesAfter(second), "Succeeded", false),
     ];
-    let (client, namespace, node) = place().await?;
+    let (client, namespace, node) = environment().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let template = PodTemplate::new().on(&node);
     let built = starts.map(|(name, start, ..)| template.clone().start(start).pod(&namespace, name));
@@ -75,7 +75,7 @@ async fn deleted_pods_end_as_told() -> Result<()> {
         ("takes-its-time", End::Takes(Duration::from_secs(3)), 30, 3..9),
         ("outlives-its-grace", End::Slow(3), 1, 4..9),
     ];
-    let (client, namespace, node) = place().await?;
+    let (client, namespace, node) = environment().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let template = PodTemplate::new().on(&node);
     let make = |name: &str, end, grace| template.clone().end(end).grace(grace).pod(&namespace, name);
@@ -110,7 +110,7 @@ async fn deleted_pods_end_as_told() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_workload_gets_its_pods() -> Result<()> {
-    let (client, namespace, node) = place().await?;
+    let (client, namespace, node) = environment().await?;
     let here = PodTemplate::new().node_selector("kubernetes.io/hostname", &node);
     bulk::create(&client, [here.deployment(&namespace, "deployment", 3)?]).await?;
     bulk::create(&client, [here.stateful_set(&namespace, "stateful", 2)?]).await?;

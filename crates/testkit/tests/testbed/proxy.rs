@@ -180,18 +180,6 @@ async fn a_delay_holds_a_request_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_is_passed_on_as_it_comes() -> Result<()> {
-    let bench = Bench::new().await?;
-    let mut events = bench.watch(&WatchParams::default(), &bench.version().await?).await?;
-    for n in 0..3 {
-        Bench::write(&bench.direct, "live", &n.to_string()).await?;
-        let expected = if n == 0 { "ADDED live" } else { "MODIFIED live" };
-        assert_eq!(next(&mut events).await?, expected);
-    }
-    Ok(())
-}
-
-#[tokio::test]
 async fn watches_break_when_dropped_or_cut_and_may_be_told_410() -> Result<()> {
     let bench = Bench::new().await?;
     let version = bench.version().await?;

@@ -250,6 +250,28 @@ fn first_check_that_remediates_the_node_stops_the_others() {
 }
 
 #[rstest]
+#[case::this_node(
+    "node n1 is unhealthy, but etcd may lose its quorum without it (2 of 3 are Ready)",
+    HealthReason::EtcdQuorumAtRisk
+)]
+#[case::another_node(
+    "node n10 is unhealthy, but etcd may lose its quorum without it",
+    HealthReason::StartingRemediation
+)]
+#[case::another_word("no remediation is under way", HealthReason::StartingRemediation)]
+fn what_only_the_operator_knows_comes_from_its_status(#[case] said: &str, #[case] reason: HealthReason) {
+    let health = health(check("workers", json!({}), json!({ "reason": said })), &sick());
+    assert_eq!(health.reason, reason);
+    let details: Vec<_> = health.stopped_by.iter().map(|stop| stop.detail.as_str()).collect();
+    let expected: &[&str] = if reason == HealthReason::EtcdQuorumAtRisk {
+        &["2 of 3 are Ready"]
+    } else {
+        &[]
+    };
+    assert_eq!(details, expected);
+}
+
+#[rstest]
 #[case::since_it_counts("EtcdQuorumAtRisk", "2026-01-01T10:06:00Z", HealthReason::EtcdQuorumAtRisk)]
 #[case::of_an_earlier_failure("EtcdQuorumAtRisk", "2026-01-01T09:00:00Z", HealthReason::StartingRemediation)]
 #[case::of_another_version("SomethingNew", "2026-01-01T10:06:00Z", HealthReason::StartingRemediation)]
