@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use kube::Api;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
+use kube::{Api, ResourceExt};
+use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
@@ -29,6 +30,9 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
         Err(error) => return ActionResult::from(error).into(),
     }
     if let Err(result) = template_is_unchanged(pass, start).await {
+        return result.into();
+    }
+    if let Err(result) = replaced_is_gone(pass, start).await {
         return result.into();
     }
     let Some(remediations) = pass.remediations(&start.kind, &start.key.namespace) else {
@@ -90,7 +94,10 @@ async fn take_leases_and_create(
             Ok(found) if is_ours(start, &found) => started(pass, start, &found),
             Ok(_) => refused(
                 HealthReason::ForeignRemediation,
-                format!("{} {} has another owner", start.kind.kind, start.key),
+                format!(
+                    "{} {} is somebody else's, or an earlier node's",
+                    start.kind.kind, start.key
+                ),
             ),
             Err(error) => ActionResult::Failed(error).into(),
         },
@@ -98,9 +105,12 @@ async fn take_leases_and_create(
     }
 }
 
+/// One of an earlier node of the name does not count.
 fn is_ours(start: &StartRemediation, found: &DynamicObject) -> bool {
-    let owners = found.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.uid == *start.check.uid)
+    let mut owners = found.metadata.owner_references.iter().flatten();
+    let node_uid = found.annotations().get(annotation::REMEDIATION_NODE_UID);
+    let is_of_the_node = node_uid.is_none_or(|uid| uid == start.node_uid.as_str());
+    is_of_the_node && owners.any(|owner| owner.uid == *start.check.uid)
 }
 
 fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject) -> Effect {
@@ -112,6 +122,26 @@ fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject
         facts,
         shown_within: pass.shown_within(&start.kind),
     })
+}
+
+/// The watch that shows the step's last remediation as gone may be behind: a node never gets two of a step.
+async fn replaced_is_gone(pass: &PassContext, start: &StartRemediation) -> Result<(), ActionResult> {
+    let Some(replaced) = &start.replaces else {
+        return Ok(());
+    };
+    let Some(remediations) = pass.remediations(&replaced.kind, &replaced.key.namespace) else {
+        return Err(ActionResult::Outdated(format!(
+            "{} is not served any more",
+            replaced.kind
+        )));
+    };
+    match remediations.get_opt(&replaced.key.name).await.map_err(ApiError::from) {
+        Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*replaced.uid) => {
+            Err(ActionResult::Outdated(format!("{replaced} is still there")))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(ActionResult::Failed(error)),
+    }
 }
 
 /// A template that may not be watched was read up to a minute ago.
