@@ -69,32 +69,40 @@ impl ActionTracker {
     }
 
     fn overlay_remediations(&mut self, remediations: &mut Vec<Arc<RemediationFacts>>, now: Timestamp) {
-        for key in self.remediations.keys().cloned().collect::<Vec<_>>() {
-            let (kind, name) = &key;
-            let found = remediations
-                .iter()
-                .position(|known| known.kind == *kind && known.key == *name);
-            let cached = found.map(|index| remediations[index].resource_version.clone());
-            match (self.remediations.effective(&key, &cached, now), found) {
-                (Some(Some(written)), Some(index)) => remediations[index] = Arc::clone(written),
-                (Some(Some(written)), None) => remediations.push(Arc::clone(written)),
-                (Some(None), Some(index)) => drop(remediations.swap_remove(index)),
-                (Some(None), None) | (None, _) => {}
+        let pending: Vec<RemediationKey> = self.remediations.keys().cloned().collect();
+        if pending.is_empty() {
+            return;
+        }
+        // Hundreds of nodes may fail at once: neither list is walked for each entry of the other.
+        let cached = remediations.drain(..);
+        let mut known: BTreeMap<RemediationKey, Arc<RemediationFacts>> = cached
+            .map(|facts| ((facts.kind.clone(), facts.key.clone()), facts))
+            .collect();
+        for key in pending {
+            let version = known.get(&key).map(|facts| facts.resource_version.clone());
+            match self.remediations.effective(&key, &version, now) {
+                Some(Some(written)) => drop(known.insert(key, Arc::clone(written))),
+                Some(None) => drop(known.remove(&key)),
+                None => {}
             }
         }
+        remediations.extend(known.into_values());
     }
 
     fn overlay_annotations(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
-        let keys: Vec<(NodeUid, &'static str)> = self.annotations.keys().cloned().collect();
-        if keys.is_empty() {
+        let mut pending: BTreeMap<NodeUid, Vec<&'static str>> = BTreeMap::new();
+        for (node, annotation) in self.annotations.keys() {
+            pending.entry(node.clone()).or_default().push(annotation);
+        }
+        if pending.is_empty() {
             return;
         }
         for node in snapshot.nodes.values_mut() {
             let uid = node.view.uid.clone();
-            for key in keys.iter().filter(|(of, _)| *of == uid) {
-                let annotation = key.1;
+            for annotation in pending.remove(&uid).unwrap_or_default() {
+                let key = (uid.clone(), annotation);
                 let cached = node.view.annotations.get(annotation).cloned();
-                let Some(written) = self.annotations.effective(key, &cached, now).cloned() else {
+                let Some(written) = self.annotations.effective(&key, &cached, now).cloned() else {
                     continue;
                 };
                 let mut changed: NodeFacts = (**node).clone();
