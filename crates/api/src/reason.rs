@@ -386,8 +386,8 @@ reasons! {
         EtcdQuorumAtRisk => "is unhealthy, but etcd may lose its quorum without it",
         /// Another NodeHealthCheck remediates it.
         RemediatedByAnotherCheck => "is unhealthy, but another NodeHealthCheck remediates it",
-        /// A remediation of its name belongs to somebody else.
-        ForeignRemediation => "is unhealthy, but a remediation of its name belongs to somebody else",
+        /// A remediation of it belongs to somebody else.
+        ForeignRemediation => "is unhealthy, but a remediation of it belongs to somebody else",
         /// Somebody else holds its lease.
         LeaseTaken => "is unhealthy, but another program holds its lease",
         /// This process was cut off from the cluster, or the cluster was away, and nodes may need a moment to report.

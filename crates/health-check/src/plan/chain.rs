@@ -42,6 +42,8 @@ pub enum Stage {
     Intended,
     /// It is there, and its step is not over.
     Running,
+    /// It is there and being deleted, though its step is not over.
+    Deleting,
     /// Its step is over, whether it is still there or not.
     Over,
     /// It is gone, though its step was not over.
@@ -55,6 +57,7 @@ impl Record<'_> {
     pub fn stage(&self) -> Stage {
         match (self.timed_out, &self.live, &self.uid) {
             (Some(_), _, _) => Stage::Over,
+            (None, Some(live), _) if live.deleting => Stage::Deleting,
             (None, Some(_), _) => Stage::Running,
             (None, None, None) => Stage::Intended,
             (None, None, Some(_)) if self.is_listed => Stage::Vanished,
@@ -94,6 +97,8 @@ pub struct Chain<'a> {
 pub enum Next {
     /// This record's step runs.
     Runs(usize),
+    /// This record's remediation is being deleted; its step begins anew once it is gone.
+    Deletes(usize),
     /// This step is to be started.
     Start(usize),
     /// There is no further step.
@@ -185,6 +190,9 @@ impl<'a> Chain<'a> {
         if let Some((at, ..)) = runs {
             return Next::Runs(at);
         }
+        if let Some((at, ..)) = stages().find(|(_, _, stage)| *stage == Stage::Deleting) {
+            return Next::Deletes(at);
+        }
         let over = stages().filter(|(_, _, stage)| *stage == Stage::Over);
         let step = over
             .filter_map(|(_, record, _)| record.step)
@@ -208,14 +216,14 @@ impl<'a> Chain<'a> {
         all.any(|record| record.live.is_some() || record.stage() == Stage::NotKnown)
     }
 
-    /// Whether an earlier step is over: what starts then is an escalation.
-    pub fn has_begun(&self) -> bool {
-        self.records.iter().any(|record| record.stage() == Stage::Over)
-    }
-
-    /// Whether a remediation of it was there and is gone, though its step was not over.
-    pub fn has_vanished(&self) -> bool {
-        self.records.iter().any(|record| record.stage() == Stage::Vanished)
+    /// Whether an earlier step is over: a step that starts then is an escalation, unless its own remediation has vanished.
+    /// Steps that are not in the specification any more lead to no other.
+    pub fn is_escalation(&self, step: usize) -> bool {
+        let is_at = |stage: Stage, of: &dyn Fn(usize) -> bool| {
+            let mut records = self.records.iter();
+            records.any(|record| record.stage() == stage && record.step.is_some_and(of))
+        };
+        is_at(Stage::Over, &|over| over < step) && !is_at(Stage::Vanished, &|vanished| vanished == step)
     }
 
     /// The remediation of a step that has vanished.

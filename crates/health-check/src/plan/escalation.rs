@@ -26,11 +26,19 @@ impl Planner<'_> {
         loop {
             match case.chain.next(check.spec) {
                 // An intent beside it was made before it was seen.
-                Next::Runs(_) | Next::Nothing if case.chain.intent().is_some() => case.chain.withdraw_intent(),
+                Next::Runs(_) | Next::Deletes(_) | Next::Nothing if case.chain.intent().is_some() => {
+                    case.chain.withdraw_intent();
+                }
                 Next::Runs(at) => {
                     if !self.run_step(check, case, node, unhealthy, at) {
                         return None;
                     }
+                }
+                Next::Deletes(at) => {
+                    let record = &case.chain.records[at];
+                    case.step = step_verdict(record, check.spec, None);
+                    case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record));
+                    return None;
                 }
                 Next::Start(step) => return start_step(check, case, unhealthy, step),
                 Next::Nothing => {
@@ -136,7 +144,7 @@ impl Planner<'_> {
 }
 
 fn start_step(check: &Check<'_>, case: &mut Case<'_>, unhealthy: &Unhealthy, step: usize) -> Option<Candidate> {
-    let is_escalation = case.chain.has_begun() && !case.chain.has_vanished();
+    let is_escalation = case.chain.is_escalation(step);
     case.next = check.spec.steps.get(step).map(|step| NextStep {
         template: step.template.clone(),
         at: None,
@@ -186,11 +194,12 @@ fn next_step(record: &Record<'_>, spec: &CheckSpec, at: Option<Timestamp>) -> Op
 
 /// A remediation, for people.
 pub(super) fn record_name(record: &Record<'_>) -> String {
-    let unseen = match record.stage() {
+    let more = match record.stage() {
         Stage::NotKnown => ", whose kind is not listed",
+        Stage::Deleting => ", which is being deleted",
         _ => "",
     };
-    format!("{} {}{unseen}", record.kind.kind, record.key)
+    format!("{} {}{more}", record.kind.kind, record.key)
 }
 
 /// The step that runs for a node that is not moved on, for people.

@@ -50,9 +50,9 @@ impl Planner<'_> {
             return self.check_any_step(check, &case.name, node);
         }
         self.check_followed(check)?;
-        self.check_other_checks(check, case, tally)?;
+        self.check_other_owners(check, case, tally)?;
         self.check_node(check, &case.name, node)?;
-        self.check_first_step(check, node, tally)?;
+        self.check_first_step(check, case, node, tally)?;
         self.check_upgrade(node)
     }
 
@@ -72,7 +72,13 @@ impl Planner<'_> {
     }
 
     /// What stops only the first step of a chain.
-    fn check_first_step(&mut self, check: &Check<'_>, node: &NodeFacts, tally: &Tally<'_>) -> Result<(), Standing> {
+    fn check_first_step(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        tally: &Tally<'_>,
+    ) -> Result<(), Standing> {
         check_threshold(check)?;
         self.check_storm(check)?;
         if let Some(backoff) = &check.spec.backoff
@@ -82,7 +88,7 @@ impl Planner<'_> {
             return Err(Standing::new(HealthReason::BackingOff, "").until(until));
         }
         self.check_control_plane(node, tally)?;
-        check_concurrency(check, tally)
+        check_concurrency(check, case, tally)
     }
 
     fn check_peer(&self) -> Result<(), Standing> {
@@ -185,8 +191,9 @@ impl Planner<'_> {
         }
     }
 
-    /// The first NodeHealthCheck that remediates a node has it to itself.
-    fn check_other_checks(&self, check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
+    /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone: a finalizer may keep what it
+    /// began.
+    fn check_other_owners(&self, check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
         let by_another = |other: &str| {
             let text = format!("NodeHealthCheck {other}");
             Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text))
@@ -202,9 +209,13 @@ impl Planner<'_> {
             }
         }
         match tally.starting.get(&case.name) {
-            Some(other) if **other != *check.facts.name => by_another(other),
-            _ => Ok(()),
+            Some(other) if **other != *check.facts.name => return by_another(other),
+            _ => {}
         }
+        self.index.remediations_of(&case.name).iter().try_for_each(|live| {
+            let what = format!("{} {}", live.kind.kind, live.key);
+            foreign_remediation(&live.owners, check, &what)
+        })
     }
 }
 
@@ -238,11 +249,13 @@ fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
     }
 }
 
-fn check_concurrency(check: &Check<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
+fn check_concurrency(check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
     let Some(limit) = check.spec.max_concurrent else {
         return Ok(());
     };
-    let running = tally.remediating.get(&*check.facts.name).copied().unwrap_or_default();
+    let all = tally.remediating.get(&*check.facts.name).copied().unwrap_or_default();
+    // Its own place is not in its way.
+    let running = all.saturating_sub(usize::from(case.chain.is_there()));
     if running < limit {
         return Ok(());
     }

@@ -20,6 +20,8 @@ pub struct Index<'a> {
     snapshot: &'a Snapshot,
     /// Remediations by the UID of an owner and by node.
     owned: HashMap<&'a str, BTreeMap<&'a NodeName, Vec<Live<'a>>>>,
+    /// Remediations by node, of whatever owner.
+    of_node: HashMap<&'a NodeName, Vec<Live<'a>>>,
     /// Remediations by group, kind and name.
     named: HashMap<(&'a str, &'a str, &'a NamespacedName), Live<'a>>,
     /// Leases of nodes.
@@ -46,6 +48,7 @@ impl<'a> Index<'a> {
         let mut index = Self {
             snapshot,
             owned: HashMap::new(),
+            of_node: HashMap::new(),
             named: HashMap::new(),
             leases: HashMap::new(),
             maintained: HashMap::new(),
@@ -61,6 +64,7 @@ impl<'a> Index<'a> {
             index
                 .named
                 .insert((live.kind.group(), &live.kind.kind, &live.key), live);
+            index.of_node.entry(&live.node).or_default().push(live);
             for owner in &live.owners {
                 let nodes = index.owned.entry(owner).or_default();
                 nodes.entry(&live.node).or_default().push(live);
@@ -119,6 +123,11 @@ impl<'a> Index<'a> {
     pub fn owned_on(&self, check_uid: &str, node: &NodeName) -> &[Live<'a>] {
         let nodes = self.owned.get(check_uid);
         nodes.and_then(|nodes| nodes.get(node)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The remediations of a node, of whatever owner.
+    pub fn remediations_of(&self, node: &NodeName) -> &[Live<'a>] {
+        self.of_node.get(node).map_or(&[], Vec::as_slice)
     }
 
     /// The remediation of this kind and name, of whatever owner.

@@ -319,3 +319,95 @@ fn peers_chain_is_taken_over_in_mid_escalation() {
     world.settle(500);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
 }
+
+/// Reboot is over, and its template has left the specification: Fence is the first step now.
+fn edited_to_another_first_step() -> World {
+    let mut world = running();
+    world.succeeded("False");
+    world.set_check("workers", json!({ "remediationTemplate": template("Fence") }));
+    world
+}
+
+#[test]
+fn first_step_of_an_edited_chain_passes_all_gates() {
+    let mut world = edited_to_another_first_step();
+    for node in ["w2", "w3", "w4"] {
+        world.fail(node, 305);
+    }
+    let plan = world.settle(310);
+    assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn own_chain_takes_no_place_under_the_cap() {
+    let mut world = edited_to_another_first_step();
+    world.change_check("workers", |check| check.spec.max_concurrent = Some(1));
+    world.settle(310);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[rstest]
+#[case::removed_step("Replace")]
+#[case::earlier_step("Reboot")]
+fn vanished_remediation_of_another_step_leaves_escalation_alone(#[case] other: &str) {
+    let mut world = running();
+    world.settle(600);
+    // Another remediation of the node was recorded and is gone; its step is not the one to be started.
+    world.change_check("workers", |check| {
+        check
+            .spec
+            .steps
+            .retain(|step| &*step.template.kind != "ReplaceRemediationTemplate");
+        let mut gone = check.status.unhealthy_nodes[0].remediations[0].clone();
+        gone.resource.kind = Some(format!("{other}Remediation"));
+        gone.resource.uid = Some("gone".to_owned());
+        gone.template_name = Some(other.to_lowercase());
+        gone.timed_out = None;
+        check.status.unhealthy_nodes[0].remediations.push(gone);
+        // Fence has yet to begin.
+        check.status.unhealthy_nodes[0].remediations.remove(1);
+    });
+    world.snapshot.remediations.clear();
+    for node in ["w2", "w3", "w4"] {
+        world.fail(node, 605);
+    }
+    world.settle(610);
+    assert_eq!(world.remediations(), ["Fence of w1"]);
+}
+
+#[test]
+fn remediation_that_is_being_deleted_is_awaited_and_replaced() {
+    let mut world = running();
+    world.change_remediations(|live| live.deleting = true);
+    for second in [400, 600, 5000] {
+        let plan = world.settle(second);
+        assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
+        let detail = &plan.node("w1").detail;
+        assert!(detail.ends_with(", which is being deleted"), "{detail}");
+        assert_eq!(world.remediations(), ["Reboot of w1"]);
+        assert_eq!(world.snapshot.remediations[0].timed_out, None);
+    }
+    // Its step begins anew as a first step does.
+    world.snapshot.remediations.clear();
+    for node in ["w2", "w3", "w4"] {
+        world.fail(node, 5001);
+    }
+    let plan = world.settle(5010);
+    assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
+    for node in ["w2", "w3", "w4"] {
+        world.heal(node, 5020);
+    }
+    world.settle(5020);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.entry("w1").unwrap().remediations[0].started, Some(at(5020)));
+}
+
+#[test]
+fn remediation_that_is_over_and_being_deleted_stays_over() {
+    let mut world = running();
+    world.settle(600);
+    world.change_remediations(|live| live.deleting = live.timed_out.is_some());
+    world.settle(1200);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+}

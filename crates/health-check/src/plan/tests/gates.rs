@@ -426,3 +426,25 @@ fn two_leaders_intents_for_one_node_leave_one() {
     assert_eq!(*plan.starts()[0].check.name, *"workers", "the earlier intent wins");
     assert_eq!(plan.intended("another"), [""; 0]);
 }
+
+/// Of a NodeHealthCheck that was deleted and made again while a finalizer kept its remediation, or of anybody else.
+#[rstest]
+#[case::predecessor("uid-of-the-predecessor")]
+#[case::nobody_known("somebody")]
+fn remediation_of_another_owner_and_kind_stops_the_first_step(#[case] owner: &str) {
+    let mut stopped = world();
+    stopped.add_remediation("Replace", "w1", &[owner], 100);
+    let plan = stopped.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::ForeignRemediation);
+    assert_eq!(plan.node("w1").detail, "ReplaceRemediation remediators/w1");
+    assert_eq!(stopped.remediations(), ["Replace of w1"]);
+    stopped.snapshot.remediations.clear();
+    stopped.settle(310);
+    assert_eq!(stopped.remediations(), ["Reboot of w1"]);
+    // What has begun goes on.
+    let mut running = world();
+    running.settle(300);
+    running.add_remediation("Replace", "w1", &[owner], 400);
+    running.settle(600);
+    assert_eq!(running.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+}
