@@ -34,7 +34,7 @@ use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
 pub use cluster_index::{budget_facts, owner_disruptions};
-pub use project::{project_budget, project_hold, project_lease, project_node, project_volume};
+pub use project::{project_budget, project_hold, project_node, project_volume};
 
 /// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
 const STALE_AFTER: Duration = Duration::from_mins(5);

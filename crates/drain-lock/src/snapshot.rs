@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
+use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_scheduling::SchedulingView;
 
@@ -28,21 +29,6 @@ pub struct BudgetEntry {
     pub zero_unavailable: bool,
     /// Value of the annotation `nodeward.dev/locked-by`.
     pub locked_by: Option<Arc<str>>,
-}
-
-/// The node lease by which drainers exclude each other (medik8s).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseFacts {
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// Resource version, the precondition of taking or giving it back.
-    pub resource_version: ResourceVersion,
-    /// Who holds it; `None` or empty: nobody.
-    pub holder: Option<Arc<str>>,
-    /// When it was last renewed.
-    pub renewed: Option<Timestamp>,
-    /// For how many seconds from then it holds.
-    pub duration_seconds: Option<i32>,
 }
 
 /// What an owner asked of a budget: a `DisruptionHold` as far as it counts.
@@ -131,7 +117,7 @@ pub struct Snapshot {
     /// The pods that the ledger's disruptions are held for, and pods that bear their names, by name.
     pub held: BTreeMap<PodKey, Arc<PodFacts>>,
     /// Node leases by name, as far as they are listed; `None` where they are not used.
-    pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseFacts>>>,
+    pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseView>>>,
     /// Owners' holds, in force or not.
     pub holds: Vec<Arc<HoldFacts>>,
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::NodeDrain;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
+use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerDisruptions};
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -14,8 +15,7 @@ use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 use super::pod_index::PodIndex;
 use super::table::Table;
 use crate::snapshot::{
-    BudgetEntry, DISRUPTED_FOR, HoldFacts, LeaseFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot,
-    SnapshotScope,
+    BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot, SnapshotScope,
 };
 
 /// A volume that not all nodes can reach, and its claim.
@@ -37,7 +37,7 @@ pub(super) struct ClusterIndex {
     pub(super) drains: Table<NodeName, NodeDrain>,
     pub(super) ledgers: Table<Arc<str>, LedgerFacts>,
     pub(super) holds: Table<NamespacedName, HoldFacts>,
-    pub(super) leases: Table<Arc<str>, LeaseFacts>,
+    pub(super) leases: Table<Arc<str>, LeaseView>,
 }
 
 impl ClusterIndex {

@@ -9,14 +9,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodKey};
+use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Index;
 use nodeward_scheduling::PodProjector;
 
 use super::cluster_index::{ClusterIndex, VolumeFacts};
-use super::project::{node_projector, project_budget, project_hold, project_lease, project_volume};
+use super::project::{node_projector, project_budget, project_hold, project_volume};
 use super::table::Store;
-use crate::snapshot::{BudgetEntry, HoldFacts, LeaseFacts, LedgerFacts, NodeFacts, PodFacts};
+use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts};
 
 /// The index, shared by those who read and all who keep it up.
 pub(super) type SharedIndex = Arc<RwLock<ClusterIndex>>;
@@ -191,6 +192,6 @@ pub(super) fn holds(index: &SharedIndex) -> IndexHandler<DisruptionHold, Namespa
     IndexHandler::new(index, namespaced_name_of, project_hold, |index| &mut index.holds)
 }
 
-pub(super) fn leases(index: &SharedIndex) -> IndexHandler<Lease, Arc<str>, LeaseFacts> {
-    IndexHandler::new(index, name_of, project_lease, |index| &mut index.leases)
+pub(super) fn leases(index: &SharedIndex) -> IndexHandler<Lease, Arc<str>, LeaseView> {
+    IndexHandler::new(index, name_of, LeaseView::project, |index| &mut index.leases)
 }

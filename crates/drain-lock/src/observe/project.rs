@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -12,7 +11,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NamespacedName};
 use nodeward_scheduling::{NodeAffinity, NodeProjector};
 
-use crate::snapshot::{BudgetEntry, HoldFacts, LeaseFacts, NodeFacts};
+use crate::snapshot::{BudgetEntry, HoldFacts, NodeFacts};
 
 /// Projects nodes to what drain-lock reads.
 pub(super) fn node_projector() -> NodeProjector {
@@ -58,21 +57,6 @@ pub fn project_budget(budget: &PodDisruptionBudget) -> Option<BudgetEntry> {
             IntOrString::String(share) => share.trim_end_matches('%').parse() == Ok(0),
         }),
         locked_by: annotation(annotation::LOCKED_BY),
-    })
-}
-
-/// Projects a node lease.
-pub fn project_lease(lease: &Lease) -> Option<LeaseFacts> {
-    let spec = lease.spec.as_ref();
-    Some(LeaseFacts {
-        name: lease.metadata.name.as_deref()?.into(),
-        resource_version: lease.metadata.resource_version.as_deref().unwrap_or_default().into(),
-        holder: spec
-            .and_then(|spec| spec.holder_identity.as_deref())
-            .filter(|holder| !holder.is_empty())
-            .map(Into::into),
-        renewed: spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0),
-        duration_seconds: spec.and_then(|spec| spec.lease_duration_seconds),
     })
 }
 

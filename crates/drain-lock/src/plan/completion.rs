@@ -5,9 +5,10 @@ use std::sync::Arc;
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_core::lease::LeaseState;
 
 use super::intent::Ending;
-use super::lease::{LeaseState, lease_state};
+use super::lease::node_lease;
 use super::node_markers::{self, Cordon};
 use super::timeouts::TimeLimits;
 use super::{Action, DrainContext, Planner};
@@ -54,8 +55,8 @@ impl Planner<'_> {
         let is_on_node = context.node.as_ref().is_some_and(|node| {
             node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()
         });
-        let lease = lease_state(&context.name, self.snapshot, self.memory, self.policy, self.now);
-        let has_lease = matches!(lease, LeaseState::Ours { .. });
+        let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
+        let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
         if !is_in_ledger {
             self.release_lease(&context.name);
         }

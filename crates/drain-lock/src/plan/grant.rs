@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
+use nodeward_core::lease::LeaseState;
 use nodeward_core::ledger::Disruptions;
 
-use super::lease::LeaseState;
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -22,7 +22,7 @@ impl Planner<'_> {
     /// Asks for all that it needs, unless somebody else has the node's lease.
     pub(super) fn request_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let (node, uid) = (active.node, active.uid());
-        if let LeaseState::Others { holder, until } = self.lease(active.context) {
+        if let Some(LeaseState::Others { holder, until }) = self.lease(active.context) {
             self.requeue_at.note(until);
             self.set_needs(active, Vec::new());
             self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
@@ -67,17 +67,17 @@ impl Planner<'_> {
         );
         self.mark_draining(active);
         match self.lease(context) {
-            LeaseState::Others { holder, .. } => {
+            Some(LeaseState::Others { holder, .. }) => {
                 let is_down = |pod: &_| context.unavailable.contains(pod);
                 self.write.next.time_out(uid, &is_down, self.now);
                 verdict.message = format!("gives its disruptions back: {holder} has the node's lease");
                 self.announce(&node.name, uid, LockReason::LeaseHeldByOther, verdict.message.clone());
             }
-            LeaseState::Free => {
+            Some(LeaseState::Free) => {
                 self.take_lease(&context.name);
                 verdict.set_message("takes the node's lease");
             }
-            LeaseState::Ours { .. } | LeaseState::NotUsed => {
+            Some(LeaseState::Ours { .. }) | None => {
                 let Some(claim) = self.write.next.claim(uid) else {
                     return;
                 };
