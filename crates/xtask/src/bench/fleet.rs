@@ -69,9 +69,14 @@ async fn write(plane: &ControlPlane, title: &str, objects: impl Iterator<Item = 
 async fn start_empty() -> Result<ControlPlane> {
     let progress = Progress::begin("control plane");
     let plane = ControlPlane::start(Options {
-        controllers: ["disruption-controller", "serviceaccount-controller"]
-            .map(String::from)
-            .to_vec(),
+        // Roles of remediators are aggregated.
+        controllers: [
+            "clusterrole-aggregation-controller",
+            "disruption-controller",
+            "serviceaccount-controller",
+        ]
+        .map(String::from)
+        .to_vec(),
         apiserver_flags: vec![ADMISSION_OFF.to_owned()],
         ..Options::scale()
     })
