@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::shared;
 
-const COMPONENTS: [&str; 2] = ["drain-keeper", "drain-lock"];
+const COMPONENTS: [&str; 3] = ["drain-keeper", "drain-lock", "health-check"];
 
 /// The images' registry cannot be reached by a test, and kwok does not need it: the objects are real, the pods' containers
 /// are played. The namespace enforces the restricted Pod Security Standard.
@@ -30,17 +30,22 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
     fleet::create(&client, NodeSpec::workers(&unique("chart"), 2)).await?;
 
     // The kinds are another release's: they can be of one alone.
-    let values = |keeper, lock| {
+    let values = |keeper, lock, check| {
         json!({
             "crds": { "enabled": false },
             "drainKeeper": { "config": keeper },
             "drainLock": { "enabled": true, "config": lock },
+            "healthCheck": { "enabled": true, "config": check },
         })
     };
-    let release = Release::new(&unique("nw"), &namespace).values(values(json!({}), json!({})));
+    let release = Release::new(&unique("nw"), &namespace).values(values(json!({}), json!({}), json!({})));
     release.install(plane).await?;
     let before = rolled_out(&client, &release).await?;
-    let changed = values(json!({ "nodeDrain": { "timeOut": 20 } }), json!({ "fallback": "Wait" }));
+    let changed = values(
+        json!({ "nodeDrain": { "timeOut": 20 } }),
+        json!({ "fallback": "Wait" }),
+        json!({ "oldRemediationAfter": "24h" }),
+    );
     let release = release.values(changed);
     release.install(plane).await?;
     let after = rolled_out(&client, &release).await?;

@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
+use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
@@ -89,6 +90,62 @@ async fn drain_lock_answers_across_a_chart_upgrade() -> Result<()> {
         "the kinds are gone"
     );
     Ok(())
+}
+
+/// The kind is this release's: no other one of this binary installs it.
+#[tokio::test]
+async fn health_check_reviews_under_the_installed_account() -> Result<()> {
+    let (plane, namespace) = shared("outside").await?;
+    let port = ports::free()?;
+    let release = Release::new(&unique("nw"), &namespace).values(json!({
+        "drainKeeper": { "enabled": false },
+        "healthCheck": {
+            "enabled": true,
+            "deployment": { "enabled": false },
+            "webhook": { "url": format!("https://127.0.0.1:{port}") },
+        },
+    }));
+    release.install(plane).await?;
+    let name = format!("{}-nodeward-health-check", release.name());
+    let spec = spec(plane, &release, "health-check").await?;
+    let spec = spec
+        .arg(&format!("--webhook-bind=127.0.0.1:{port}"))
+        .arg(&format!("--webhook-configuration={name}"));
+    let operator = spec.start(plane).await?;
+    leads(&operator, "health-check").await?;
+
+    let checks: Api<NodeHealthCheck> = Api::all(plane.client().await?);
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let check: NodeHealthCheck = serde_json::from_value(json!({
+        "metadata": { "name": unique("check") },
+        "spec": {
+            "selector": { "matchLabels": { "nobody": "here" } },
+            "remediationTemplate": { "apiVersion": "absent.example.com/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "t" },
+        },
+    }))?;
+    // Until the certificate is published the API server goes on without an answer.
+    wait::until("the API server to ask", secs(60), || async {
+        let refused = checks.create(&dry_run, &check).await;
+        let Err(kube::Error::Api(status)) = &refused else {
+            anyhow::bail!("{refused:?}");
+        };
+        ensure!(
+            status
+                .message
+                .contains("install the remediator of FenceTemplate fence/t"),
+            "{}",
+            status.message
+        );
+        Ok(())
+    })
+    .await?;
+
+    exports_what_is_documented(&operator, "health-check").await?;
+    ends_well(&operator).await?;
+    release.uninstall(plane).await
 }
 
 /// Waits until the API server asks about an eviction. That is refused after it, for it is meant for another pod of the name.
