@@ -411,3 +411,17 @@ fn remediation_that_is_over_and_being_deleted_stays_over() {
     world.settle(1200);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
 }
+
+#[test]
+fn timeout_counts_from_the_creation_and_not_from_an_early_intent() {
+    let mut world = escalating();
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    // The API server refuses the create for four minutes.
+    world.settle(540);
+    assert_eq!(world.entry("w1").unwrap().remediations[0].started, Some(at(540)));
+    world.settle(839);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.settle(840);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}

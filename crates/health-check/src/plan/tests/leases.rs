@@ -108,3 +108,12 @@ fn lease_is_kept_while_a_start_is_under_way() {
     assert!(plan.leases().is_empty(), "{:?}", plan.leases());
     assert_eq!(plan.started(), ["w1"]);
 }
+
+#[test]
+fn lease_follows_an_edited_timeout() {
+    let mut world = remediated();
+    world.set_check("workers", chain(&[("Reboot", "15m"), ("Fence", "20m")]));
+    world.settle(310);
+    assert_eq!(minutes(&world), 16);
+    assert!(world.plan(311).leases().is_empty());
+}
