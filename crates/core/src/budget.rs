@@ -23,9 +23,7 @@ pub const MAX_DISRUPTED_PODS: usize = 2000;
 pub struct BudgetView {
     /// Namespace and name.
     pub key: BudgetKey,
-    /// UID.
     pub uid: Arc<str>,
-    /// Resource version.
     pub resource_version: ResourceVersion,
     /// Which pods of its namespace it covers.
     pub selector: Selector,
@@ -37,7 +35,6 @@ pub struct BudgetView {
     pub unhealthy_policy: UnhealthyPolicy,
     /// `metadata.generation`.
     pub generation: i64,
-    /// Status.
     pub status: BudgetStatus,
     /// The last time that drain-keeper overrode it.
     pub last_override: Option<LastOverride>,
@@ -83,7 +80,6 @@ pub enum DisruptionAllowance {
     UnreadyMayGo,
     /// This many disruptions are allowed.
     Left(i32),
-    /// None is allowed.
     None(NoAllowance),
 }
 
@@ -284,7 +280,6 @@ impl Budgets {
             .collect()
     }
 
-    /// One budget.
     pub fn get(&self, key: &BudgetKey) -> Option<&Arc<BudgetView>> {
         self.in_namespace(&key.namespace)
             .iter()

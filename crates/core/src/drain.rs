@@ -12,7 +12,6 @@ use crate::id::{NodeName, NodeUid};
 /// A NodeDrain, projected to what other operators than drain-lock read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDrainView {
-    /// Name of its node.
     pub node: NodeName,
     /// UID of its node, once drain-lock has filled it in.
     pub node_uid: Option<NodeUid>,

@@ -41,7 +41,6 @@ pub fn releases_by_itself(requester: &str) -> bool {
 /// A drain that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainRequest {
-    /// The node.
     pub node: NodeName,
     /// Its UID, where the caller could read it.
     pub node_uid: Option<NodeUid>,
@@ -115,7 +114,6 @@ impl JoinOutcome {
 /// The write that a request takes, if any, given the drain that exists.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JoinStep {
-    /// Create this one.
     Create(Box<NodeDrain>),
     /// Apply this merge patch.
     Patch(JoinOutcome, Value),

@@ -14,7 +14,6 @@ pub struct ConfigDuration(SignedDuration);
 /// Why a value is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Zero.
     #[error("a time must be more than 0: leave it out for the default")]
     Zero,
     /// Below zero.
@@ -117,7 +116,6 @@ impl ConfigDuration {
         }
     }
 
-    /// The duration.
     pub fn get(self) -> SignedDuration {
         self.0
     }

@@ -16,7 +16,6 @@ pub use self::source::{DRAIN_LASTS, RECOVERY_LASTS, of_annotation, of_claim, of_
 /// Budgets that are not to be overridden until their hold ends: another node's claim, or an owner's wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// What is held.
     pub held: Held,
     /// Who holds it.
     pub holder: Holder,
@@ -27,7 +26,6 @@ pub struct Hold {
 /// What a hold is on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
-    /// One budget.
     Budget(BudgetKey),
     /// Every budget of a namespace.
     Namespace(Arc<str>),
@@ -40,9 +38,7 @@ pub enum Held {
 pub enum Holder {
     /// The claim of a node that drains; it does not stand in the way of that node's own drain.
     Node {
-        /// The node.
         name: NodeName,
-        /// Its UID.
         uid: NodeUid,
         /// The pods that it was granted disruptions for.
         pods: BTreeSet<PodUid>,
@@ -100,7 +96,6 @@ impl fmt::Display for Hold {
 pub struct Holds(BTreeMap<Held, Vec<Hold>>);
 
 impl Holds {
-    /// Adds a hold.
     pub fn add(&mut self, hold: Hold) {
         self.0.entry(hold.held.clone()).or_default().push(hold);
     }

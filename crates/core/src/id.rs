@@ -62,7 +62,6 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// Name of a Node.
     NodeName
 }
 text_id! {
@@ -83,7 +82,6 @@ text_id! {
 pub struct NamespacedName {
     /// Namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
-    /// Name.
     pub name: Arc<str>,
 }
 

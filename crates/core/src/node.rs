@@ -37,15 +37,12 @@ const OWN_CONDITIONS: [&str; 3] = [
 /// A Node, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
-    /// Name.
     pub name: NodeName,
     /// UID: a node that was deleted and created again is another node.
     pub uid: NodeUid,
-    /// Labels.
     pub labels: Labels,
     /// Annotations, as far as the projection keeps them.
     pub annotations: BTreeMap<String, String>,
-    /// Taints.
     pub taints: Box<[Taint]>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
@@ -61,10 +58,8 @@ pub struct NodeView {
     pub conditions: Box<[ConditionView]>,
 }
 
-/// A taint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
-    /// Key.
     pub key: String,
     /// Value; empty if none.
     pub value: String,
@@ -93,13 +88,10 @@ impl Taint {
 /// A condition of ours as it stands in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionView {
-    /// Type.
     pub type_: Arc<str>,
     /// `True`, `False` or `Unknown`.
     pub status: Arc<str>,
-    /// Reason.
     pub reason: Arc<str>,
-    /// Message.
     pub message: Arc<str>,
     /// When `status` last changed.
     pub last_transition: Option<Timestamp>,

@@ -14,7 +14,6 @@ pub struct NamespacePatterns(Vec<Regex>);
 pub struct PatternError {
     /// Its place in the list, from 0.
     pub index: usize,
-    /// The pattern.
     pub pattern: String,
     /// Where in the pattern, in characters from 1, if it can be told.
     pub column: Option<usize>,

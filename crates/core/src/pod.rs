@@ -23,7 +23,6 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 pub struct PodSummary {
     /// Namespace and name.
     pub key: PodKey,
-    /// UID.
     pub uid: PodUid,
     /// The node that it is bound to.
     pub node: Option<NodeName>,
@@ -58,13 +57,11 @@ pub struct PodView {
     pub resource_version: ResourceVersion,
     /// `spec.terminationGracePeriodSeconds`: what a delete without a grace of its own gives it.
     pub own_grace: SignedDuration,
-    /// Finalizers.
     pub finalizers: Vec<String>,
     /// Whether a volume is a PersistentVolumeClaim.
     pub has_persistent_volume: bool,
     /// Whether a volume is an emptyDir, whose data goes with the pod.
     pub has_empty_dir: bool,
-    /// Tolerations.
     pub tolerations: Vec<Toleration>,
 }
 
@@ -117,11 +114,8 @@ pub enum Phase {
 pub struct OwnerView {
     /// Group and version.
     pub api_version: Arc<str>,
-    /// Kind.
     pub kind: Arc<str>,
-    /// Name.
     pub name: Arc<str>,
-    /// UID.
     pub uid: Arc<str>,
 }
 

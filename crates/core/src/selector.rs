@@ -26,16 +26,12 @@ pub struct Selector(Option<Vec<Expression>>);
 pub enum SelectorError {
     /// An operator that label selectors do not have.
     #[error("{operator:?} is not a label selector operator: write In, NotIn, Exists or DoesNotExist")]
-    Operator {
-        /// The operator.
-        operator: String,
-    },
+    Operator { operator: String },
     /// `In` or `NotIn` without values.
     #[error("{operator} of {key:?} needs at least one value")]
     NoValues {
         /// The label.
         key: String,
-        /// The operator.
         operator: String,
     },
     /// `Exists` or `DoesNotExist` with values.
@@ -43,21 +39,16 @@ pub enum SelectorError {
     Values {
         /// The label.
         key: String,
-        /// The operator.
         operator: String,
     },
     /// A key that no label can have.
     #[error("{key:?} is not a label key")]
-    Key {
-        /// The key.
-        key: String,
-    },
+    Key { key: String },
     /// A value that no label can have.
     #[error("{value:?} is not a value that the label {key:?} can have")]
     Value {
         /// The label.
         key: String,
-        /// The value.
         value: String,
     },
 }

@@ -39,7 +39,6 @@ impl Waits {
     }
 }
 
-/// Name of a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StrategyName {
     /// A pod without a budget is evicted.
@@ -89,7 +88,6 @@ impl fmt::Display for StrategyName {
 /// Which of the [`Waits`] a strategy counts from the drain's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// `timeOut`.
     TimeOut,
     /// `expectedNodeDrainTime + PDBForceDrainTimeout`.
     BudgetForce,
@@ -111,7 +109,6 @@ pub enum Remedy {
 /// A strategy: a name, a wait, a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strategy {
-    /// Name.
     pub name: StrategyName,
     /// Counted from the drain's start, or from the pod's creation where that is later.
     pub wait: Wait,

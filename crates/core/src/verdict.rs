@@ -15,7 +15,6 @@ use crate::strategy::StrategyName;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVerdict {
-    /// The node.
     pub node: NodeName,
     /// Whether it is acted on, and if not, why.
     pub gate: GateReason,
@@ -33,9 +32,7 @@ pub struct NodeVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
-    /// The pod.
     pub pod: PodKey,
-    /// Its UID.
     pub uid: PodUid,
     /// Why it is still there.
     pub reason: BlockerReason,
@@ -61,21 +58,18 @@ pub struct Blocker {
 pub enum Next {
     /// A strategy's time is still to come.
     At {
-        /// The strategy.
         strategy: StrategyName,
         /// When it falls due.
         due: Timestamp,
     },
     /// A strategy is due and is being carried out.
     Now {
-        /// The strategy.
         strategy: StrategyName,
         /// When it fell due.
         due: Timestamp,
     },
     /// A strategy is due, and something holds it back for now.
     HeldBack {
-        /// The strategy.
         strategy: StrategyName,
         /// When it fell due.
         due: Timestamp,

@@ -39,7 +39,6 @@ pub struct ClockInput<'a> {
     pub boot_id: &'a str,
 }
 
-/// A cordon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cordon {
     /// `timeAdded` of its taint.
@@ -62,9 +61,7 @@ pub enum ClockState {
 /// A change of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClockWrite {
-    /// Set it.
     Set(DrainClock),
-    /// Remove it.
     Remove,
 }
 

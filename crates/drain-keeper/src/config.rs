@@ -96,14 +96,11 @@ pub struct PoolConfig {
     pub node_drain: NodeDrain,
 }
 
-/// A ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigMapRef {
-    /// Its namespace.
     #[serde(default = "ConfigMapRef::default_namespace")]
     pub namespace: String,
-    /// Its name.
     #[serde(default = "ConfigMapRef::default_name")]
     pub name: String,
 }

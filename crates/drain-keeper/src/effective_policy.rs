@@ -30,7 +30,6 @@ enum ExternalConfig {
     NotAsked,
     /// It has not been read yet.
     Unread,
-    /// Its text.
     Text(Arc<str>),
     /// It cannot be read.
     Unreadable(String),

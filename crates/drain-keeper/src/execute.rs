@@ -37,9 +37,7 @@ pub enum Task {
 pub enum TaskKey {
     /// A node's drain clock.
     Clock(NodeUid),
-    /// A pod.
     Pod(PodUid),
-    /// A node's condition.
     Condition(NodeUid),
 }
 
@@ -135,14 +133,16 @@ impl Action for Task {
     async fn run(self, context: ExecutorContext, permits: Permits) -> TaskOutcome {
         match self {
             Self::Clock(action) => {
-                let result = write_clock::write(&context, &permits, &action).await;
+                let result = write_clock::write(&context, &permits, &action).await.into();
                 TaskOutcome::Clock(action, result)
             }
             Self::Pod(action) => {
-                let result = force_pod::force(&context, &permits, &action).await;
+                let result = force_pod::force(&context, &permits, &action).await.into();
                 TaskOutcome::Pod(action, result)
             }
-            Self::Condition(write) => TaskOutcome::Condition(write_condition::write(&context, &permits, &write).await),
+            Self::Condition(write) => {
+                TaskOutcome::Condition(write_condition::write(&context, &permits, &write).await.into())
+            }
         }
     }
 }

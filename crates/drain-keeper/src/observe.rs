@@ -17,8 +17,7 @@ use nodeward_core::pod::PodView;
 use nodeward_core::signal::UpgradeSignal;
 use nodeward_runtime::control::Observed;
 use nodeward_runtime::{
-    Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, Selection, SignalWatches, WatchHealth,
-    Watches,
+    Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, Selection, SignalWatches, Watches,
 };
 
 use crate::policy::ConfigMapRef;
@@ -32,9 +31,6 @@ const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 
 /// How long decisions wait for the first lists of kinds that need not be installed.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-
-/// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
-const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// The watches of drain-keeper.
 pub struct Observer {
@@ -63,8 +59,8 @@ impl Observer {
             Selection::all(),
             |budget: PodDisruptionBudget| BudgetView::project(&budget),
         );
-        context.readiness.require_cache(&nodes);
-        context.readiness.require_cache(&budgets);
+        context.readiness.require_watch(&nodes);
+        context.readiness.require_watch(&budgets);
         let kinds = KindRegistry::spawn(watches, client());
         Self {
             watches: watches.clone(),
@@ -124,7 +120,7 @@ impl Observer {
     /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
     pub fn snapshot(&self, memory: &Memory) -> Observed<Snapshot> {
         let again = self.waits_until();
-        if !is_fresh(&self.nodes) || !is_fresh(&self.budgets) || again.is_some() {
+        if !self.nodes.is_fresh() || !self.budgets.is_fresh() || again.is_some() {
             let why = "nodes, budgets or what the upgrade signal reads are incomplete or stale".to_owned();
             return Observed::Wait { why, again };
         }
@@ -158,20 +154,8 @@ impl Observer {
     }
 }
 
-/// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
-/// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
-fn is_fresh<V>(cache: &Cache<V>) -> bool {
-    cache.is_synced() && is_alive(&cache.health())
-}
-
-fn is_alive(watch: &WatchHealth) -> bool {
-    watch
-        .last_response
-        .is_some_and(|contact| contact.elapsed() < STALE_AFTER)
-}
-
 fn pods_of(cache: &Cache<PodView>) -> NodePods {
-    if is_fresh(cache) {
+    if cache.is_fresh() {
         NodePods::Synced(cache.snapshot().values().cloned().collect())
     } else {
         NodePods::Syncing

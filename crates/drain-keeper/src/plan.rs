@@ -62,9 +62,7 @@ pub enum Action {
 /// Write a node's drain clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClockAction {
-    /// The node.
     pub node: Arc<NodeView>,
-    /// What to write.
     pub write: ClockWrite,
 }
 
@@ -73,11 +71,9 @@ pub struct ClockAction {
 pub struct PodAction {
     /// The pod's node.
     pub node: NodeName,
-    /// UID of that node.
     pub node_uid: NodeUid,
     /// The clock by which the action fell due.
     pub clock: DrainClock,
-    /// The pod.
     pub pod: Arc<PodView>,
     /// The strategy that is carried out.
     pub strategy: Strategy,
@@ -106,7 +102,6 @@ pub struct Warning {
     pub text: String,
     /// The node whose drain it concerns.
     pub node: NodeName,
-    /// UID of that node.
     pub node_uid: NodeUid,
 }
 

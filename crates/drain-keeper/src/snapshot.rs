@@ -25,7 +25,6 @@ pub struct Snapshot {
     pub budgets: Budgets,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
-    /// NodeDrains.
     pub drains: NodeDrains,
     /// Budgets that are held by claims of nodes or by their owners.
     pub holds: Holds,
@@ -88,7 +87,6 @@ pub struct Overridden {
 pub struct Attempt {
     /// The pod as it was then.
     pub resource_version: ResourceVersion,
-    /// Its outcome.
     pub outcome: Outcome,
     /// Not before then again.
     pub retry_at: Timestamp,
@@ -112,7 +110,6 @@ pub enum Outcome {
     RefusedByBudget,
     /// The pod's namespace is being deleted.
     NamespaceTerminating,
-    /// It failed.
     Failed(String),
 }
 

@@ -90,9 +90,9 @@ impl Observer {
             project::check,
         );
         let leases = LeaseWatch::open(watches, &client, &policy.lease_namespace);
-        readiness.require_cache(&nodes.cache);
-        readiness.require_cache(&checks);
-        readiness.require_cache(&leases.cache);
+        readiness.require_watch(&nodes.cache);
+        readiness.require_watch(&checks);
+        readiness.require_watch(&leases.cache);
         let kinds = KindRegistry::spawn(watches, client.clone());
         let templates = DynamicWatches::new("remediation templates", watches, &kinds, |_, object| {
             Some(project::template(&object))

@@ -121,7 +121,7 @@ impl Operator for Counter {
             })
         };
         let config_maps = context.watches.cache("configmaps", api, Selection::all(), project);
-        context.readiness.require_cache(&config_maps);
+        context.readiness.require_watch(&config_maps);
         Ok(Self {
             config: context.config.clone(),
             config_maps,

@@ -14,9 +14,10 @@ mod tests;
 mod watches;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -37,10 +38,14 @@ pub struct Cache<V> {
 }
 
 /// A watch that feeds an [`Index`]. Clones share it; dropping the last one closes the watch.
+#[derive(Clone)]
 pub struct WatchHandle {
     shared: Arc<WatchShared>,
-    task: SharedTask,
+    _task: SharedTask,
 }
+
+/// Bookmarks come about once a minute: a watch without a response for so long is cut off.
+pub const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// How a cache's watch fares.
 #[derive(Clone, Debug, Default)]
@@ -113,9 +118,22 @@ impl WatchHandle {
         self.shared.status.state()
     }
 
-    /// Whether the content has been complete once.
+    /// Whether the content has been complete once. It stays so while a relist is in progress: the old content remains
+    /// visible until the new one replaces it as a whole.
     pub fn is_synced(&self) -> bool {
         self.shared.status.is_synced()
+    }
+
+    /// Whether decisions may rest on the content: it is complete, and the server has answered lately. A server that restarts
+    /// answers 403 for a moment, which changes nothing; one that goes on doing so sends no bookmarks.
+    pub fn is_fresh(&self) -> bool {
+        let last_response = self.health().last_response;
+        self.is_synced() && last_response.is_some_and(|at| at.elapsed() < STALE_AFTER)
+    }
+
+    /// Whether the content is only read from time to time ([`Selection::or_polled`]), and may be as old as that.
+    pub fn is_polled(&self) -> bool {
+        self.shared.status.polled.load(Ordering::Relaxed)
     }
 
     /// Returns when the content has been complete once.
@@ -144,15 +162,6 @@ impl WatchHandle {
     }
 }
 
-impl Clone for WatchHandle {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            task: Arc::clone(&self.task),
-        }
-    }
-}
-
 impl fmt::Debug for WatchHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WatchHandle")
@@ -163,32 +172,6 @@ impl fmt::Debug for WatchHandle {
 }
 
 impl<V> Cache<V> {
-    /// The name that probes, logs and metrics use.
-    pub fn name(&self) -> &'static str {
-        self.handle.name()
-    }
-
-    /// How far the content can be trusted.
-    pub fn state(&self) -> KindState {
-        self.handle.state()
-    }
-
-    /// Whether the content has been complete once. It stays so while a relist is under way: the old content remains
-    /// visible until the new one replaces it as a whole.
-    pub fn is_synced(&self) -> bool {
-        self.handle.is_synced()
-    }
-
-    /// Returns when the content has been complete once.
-    pub async fn wait_synced(&self) {
-        self.handle.wait_synced().await;
-    }
-
-    /// A number that grows with every change of content or state, to be waited on.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.handle.changes()
-    }
-
     /// One object.
     pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
         self.shared.read().get(key)
@@ -209,19 +192,14 @@ impl<V> Cache<V> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// How the watch fares.
-    pub fn health(&self) -> WatchHealth {
-        self.handle.health()
-    }
+/// A cache is a watch whose index is the map of projected values.
+impl<V> Deref for Cache<V> {
+    type Target = WatchHandle;
 
-    /// Whether the content is only read from time to time ([`Selection::or_polled`]), and may be as old as that.
-    pub fn is_polled(&self) -> bool {
-        self.handle.shared.status.polled.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn status_view(&self) -> Arc<Status> {
-        self.handle.status_view()
+    fn deref(&self) -> &WatchHandle {
+        &self.handle
     }
 }
 

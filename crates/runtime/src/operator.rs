@@ -55,9 +55,9 @@ pub struct OperatorContext<T> {
     pub args: OperatorArgs,
     /// For requests of the operator's own.
     pub clients: Clients,
-    /// Opens caches that ring `trigger`.
+    /// Opens caches that notify `trigger`.
     pub watches: Watches,
-    /// Rings when a cache, the configuration or leadership changed. One loop waits on it.
+    /// Notified when a cache, the configuration or leadership changed. One loop waits on it.
     pub trigger: ReconcileTrigger,
     /// Add a gate for each cache that decisions rest on, before the first `await`: from then on `/readyz` can be 200.
     pub readiness: Readiness,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::cache::{Cache, KindState, Status, WatchHandle};
+use crate::cache::{KindState, WatchHandle};
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -39,19 +39,11 @@ impl Readiness {
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(gate);
     }
 
-    /// Adds a gate that opens when the cache has been complete once: what is absent from a cache that has not synced
-    /// is not absent from the cluster.
-    pub fn require_cache<V: Send + Sync + 'static>(&self, cache: &Cache<V>) {
-        self.require_status(cache.name(), cache.status_view());
-    }
-
-    /// The same for a watch that feeds an index.
+    /// Adds a gate that opens when the content of a cache, or of another index, has been complete once: what is absent
+    /// from a cache that has not synced is not absent from the cluster.
     pub fn require_watch(&self, watch: &WatchHandle) {
-        self.require_status(watch.name(), watch.status_view());
-    }
-
-    fn require_status(&self, name: &str, status: Arc<Status>) {
-        self.require(format!("{name} cache"), move || {
+        let status = watch.status_view();
+        self.require(format!("{} cache", watch.name()), move || {
             if status.is_synced() {
                 return Ok(());
             }

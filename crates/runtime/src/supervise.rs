@@ -56,13 +56,15 @@ impl Supervisor {
     /// Resolves when a task has died; stays pending as long as all is well.
     pub async fn failure(&self) -> TaskFailure {
         let mut changes = self.failure.subscribe();
-        loop {
-            if let Some(failure) = changes.borrow_and_update().clone() {
-                return failure;
-            }
-            if changes.changed().await.is_err() {
-                return std::future::pending().await;
-            }
+        let died = changes
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|died| died.clone());
+        match died {
+            Some(failure) => failure,
+            // The sender lives in what `self` holds.
+            None => std::future::pending().await,
         }
     }
 

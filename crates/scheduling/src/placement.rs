@@ -33,9 +33,7 @@ pub struct ReasonCounts(BTreeMap<UnschedulableReason, usize>);
 /// Why one node cannot take a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UnschedulableReason {
-    /// It is cordoned.
     Cordoned,
-    /// It is not Ready.
     NotReady,
     /// The pod's selectors and affinity do not accept it.
     NotSelected,

@@ -19,13 +19,11 @@ use crate::resources::Resources;
 /// What a pod asks of its node. Equal ones are kept once: all pods of a ReplicaSet share theirs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Requirements {
-    /// What it requests.
     pub requests: Resources,
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
     /// Required node affinity.
     pub node_affinity: Option<NodeAffinity>,
-    /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Ports of the host that it listens on.
     pub host_ports: Vec<HostPort>,

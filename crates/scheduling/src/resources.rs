@@ -18,7 +18,6 @@ pub struct Resources {
     pub memory: i64,
     /// Bytes of local ephemeral storage.
     pub ephemeral: i64,
-    /// Pods.
     pub pods: i64,
     /// Any other resource by its name, huge pages included.
     pub extended: BTreeMap<Arc<str>, i64>,

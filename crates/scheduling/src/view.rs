@@ -14,7 +14,6 @@ use crate::{NodeFacts, PodFacts};
 /// A node, and what its pods have taken of it.
 #[derive(Debug, Clone)]
 pub struct NodeCapacity {
-    /// The node.
     pub node: Arc<NodeFacts>,
     /// What runs on it.
     pub usage: Arc<NodeUsage>,

@@ -21,10 +21,8 @@ pub struct Claim {
     pub ticket: i64,
     /// Name of the node.
     pub node: String,
-    /// UID of the node.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// Its state.
     pub state: ClaimState,
     /// Since when it is in this state.
     pub since: Timestamp,
@@ -57,7 +55,6 @@ pub struct Claim {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
-    /// The budget.
     pub pdb: BudgetRef,
     /// How many disruptions, beyond those held of the budget of this name.
     #[serde(default)]
@@ -94,12 +91,10 @@ impl<T> Hash for Unstored<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruptions {
-    /// The budget.
     pub pdb: BudgetRef,
     /// How many of its pods were healthy at the grant; an evicted pod's disruption is back when as many are again.
     #[serde(default)]
     pub healthy_at_grant: i32,
-    /// The pods.
     #[serde(default)]
     pub pods: Vec<HeldPod>,
 }

@@ -11,7 +11,6 @@ use crate::id::{BudgetKey, NodeName, PodKey};
 pub struct Obstacle {
     /// Why.
     pub reason: LockReason,
-    /// The budget.
     pub pdb: Option<BudgetKey>,
     /// The pod, where it is about one.
     pub pod: Option<PodKey>,

@@ -63,7 +63,6 @@ pub enum ExpressionError {
     UnknownName {
         /// Line and column.
         position: Position,
-        /// The name.
         name: String,
     },
     /// A function that there is not.

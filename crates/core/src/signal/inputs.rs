@@ -14,7 +14,6 @@ use super::answer::{Answer, SignalNote};
 pub struct WatchedResource {
     /// Group and version, or `v1`.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
     /// In this namespace only; `None`: in all, or cluster-scoped.
     pub namespace: Option<String>,
@@ -53,7 +52,6 @@ impl WatchedResource {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Its version.
     pub fn version(&self) -> &str {
         self.api_version
             .split_once('/')

@@ -17,7 +17,6 @@ use crate::node::NodeView;
 pub struct NodeMarker {
     /// Where it is.
     pub place: NodeMarkerPlace,
-    /// Key.
     pub key: String,
     /// Value that it must have; any if `None`.
     pub value: Option<String>,
@@ -29,11 +28,8 @@ pub struct NodeMarker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum NodeMarkerPlace {
-    /// An annotation.
     Annotation,
-    /// A label.
     Label,
-    /// A taint.
     Taint,
 }
 

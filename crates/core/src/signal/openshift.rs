@@ -20,7 +20,6 @@ pub(super) fn kinds() -> Vec<WatchedResource> {
     vec![upgrade_config_kind(), pool_kind()]
 }
 
-/// The cluster's one ClusterVersion.
 pub(super) fn cluster_version_kind() -> WatchedResource {
     WatchedResource {
         name: Some("version".to_owned()),

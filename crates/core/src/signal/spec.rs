@@ -39,7 +39,6 @@ pub enum SignalSpec {
 pub struct ResourceSpec {
     /// Group and version, or `v1`.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
     /// Only the object of this name.
     #[serde(default)]

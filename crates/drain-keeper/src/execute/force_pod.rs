@@ -24,18 +24,20 @@ use serde_json::json;
 use crate::plan::PodAction;
 use crate::plan::budget_turn::{OverrideEvidence, may_override};
 
-use super::preconditions::{PreconditionError, VerifiedState, check_preconditions};
+use super::preconditions::{VerifiedState, check_preconditions};
 use super::{ExecutorContext, Forced, PodResult};
 
 /// Carries out the action's remedy.
-pub(super) async fn force(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
-    if let Err(stop) = permits.check() {
-        return stop.into();
-    }
+pub(super) async fn force(
+    context: &ExecutorContext,
+    permits: &Permits,
+    action: &PodAction,
+) -> Result<Forced, PodResult> {
+    permits.check()?;
     match action.strategy.remedy {
         Remedy::Evict => evict(context, permits, action).await,
         Remedy::EvictOrDelete => match evict(context, permits, action).await {
-            ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. }) => {
+            Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
                 Box::pin(override_budgets(context, permits, action, refusal)).await
             }
             other => other,
@@ -46,7 +48,7 @@ pub(super) async fn force(context: &ExecutorContext, permits: &Permits, action: 
 }
 
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
-async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
+async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> Result<Forced, PodResult> {
     let params = EvictParams {
         delete_options: Some(DeleteParams {
             preconditions: Some(Preconditions {
@@ -57,21 +59,18 @@ async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction)
         }),
         post_options: PostParams::default(),
     };
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    let _permit = permits.next_write().await?;
     let Err(error) = pods(context, action).evict(&action.pod.key.name, &params).await else {
-        return ActionResult::Acted(Forced::Evicted);
+        return Ok(Forced::Evicted);
     };
-    match ApiError::from(&error) {
+    Err(match ApiError::from(&error) {
         // The API answers 500 to every eviction of a pod that several budgets select.
         ApiError::Server { code: 500, .. } if context.snapshot.budgets.matching(&action.pod).len() > 1 => {
             ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
         }
         ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
         error => error.into(),
-    }
+    })
 }
 
 /// Overrides all budgets that select the pod, and deletes it with its own grace. The permit comes before the reads, so that
@@ -81,17 +80,11 @@ async fn override_budgets(
     permits: &Permits,
     action: &PodAction,
     refusal: ApiError,
-) -> PodResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let VerifiedState { budgets, holds } = match Box::pin(check_preconditions(action, context)).await {
-        Ok(state) => state,
-        Err(error) => return error.into(),
-    };
+) -> Result<Forced, PodResult> {
+    let _permit = permits.next_write().await?;
+    let VerifiedState { budgets, holds } = Box::pin(check_preconditions(action, context)).await?;
     if budgets.is_empty() {
-        return PreconditionError::Changed("no budget selects the pod any more".to_owned()).into();
+        return Err(ActionResult::Outdated("no budget selects the pod any more".to_owned()));
     }
     let now = Timestamp::now();
     // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
@@ -101,19 +94,17 @@ async fn override_budgets(
     };
     let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
     if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
-        return ActionResult::Failed(refusal);
+        return Err(ActionResult::Failed(refusal));
     }
     for budget in &budgets {
         let evidence = OverrideEvidence::of(budget, &context.snapshot);
         if let Err(wait) = may_override(budget, &action.pod, &evidence, context.policy.override_spacing, now) {
             tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
-            return ActionResult::Failed(refusal);
+            return Err(ActionResult::Failed(refusal));
         }
     }
     for budget in &budgets {
-        if let Err(result) = record(context, permits, action, budget, now).await {
-            return result;
-        }
+        record(context, permits, action, budget, now).await?;
     }
     let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
     delete(context, permits, action, None, Forced::BudgetOverridden(overridden)).await
@@ -155,14 +146,13 @@ async fn record(
 
 /// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
 /// conflict.
-async fn remove_finalizers(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    if let Err(error) = Box::pin(check_preconditions(action, context)).await {
-        return error.into();
-    }
+async fn remove_finalizers(
+    context: &ExecutorContext,
+    permits: &Permits,
+    action: &PodAction,
+) -> Result<Forced, PodResult> {
+    let _permit = permits.next_write().await?;
+    Box::pin(check_preconditions(action, context)).await?;
     let removed = removable_finalizers(&action.pod, &context.policy.protected_finalizers);
     let kept: Vec<&String> = action
         .pod
@@ -177,28 +167,18 @@ async fn remove_finalizers(context: &ExecutorContext, permits: &Permits, action:
             "finalizers": kept,
         },
     });
-    if let Err(stop) = permits.check() {
-        return stop.into();
-    }
-    let patched = pods(context, action)
+    permits.check()?;
+    pods(context, action)
         .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await;
-    match patched {
-        Ok(_) => ActionResult::Acted(Forced::FinalizersRemoved(removed)),
-        Err(error) => error.into(),
-    }
+        .await?;
+    Ok(Forced::FinalizersRemoved(removed))
 }
 
 /// Deletes without grace a pod that should long be gone.
-async fn delete_now(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> PodResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    match Box::pin(check_preconditions(action, context)).await {
-        Ok(_) => delete(context, permits, action, Some(0), Forced::DeletedNow).await,
-        Err(error) => error.into(),
-    }
+async fn delete_now(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> Result<Forced, PodResult> {
+    let _permit = permits.next_write().await?;
+    Box::pin(check_preconditions(action, context)).await?;
+    delete(context, permits, action, Some(0), Forced::DeletedNow).await
 }
 
 /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
@@ -209,7 +189,7 @@ async fn delete(
     action: &PodAction,
     grace: Option<u32>,
     forced: Forced,
-) -> PodResult {
+) -> Result<Forced, PodResult> {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(action.pod.uid.as_str().to_owned()),
@@ -218,13 +198,9 @@ async fn delete(
         grace_period_seconds: grace,
         ..DeleteParams::default()
     };
-    if let Err(stop) = permits.check() {
-        return stop.into();
-    }
-    match pods(context, action).delete(&action.pod.key.name, &params).await {
-        Ok(_) => ActionResult::Acted(forced),
-        Err(error) => error.into(),
-    }
+    permits.check()?;
+    pods(context, action).delete(&action.pod.key.name, &params).await?;
+    Ok(forced)
 }
 
 fn pods(context: &ExecutorContext, action: &PodAction) -> Api<Pod> {

@@ -246,7 +246,6 @@ async fn drains_for(node: &NodeName, context: &ExecutorContext) -> (NodeDrains, 
     }
 }
 
-/// The node's NodeDrain.
 async fn node_drain(node: &NodeName, context: &ExecutorContext) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
     if !context.snapshot.lock_kinds.drains {
         return Ok(None);

@@ -13,28 +13,29 @@ use crate::plan::ClockAction;
 use super::ExecutorContext;
 
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
-pub(super) async fn write(context: &ExecutorContext, permits: &Permits, action: &ClockAction) -> ActionResult {
+pub(super) async fn write(
+    context: &ExecutorContext,
+    permits: &Permits,
+    action: &ClockAction,
+) -> Result<(), ActionResult> {
     let patch = match serde_json::from_value(operations(action)) {
         Ok(operations) => Patch::Json::<Value>(operations),
         Err(error) => {
             let message = error.to_string();
-            return ActionResult::Failed(ApiError::Invalid { message });
+            return Err(ActionResult::Failed(ApiError::Invalid { message }));
         }
     };
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    let _permit = permits.next_write().await?;
     let nodes: Api<Node> = Api::all(context.clients.requests.clone());
     let patched = nodes
         .patch_metadata(action.node.name.as_str(), &PatchParams::default(), &patch)
         .await;
     match patched.map_err(ApiError::from) {
-        Ok(_) => ActionResult::Acted(()),
-        Err(ApiError::NotFound) => ActionResult::AlreadyDone,
+        Ok(_) => Ok(()),
         // A failed `test` of a JSON patch is answered with 422.
-        Err(ApiError::Invalid { .. }) => ActionResult::Failed(ApiError::Conflict),
-        Err(error) => ActionResult::Failed(error),
+        Err(ApiError::Invalid { .. }) => Err(ActionResult::Failed(ApiError::Conflict)),
+        Err(ApiError::NotFound) => Err(ActionResult::AlreadyDone),
+        Err(error) => Err(ActionResult::Failed(error)),
     }
 }
 

@@ -16,9 +16,7 @@ use super::ExecutorContext;
 /// A change of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionWrite {
-    /// The node.
     pub node: NodeName,
-    /// Its UID.
     pub uid: NodeUid,
     /// The condition; `None` removes it.
     pub condition: Option<DrainBlocked>,
@@ -35,20 +33,18 @@ pub struct DrainBlocked {
     pub since: Timestamp,
 }
 
-pub(super) async fn write(context: &ExecutorContext, permits: &Permits, write: &ConditionWrite) -> ActionResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+pub(super) async fn write(
+    context: &ExecutorContext,
+    permits: &Permits,
+    write: &ConditionWrite,
+) -> Result<(), ActionResult> {
+    let _permit = permits.next_write().await?;
     let nodes = Api::<Node>::all(context.clients.requests.clone());
     let patch = Patch::Strategic(patch(write));
-    match nodes
+    nodes
         .patch_status(write.node.as_str(), &PatchParams::default(), &patch)
-        .await
-    {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
-    }
+        .await?;
+    Ok(())
 }
 
 /// A strategic merge, so that the other conditions of the node stay.

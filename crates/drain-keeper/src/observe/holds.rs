@@ -13,13 +13,13 @@ use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Held, Hold, Holds};
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::signal::WatchedResource;
-use nodeward_runtime::cache::Content;
+use nodeward_runtime::discovery::Known;
 use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::LockKinds;
 
-use super::{LIST_PATIENCE, is_alive};
+use super::LIST_PATIENCE;
 
 /// The watches of what can hold a budget.
 pub(super) struct HoldWatches {
@@ -27,13 +27,6 @@ pub(super) struct HoldWatches {
     ledgers: DynamicCache<Result<Ledger, String>>,
     owners: DynamicCache<Hold>,
     opened: Instant,
-}
-
-/// What is known of a kind.
-enum Known<V> {
-    Absent,
-    Objects(Content<V>),
-    Unknown(String),
 }
 
 impl HoldWatches {
@@ -83,7 +76,7 @@ impl HoldWatches {
 
     /// All NodeDrains.
     pub(super) fn drains(&self) -> NodeDrains {
-        match known(&self.drains) {
+        match self.drains.known() {
             Known::Absent => NodeDrains::default(),
             Known::Objects(objects) => {
                 let drain = |drain: &Result<_, String>| drain.as_ref().map(Arc::clone).map_err(String::clone);
@@ -106,7 +99,7 @@ impl HoldWatches {
             .into_iter()
             .filter_map(|budget| hold::of_annotation(budget))
             .collect();
-        match known(&self.ledgers) {
+        match self.ledgers.known() {
             Known::Absent => {}
             Known::Objects(ledgers) => {
                 for ledger in ledgers.values() {
@@ -118,7 +111,7 @@ impl HoldWatches {
             }
             Known::Unknown(why) => holds.add(Hold::unknown(why)),
         }
-        match known(&self.owners) {
+        match self.owners.known() {
             Known::Absent => {}
             Known::Objects(owners) => holds.extend(owners.values().map(|hold| Hold::clone(hold))),
             Known::Unknown(why) => holds.add(Hold::unknown(why)),
@@ -160,18 +153,5 @@ fn owners_hold(object: DynamicObject) -> Option<Hold> {
             held: Held::Namespace(namespace.into()),
             ..Hold::unknown(why)
         }),
-    }
-}
-
-fn known<V>(cache: &DynamicCache<V>) -> Known<V> {
-    let kind = cache.name();
-    match cache.state() {
-        KindState::Absent => Known::Absent,
-        _ if cache.is_settled() && cache.health().is_some_and(|health| is_alive(&health)) => {
-            Known::Objects(cache.snapshot())
-        }
-        KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
-        KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
-        KindState::Synced(()) => Known::Unknown(format!("nothing has been heard of {kind} for minutes")),
     }
 }

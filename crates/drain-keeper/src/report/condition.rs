@@ -27,9 +27,7 @@ const NAMED: usize = 10;
 /// A change of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The node.
     pub node: NodeName,
-    /// Its UID.
     pub uid: NodeUid,
     /// The condition; `None` removes it.
     pub condition: Option<DrainBlocked>,
@@ -63,7 +61,6 @@ struct ReportedState {
 enum Requested {
     /// The condition, with this reason.
     For(BlockerReason),
-    /// Its removal.
     Removal,
 }
 

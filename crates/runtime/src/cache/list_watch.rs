@@ -18,8 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::Selection;
 use super::selection::WATCH_SECONDS;
+use super::watches::WatchEventHandler;
+use super::{Index, Selection};
 
 /// One step of the watch, with whole objects.
 #[derive(Debug)]
@@ -29,18 +30,6 @@ pub(super) enum Step<K> {
     ListEnded,
     Applied(K),
     Deleted(K),
-}
-
-/// Who listens to a feed.
-pub(super) trait Sink<K> {
-    /// The watch told something.
-    fn step(&mut self, step: Step<K>);
-    /// The server gave a sign of life.
-    fn on_response(&mut self);
-    /// A request failed; it will be repeated.
-    fn failed(&mut self, error: &kube::Error);
-    /// Whether the content is read from time to time, because it may not be watched.
-    fn polled(&mut self, is_polled: bool);
 }
 
 /// An answer that has not begun by then will not come.
@@ -107,7 +96,7 @@ enum Ending {
 }
 
 /// Runs until dropped.
-pub(super) async fn run<K>(api: Api<K>, selection: Selection, sink: &mut impl Sink<K>)
+pub(super) async fn run<K>(api: Api<K>, selection: Selection, handler: &mut WatchEventHandler<impl Index<K>>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -118,8 +107,8 @@ where
     loop {
         let began = Instant::now();
         let ending = match (&position, listing) {
-            (Position::Start, Listing::Paged) => list(&api, &selection, &mut position, sink).await,
-            _ => watch(&api, &selection, &mut position, sink).await,
+            (Position::Start, Listing::Paged) => list(&api, &selection, &mut position, handler).await,
+            _ => watch(&api, &selection, &mut position, handler).await,
         };
         match ending {
             Ok(()) => continue,
@@ -130,7 +119,7 @@ where
             }
             Err(Ending::Closed) => {}
             Err(Ending::Failed(error)) => match selection.poll_interval() {
-                Some(interval) if is_forbidden(&error) && poll(&api, &selection, sink).await.is_ok() => {
+                Some(interval) if is_forbidden(&error) && poll(&api, &selection, handler).await.is_ok() => {
                     // An API server that restarts forbids everything for a moment: one refusal is not believed for long.
                     let wait = if was_polled { interval } else { SERVED_AFTER };
                     was_polled = true;
@@ -138,7 +127,7 @@ where
                     tokio::time::sleep(wait).await;
                     continue;
                 }
-                _ => sink.failed(&error),
+                _ => handler.failed(&error),
             },
         }
         was_polled = false;
@@ -155,7 +144,7 @@ async fn watch<K>(
     api: &Api<K>,
     selection: &Selection,
     position: &mut Position,
-    sink: &mut impl Sink<K>,
+    handler: &mut WatchEventHandler<impl Index<K>>,
 ) -> Result<(), Ending>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -167,14 +156,14 @@ where
     };
     let mut listing = params.send_initial_events;
     if listing {
-        sink.step(Step::ListBegan);
+        handler.step(Step::ListBegan);
     }
     let opened = in_time(api.watch(&params, &version)).await;
     let mut events = pin!(opened.map_err(Ending::Failed)?);
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
     let mut is_served = listing;
-    sink.polled(false);
+    handler.polled(false);
     loop {
         let silence = if listing {
             LIST_SILENCE
@@ -188,7 +177,7 @@ where
             Ok(Some(event)) => event,
             Err(_) if !is_served => {
                 is_served = true;
-                sink.on_response();
+                handler.on_response();
                 continue;
             }
             Err(_) if listing => return Err(Ending::NoStreaming),
@@ -197,25 +186,25 @@ where
         is_served = true;
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                sink.on_response();
+                handler.on_response();
                 if listing {
-                    sink.step(Step::Listed(object));
+                    handler.step(Step::Listed(object));
                 } else {
                     advance(position, &object);
-                    sink.step(Step::Applied(object));
+                    handler.step(Step::Applied(object));
                 }
             }
             Ok(WatchEvent::Deleted(object)) => {
-                sink.on_response();
+                handler.on_response();
                 advance(position, &object);
-                sink.step(Step::Deleted(object));
+                handler.step(Step::Deleted(object));
             }
             Ok(WatchEvent::Bookmark(bookmark)) => {
-                sink.on_response();
+                handler.on_response();
                 bookmarks_seen = true;
                 if listing && bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
                     listing = false;
-                    sink.step(Step::ListEnded);
+                    handler.step(Step::ListEnded);
                 }
                 if !listing {
                     *position = Position::At(bookmark.metadata.resource_version);
@@ -223,7 +212,7 @@ where
             }
             Ok(WatchEvent::Error(status)) => return Err(ending_of(kube::Error::Api(status), listing)),
             // One object that cannot be read must not hide the others; it keeps its last known value.
-            Err(error) if is_unreadable_object(&error) => sink.failed(&error),
+            Err(error) if is_unreadable_object(&error) => handler.failed(&error),
             Err(error) => return Err(ending_of(error, listing)),
         }
     }
@@ -234,56 +223,60 @@ async fn list<K>(
     api: &Api<K>,
     selection: &Selection,
     position: &mut Position,
-    sink: &mut impl Sink<K>,
+    handler: &mut WatchEventHandler<impl Index<K>>,
 ) -> Result<(), Ending>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    sink.step(Step::ListBegan);
+    handler.step(Step::ListBegan);
     let mut continue_token = None;
     loop {
         let params = selection.page(continue_token);
         let page = match in_time(api.list(&params)).await {
-            Err(error) if is_unreadable_object(&error) => in_time(readable(api, &params, sink)).await,
+            Err(error) if is_unreadable_object(&error) => in_time(readable(api, &params, handler)).await,
             page => page,
         };
         let page = page.map_err(|error| ending_of(error, false))?;
-        sink.on_response();
+        handler.on_response();
         for object in page.items {
-            sink.step(Step::Listed(object));
+            handler.step(Step::Listed(object));
         }
         continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if continue_token.is_none() {
             let version = page.metadata.resource_version.filter(|version| !version.is_empty());
             *position = Position::At(version.ok_or_else(|| Ending::Failed(no_version()))?);
-            sink.step(Step::ListEnded);
+            handler.step(Step::ListEnded);
             return Ok(());
         }
     }
 }
 
 /// The content without a watch: a list, or, where only that is granted, the one object that is asked for.
-async fn poll<K>(api: &Api<K>, selection: &Selection, sink: &mut impl Sink<K>) -> Result<(), Ending>
+async fn poll<K>(
+    api: &Api<K>,
+    selection: &Selection,
+    handler: &mut WatchEventHandler<impl Index<K>>,
+) -> Result<(), Ending>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let listed = list(api, selection, &mut Position::Start, sink).await;
+    let listed = list(api, selection, &mut Position::Start, handler).await;
     match (listed, selection.name()) {
         (Err(Ending::Failed(error)), Some(name)) if is_forbidden(&error) => {
             let object = match in_time(api.get(name)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 object => Some(object.map_err(Ending::Failed)?),
             };
-            sink.on_response();
-            sink.step(Step::ListBegan);
+            handler.on_response();
+            handler.step(Step::ListBegan);
             if let Some(object) = object {
-                sink.step(Step::Listed(object));
+                handler.step(Step::Listed(object));
             }
-            sink.step(Step::ListEnded);
+            handler.step(Step::ListEnded);
         }
         (listed, _) => listed?,
     }
-    sink.polled(true);
+    handler.polled(true);
     Ok(())
 }
 
@@ -292,7 +285,11 @@ fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 /// A page again, without those of its objects that cannot be read: one of them must not hide the others.
-async fn readable<K>(api: &Api<K>, params: &ListParams, sink: &mut impl Sink<K>) -> Result<ObjectList<K>, kube::Error>
+async fn readable<K>(
+    api: &Api<K>,
+    params: &ListParams,
+    handler: &mut WatchEventHandler<impl Index<K>>,
+) -> Result<ObjectList<K>, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -303,7 +300,7 @@ where
     for object in page.items {
         match serde_json::from_value(object) {
             Ok(object) => items.push(object),
-            Err(error) => sink.failed(&kube::Error::SerdeError(error)),
+            Err(error) => handler.failed(&kube::Error::SerdeError(error)),
         }
     }
     Ok(ObjectList {

@@ -363,7 +363,7 @@ async fn connections_that_close_without_a_word_are_not_reopened_in_a_hot_loop() 
 async fn a_server_that_ignores_streaming_is_listed_after_a_while() {
     let server = Server::new([Answer::Open(vec![]), page(&[object("a", "1", "8")], "")]);
     let cache = server.cache();
-    until(&cache, Cache::is_synced).await;
+    until(&cache, |cache| cache.is_synced()).await;
     assert_eq!(visible(&cache), "a=1");
 }
 

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::failure_log::{WatchFailureLog, WatchFailureLogs};
 use super::index::{Index, Previous, StoreIndex};
-use super::list_watch::{self, Sink, Step};
+use super::list_watch::{self, Step};
 use super::{Cache, KindState, Selection, Shared, Status, Store, WatchHandle, WatchHealth, WatchShared};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::reconcile_trigger::ReconcileTrigger;
 use crate::supervise::Supervisor;
 
-/// Opens caches that ring one bell and are supervised together.
+/// Opens caches that share one trigger and are supervised together.
 #[derive(Clone)]
 pub struct Watches {
     trigger: ReconcileTrigger,
@@ -32,7 +32,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Caches opened here ring `trigger`; one whose task dies takes the process with it through `supervisor`.
+    /// Caches opened here notify `trigger`; one whose task dies takes the process with it through `supervisor`.
     pub fn new(trigger: ReconcileTrigger, supervisor: Supervisor, metrics: &Metrics) -> Self {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(metrics);
@@ -54,7 +54,6 @@ impl Watches {
         }
     }
 
-    /// The bell.
     pub fn trigger(&self) -> &ReconcileTrigger {
         &self.trigger
     }
@@ -66,7 +65,7 @@ impl Watches {
     /// Opens a cache. `project` reduces each object to what the operator needs; `None` leaves the object out.
     /// `name` is what probes, logs and metrics call the cache; caches of one purpose may share a name.
     ///
-    /// The bell rings when a projected value, or the cache's state, really changed.
+    /// The trigger is notified when a projected value, or the cache's state, really changed.
     pub fn cache<K, V>(
         &self,
         name: &'static str,
@@ -108,7 +107,7 @@ impl Watches {
     }
 
     /// Keeps a watch that feeds an index of the caller's own making, for what a map of projected values cannot answer
-    /// quickly enough or in little enough memory. The bell rings whenever the index says that it changed.
+    /// quickly enough or in little enough memory. The trigger is notified whenever the index says that it changed.
     pub fn follow<K>(&self, name: &'static str, api: Api<K>, selection: Selection, index: impl Index<K>) -> WatchHandle
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -131,25 +130,24 @@ impl Watches {
             .spawn_guarded(name, async move { list_watch::run(api, selection, &mut handler).await });
         WatchHandle {
             shared,
-            task: Arc::new(task),
+            _task: Arc::new(task),
         }
     }
 }
 
-/// Where a feed ends: hands over to the index, and rings.
-struct WatchEventHandler<I> {
+/// Passes each event to the index, and notifies the trigger of changes.
+pub(super) struct WatchEventHandler<I> {
     shared: Arc<WatchShared>,
     trigger: ReconcileTrigger,
     failure_log: WatchFailureLog,
     index: I,
 }
 
-impl<K, I> Sink<K> for WatchEventHandler<I>
-where
-    K: Resource,
-    I: Index<K>,
-{
-    fn step(&mut self, step: Step<K>) {
+impl<I> WatchEventHandler<I> {
+    pub(super) fn step<K>(&mut self, step: Step<K>)
+    where
+        I: Index<K>,
+    {
         let list_ended = matches!(step, Step::ListEnded);
         let changed = match step {
             Step::ListBegan => {
@@ -164,11 +162,11 @@ where
         self.shared.count(self.index.objects());
         let completed = list_ended && self.shared.complete();
         if changed || completed {
-            self.ring();
+            self.notify();
         }
     }
 
-    fn on_response(&mut self) {
+    pub(super) fn on_response(&mut self) {
         self.shared
             .health
             .lock()
@@ -179,11 +177,11 @@ where
         }
         // The server lets us read again.
         if self.shared.status.is_synced() && self.shared.status.enter(KindState::Synced(())) {
-            self.ring();
+            self.notify();
         }
     }
 
-    fn polled(&mut self, is_polled: bool) {
+    pub(super) fn polled(&mut self, is_polled: bool) {
         let was_polled = self.shared.status.polled.swap(is_polled, Ordering::Relaxed);
         match (was_polled, is_polled) {
             (false, true) => tracing::warn!(
@@ -195,7 +193,7 @@ where
         }
     }
 
-    fn failed(&mut self, error: &kube::Error) {
+    pub(super) fn failed(&mut self, error: &kube::Error) {
         let name = self.shared.name;
         let text: Arc<str> = with_sources(error).into();
         self.shared.note_failure(&text);
@@ -214,7 +212,7 @@ where
                     .enter(KindState::Forbidden(status.message.as_str().into()))
                 {
                     tracing::warn!(cache = name, "cannot be read, tried again: {}", status.message);
-                    self.ring();
+                    self.notify();
                 }
             }
             _ if self.failure_log.begins() => {
@@ -226,10 +224,8 @@ where
             _ => tracing::debug!(cache = name, "watch failed, tried again: {text}"),
         }
     }
-}
 
-impl<I> WatchEventHandler<I> {
-    fn ring(&self) {
+    fn notify(&self) {
         self.shared.status.revision.send_modify(|revision| *revision += 1);
         self.trigger.notify();
     }

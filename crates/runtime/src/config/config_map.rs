@@ -23,7 +23,6 @@ pub enum ConfigMapText {
     Absent,
     /// The ConfigMap lacks the key.
     KeyMissing,
-    /// The text.
     Text(Arc<str>),
     /// It may not be read; the server's own words.
     Forbidden(Arc<str>),

@@ -13,7 +13,7 @@ use crate::reconcile_trigger::ReconcileTrigger;
 /// Turns a text into a configuration, or says what is wrong with it. `""` is the text of no file at all.
 pub type Parse<T> = fn(&str) -> Result<T, ConfigError>;
 
-/// The configuration in force. Clones share it; a change rings the operator's bell.
+/// The configuration in force. Clones share it; a change starts a pass of the operator's loop.
 pub struct ConfigHandle<T> {
     shared: Arc<Shared<T>>,
 }

@@ -54,6 +54,13 @@ impl<W> From<Stop> for ActionResult<W> {
     }
 }
 
+/// For actions whose steps end early by `?`.
+impl<W> From<Result<W, Self>> for ActionResult<W> {
+    fn from(outcome: Result<W, Self>) -> Self {
+        outcome.map_or_else(|early| early, Self::Acted)
+    }
+}
+
 /// "Not found" is success, and a conflict means that the plan is made anew.
 impl<W> From<ApiError> for ActionResult<W> {
     fn from(error: ApiError) -> Self {

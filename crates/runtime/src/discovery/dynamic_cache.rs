@@ -44,9 +44,6 @@ enum Slot<V> {
     Open(Cache<V>, ApiResource),
 }
 
-/// Bookmarks come every minute: a watch without a sign of life for so long is cut off.
-const STALE_AFTER: Duration = Duration::from_mins(5);
-
 /// A kind that is built in need not wait for a list of definitions that does not come.
 const DEFINITIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -130,10 +127,13 @@ impl<V> DynamicCache<V> {
     /// that is cut off for long does.
     pub fn known(&self) -> Known<V> {
         let kind = self.shared.name;
-        let is_fresh = |health: WatchHealth| health.last_response.is_some_and(|at| at.elapsed() < STALE_AFTER);
+        if let Slot::Open(cache, _) = &*self.shared.read()
+            && cache.is_fresh()
+        {
+            return Known::Objects(cache.snapshot());
+        }
         match self.state() {
             KindState::Absent => Known::Absent,
-            _ if self.is_settled() && self.health().is_some_and(is_fresh) => Known::Objects(self.snapshot()),
             KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
             KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
             KindState::Synced(()) => Known::Unknown(format!("{kind} have not been heard of for minutes")),

@@ -10,7 +10,6 @@ use super::{Served, Tls};
 use crate::file_changes::{FileChanges, directory_of};
 use crate::metrics::Metrics;
 
-/// The certificate.
 const CERTIFICATE: &str = "tls.crt";
 
 /// Its private key.

@@ -119,7 +119,7 @@ fn news<'a>(blocked: &'a BlockedMessage, known: &mut BTreeSet<String>) -> Vec<&'
 mod tests {
     use super::*;
 
-    const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget without room (PDB finance/ledger); \
+    const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget that allows no disruption (PDB finance/ledger); \
         next: PdbDelete at 2026-11-21T11:09:31Z: evict it, or delete it if the budget refuses | finance/ledger-2 is kept by finalizers \
         beyond its grace period (finalizers a/b; grace until 2026-11-21T11:09:00Z); next: nothing by itself: somebody has to look";
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(count(MESSAGE), 2);
         assert_eq!(count(&MESSAGE.replace("11:09", "11:10")), 0);
         assert_eq!(
-            count(&MESSAGE.replace("is covered by a budget without room", "waits")),
+            count(&MESSAGE.replace("is covered by a budget that allows no disruption", "waits")),
             1
         );
     }
