@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
+use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
@@ -18,6 +19,9 @@ use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, Remedi
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
+/// So many failures in a row of whatever kind withdraw an intent.
+const FAILURES_THAT_REFUSE: u32 = 3;
+
 type RemediationKey = (RemediationKind, NamespacedName);
 
 /// What is laid over what the watches show.
@@ -29,6 +33,8 @@ pub struct ActionTracker {
     leases: Expectations<Arc<str>, Option<Arc<LeaseView>>, Option<ResourceVersion>>,
     annotations: Expectations<(NodeUid, &'static str), Option<String>, Option<String>>,
     may_not_annotate: BTreeMap<RemediationKind, Timestamp>,
+    /// The newest version of each NodeHealthCheck that this process wrote.
+    own_versions: BTreeMap<CheckName, ResourceVersion>,
 }
 
 impl ActionTracker {
@@ -40,6 +46,12 @@ impl ActionTracker {
 
     /// Lays what was written over what the watches show.
     pub fn overlay(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
+        // What was written to an object that is gone since is asked for by nobody, and would end for ever.
+        self.statuses.forget_expired(now);
+        self.remediations.forget_expired(now);
+        self.leases.forget_expired(now);
+        self.annotations.forget_expired(now);
+        self.own_versions.retain(|name, _| snapshot.checks.contains_key(name));
         for check in snapshot.checks.values_mut() {
             let written = self.statuses.effective(&check.name, &check.resource_version, now);
             if let Some((version, status)) = written {
@@ -134,8 +146,13 @@ impl ActionTracker {
         expiries.into_iter().flatten().min()
     }
 
-    /// An action has ended.
-    pub fn completed(&mut self, executed: &Executed, now: Timestamp) {
+    /// The newest version of each NodeHealthCheck that this process wrote: an intent in it is its own.
+    pub fn own_versions(&self) -> BTreeMap<CheckName, ResourceVersion> {
+        self.own_versions.clone()
+    }
+
+    /// An action has ended, after this many failures of its key in a row.
+    pub fn completed(&mut self, executed: &Executed, failures_before: u32, now: Timestamp) {
         for written in &executed.written {
             self.expect(written, now);
         }
@@ -145,6 +162,13 @@ impl ActionTracker {
                 if let Some((reason, detail)) = &executed.refusal {
                     self.observations
                         .start_refused(check, node, *reason, detail.clone(), now);
+                } else if let ActionResult::Failed(error) = result
+                    && failures_before + 1 >= FAILURES_THAT_REFUSE
+                {
+                    // An intent holds a place under the limits and the control plane's lease: it does not wait for ever.
+                    let reason = HealthReason::RemediationRejected;
+                    self.observations
+                        .start_refused(check, node, reason, error.to_string(), now);
                 } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
                     self.observations.started(check, node);
                 }
@@ -168,6 +192,7 @@ impl ActionTracker {
                 version,
                 status,
             } => {
+                self.own_versions.insert(Arc::clone(check), version.clone());
                 let effective = (version.clone(), (**status).clone());
                 self.statuses
                     .expect_onto(Arc::clone(check), base.clone(), effective, now);

@@ -28,7 +28,7 @@ use crate::default::DefaultStep;
 use crate::plan::{Action, ActionKey};
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, Snapshot, TemplateRef};
 
-pub use self::quorum::NodeReads;
+pub use self::quorum::{CheckReads, NodeReads};
 
 /// What is read once a minute shows a write after two at the latest.
 const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
@@ -138,6 +138,8 @@ pub struct PassContext {
     pub clients: Clients,
     /// Quorum reads.
     pub reads: NodeReads,
+    /// Quorum reads of NodeHealthChecks.
+    pub check_reads: CheckReads,
     /// How the API server serves each kind of remediation.
     pub resources: Arc<BTreeMap<RemediationKind, ApiResource>>,
     /// Templates that are read before they are used.
@@ -146,6 +148,8 @@ pub struct PassContext {
     pub polled_kinds: Arc<BTreeSet<RemediationKind>>,
     /// What was planned from.
     pub snapshot: Arc<Snapshot>,
+    /// The newest version of each NodeHealthCheck that this process wrote.
+    pub own_versions: Arc<BTreeMap<CheckName, ResourceVersion>>,
     /// Namespace of the leases.
     pub lease_namespace: Arc<str>,
     /// Namespace of the operator.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::action_tracker::ActionTracker;
 use crate::default::{DefaultStep, next_step};
-use crate::execute::{NodeReads, PassContext, Task};
+use crate::execute::{CheckReads, NodeReads, PassContext, Task};
 use crate::observe::Observer;
 use crate::plan::{Verdicts, plan};
 use crate::policy::Policy;
@@ -29,6 +29,7 @@ pub struct HealthCheck {
     own_namespace: Arc<str>,
     config: ConfigHandle<Settings>,
     reads: NodeReads,
+    check_reads: CheckReads,
     observer: Observer,
     tracker: ActionTracker,
     reporter: Reporter,
@@ -74,6 +75,7 @@ impl Operator for HealthCheck {
             own_namespace: context.args.namespace.as_str().into(),
             config: context.config.clone(),
             reads: NodeReads::default(),
+            check_reads: CheckReads::default(),
             observer,
             tracker: ActionTracker::default(),
             reporter: Reporter::new(context),
@@ -121,10 +123,12 @@ impl Operator for HealthCheck {
         PassContext {
             clients: self.clients.clone(),
             reads: self.reads.clone(),
+            check_reads: self.check_reads.clone(),
             resources: Arc::new(self.observer.resources()),
             polled_templates: Arc::new(self.observer.polled_templates()),
             polled_kinds: Arc::new(self.observer.polled_kinds()),
             snapshot: Arc::clone(snapshot),
+            own_versions: Arc::new(self.tracker.own_versions()),
             lease_namespace: Arc::clone(&policy.lease_namespace),
             own_namespace: Arc::clone(&self.own_namespace),
             planned_at: Instant::now(),
@@ -134,7 +138,7 @@ impl Operator for HealthCheck {
     fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
         // How much was done of an action that panicked the watches will tell.
         if let Some(executed) = &completed.outcome {
-            self.tracker.completed(executed, now);
+            self.tracker.completed(executed, completed.failures_before, now);
             self.reporter.executed(executed, now);
         }
     }

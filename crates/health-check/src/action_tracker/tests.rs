@@ -7,8 +7,11 @@ use serde_json::json;
 use super::*;
 use crate::execute::Task;
 use crate::observe::project;
-use crate::plan::{CheckRef, LeaseChange, LeaseName, LeaseStep, RemediationChange, RemediationRef};
-use crate::snapshot::{KindFacts, Listed};
+use crate::plan::{
+    CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
+    StartRemediation,
+};
+use crate::snapshot::{KindFacts, Listed, TemplateRef};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -74,7 +77,7 @@ fn seen(tracker: &mut ActionTracker, cached: &[Arc<RemediationFacts>], second: i
 #[test]
 fn created_remediation_is_there_before_the_watch_shows_it() {
     let mut tracker = ActionTracker::default();
-    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
     assert_eq!(seen(&mut tracker, &[], 1), [remediation("5")]);
     assert_eq!(seen(&mut tracker, &[remediation("6")], 2), [remediation("6")]);
     assert_eq!(
@@ -87,7 +90,7 @@ fn created_remediation_is_there_before_the_watch_shows_it() {
 #[test]
 fn create_that_the_watch_never_shows_is_not_believed_for_ever() {
     let mut tracker = ActionTracker::default();
-    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
     assert_eq!(tracker.next_expiry(), Some(at(10)));
     assert_eq!(seen(&mut tracker, &[], 10), []);
 }
@@ -95,7 +98,7 @@ fn create_that_the_watch_never_shows_is_not_believed_for_ever() {
 #[test]
 fn deleted_remediation_is_gone_before_the_watch_shows_it() {
     let mut tracker = ActionTracker::default();
-    tracker.completed(&executed([written_remediation(Some("5"), None)]), at(0));
+    tracker.completed(&executed([written_remediation(Some("5"), None)]), 0, at(0));
     assert_eq!(seen(&mut tracker, &[remediation("5")], 1), []);
     assert_eq!(
         seen(&mut tracker, &[remediation("9")], 1),
@@ -119,7 +122,7 @@ fn lease_counts_from_its_answer_on() {
         lease: None,
     };
     let mut leases = |written: Option<&Written>, cached: &[Arc<LeaseView>]| {
-        tracker.completed(&executed(written.cloned()), at(0));
+        tracker.completed(&executed(written.cloned()), 0, at(0));
         let mut snapshot = Snapshot {
             leases: cached
                 .iter()
@@ -152,8 +155,8 @@ fn status_counts_from_its_answer_on() {
         version: version.into(),
         status: Box::new(check(version, reason).status.clone()),
     };
-    tracker.completed(&executed([status("1", "2", "first")]), at(0));
-    tracker.completed(&executed([status("2", "3", "second")]), at(0));
+    tracker.completed(&executed([status("1", "2", "first")]), 0, at(0));
+    tracker.completed(&executed([status("2", "3", "second")]), 0, at(0));
     for (cached, expected) in [
         (check("1", ""), check("3", "second")),
         (check("2", "first"), check("3", "second")),
@@ -177,7 +180,7 @@ fn node_annotation_counts_from_its_answer_on() {
         base: None,
         value: Some("1".to_owned()),
     };
-    tracker.completed(&executed([written]), at(0));
+    tracker.completed(&executed([written]), 0, at(0));
     let node = json!({ "metadata": { "name": "n1", "uid": "u1" } });
     let facts = NodeFacts {
         view: NodeView::project(&serde_json::from_value(node).unwrap()).unwrap(),
@@ -195,6 +198,68 @@ fn node_annotation_counts_from_its_answer_on() {
         annotations.get("nodeward.dev/remediations").map(String::as_str),
         Some("1")
     );
+}
+
+#[test]
+fn write_to_a_deleted_object_wakes_nobody_for_ever() {
+    let mut tracker = ActionTracker::default();
+    let status = Written::Status {
+        check: "workers".into(),
+        base: "1".into(),
+        version: "2".into(),
+        status: Box::new(check("2", "").status.clone()),
+    };
+    let annotation = Written::NodeAnnotation {
+        node: "u1".into(),
+        annotation: "nodeward.dev/remediations",
+        base: None,
+        value: Some("1".to_owned()),
+    };
+    tracker.completed(&executed([status, annotation]), 0, at(0));
+    assert_eq!(tracker.next_expiry(), Some(at(10)));
+    tracker.overlay(&mut Snapshot::default(), at(10));
+    assert_eq!(tracker.next_expiry(), None);
+    assert!(tracker.own_versions().is_empty());
+}
+
+#[test]
+fn start_that_fails_three_times_withdraws_its_intent() {
+    let start = StartRemediation {
+        check: CheckRef {
+            name: "workers".into(),
+            uid: "c1".into(),
+        },
+        node: "n1".into(),
+        node_uid: "u1".into(),
+        evidence: NodeEvidence {
+            name: "n1".into(),
+            rests_on: RestsOn::Gone,
+        },
+        step: 0,
+        template: TemplateRef {
+            api_version: "a.example.com/v1".into(),
+            kind: "RebootTemplate".into(),
+            namespace: "ns".into(),
+            name: "t".into(),
+        },
+        kind: kind(),
+        key: key(),
+        replaces: None,
+        object: json!({}),
+        leases: Vec::new(),
+    };
+    let failed = Executed {
+        task: Task::Act(Action::StartRemediation(Box::new(start))),
+        result: ActionResult::Failed(ApiError::Conflict),
+        ..executed([])
+    };
+    let mut tracker = ActionTracker::default();
+    let mut is_refused = |failures_before| {
+        tracker.completed(&failed, failures_before, at(0));
+        let observations = tracker.observations(at(1));
+        observations.refusal(&"workers".into(), &"n1".into(), at(1)).is_some()
+    };
+    assert_eq!([is_refused(0), is_refused(1), is_refused(2)], [false, false, true]);
 }
 
 #[test]
@@ -221,7 +286,7 @@ fn kind_that_may_not_be_annotated_is_tried_again_later() {
         }),
         ..executed([])
     };
-    tracker.completed(&refused, at(0));
+    tracker.completed(&refused, 0, at(0));
     let mut may_annotate = |second| {
         let facts = KindFacts {
             listed: Listed::Complete,
@@ -240,7 +305,7 @@ fn kind_that_may_not_be_annotated_is_tried_again_later() {
 #[test]
 fn lost_leadership_leaves_only_what_was_seen() {
     let mut tracker = ActionTracker::default();
-    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), at(0));
+    tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
     let plan = Plan {
         upgrade_unknown_since: [("n1".into(), at(0))].into(),
         ..Plan::default()

@@ -19,7 +19,7 @@ use crate::plan::{LeaseChange, LeaseStep};
 pub(super) struct Taken {
     name: Arc<str>,
     lease: Arc<LeaseView>,
-    /// It was somebody else's, or nobody's, before.
+    /// This process took it: it was nobody's, or had run out.
     pub(super) is_new: bool,
     pub(super) written: Written,
 }
@@ -79,14 +79,15 @@ pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Tak
         create_namespace(pass).await.map_err(TakeError::Api)?;
         written = take_lease(&leases, &name, seen, &terms).await;
     }
-    let lease = match written {
-        Ok(lease) => lease,
-        Err(ApiError::Conflict) => conflicting(&leases, &name, holder).await?,
+    let (lease, was_free) = match written {
+        Ok(lease) => (lease, seen.is_none_or(|seen| !seen.is_held_by(holder))),
+        // Another leader of ours may have taken it, whose create succeeds: it is not this process's to give back.
+        Err(ApiError::Conflict) => (conflicting(&leases, &name, holder).await?, false),
         Err(error) => return Err(TakeError::Api(error)),
     };
     let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
     Ok(Taken {
-        is_new: seen.is_none_or(|seen| !seen.is_held_by(holder)),
+        is_new: was_free,
         written: Written::Lease {
             name: Arc::clone(&name),
             base: seen.map(|seen| seen.resource_version.clone()),

@@ -5,14 +5,19 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
+use nodeward_api::NodeHealthCheck;
 use nodeward_core::id::NodeName;
 use nodeward_runtime::{ActionResult, ApiError, QuorumReads};
 
 use super::PassContext;
-use crate::plan::NodeEvidence;
+use crate::plan::{NodeEvidence, StartRemediation};
+use crate::snapshot::CheckName;
 
 /// Nodes as they were read by quorum a moment ago; `None`: there is none of the name.
 pub type NodeReads = QuorumReads<NodeName, Option<Arc<Node>>>;
+
+/// NodeHealthChecks as they were read by quorum a moment ago; `None`: there is none of the name.
+pub type CheckReads = QuorumReads<CheckName, Option<Arc<NodeHealthCheck>>>;
 
 /// Why an action is not carried out.
 #[derive(Debug)]
@@ -43,6 +48,27 @@ pub(super) async fn check(pass: &PassContext, evidence: &NodeEvidence) -> Result
     let node = read.await.map_err(EvidenceError::Unread)?;
     evidence.check(node.as_deref()).map_err(EvidenceError::Changed)?;
     Ok(node)
+}
+
+/// Checks that a start is still intended. A standby that takes over may hold a version of the status whose intent has been
+/// withdrawn since: it writes none before it starts, so no resource version tells. What this process wrote itself it knows.
+pub(super) async fn check_intent(pass: &PassContext, start: &StartRemediation) -> Result<(), EvidenceError> {
+    let name = &start.check.name;
+    let planned_from = pass.snapshot.checks.get(name).map(|check| &check.resource_version);
+    if planned_from.is_some() && planned_from == pass.own_versions.get(name) {
+        return Ok(());
+    }
+    let read = pass.check_reads.get(Arc::clone(name), pass.planned_at, async {
+        let checks: Api<NodeHealthCheck> = Api::all(pass.clients.requests.clone());
+        Ok(checks.get_opt(name).await?.map(Arc::new))
+    });
+    let check = read.await.map_err(EvidenceError::Unread)?;
+    let status = check.as_ref().and_then(|check| check.status.as_ref());
+    if status.is_some_and(|status| start.is_intended_in(status)) {
+        Ok(())
+    } else {
+        Err(EvidenceError::Changed("its intent has been withdrawn".to_owned()))
+    }
 }
 
 /// The answer is kept for a second, and hundreds may be asked for at once: of the many kilobytes of a Node, what is read.

@@ -29,6 +29,9 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
         Err(EvidenceError::Changed(what)) => return refused(HealthReason::NodeChanged, what),
         Err(error) => return ActionResult::from(error).into(),
     }
+    if let Err(error) = quorum::check_intent(pass, start).await {
+        return ActionResult::from(error).into();
+    }
     if let Err(result) = template_is_unchanged(pass, start).await {
         return result.into();
     }

@@ -69,6 +69,11 @@ impl<K: Ord, W, V: PartialEq> Expectations<K, W, V> {
         self.0.keys()
     }
 
+    /// Forgets expectations that have ended. Nobody asks for those of objects that are gone.
+    pub fn forget_expired(&mut self, now: Timestamp) {
+        self.0.retain(|_, pending| now < pending.until);
+    }
+
     /// When the next expectation ends, and the cache is believed again.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.0.values().map(|pending| pending.until).min()
@@ -119,6 +124,16 @@ mod tests {
         assert_eq!(expectations.effective(&"a", &1, second(10)), None);
         assert_eq!(expectations.effective(&"dry run", &1, second(10)), Some(&"written"));
         assert_eq!(expectations.next_expiry(), Some(Timestamp::MAX));
+    }
+
+    #[test]
+    fn ended_expectation_wakes_nobody() {
+        let mut expectations = Expectations::<&str, &str, u32>::default();
+        expectations.expect("a", 1, "written", second(0));
+        expectations.forget_expired(second(9));
+        assert_eq!(expectations.next_expiry(), Some(second(10)));
+        expectations.forget_expired(second(10));
+        assert_eq!(expectations.next_expiry(), None);
     }
 
     #[test]
