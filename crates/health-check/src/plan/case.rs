@@ -102,6 +102,11 @@ impl Check<'_> {
         }
     }
 
+    /// Whether its default selector is being written down.
+    pub fn writes_selector(&self) -> bool {
+        self.spec.selector.is_none() && !self.only_reports() && !self.facts.deleting
+    }
+
     /// Whether only its status may be written.
     pub fn only_reports(&self) -> bool {
         self.spec.dry_run

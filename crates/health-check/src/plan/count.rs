@@ -49,14 +49,17 @@ impl<'a> Planner<'a> {
             let is_kept_out = self.is_excluded(node, &check) || self.is_maintained(name, &check);
             let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
             let is_fine = matches!(health, Health::Healthy | Health::LeftToTerminationHandler);
-            if is_fine && !is_kept_out && !has_remediation {
+            let case = (!is_fine || has_remediation || entries.contains_key(name.as_str()))
+                .then(|| self.open_case(&check, name, &entries, Some((node, health)), true));
+            let is_remediated = case.as_ref().is_some_and(|case| case.chain.is_there());
+            if is_fine && !is_kept_out && !is_remediated {
                 check.healthy += 1;
             }
-            if !is_fine || has_remediation || entries.contains_key(name.as_str()) {
-                let case = self.open_case(&check, name, &entries, Some((node, health)), true);
-                check.cases.insert(name.clone(), case);
-            } else {
-                self.tidy_healthy_node(node, &check);
+            match case {
+                Some(case) => {
+                    check.cases.insert(name.clone(), case);
+                }
+                None => self.tidy_healthy_node(node, &check),
             }
         }
         let others = self.index.owned_by(&facts.uid).map(|(node, _)| node.clone());
@@ -81,7 +84,7 @@ impl<'a> Planner<'a> {
         }
         let selector = selector::default_selector(&self.snapshot.nodes);
         let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
-        if !check.only_reports() && !check.facts.deleting {
+        if check.writes_selector() {
             self.act(Action::WriteSelector(SelectorWrite {
                 check: check.reference(),
                 base: check.facts.resource_version.clone(),

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 
-use super::Planner;
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::chain::{Next, Record, Stage};
 use super::expiry::Unhealthy;
 use super::start::Candidate;
 use super::verdict::{NextStep, StepVerdict};
+use super::{Planner, lease};
 use crate::check_spec::CheckSpec;
 use crate::snapshot::NodeFacts;
 
@@ -108,6 +108,10 @@ impl Planner<'_> {
     /// No step is left. With backoff the chain begins anew after a while, once all of its remediations are gone. Answers
     /// whether it does.
     fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) -> bool {
+        if let Err(stopped) = self.check_followed(check) {
+            case.standing = stopped;
+            return false;
+        }
         case.standing = Standing::new(HealthReason::ChainExhausted, "no template is left");
         let ended = case.chain.records.iter().filter_map(|record| record.timed_out).max();
         let (Some(backoff), Some(ended)) = (&check.spec.backoff, ended) else {
@@ -167,8 +171,12 @@ fn start_step(check: &Check<'_>, case: &mut Case<'_>, unhealthy: &Unhealthy, ste
     })
 }
 
-fn ends_at(record: &Record<'_>, spec: &CheckSpec) -> Option<Timestamp> {
-    let timeout = spec.steps.get(record.step?)?.timeout?;
+/// When the time of a step is over; one that is not in the specification any more has the time of its lease.
+pub(super) fn ends_at(record: &Record<'_>, spec: &CheckSpec) -> Option<Timestamp> {
+    let timeout = match record.step {
+        Some(step) => spec.steps.get(step)?.timeout?,
+        None => lease::WITHOUT_TIMEOUT,
+    };
     Some(saturating_add(record.started, timeout))
 }
 

@@ -57,7 +57,7 @@ impl Planner<'_> {
     }
 
     /// What stops a NodeHealthCheck as a whole.
-    fn check_followed(&mut self, check: &Check<'_>) -> Result<(), Standing> {
+    pub(super) fn check_followed(&mut self, check: &Check<'_>) -> Result<(), Standing> {
         self.check_peer()?;
         check_enabled(check)?;
         check_paused(check)?;
@@ -225,9 +225,7 @@ fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
         return disabled("the NodeHealthCheck is being deleted");
     }
     match &check.enablement {
-        Enablement::Enabled if check.spec.selector.is_none() && !check.only_reports() => {
-            disabled("its selector is being written")
-        }
+        Enablement::Enabled if check.writes_selector() => disabled("its selector is being written"),
         Enablement::Enabled => Ok(()),
         Enablement::Disabled(_, why) | Enablement::NotKnown(why) => disabled(why),
     }

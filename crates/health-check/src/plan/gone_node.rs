@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 use nodeward_api::reason::HealthReason;
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::is_due;
 
-use super::Planner;
 use super::case::{Case, Check, Standing};
 use super::chain::Record;
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
+use super::{Planner, escalation};
 
 /// Its remediator takes the Node away and brings it back.
 const METAL3: &str = "Metal3Remediation";
@@ -56,9 +56,7 @@ impl Planner<'_> {
         if *orphan.kind.kind != *METAL3 || is_back {
             return false;
         }
-        let step = orphan.step.and_then(|step| check.spec.steps.get(step));
-        let timeout = step.and_then(|step| step.timeout);
-        let until = timeout.map_or(Timestamp::MAX, |timeout| saturating_add(orphan.started, timeout));
+        let until = escalation::ends_at(orphan, check.spec).unwrap_or(Timestamp::MAX);
         self.requeue_at.note(until);
         !is_due(until, self.now)
     }

@@ -1,6 +1,7 @@
 //! What a pass looks up again and again, ordered once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -34,6 +35,32 @@ pub struct Index<'a> {
     pub remediated_control_plane: BTreeMap<&'a NodeName, Live<'a>>,
 }
 
+/// Gives remediations back the node that their NodeHealthCheck's status has them under: without their annotation they would
+/// seem to be of another node, and that one gone.
+pub fn restore_nodes(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
+    let mut recorded: HashMap<(&str, &str), &str> = HashMap::new();
+    for check in snapshot.checks.values() {
+        for entry in &check.status.unhealthy_nodes {
+            let uids = entry
+                .remediations
+                .iter()
+                .filter_map(|known| known.resource.uid.as_deref());
+            recorded.extend(uids.map(|uid| ((&*check.uid, uid), entry.name.as_str())));
+        }
+    }
+    let mut restored = Cow::Borrowed(snapshot);
+    for (at, live) in snapshot.remediations.iter().enumerate() {
+        let mut nodes = live
+            .owners
+            .iter()
+            .filter_map(|owner| recorded.get(&(&**owner, &*live.uid)));
+        if let Some(node) = nodes.next().filter(|node| **node != live.node.as_str()) {
+            Arc::make_mut(&mut restored.to_mut().remediations[at]).node = NodeName::from(*node);
+        }
+    }
+    restored
+}
+
 /// A declared maintenance.
 pub struct Maintenance {
     /// What declares it.
@@ -60,7 +87,12 @@ impl<'a> Index<'a> {
             .values()
             .filter(|node| node.view.is_control_plane())
             .collect();
+        let mut seen = HashSet::new();
         for live in &snapshot.remediations {
+            // Specifications and statuses may name a kind in several versions.
+            if !seen.insert(&*live.uid) {
+                continue;
+            }
             index
                 .named
                 .insert((live.kind.group(), &live.kind.kind, &live.key), live);

@@ -24,7 +24,7 @@ const MARGIN: SignedDuration = SignedDuration::from_mins(1);
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 /// What a lease lasts, besides, for a step without a timeout.
-const WITHOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+pub const WITHOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
 /// For how long a lease is taken for a step.
 pub fn duration(timeout: Option<SignedDuration>) -> SignedDuration {

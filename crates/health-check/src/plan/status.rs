@@ -26,6 +26,10 @@ const SURELY_FIT: usize = 500;
 impl Planner<'_> {
     /// Plans the write of a NodeHealthCheck's status, if it has changed.
     pub(super) fn write_status(&mut self, check: &Check<'_>) {
+        // That changes the resourceVersion that this would be written by.
+        if check.writes_selector() {
+            return;
+        }
         let before = &check.facts.status;
         let (mut status, announcements) = self.status(check);
         status.last_update_time = before.last_update_time;

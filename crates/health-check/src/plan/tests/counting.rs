@@ -215,3 +215,19 @@ fn plan_at_rest_does_nothing() {
         assert_eq!(actions, []);
     }
 }
+
+#[test]
+fn node_whose_remediation_is_not_known_to_be_gone_is_not_healthy() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.settle(300);
+    world.snapshot.remediations.clear();
+    for facts in world.snapshot.kinds.values_mut() {
+        facts.listed = crate::snapshot::Listed::NotYet;
+    }
+    world.heal("w1", 310);
+    assert_eq!(world.plan(310).counts("workers"), (4, 5));
+    for facts in world.snapshot.kinds.values_mut() {
+        facts.listed = crate::snapshot::Listed::Complete;
+    }
+    assert_eq!(world.plan(320).counts("workers"), (5, 5));
+}

@@ -262,14 +262,18 @@ fn edited_chain_goes_on_after_the_step_that_is_over() {
 }
 
 #[test]
-fn step_whose_template_left_the_chain_runs_on() {
+fn step_whose_template_left_the_chain_runs_for_ten_minutes() {
     let mut world = running();
     world.set_check("workers", json!({ "remediationTemplate": template("Fence") }));
-    let plan = world.settle(5000);
+    let plan = world.settle(899);
     assert_eq!(world.remediations(), ["Reboot of w1"], "not two at once");
     assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
-    world.succeeded("False");
-    world.settle(5010);
+    assert_eq!(plan.node("w1").until, Some(at(900)), "ten minutes after its start");
+    let mut failed = world.clone();
+    failed.succeeded("False");
+    failed.settle(899);
+    assert_eq!(failed.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.settle(900);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
 
@@ -424,4 +428,26 @@ fn timeout_counts_from_the_creation_and_not_from_an_early_intent() {
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     world.settle(840);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[rstest]
+#[case::without_backoff(json!({}))]
+#[case::with_backoff(json!({ "backoff": { "type": "exponential" } }))]
+fn exhausted_chain_of_a_check_that_is_stopped_says_what_stops_it(#[case] patch: serde_json::Value) {
+    let steps = super::world::with(chain(&STEPS[..1]), patch);
+    let mut world = World::workers(5).check("workers", steps).failed("w1", 0);
+    world.settle(300);
+    let plan = world.settle(600);
+    assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
+    world.change_check("workers", |check| check.spec.pauses.push("me".to_owned()));
+    let plan = world.settle(610);
+    assert_eq!(plan.reason("w1"), HealthReason::CheckPaused);
+}
+
+#[test]
+fn check_without_a_step_says_what_is_wrong_with_it() {
+    let mut world = escalating();
+    world.set_check("workers", json!({ "remediationTemplate": null }));
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::CheckDisabled);
 }

@@ -165,3 +165,42 @@ fn nothing_escalates_for_a_node_that_is_gone() {
     assert_eq!(world.snapshot.remediations[0].timed_out, None);
     assert_eq!(world.snapshot.remediations[0].node, name("w1"));
 }
+
+/// A remediation whose name is not its node's, and which nothing but the status ties to it.
+fn with_lost_annotation() -> World {
+    let mut world = remediated();
+    world.change_remediations(|live| live.node = live.key.name.as_ref().into());
+    assert_ne!(world.snapshot.remediations[0].node, name("w1"));
+    world
+}
+
+#[test]
+fn remediation_that_lost_its_annotation_is_of_the_node_in_the_status() {
+    let mut world = with_lost_annotation();
+    let plan = world.plan(400);
+    assert_eq!(
+        (plan.deleted(), plan.reason("w1")),
+        (vec![], HealthReason::RemediationRunning)
+    );
+    assert_eq!(world.snapshot.remediations.len(), 1);
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+    world.settle(600);
+    assert_eq!(world.snapshot.remediations.len(), 2, "it is escalated");
+    world.heal("w1", 610);
+    world.settle(610);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+#[test]
+fn remediation_of_another_owner_is_not_looked_up_in_the_status() {
+    let mut world = with_lost_annotation();
+    world.change_remediations(|live| live.owners = ["somebody".into()].into());
+    let plan = world.plan(400);
+    assert_eq!(plan.deleted(), [""; 0]);
+    assert_eq!(plan.started(), [""; 0]);
+    assert_eq!(
+        plan.intended("workers"),
+        ["w1"],
+        "for it is not known to be of the node"
+    );
+}

@@ -59,3 +59,13 @@ fn empty_selector_is_all_nodes() {
     });
     assert_eq!(world.plan(0).counts("all"), (5, 5));
 }
+
+/// The status is written by resourceVersion, and the selector changes that.
+#[test]
+fn status_waits_for_the_selector_to_be_written() {
+    let mut world = World::workers(5).check("workers", json!({ "selector": null }));
+    let plan = world.plan(0);
+    assert_eq!((written(&plan), plan.written("workers").is_some()), (1, false));
+    world.apply(plan, 0);
+    assert!(world.plan(0).written("workers").is_some());
+}

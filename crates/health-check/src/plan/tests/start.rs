@@ -289,3 +289,16 @@ fn nothing_is_written_beside_a_live_peer() {
     assert_eq!(plan.reason("w1"), HealthReason::PeerActive);
     assert_eq!(plan.reason("w2"), HealthReason::PeerActive);
 }
+
+#[test]
+fn remediation_seen_in_two_versions_is_one() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.settle(300);
+    let mut again = crate::snapshot::RemediationFacts::clone(&world.snapshot.remediations[0]);
+    again.kind.api_version = "remediation.example.org/v1beta1".into();
+    world.snapshot.remediations.push(again.into());
+    let plan = world.plan(310);
+    assert_eq!(plan.actions, []);
+    world.heal("w1", 320);
+    assert_eq!(world.plan(320).deleted(), ["w1"]);
+}
