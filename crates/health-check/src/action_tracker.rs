@@ -11,9 +11,9 @@ use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::{ActionResult, ApiError, Expectations};
 
-use crate::execute::{Executed, Task, Written};
-use crate::observations::Observations;
-use crate::plan::{Action, Plan};
+use crate::execute::{Executed, Task, TaskKey, Written};
+use crate::observations::{Observations, RunningStart};
+use crate::plan::{Action, ActionKey, Plan};
 use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
@@ -151,6 +151,22 @@ impl ActionTracker {
         self.own_versions.clone()
     }
 
+    /// A task is about to start.
+    pub fn started(&mut self, task: &Task) {
+        if let Task::Act(Action::StartRemediation(start)) = task {
+            let is_control_plane = start.is_of_control_plane();
+            self.observations
+                .start_began(&start.check.name, &start.node, RunningStart { is_control_plane });
+        }
+    }
+
+    /// A task of this key has ended, be it by a panic.
+    pub fn ended(&mut self, key: &TaskKey) {
+        if let TaskKey::Act(ActionKey::Start(check, node)) = key {
+            self.observations.start_ended(check, node);
+        }
+    }
+
     /// An action has ended, after this many failures of its key in a row.
     pub fn completed(&mut self, executed: &Executed, failures_before: u32, now: Timestamp) {
         for written in &executed.written {
@@ -225,7 +241,7 @@ impl ActionTracker {
     }
 
     /// Another replica leads, and writes what this one's watches do not show: nothing is expected any more. Since when
-    /// something is so is not forgotten.
+    /// something is so is not forgotten, nor what is still under way.
     pub fn on_leadership_lost(&mut self) {
         *self = Self {
             observations: Observations {

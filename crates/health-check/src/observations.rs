@@ -19,6 +19,16 @@ pub struct Observations {
     pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
+    /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves
+    /// them out does not undo it.
+    pub starting: BTreeMap<(CheckName, NodeName), RunningStart>,
+}
+
+/// A start under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningStart {
+    /// Its node is of the control plane.
+    pub is_control_plane: bool,
 }
 
 /// A remediation that was to start, and did not.
@@ -64,6 +74,21 @@ impl Observations {
             in_a_row,
         };
         self.refusals.insert(key, refusal);
+    }
+
+    /// A start is under way.
+    pub fn start_began(&mut self, check: &CheckName, node: &NodeName, start: RunningStart) {
+        self.starting.insert((Arc::clone(check), node.clone()), start);
+    }
+
+    /// It has ended, one way or the other.
+    pub fn start_ended(&mut self, check: &CheckName, node: &NodeName) {
+        self.starting.remove(&(Arc::clone(check), node.clone()));
+    }
+
+    /// Whether a start of a NodeHealthCheck is under way for a node.
+    pub fn is_starting(&self, check: &CheckName, node: &NodeName) -> bool {
+        !self.starting.is_empty() && self.starting.contains_key(&(Arc::clone(check), node.clone()))
     }
 
     /// A remediation was started.

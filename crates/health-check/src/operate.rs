@@ -135,7 +135,12 @@ impl Operator for HealthCheck {
         }
     }
 
+    fn started(&mut self, task: &Task, _: Timestamp) {
+        self.tracker.started(task);
+    }
+
     fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
+        self.tracker.ended(&completed.key);
         // How much was done of an action that panicked the watches will tell.
         if let Some(executed) = &completed.outcome {
             self.tracker.completed(executed, completed.failures_before, now);

@@ -74,6 +74,33 @@ fn seen(tracker: &mut ActionTracker, cached: &[Arc<RemediationFacts>], second: i
     snapshot.remediations
 }
 
+fn start() -> StartRemediation {
+    StartRemediation {
+        check: CheckRef {
+            name: "workers".into(),
+            uid: "c1".into(),
+        },
+        node: "n1".into(),
+        node_uid: "u1".into(),
+        evidence: NodeEvidence {
+            name: "n1".into(),
+            rests_on: RestsOn::Gone,
+        },
+        step: 0,
+        template: TemplateRef {
+            api_version: "a.example.com/v1".into(),
+            kind: "RebootTemplate".into(),
+            namespace: "ns".into(),
+            name: "t".into(),
+        },
+        kind: kind(),
+        key: key(),
+        replaces: None,
+        object: json!({}),
+        leases: Vec::new(),
+    }
+}
+
 #[test]
 fn created_remediation_is_there_before_the_watch_shows_it() {
     let mut tracker = ActionTracker::default();
@@ -224,32 +251,8 @@ fn write_to_a_deleted_object_wakes_nobody_for_ever() {
 
 #[test]
 fn start_that_fails_three_times_withdraws_its_intent() {
-    let start = StartRemediation {
-        check: CheckRef {
-            name: "workers".into(),
-            uid: "c1".into(),
-        },
-        node: "n1".into(),
-        node_uid: "u1".into(),
-        evidence: NodeEvidence {
-            name: "n1".into(),
-            rests_on: RestsOn::Gone,
-        },
-        step: 0,
-        template: TemplateRef {
-            api_version: "a.example.com/v1".into(),
-            kind: "RebootTemplate".into(),
-            namespace: "ns".into(),
-            name: "t".into(),
-        },
-        kind: kind(),
-        key: key(),
-        replaces: None,
-        object: json!({}),
-        leases: Vec::new(),
-    };
     let failed = Executed {
-        task: Task::Act(Action::StartRemediation(Box::new(start))),
+        task: Task::Act(Action::StartRemediation(Box::new(start()))),
         result: ActionResult::Failed(ApiError::Conflict),
         ..executed([])
     };
@@ -326,4 +329,21 @@ fn lost_leadership_leaves_only_what_was_seen() {
         observations.upgrade_unknown_since.keys().collect::<BTreeSet<_>>(),
         [&"n1".into()].into()
     );
+}
+
+#[test]
+fn start_is_under_way_until_it_ends() {
+    let mut tracker = ActionTracker::default();
+    let action = Action::StartRemediation(Box::new(start()));
+    let key = TaskKey::Act(action.key());
+    let is_starting = |tracker: &mut ActionTracker| {
+        let observations = tracker.observations(at(1));
+        observations.is_starting(&"workers".into(), &"n1".into())
+    };
+    assert!(!is_starting(&mut tracker));
+    tracker.started(&Task::Act(action));
+    tracker.on_leadership_lost();
+    assert!(is_starting(&mut tracker), "its create may still be on its way");
+    tracker.ended(&key);
+    assert!(!is_starting(&mut tracker));
 }

@@ -130,6 +130,11 @@ pub struct StartRemediation {
 }
 
 impl StartRemediation {
+    /// Whether its node is of the control plane.
+    pub fn is_of_control_plane(&self) -> bool {
+        self.leases.iter().any(|lease| lease.name == LeaseName::ControlPlane)
+    }
+
     /// Whether a status still has its intent. One that was withdrawn must not be followed, however old the plan is.
     pub fn is_intended_in(&self, status: &NodeHealthCheckStatus) -> bool {
         let entries = status

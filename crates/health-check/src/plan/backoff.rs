@@ -98,7 +98,11 @@ impl Planner<'_> {
 
     fn is_remediated(&self, node: &NodeFacts) -> bool {
         let mut checks = self.snapshot.checks.values();
-        checks.any(|check| !self.index.owned_on(&check.uid, &node.view.name).is_empty())
+        let memory = &self.snapshot.memory;
+        checks.any(|check| {
+            memory.is_starting(&check.name, &node.view.name)
+                || !self.index.owned_on(&check.uid, &node.view.name).is_empty()
+        })
     }
 
     fn annotate_node(&mut self, node: &NodeFacts, change: NodeChange) {

@@ -52,6 +52,8 @@ pub struct Case<'a> {
     pub entry: Option<&'a UnhealthyNode>,
     /// Its remediations.
     pub chain: Chain<'a>,
+    /// A remediation is being created.
+    pub is_starting: bool,
     /// Since when its conditions are healthy, while its remediations are still there.
     pub healthy_since: Option<Timestamp>,
     /// Whether these are kept for `healthyDelay`.
@@ -114,6 +116,11 @@ impl Check<'_> {
 }
 
 impl Case<'_> {
+    /// Whether a remediation is there, may be, or may come to be at any moment.
+    pub fn is_remediated(&self) -> bool {
+        self.is_starting || self.chain.is_there()
+    }
+
     /// The unhealthy condition that has lasted for long enough.
     pub fn expired(&self) -> Option<&Unhealthy> {
         match &self.health {

@@ -22,11 +22,11 @@ impl Planner<'_> {
             return away(format!("{} of node {other}", live.kind.kind));
         }
         if let Some(other) = tally
-            .starting_control_plane
+            .remediated_control_plane
             .iter()
             .find(|name| **name != node.view.name)
         {
-            return away(format!("a remediation of node {other} is about to start"));
+            return away(format!("a remediation of node {other}"));
         }
         let mut others = self
             .index

@@ -49,9 +49,10 @@ impl<'a> Planner<'a> {
             let is_kept_out = self.is_excluded(node, &check) || self.is_maintained(name, &check);
             let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
             let is_fine = matches!(health, Health::Healthy | Health::LeftToTerminationHandler);
-            let case = (!is_fine || has_remediation || entries.contains_key(name.as_str()))
+            let is_starting = self.snapshot.memory.is_starting(&facts.name, name);
+            let case = (!is_fine || has_remediation || is_starting || entries.contains_key(name.as_str()))
                 .then(|| self.open_case(&check, name, &entries, Some((node, health)), true));
-            let is_remediated = case.as_ref().is_some_and(|case| case.chain.is_there());
+            let is_remediated = case.as_ref().is_some_and(Case::is_remediated);
             if is_fine && !is_kept_out && !is_remediated {
                 check.healthy += 1;
             }
@@ -63,8 +64,11 @@ impl<'a> Planner<'a> {
             }
         }
         let others = self.index.owned_by(&facts.uid).map(|(node, _)| node.clone());
-        let others: Vec<NodeName> = others.chain(entries.keys().map(|name| NodeName::from(*name))).collect();
-        for name in others {
+        let others = others.chain(entries.keys().map(|name| NodeName::from(*name)));
+        let starting = self.snapshot.memory.starting.keys();
+        let starting = starting.filter(|(check, _)| *check == facts.name);
+        let starting = starting.map(|(_, node)| node.clone());
+        for name in others.chain(starting).collect::<Vec<_>>() {
             if check.cases.contains_key(&name) {
                 continue;
             }
@@ -122,6 +126,7 @@ impl<'a> Planner<'a> {
             health,
             entry,
             chain: Chain::new(entry, live, facts, check.spec, self.index, self.now),
+            is_starting: self.snapshot.memory.is_starting(&check.facts.name, name),
             healthy_since: None,
             is_delayed: false,
             standing: Standing::new(HealthReason::Healthy, ""),

@@ -135,7 +135,7 @@ impl Planner<'_> {
         if check.only_reports() {
             return false;
         }
-        if case.chain.is_there() {
+        if case.is_remediated() {
             let live: Vec<_> = case.chain.live().collect();
             for live in live {
                 self.delete(check, live, unhealthy.evidence(node));

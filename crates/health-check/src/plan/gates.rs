@@ -253,7 +253,7 @@ fn check_concurrency(check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> R
     };
     let all = tally.remediating.get(&*check.facts.name).copied().unwrap_or_default();
     // Its own place is not in its way.
-    let running = all.saturating_sub(usize::from(case.chain.is_there()));
+    let running = all.saturating_sub(usize::from(case.is_remediated()));
     if running < limit {
         return Ok(());
     }

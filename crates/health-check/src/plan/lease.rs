@@ -236,13 +236,20 @@ impl<'a> Planner<'a> {
         }));
     }
 
-    /// The leases that remediations to be started take themselves.
+    /// The leases that remediations take themselves which are to be started, or are being created.
     fn leases_of_starts(&self) -> BTreeSet<LeaseName> {
         let starts = self.plan.actions.iter().filter_map(|action| match action {
             Action::StartRemediation(start) => Some(&start.leases),
             _ => None,
         });
-        starts.flatten().map(|change| change.name.clone()).collect()
+        let mut leases: BTreeSet<LeaseName> = starts.flatten().map(|change| change.name.clone()).collect();
+        for ((_, node), start) in &self.snapshot.memory.starting {
+            leases.insert(LeaseName::Node(node.clone()));
+            if start.is_control_plane {
+                leases.insert(LeaseName::ControlPlane);
+            }
+        }
+        leases
     }
 }
 

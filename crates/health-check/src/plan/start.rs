@@ -36,10 +36,10 @@ pub struct Candidate {
 pub struct Tally<'a> {
     /// Nodes with a remediation, by NodeHealthCheck.
     pub remediating: BTreeMap<&'a str, usize>,
-    /// Nodes whose remediation is intended, and for whom.
+    /// Nodes whose remediation is intended or being created, and for whom.
     pub starting: BTreeMap<NodeName, CheckName>,
-    /// The control-plane nodes among them.
-    pub starting_control_plane: BTreeSet<NodeName>,
+    /// Control-plane nodes that have a remediation, may have one, or get one.
+    pub remediated_control_plane: BTreeSet<NodeName>,
 }
 
 impl<'a> Planner<'a> {
@@ -49,11 +49,7 @@ impl<'a> Planner<'a> {
             let order = |intended: Option<Timestamp>| (intended.is_none(), intended);
             (order(a.intended), a.expired, &a.node, a_check).cmp(&(order(b.intended), b.expired, &b.node, b_check))
         });
-        let mut tally = Tally::default();
-        for check in checks.iter() {
-            let remediating = check.cases.values().filter(|case| case.chain.is_there()).count();
-            tally.remediating.insert(&check.facts.name, remediating);
-        }
+        let mut tally = self.tally(checks);
         for (at, candidate) in candidates {
             let check = &mut checks[at];
             let Some(mut case) = check.cases.remove(&candidate.node) else {
@@ -62,6 +58,25 @@ impl<'a> Planner<'a> {
             self.decide_start(check, &mut case, &candidate, &mut tally);
             check.cases.insert(candidate.node, case);
         }
+    }
+
+    fn tally(&self, checks: &[Check<'a>]) -> Tally<'a> {
+        let mut tally = Tally::default();
+        for check in checks {
+            let remediated = || check.cases.values().filter(|case| case.is_remediated());
+            tally.remediating.insert(&check.facts.name, remediated().count());
+            let of_control_plane =
+                remediated().filter(|case| case.node.is_some_and(|node| node.view.is_control_plane()));
+            let names = of_control_plane.map(|case| case.name.clone());
+            tally.remediated_control_plane.extend(names);
+        }
+        for ((check, node), start) in &self.snapshot.memory.starting {
+            tally.starting.insert(node.clone(), Arc::clone(check));
+            if start.is_control_plane {
+                tally.remediated_control_plane.insert(node.clone());
+            }
+        }
+        tally
     }
 
     fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally<'a>) {
@@ -85,12 +100,12 @@ impl<'a> Planner<'a> {
             }
             Ok(()) => self.intend(check, case, node, candidate, step),
         };
-        if !case.chain.is_there() {
+        if !case.is_remediated() {
             *tally.remediating.entry(&check.facts.name).or_default() += 1;
         }
         tally.starting.insert(case.name.clone(), Arc::clone(&check.facts.name));
         if node.view.is_control_plane() {
-            tally.starting_control_plane.insert(case.name.clone());
+            tally.remediated_control_plane.insert(case.name.clone());
         }
         case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());
         if intended {

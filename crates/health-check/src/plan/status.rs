@@ -202,7 +202,7 @@ pub(super) fn phase(check: &Check<'_>) -> (Phase, String) {
 /// Nodes with a remediation, or with one that is intended.
 pub(super) fn remediated<'c, 'a>(check: &'c Check<'a>) -> impl Iterator<Item = &'c Case<'a>> {
     let is_remediated = |case: &&Case<'_>| {
-        case.chain.is_there() || case.chain.intent().is_some() || case.standing.reason == HealthReason::Escalating
+        case.is_remediated() || case.chain.intent().is_some() || case.standing.reason == HealthReason::Escalating
     };
     check.cases.values().filter(is_remediated)
 }

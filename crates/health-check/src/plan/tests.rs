@@ -15,4 +15,5 @@ mod selector;
 mod start;
 mod status;
 mod storm;
+mod under_way;
 pub(crate) mod world;
