@@ -261,7 +261,7 @@ pub async fn run<O: Operator>(context: OperatorContext<O::Settings>, args: O::Ar
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = changed => {}
-            () = sleep_until(next) => {}
+            () = until_due(next, began + O::OPTIONS.pass_spacing) => {}
         }
     }
     // Each request has its own time limit, so this ends.
@@ -269,6 +269,16 @@ pub async fn run<O: Operator>(context: OperatorContext<O::Settings>, args: O::Ar
         control.complete(ended, Timestamp::now());
     }
     Ok(())
+}
+
+/// Returns when the next pass is due. A deadline that had passed before the wait begins is no reason to leave out the spacing:
+/// it may go on being overdue for as long as something stands in its way.
+async fn until_due(deadline: Option<Timestamp>, earliest: Instant) {
+    let is_overdue = deadline.is_some_and(|deadline| deadline <= Timestamp::now());
+    sleep_until(deadline).await;
+    if is_overdue {
+        tokio::time::sleep_until(earliest).await;
+    }
 }
 
 struct Control<O: Operator> {

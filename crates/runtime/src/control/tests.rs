@@ -424,3 +424,15 @@ async fn the_end_waits_for_all_actions_and_loses_none_that_has_ended() {
     control.executor.wait().await;
     assert_eq!(control.executor.finish().await.len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn overdue_deadline_respects_the_pass_spacing() {
+    let earliest = Instant::now() + Duration::from_millis(20);
+    let overdue = saturating_add(Timestamp::now(), SignedDuration::from_secs(-1));
+    until_due(Some(overdue), earliest).await;
+    assert!(earliest <= Instant::now());
+    assert!(
+        until_due(None, Instant::now()).now_or_never().is_none(),
+        "nothing is due without a deadline"
+    );
+}
