@@ -288,3 +288,6 @@ impl Outcome for Executed {
         self.result.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

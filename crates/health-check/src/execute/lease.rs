@@ -83,7 +83,7 @@ pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Tak
         Ok(lease) => (lease, seen.is_none_or(|seen| !seen.is_held_by(holder))),
         // Another leader of ours may have taken it, whose create succeeds: it is not this process's to give back.
         Err(ApiError::Conflict) => (conflicting(&leases, &name, holder).await?, false),
-        Err(error) => return Err(TakeError::Api(error)),
+        Err(error) => return Err(TakeError::Api(explained(pass, error))),
     };
     let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
     Ok(Taken {
@@ -152,7 +152,21 @@ async fn create_namespace(pass: &PassContext) -> Result<(), ApiError> {
         .map_err(ApiError::from)
     {
         Ok(_) | Err(ApiError::Conflict) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(explained(pass, error)),
+    }
+}
+
+/// In a namespace that does not exist nobody has rights: the API server says that they are missing, not that it is.
+fn explained(pass: &PassContext, error: ApiError) -> ApiError {
+    match error {
+        ApiError::Forbidden { message } => ApiError::Forbidden {
+            message: format!(
+                "{message}; leases are kept in namespace {0}: if it does not exist, create it; then `helm upgrade`, which \
+                 grants the rights on leases in healthCheck.leases.namespace",
+                pass.lease_namespace
+            ),
+        },
+        error => error,
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_core::id::{NodeName, NodeUid};
-use nodeward_runtime::{ActionResult, Permits};
+use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
 use super::{Effect, PassContext, Written};
@@ -28,14 +28,21 @@ pub(super) async fn annotate(
     let patched = nodes
         .patch_metadata(node.as_str(), &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    match patched {
-        Ok(_) => Effect::acted(Written::NodeAnnotation {
-            node: uid.clone(),
-            annotation,
-            base: known_value(pass, node, annotation),
-            value: value.map(str::to_owned),
-        }),
-        Err(error) => ActionResult::from(error).into(),
+    let result = match patched.map_err(ApiError::from) {
+        Ok(_) => ActionResult::Acted(()),
+        // It is gone, and is not asked for again until the watch shows it.
+        Err(ApiError::NotFound) => ActionResult::AlreadyDone,
+        Err(error) => return ActionResult::from(error).into(),
+    };
+    let written = Written::NodeAnnotation {
+        node: uid.clone(),
+        annotation,
+        base: known_value(pass, node, annotation),
+        value: value.map(str::to_owned),
+    };
+    Effect {
+        result,
+        ..Effect::acted(written)
     }
 }
 

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::NodeHealthCheckSpec;
-use nodeward_runtime::{ActionResult, Permits};
+use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
 use super::{Effect, PassContext, Written};
@@ -39,7 +39,7 @@ pub(super) async fn write_status(pass: &PassContext, permits: &Permits, write: &
             version: replaced.metadata.resource_version.unwrap_or_default().into(),
             status: Box::new(replaced.status.unwrap_or_default()),
         }),
-        Err(error) => ActionResult::from(error).into(),
+        Err(error) => not_written(error).into(),
     }
 }
 
@@ -58,7 +58,15 @@ pub(super) async fn write_selector(pass: &PassContext, permits: &Permits, write:
         .await;
     match patched {
         Ok(_) => ActionResult::Acted(()),
-        Err(error) => error.into(),
+        Err(error) => not_written(error),
+    }
+}
+
+/// One that is gone is written to again only after a while: the watch may be behind.
+fn not_written(error: kube::Error) -> ActionResult {
+    match ApiError::from(error) {
+        ApiError::NotFound => ActionResult::Outdated("the NodeHealthCheck is gone".to_owned()),
+        error => error.into(),
     }
 }
 

@@ -87,8 +87,9 @@ pub(super) async fn annotate(
     let patched = remediations
         .patch(&remediation.key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    match patched {
+    match patched.map_err(ApiError::from) {
         Ok(patched) => Effect::acted(written(pass, remediation, &patched)),
+        Err(ApiError::NotFound) => gone(pass, remediation, ActionResult::AlreadyDone),
         Err(error) => ActionResult::from(error).into(),
     }
 }

@@ -106,6 +106,13 @@ impl Permits {
         }
     }
 
+    /// Permits everything, for tests of one action.
+    pub fn unrestricted() -> Self {
+        let gate = Gate::new(Leadership::fixed(true), false);
+        let policy = gate.policy();
+        Self::new(gate, Lane::Api, policy, Arc::default(), None)
+    }
+
     /// Waits for a slot, and then asks whether this process still leads, by the policy of the plan, and still plans it.
     ///
     /// # Errors

@@ -1,0 +1,415 @@
+//! Single actions against a scripted API server: which requests they send, and what they expect afterwards.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use http::{Request, Response};
+use kube::client::Body;
+use kube::core::GroupVersionKind;
+use nodeward_core::id::NodeName;
+use nodeward_runtime::{Action as _, ApiError};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::action_tracker::ActionTracker;
+use crate::observe::project;
+use crate::plan::{
+    CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
+    StartRemediation, StatusWrite,
+};
+
+const NODE: &str = "/api/v1/nodes/n1";
+const REMEDIATION: &str = "/apis/a.example.com/v1/namespaces/ns/reboots/n1";
+const REMEDIATIONS: &str = "/apis/a.example.com/v1/namespaces/ns/reboots";
+const CHECK: &str = "/apis/remediation.medik8s.io/v1alpha1/nodehealthchecks/workers";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/leases/leases/node-n1";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/leases/leases";
+
+/// Answers by method and path, and remembers what it was asked. What is not scripted does not exist.
+#[derive(Clone, Default)]
+struct Server {
+    answers: Arc<BTreeMap<String, (u16, Value)>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn new<const N: usize>(answers: [(&str, &str, u16, Value); N]) -> Self {
+        let answers = answers.map(|(method, path, code, body)| (format!("{method} {path}"), (code, body)));
+        Self {
+            answers: Arc::new(answers.into()),
+            asked: Arc::default(),
+        }
+    }
+
+    fn pass(&self) -> PassContext {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = server.answer(&request);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let client = kube::Client::new(service, "default");
+        let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("a.example.com", "v1", "Reboot"));
+        resource.plural = "reboots".to_owned();
+        PassContext {
+            clients: Clients {
+                watches: client.clone(),
+                requests: client.clone(),
+                lease: client,
+            },
+            reads: NodeReads::default(),
+            check_reads: CheckReads::default(),
+            resources: Arc::new([(kind(), resource)].into()),
+            polled_templates: Arc::default(),
+            polled_kinds: Arc::default(),
+            snapshot: Arc::new(Snapshot {
+                remediations: vec![remediation()],
+                ..Snapshot::default()
+            }),
+            own_versions: Arc::default(),
+            lease_namespace: "leases".into(),
+            own_namespace: "system".into(),
+            planned_at: Instant::now(),
+        }
+    }
+
+    fn answer(&self, request: &Request<Body>) -> Response<Body> {
+        let asked = format!("{} {}", request.method(), request.uri().path());
+        let answer = self.answers.get(&asked).cloned();
+        let (code, body) = answer.unwrap_or((404, Value::Null));
+        let body = match code {
+            200 | 201 => body,
+            code => {
+                let reason = match code {
+                    403 => "Forbidden",
+                    404 => "NotFound",
+                    409 => "AlreadyExists",
+                    _ => "InternalError",
+                };
+                json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": reason })
+            }
+        };
+        self.asked.lock().unwrap().push(asked);
+        let body = Body::from(body.to_string().into_bytes());
+        Response::builder().status(code).body(body).unwrap()
+    }
+
+    async fn run(&self, action: Action) -> Executed {
+        Task::Act(action).run(self.pass(), Permits::unrestricted()).await
+    }
+
+    /// What it was asked.
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn kind() -> RemediationKind {
+    RemediationKind {
+        api_version: "a.example.com/v1".into(),
+        kind: "Reboot".into(),
+    }
+}
+
+fn stored_remediation(owner: &str) -> Value {
+    json!({
+        "apiVersion": "a.example.com/v1", "kind": "Reboot",
+        "metadata": {
+            "namespace": "ns", "name": "n1", "uid": "r1", "resourceVersion": "5",
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "A", "name": "a", "uid": owner }],
+        },
+    })
+}
+
+fn remediation() -> Arc<RemediationFacts> {
+    let object = serde_json::from_value(stored_remediation("c1")).unwrap();
+    Arc::new(project::remediation(kind(), &object).unwrap())
+}
+
+fn reference() -> RemediationRef {
+    RemediationRef {
+        kind: kind(),
+        key: NamespacedName::new("ns", "n1"),
+        uid: "r1".into(),
+        node: "n1".into(),
+    }
+}
+
+fn check() -> CheckRef {
+    CheckRef {
+        name: "workers".into(),
+        uid: "c1".into(),
+    }
+}
+
+const LOST_AT: &str = "2026-01-01T00:00:00Z";
+
+fn node(uid: &str, status: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "uid": uid },
+        "status": { "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": LOST_AT }] },
+    })
+}
+
+/// The node `n1` with UID `u1` is not Ready since then.
+fn unhealthy() -> NodeEvidence {
+    NodeEvidence {
+        name: "n1".into(),
+        rests_on: RestsOn::Unhealthy {
+            uid: "u1".into(),
+            type_: "Ready".into(),
+            status: Some("Unknown".into()),
+            last_transition: LOST_AT.parse().ok(),
+        },
+    }
+}
+
+fn gone() -> NodeEvidence {
+    NodeEvidence {
+        name: "n1".into(),
+        rests_on: RestsOn::Gone,
+    }
+}
+
+fn delete(evidence: NodeEvidence) -> Action {
+    Action::DeleteRemediation {
+        check: check(),
+        remediation: reference(),
+        evidence,
+    }
+}
+
+fn time_out(evidence: Option<NodeEvidence>) -> Action {
+    Action::AnnotateRemediation {
+        check: check(),
+        remediation: reference(),
+        change: RemediationChange::TimedOut(LOST_AT.parse().unwrap()),
+        evidence,
+    }
+}
+
+fn start() -> StartRemediation {
+    let name: NodeName = "n1".into();
+    StartRemediation {
+        check: check(),
+        node: name.clone(),
+        node_uid: "u1".into(),
+        evidence: unhealthy(),
+        step: 0,
+        template: TemplateRef {
+            api_version: "a.example.com/v1".into(),
+            kind: "RebootTemplate".into(),
+            namespace: "ns".into(),
+            name: "t".into(),
+        },
+        kind: kind(),
+        key: NamespacedName::new("ns", "n1"),
+        replaces: None,
+        object: stored_remediation("c1"),
+        leases: vec![LeaseChange {
+            name: LeaseName::Node(name),
+            seen: None,
+            step: LeaseStep::Take {
+                holder: "NodeHealthCheck-workers".to_owned(),
+                duration: SignedDuration::from_secs(660),
+                owner: None,
+            },
+        }],
+    }
+}
+
+/// The NodeHealthCheck with the intent that the start rests on.
+fn intended() -> Value {
+    json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck",
+        "metadata": { "name": "workers", "uid": "c1", "resourceVersion": "9" },
+        "spec": {},
+        "status": { "unhealthyNodes": [{ "name": "n1", "remediations": [
+            { "resource": { "apiVersion": "a.example.com/v1", "kind": "Reboot", "namespace": "ns", "name": "n1" } },
+        ] }] },
+    })
+}
+
+fn lease(holder: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "node-n1", "uid": "l1", "resourceVersion": "3" },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 660, "renewTime": "2026-01-01T00:00:00.000000Z" },
+    })
+}
+
+/// What a later plan sees of the remediation while the watch still shows it.
+fn remediations_seen_after(executed: &Executed) -> Vec<Arc<RemediationFacts>> {
+    let now = Timestamp::from_second(0).unwrap();
+    let mut tracker = ActionTracker::default();
+    tracker.completed(executed, 0, now);
+    let mut snapshot = Snapshot {
+        remediations: vec![remediation()],
+        ..Snapshot::default()
+    };
+    tracker.overlay(&mut snapshot, now);
+    snapshot.remediations
+}
+
+#[rstest]
+#[case::condition_has_changed(200, node("u1", "True"))]
+#[case::node_was_made_again(200, node("u2", "Unknown"))]
+#[case::node_is_gone(404, Value::Null)]
+#[tokio::test]
+async fn escalation_rests_on_the_node_as_it_is(#[case] code: u16, #[case] now: Value) {
+    let server = Server::new([("GET", NODE, code, now)]);
+    let executed = server.run(time_out(Some(unhealthy()))).await;
+    assert!(matches!(executed.result, ActionResult::Outdated(_)), "{executed:?}");
+    assert_eq!(server.asked(), [format!("GET {NODE}")]);
+}
+
+#[tokio::test]
+async fn escalation_reads_the_node_right_before() {
+    let patched = stored_remediation("c1");
+    let server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("PATCH", REMEDIATION, 200, patched),
+    ]);
+    let executed = server.run(time_out(Some(unhealthy()))).await;
+    assert_eq!(executed.result, ActionResult::Acted(()));
+    assert_eq!(server.asked(), [format!("GET {NODE}"), format!("PATCH {REMEDIATION}")]);
+}
+
+#[rstest]
+#[case::node_is_back(gone(), 200, node("u1", "Unknown"))]
+#[case::node_cannot_be_read(gone(), 500, Value::Null)]
+#[case::node_may_not_be_read(gone(), 403, Value::Null)]
+#[tokio::test]
+async fn remediation_stays_unless_its_node_is_surely_gone(
+    #[case] evidence: NodeEvidence,
+    #[case] code: u16,
+    #[case] now: Value,
+) {
+    let server = Server::new([("GET", NODE, code, now), ("DELETE", REMEDIATION, 200, json!({}))]);
+    let executed = server.run(delete(evidence)).await;
+    assert!(
+        matches!(executed.result, ActionResult::Outdated(_) | ActionResult::Failed(_)),
+        "{executed:?}"
+    );
+    assert_eq!(server.asked(), [format!("GET {NODE}")]);
+}
+
+#[tokio::test]
+async fn remediation_of_a_node_answered_with_404_is_deleted() {
+    let success = json!({ "kind": "Status", "status": "Success" });
+    let server = Server::new([("DELETE", REMEDIATION, 200, success)]);
+    let executed = server.run(delete(gone())).await;
+    assert_eq!(executed.result, ActionResult::Acted(()));
+    assert_eq!(server.asked(), [format!("GET {NODE}"), format!("DELETE {REMEDIATION}")]);
+}
+
+#[rstest]
+#[case::deleted(delete(gone()))]
+#[case::annotated(time_out(None))]
+#[tokio::test]
+async fn remediation_that_is_gone_already_is_expected_to_be(#[case] action: Action) {
+    let executed = Server::default().run(action).await;
+    assert_eq!(executed.result, ActionResult::AlreadyDone);
+    assert_eq!(remediations_seen_after(&executed), []);
+}
+
+#[tokio::test]
+async fn annotation_of_a_node_that_is_gone_is_written_once() {
+    let executed = Server::default()
+        .run(Action::AnnotateNode {
+            node: "n1".into(),
+            node_uid: "u1".into(),
+            change: NodeChange::Remediations(None),
+        })
+        .await;
+    assert_eq!(executed.result, ActionResult::AlreadyDone);
+    assert!(
+        matches!(&*executed.written, [Written::NodeAnnotation { value: None, .. }]),
+        "{executed:?}"
+    );
+}
+
+#[tokio::test]
+async fn status_of_a_check_that_is_gone_backs_off() {
+    let executed = Server::default()
+        .run(Action::WriteStatus(Box::new(StatusWrite {
+            check: check(),
+            base: "1".into(),
+            status: NodeHealthCheckStatus::default(),
+            announcements: Vec::new(),
+        })))
+        .await;
+    assert!(matches!(executed.result, ActionResult::Outdated(_)), "{executed:?}");
+    assert_eq!(executed.written, []);
+}
+
+#[rstest]
+#[case::ours("c1", None)]
+#[case::of_another_owner("c2", Some(HealthReason::ForeignRemediation))]
+#[tokio::test]
+async fn remediation_that_exists_is_a_success_if_it_is_ours(
+    #[case] owner: &str,
+    #[case] refusal: Option<HealthReason>,
+) {
+    let server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", CHECK, 200, intended()),
+        ("POST", LEASES, 201, lease("NodeHealthCheck-workers")),
+        ("POST", REMEDIATIONS, 409, Value::Null),
+        ("GET", REMEDIATION, 200, stored_remediation(owner)),
+        ("DELETE", LEASE, 200, json!({ "kind": "Status", "status": "Success" })),
+    ]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert_eq!(
+        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        refusal,
+        "{executed:?}"
+    );
+    let expects_it = executed
+        .written
+        .iter()
+        .any(|written| matches!(written, Written::Remediation { facts: Some(_), .. }));
+    assert_eq!(expects_it, refusal.is_none());
+    // The lease that was taken for it goes back where nothing was created.
+    let gave_back = server.asked().contains(&format!("DELETE {LEASE}"));
+    assert_eq!(gave_back, refusal.is_some(), "{:?}", server.asked());
+}
+
+/// In a namespace that does not exist the rights of a Role do not exist either.
+#[tokio::test]
+async fn missing_lease_namespace_is_named() {
+    let server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", CHECK, 200, intended()),
+        ("POST", LEASES, 403, Value::Null),
+    ]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    let (reason, detail) = executed.refusal.unwrap();
+    assert_eq!(reason, HealthReason::PermissionMissing);
+    assert!(
+        detail.contains("namespace leases") && detail.contains("create it"),
+        "{detail}"
+    );
+    let renewed = server.run(Action::Lease(start().leases.remove(0))).await;
+    let ActionResult::Failed(ApiError::Forbidden { message }) = renewed.result else {
+        panic!("{:?}", renewed.result);
+    };
+    assert!(message.contains("namespace leases"), "{message}");
+}
+
+#[tokio::test]
+async fn lease_namespace_is_created_where_that_is_allowed() {
+    let server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", CHECK, 200, intended()),
+        ("POST", "/api/v1/namespaces", 403, Value::Null),
+    ]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert!(server.asked().contains(&"POST /api/v1/namespaces".to_owned()));
+    let (_, detail) = executed.refusal.unwrap();
+    assert!(detail.contains("namespace leases"), "{detail}");
+    assert!(
+        !server.asked().contains(&format!("POST {REMEDIATIONS}")),
+        "without its lease"
+    );
+}
