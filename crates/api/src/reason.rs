@@ -333,6 +333,8 @@ reasons! {
         Disabled => "was disabled",
         /// The NodeHealthCheck is no longer disabled.
         Enabled => "was enabled",
+        /// The installed CRD lacks fields, which the API server drops.
+        FieldsDropped => "may have lost fields, for the installed CRD lacks them",
         /// The last step timed out or failed, and the node is still unhealthy.
         NoTemplateLeft => "is unhealthy after the last remediation",
         /// The label that excludes a node has no value that counts.

@@ -11,6 +11,7 @@ use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::{ActionResult, ApiError, Expectations};
 
+use crate::definition::{Fields, StoredStatus};
 use crate::execute::{Executed, Task, TaskKey, Written};
 use crate::observations::{Observations, RunningStart};
 use crate::plan::{Action, ActionKey, Plan};
@@ -35,6 +36,9 @@ pub struct ActionTracker {
     may_not_annotate: BTreeMap<RemediationKind, Timestamp>,
     /// The newest version of each NodeHealthCheck that this process wrote.
     own_versions: BTreeMap<CheckName, ResourceVersion>,
+    stored_status: StoredStatus,
+    /// What the definition was last seen to drop.
+    dropped_fields: Option<Fields>,
 }
 
 impl ActionTracker {
@@ -135,6 +139,23 @@ impl ActionTracker {
             .clone_from(&plan.upgrade_unknown_since);
     }
 
+    /// The definition of NodeHealthChecks drops these fields. One that drops others stores what was dropped before.
+    pub fn definition_drops(&mut self, fields: Option<&Fields>) {
+        if self.dropped_fields.as_ref() != fields {
+            self.dropped_fields = fields.cloned();
+            self.stored_status.forget();
+        }
+    }
+
+    /// Whether a write would change nothing, for the API server drops all that is new in it.
+    pub fn is_futile(&self, action: &Action, snapshot: &Snapshot) -> bool {
+        let Action::WriteStatus(write) = action else {
+            return false;
+        };
+        let check = snapshot.checks.get(&write.check.name);
+        check.is_some_and(|check| self.stored_status.is_futile(&write.status, &check.status))
+    }
+
     /// When a watch that does not show a write is believed again.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         let expiries = [
@@ -173,6 +194,13 @@ impl ActionTracker {
             self.expect(written, now);
         }
         match (&executed.task, &executed.result) {
+            (Task::Act(Action::WriteStatus(write)), _) => {
+                for written in &executed.written {
+                    if let Written::Status { status, .. } = written {
+                        self.stored_status.learn(&write.status, status);
+                    }
+                }
+            }
             (Task::Act(Action::StartRemediation(start)), result) => {
                 let (check, node) = (&start.check.name, &start.node);
                 if let Some((reason, detail)) = &executed.refusal {

@@ -16,6 +16,7 @@ pub mod action_tracker;
 pub mod check_spec;
 pub mod config;
 pub mod default;
+pub mod definition;
 pub mod execute;
 pub mod observations;
 pub mod observe;

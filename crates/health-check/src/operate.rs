@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::action_tracker::ActionTracker;
 use crate::default::{DefaultStep, next_step};
+use crate::definition::Definition;
 use crate::execute::{CheckReads, NodeReads, PassContext, Task};
 use crate::observe::Observer;
 use crate::plan::{Verdicts, plan};
@@ -31,6 +32,7 @@ pub struct HealthCheck {
     reads: NodeReads,
     check_reads: CheckReads,
     observer: Observer,
+    definition: Definition,
     tracker: ActionTracker,
     reporter: Reporter,
 }
@@ -77,6 +79,7 @@ impl Operator for HealthCheck {
             reads: NodeReads::default(),
             check_reads: CheckReads::default(),
             observer,
+            definition: Definition::open(&context.watches, context.clients.watches.clone()),
             tracker: ActionTracker::default(),
             reporter: Reporter::new(context),
         })
@@ -89,6 +92,7 @@ impl Operator for HealthCheck {
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let mut observed = self.observer.snapshot(policy, self.tracker.observations(now), now);
         if let Observed::Ready(snapshot) = &mut observed {
+            self.tracker.definition_drops(self.definition.dropped_fields().as_ref());
             self.tracker.overlay(snapshot, now);
         }
         observed
@@ -97,7 +101,9 @@ impl Operator for HealthCheck {
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Verdicts> {
         let mut plan = plan(snapshot, policy, now);
         self.tracker.planned(&plan);
-        let mut actions: Vec<Task> = std::mem::take(&mut plan.actions).into_iter().map(Task::Act).collect();
+        let planned = std::mem::take(&mut plan.actions).into_iter();
+        let useful = planned.filter(|action| !self.tracker.is_futile(action, snapshot));
+        let mut actions: Vec<Task> = useful.map(Task::Act).collect();
         actions.extend(self.default_step(snapshot, policy));
         let deadlines = [
             plan.requeue_at,
@@ -111,8 +117,11 @@ impl Operator for HealthCheck {
         }
     }
 
-    fn report(&mut self, snapshot: &Snapshot, verdicts: Verdicts, _: Timestamp) -> Report<Task> {
-        self.reporter.report(snapshot, &verdicts);
+    fn report(&mut self, snapshot: &Snapshot, verdicts: Verdicts, now: Timestamp) -> Report<Task> {
+        self.reporter.report(snapshot, &verdicts, now);
+        if let Some(fields) = self.definition.dropped_fields() {
+            self.reporter.dropped_fields(snapshot, &fields);
+        }
         Report {
             actions: Vec::new(),
             requeue_at: None,

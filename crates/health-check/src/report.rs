@@ -6,6 +6,7 @@ mod metrics;
 use jiff::Timestamp;
 use nodeward_runtime::{ActionResult, ApiError, OperatorContext};
 
+use crate::definition::Fields;
 use crate::execute::{Executed, Task};
 use crate::plan::{Action, Verdicts};
 use crate::settings::Settings;
@@ -30,10 +31,16 @@ impl Reporter {
     }
 
     /// Reports how everything stands.
-    pub fn report(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
+    pub fn report(&mut self, snapshot: &Snapshot, verdicts: &Verdicts, now: Timestamp) {
         self.metrics.show(snapshot, verdicts);
         self.announcer.warnings(snapshot, verdicts);
-        self.announcer.nodes(verdicts);
+        self.announcer.nodes(verdicts, now);
+    }
+
+    /// Reports the fields of NodeHealthChecks that the API server drops.
+    pub fn dropped_fields(&mut self, snapshot: &Snapshot, fields: &Fields) {
+        self.metrics.show_dropped_fields(fields);
+        self.announcer.dropped_fields(snapshot, fields);
     }
 
     /// Reports what an action has come to.

@@ -2,7 +2,9 @@
 //! of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use nodeward_api::NodeHealthCheck;
@@ -10,20 +12,27 @@ use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ApiError, EventSink, EventSpec, Severity, events};
 
+use crate::definition::Fields;
 use crate::plan::{
     CheckRef, NodeEvidence, RemediationChange, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts,
 };
 use crate::snapshot::{CheckName, Snapshot};
 
-/// What health-check does, as the Events' `action`.
+/// What health-check does, as the Events' `action`. That of [`HealthEvent::RemediationSkipped`] is a [`HealthReason`].
 const ACTION: &str = "Remediation";
+
+/// An Event lives for an hour: what still holds is told again before.
+const TELL_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 /// Emits Events.
 pub(super) struct Announcer {
     sink: EventSink,
     warned: BTreeSet<String>,
     /// What was told of a node last, where something stops its remediation or none is left.
-    told: BTreeMap<(CheckName, NodeName), HealthReason>,
+    told: BTreeMap<(CheckName, NodeName), (HealthReason, Timestamp)>,
+    dropped: Fields,
+    /// NodeHealthChecks, by UID, that were told of `dropped`.
+    told_of_dropped: BTreeSet<Arc<str>>,
 }
 
 impl Announcer {
@@ -32,6 +41,8 @@ impl Announcer {
             sink,
             warned: BTreeSet::new(),
             told: BTreeMap::new(),
+            dropped: Fields::new(),
+            told_of_dropped: BTreeSet::new(),
         }
     }
 
@@ -74,7 +85,10 @@ impl Announcer {
              remediator aggregates to ext-remediation",
             change.annotation()
         );
-        self.emit(check, None, HealthEvent::RemediationSkipped, &note);
+        let action = HealthReason::PermissionMissing.as_str();
+        for event in specs(check, None, (HealthEvent::RemediationSkipped, action), &note) {
+            self.sink.emit(event);
+        }
     }
 
     /// What somebody should mend, each once.
@@ -104,51 +118,108 @@ impl Announcer {
         }
     }
 
-    /// What stops a remediation that is due, or that none is left to be tried: each once, until it changes.
-    pub(super) fn nodes(&mut self, verdicts: &Verdicts) {
+    /// What stops a remediation that is due, or that none is left to be tried.
+    pub(super) fn nodes(&mut self, verdicts: &Verdicts, now: Timestamp) {
+        for event in self.news_of_nodes(verdicts, now) {
+            self.sink.emit(event);
+        }
+    }
+
+    /// Each once, until it changes or its Event ends.
+    fn news_of_nodes(&mut self, verdicts: &Verdicts, now: Timestamp) -> Vec<EventSpec> {
+        let checks: BTreeMap<&CheckName, &CheckRef> = verdicts
+            .checks
+            .iter()
+            .map(|verdict| (&verdict.check.name, &verdict.check))
+            .collect();
         let mut told = BTreeMap::new();
+        let mut news = Vec::new();
         for verdict in &verdicts.nodes {
-            let Some(event) = event_of(verdict.reason) else {
+            let (Some(event), Some(check)) = (event_of(verdict.reason), checks.get(&verdict.check)) else {
                 continue;
             };
             let key = (verdict.check.clone(), verdict.node.clone());
-            let check = verdicts.checks.iter().find(|check| check.check.name == verdict.check);
-            if self.told.get(&key) != Some(&verdict.reason)
-                && let Some(check) = check
-            {
+            let before = self.told.get(&key).copied();
+            let still = before
+                .filter(|(reason, at)| *reason == verdict.reason && now.duration_since(*at).abs() < TELL_AGAIN_AFTER);
+            if still.is_none() {
                 let mut note = format!("node {} {}", verdict.node, verdict.reason.explanation());
                 if !verdict.detail.is_empty() {
                     note = format!("{note}: {}", verdict.detail);
                 }
+                let action = match event {
+                    HealthEvent::RemediationSkipped => verdict.reason.as_str(),
+                    _ => ACTION,
+                };
                 let node = (&verdict.node, verdict.node_uid.as_ref());
-                self.emit(&check.check, Some(node), event, &note);
+                news.extend(specs(check, Some(node), (event, action), &note));
             }
-            told.insert(key, verdict.reason);
+            told.insert(key, still.unwrap_or((verdict.reason, now)));
         }
         self.told = told;
+        news
+    }
+
+    /// The API server drops fields of NodeHealthChecks. Each NodeHealthCheck tells it once.
+    pub(super) fn dropped_fields(&mut self, snapshot: &Snapshot, fields: &Fields) {
+        if self.dropped != *fields {
+            if fields.is_empty() {
+                tracing::info!("the definition of NodeHealthChecks drops no field any more");
+            } else {
+                tracing::warn!("{}", note_on(fields));
+            }
+            self.dropped.clone_from(fields);
+            self.told_of_dropped.clear();
+        }
+        if fields.is_empty() {
+            return;
+        }
+        let exists = |uid: &Arc<str>| snapshot.checks.values().any(|check| check.uid == *uid);
+        self.told_of_dropped.retain(exists);
+        for check in snapshot.checks.values() {
+            if self.told_of_dropped.insert(Arc::clone(&check.uid)) {
+                let check = CheckRef {
+                    name: Arc::clone(&check.name),
+                    uid: Arc::clone(&check.uid),
+                };
+                self.emit(&check, None, HealthEvent::FieldsDropped, &note_on(fields));
+            }
+        }
     }
 
     /// Whoever leads next tells it again.
     pub(super) fn forget(&mut self) {
         self.told.clear();
+        self.dropped.clear();
+        self.told_of_dropped.clear();
     }
 
     fn emit(&self, check: &CheckRef, node: Option<(&NodeName, Option<&NodeUid>)>, event: HealthEvent, note: &str) {
-        let check = check_reference(check);
-        let node = node.map(|(name, uid)| events::node_reference(name.as_str(), uid.map_or("", NodeUid::as_str)));
-        let about = |regarding: ObjectReference, related: Option<ObjectReference>| EventSpec {
-            regarding,
-            related,
-            severity: severity(event),
-            reason: event.as_str(),
-            action: ACTION,
-            note: note.to_owned(),
-        };
-        self.sink.emit(about(check.clone(), node.clone()));
-        if let Some(node) = node {
-            self.sink.emit(about(node, Some(check)));
+        for event in specs(check, node, (event, ACTION), note) {
+            self.sink.emit(event);
         }
     }
+}
+
+/// The Event on the NodeHealthCheck, and on the Node where there is one.
+fn specs(
+    check: &CheckRef,
+    node: Option<(&NodeName, Option<&NodeUid>)>,
+    (event, action): (HealthEvent, &'static str),
+    note: &str,
+) -> impl Iterator<Item = EventSpec> {
+    let check = check_reference(check);
+    let node = node.map(|(name, uid)| events::node_reference(name.as_str(), uid.map_or("", NodeUid::as_str)));
+    let about = |regarding: ObjectReference, related: Option<ObjectReference>| EventSpec {
+        regarding,
+        related,
+        severity: severity(event),
+        reason: event.as_str(),
+        action,
+        note: note.to_owned(),
+    };
+    let on_node = node.clone().map(|node| about(node, Some(check.clone())));
+    std::iter::once(about(check, node)).chain(on_node)
 }
 
 /// The Event about a node that stands like this, if there is one. Of a remediation that begins or ends, its own write tells; of a
@@ -171,7 +242,8 @@ const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
         | HealthReason::LeaseTaken
         | HealthReason::Settling
         | HealthReason::PermissionMissing
-        | HealthReason::RemediationRejected => Some(HealthEvent::RemediationSkipped),
+        | HealthReason::RemediationRejected
+        | HealthReason::WouldRemediate => Some(HealthEvent::RemediationSkipped),
         HealthReason::ChainExhausted => Some(HealthEvent::NoTemplateLeft),
         HealthReason::Healthy
         | HealthReason::ReadyUnknown
@@ -180,7 +252,6 @@ const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
         | HealthReason::CheckDisabled
         | HealthReason::PeerActive
         | HealthReason::NodeChanged
-        | HealthReason::WouldRemediate
         | HealthReason::StartingRemediation
         | HealthReason::RemediationRunning
         | HealthReason::Escalating
@@ -189,6 +260,16 @@ const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
         | HealthReason::RemediatedNodeGone
         | HealthReason::ReplacementExpected => None,
     }
+}
+
+/// What the API server drops, and what to do about it. What is in the spec matters most.
+fn note_on(fields: &Fields) -> String {
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    format!(
+        "the installed CRD nodehealthchecks.remediation.medik8s.io lacks these fields, and the API server drops them: {}. A \
+         NodeHealthCheck with dryRun is no dry run then. Apply the CRD of health-check",
+        fields.join(", ")
+    )
 }
 
 fn check_reference(check: &CheckRef) -> ObjectReference {
@@ -210,9 +291,13 @@ fn severity(event: HealthEvent) -> Severity {
         | HealthEvent::StormRecoveryCooldownStarted
         | HealthEvent::StormRecoveryEnded => Severity::Normal,
         HealthEvent::RemediationSkipped
+        | HealthEvent::FieldsDropped
         | HealthEvent::Disabled
         | HealthEvent::NoTemplateLeft
         | HealthEvent::InvalidNodeLabel
         | HealthEvent::StormRecoveryStarted => Severity::Warning,
     }
 }
+
+#[cfg(test)]
+mod tests;

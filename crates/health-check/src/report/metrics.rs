@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use crate::definition::Fields;
 use crate::execute::{Executed, Task};
 use crate::plan::{Action, RemediationRef, Verdicts};
 use crate::snapshot::{RemediationFacts, Snapshot};
@@ -48,6 +49,11 @@ struct CheckLabel {
     node_health_check: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct FieldLabel {
+    field: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
@@ -68,6 +74,7 @@ pub(super) struct HealthMetrics {
     healthy: Family<CheckLabel, Gauge>,
     remediating: Family<CheckLabel, Gauge>,
     nodes: Family<ReasonLabel, Gauge>,
+    dropped_fields: Family<FieldLabel, Gauge>,
     actions: Family<ActionLabels, Counter>,
     shown: Shown,
     old_counted: BTreeSet<Arc<str>>,
@@ -80,6 +87,7 @@ struct Shown {
     old: BTreeSet<OldLabels>,
     unhealthy: BTreeSet<DurationLabels>,
     checks: BTreeSet<CheckLabel>,
+    dropped_fields: BTreeSet<FieldLabel>,
 }
 
 impl HealthMetrics {
@@ -92,6 +100,7 @@ impl HealthMetrics {
             healthy: Family::default(),
             remediating: Family::default(),
             nodes: Family::default(),
+            dropped_fields: Family::default(),
             actions: Family::default(),
             shown: Shown::default(),
             old_counted: BTreeSet::new(),
@@ -125,6 +134,11 @@ impl HealthMetrics {
                 "nodes",
                 "Nodes that are not plainly healthy, by what is done for them or stops that",
                 this.nodes.clone(),
+            );
+            registry.register(
+                "dropped_fields",
+                "1 for each field of NodeHealthChecks that the installed CRD lacks, so that the API server drops it",
+                this.dropped_fields.clone(),
             );
             registry.register("actions", "Writes, by kind and outcome", this.actions.clone());
         });
@@ -166,6 +180,19 @@ impl HealthMetrics {
             self.remediating.remove(gone);
         }
         self.shown.checks = shown;
+    }
+
+    /// Shows the fields that the API server drops.
+    pub(super) fn show_dropped_fields(&mut self, fields: &Fields) {
+        let label = |field: &String| FieldLabel { field: field.clone() };
+        let shown: BTreeSet<FieldLabel> = fields.iter().map(label).collect();
+        for label in &shown {
+            self.dropped_fields.get_or_create(label).set(1);
+        }
+        for gone in self.shown.dropped_fields.difference(&shown) {
+            self.dropped_fields.remove(gone);
+        }
+        self.shown.dropped_fields = shown;
     }
 
     fn show_ongoing(&mut self, snapshot: &Snapshot) {
@@ -262,6 +289,7 @@ impl HealthMetrics {
         self.healthy.clear();
         self.remediating.clear();
         self.nodes.clear();
+        self.dropped_fields.clear();
         self.shown = Shown {
             old: std::mem::take(&mut self.shown.old),
             unhealthy: std::mem::take(&mut self.shown.unhealthy),

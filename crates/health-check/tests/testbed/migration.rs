@@ -2,16 +2,20 @@
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{CustomResourceExt, ResourceExt};
+use nodeward_api::NodeHealthCheck;
 use nodeward_api::annotation::{OLD_REMEDIATION_FLAG, OLD_REMEDIATION_FLAG_ON};
 use nodeward_testkit::fleet;
 use nodeward_testkit::remediator::Family;
 use nodeward_testkit::store::{self, Stored};
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, Options, names};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use crate::environment::{OwnEnvironment, SOON, ago};
+use crate::environment::{OwnEnvironment, SOON, ago, prepare};
 
 /// A remediation as the peer creates it: with a random suffix, and without the node's UID.
 async fn peers_remediation(
@@ -182,5 +186,118 @@ async fn old_remediations_are_flagged_and_counted() -> Result<()> {
     .await?;
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// A control plane whose definition of NodeHealthChecks knows none of our own fields, as medik8s' does not.
+async fn plane_with_peers_definition() -> Result<&'static ControlPlane> {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    let start = || async {
+        let plane = ControlPlane::start(Options::default()).await?;
+        prepare(&plane).await?;
+        let mut definition = serde_json::to_value(NodeHealthCheck::crd())?;
+        let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        for (part, fields) in [
+            ("spec", &["backoff", "maxConcurrentRemediations", "dryRun"] as &[&str]),
+            ("status", &["observedGeneration"]),
+        ] {
+            let properties = schema[part]["properties"].as_object_mut().context("no properties")?;
+            properties.retain(|field, _| !fields.contains(&field.as_str()));
+        }
+        definition["metadata"]["name"] = json!(NodeHealthCheck::crd_name());
+        let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().await?);
+        let installed = definitions.get(NodeHealthCheck::crd_name()).await?;
+        definition["metadata"]["resourceVersion"] = json!(installed.resource_version());
+        let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
+        definitions
+            .replace(NodeHealthCheck::crd_name(), &PostParams::default(), &definition)
+            .await?;
+        anyhow::Ok(plane)
+    };
+    PLANE.get_or_try_init(start).await
+}
+
+/// Under medik8s' definition the API server drops `dryRun`, which somebody must learn before a node is rebooted.
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_that_the_definition_drops_are_reported() -> Result<()> {
+    let plane = plane_with_peers_definition().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = wait::until("the definition in force", SOON, || async {
+        let check = own
+            .add_check(&names::unique("check"), json!({ "dryRun": true }))
+            .await?;
+        let is_dropped = !own.checks().get(&check).await?.spec.dry_run;
+        if !is_dropped {
+            own.checks().delete(&check, &DeleteParams::default()).await?;
+        }
+        ensure!(is_dropped, "dryRun is stored");
+        Ok(check)
+    })
+    .await?;
+    let operator = own.start(json!({})).await?;
+    let told = own.event(&check, "FieldsDropped").await?;
+    ensure!(
+        told.note.as_ref().is_some_and(|note| note.contains("spec.dryRun")),
+        "{told:?}"
+    );
+    ensure!(operator.log().contains("spec.dryRun"), "the log does not tell");
+    let dropped = [
+        "spec.dryRun",
+        "spec.backoff",
+        "spec.maxConcurrentRemediations",
+        "status.observedGeneration",
+    ];
+    let metrics = operator.metrics().await?;
+    for field in dropped {
+        let told = metrics.value("nodeward_health_check_dropped_fields", &[("field", field)]);
+        ensure!(told == Some(1.0), "{field}: {told:?}");
+    }
+    own.until_counted(&check, 2, 2).await?;
+
+    // The status is not written again for the field that the API server does not store.
+    let status_writes = || async {
+        let writes = own.requests()?.writes();
+        anyhow::Ok(
+            writes
+                .only(|request| request.resource == "nodehealthchecks" && request.verb == "update")
+                .count(),
+        )
+    };
+    let before = status_writes().await?;
+    wait::throughout("no status write", secs(8), || async {
+        let now = status_writes().await?;
+        ensure!(now == before, "{now} writes, {before} before");
+        Ok(())
+    })
+    .await?;
+    own.not_ready(&a).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+
+    // Our definition stores them: nothing is told any more.
+    let definitions: Api<CustomResourceDefinition> = Api::all(own.client.clone());
+    let definition = NodeHealthCheck::crd();
+    definitions
+        .patch(
+            &definition.name_any(),
+            &PatchParams::apply("test").force(),
+            &Patch::Apply(&definition),
+        )
+        .await?;
+    wait::until("no dropped fields", SOON, || async {
+        let dropped = operator
+            .metrics()
+            .await?
+            .sum("nodeward_health_check_dropped_fields", &[]);
+        ensure!(dropped == 0.0, "{dropped}");
+        Ok(())
+    })
+    .await?;
+    own.until_status(&check, "observedGeneration", |status| {
+        status.observed_generation.is_some()
+    })
+    .await?;
     own.end([operator]).await
 }

@@ -51,7 +51,10 @@ async fn foreign_remediations_are_left_alone() -> Result<()> {
     let changes = json!({ "remediationTemplate": Family::SelfNode.reference(&env.name, "only") });
     let check = env.add_check("main", changes).await?;
     env.lose_heartbeats(&a).await?;
-    env.event(&check, "RemediationSkipped").await?;
+    for about in [&check, &a] {
+        let skipped = env.event(about, "RemediationSkipped").await?;
+        ensure!(skipped.action.as_deref() == Some("ForeignRemediation"), "{skipped:?}");
+    }
     wait::throughout("the foreign remediation", secs(3), || async {
         let now = env.remediations(Family::SelfNode).get(&a).await?;
         ensure!(

@@ -1,0 +1,110 @@
+use nodeward_api::node_health_check::Phase;
+use nodeward_api::reason::DisabledReason;
+use nodeward_runtime::{Component, Metrics};
+use rstest::rstest;
+
+use super::*;
+use crate::plan::{CheckVerdict, NodeVerdict};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn announcer() -> Announcer {
+    let metrics = Metrics::new(Component::new("health-check", "1.2.3"));
+    Announcer::new(EventSink::silent(&metrics))
+}
+
+fn verdicts(reasons: &[(&str, HealthReason)]) -> Verdicts {
+    let node = |(name, reason): &(&str, HealthReason)| NodeVerdict {
+        check: "workers".into(),
+        node: (*name).into(),
+        node_uid: Some(format!("uid-{name}").as_str().into()),
+        reason: *reason,
+        detail: "2 of 3".to_owned(),
+        until: None,
+        condition: None,
+        step: None,
+        next: None,
+    };
+    Verdicts {
+        checks: vec![CheckVerdict {
+            check: CheckRef {
+                name: "workers".into(),
+                uid: "c1".into(),
+            },
+            phase: Phase::Enabled,
+            reason: String::new(),
+            disabled: DisabledReason::NodeHealthCheckEnabled,
+            observed: 3,
+            healthy: 2,
+            remediating: 0,
+            old_remediations: Vec::new(),
+        }],
+        nodes: reasons.iter().map(node).collect(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Kind of the object, its name, reason and action.
+fn told(events: &[EventSpec]) -> Vec<(&str, &str, &str, &str)> {
+    events
+        .iter()
+        .map(|event| {
+            let object = &event.regarding;
+            (
+                object.kind.as_deref().unwrap_or_default(),
+                object.name.as_deref().unwrap_or_default(),
+                event.reason,
+                event.action,
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn refused_nodes_are_told_with_their_own_reasons() {
+    let refused = [
+        ("n1", HealthReason::TooFewHealthy),
+        ("n2", HealthReason::LeaseTaken),
+        ("n3", HealthReason::RemediationRunning),
+    ];
+    let events = announcer().news_of_nodes(&verdicts(&refused), at(0));
+    assert_eq!(
+        told(&events),
+        [
+            ("NodeHealthCheck", "workers", "RemediationSkipped", "TooFewHealthy"),
+            ("Node", "n1", "RemediationSkipped", "TooFewHealthy"),
+            ("NodeHealthCheck", "workers", "RemediationSkipped", "LeaseTaken"),
+            ("Node", "n2", "RemediationSkipped", "LeaseTaken"),
+        ]
+    );
+    assert!(events[0].note.contains("2 of 3"), "{}", events[0].note);
+}
+
+#[test]
+fn dry_run_tells_what_it_would_do() {
+    let events = announcer().news_of_nodes(&verdicts(&[("n1", HealthReason::WouldRemediate)]), at(0));
+    assert_eq!(told(&events)[1], ("Node", "n1", "RemediationSkipped", "WouldRemediate"));
+}
+
+#[rstest]
+#[case::a_moment_later(HealthReason::TooFewHealthy, 60, 0)]
+#[case::before_its_event_ends(HealthReason::TooFewHealthy, 1800, 2)]
+#[case::another_reason(HealthReason::LeaseTaken, 60, 2)]
+#[case::after_it_was_healthy(HealthReason::Healthy, 60, 0)]
+fn refusal_is_told_again_when_it_changes(#[case] reason: HealthReason, #[case] second: i64, #[case] events: usize) {
+    let mut announcer = announcer();
+    announcer.news_of_nodes(&verdicts(&[("n1", HealthReason::TooFewHealthy)]), at(0));
+    let news = announcer.news_of_nodes(&verdicts(&[("n1", reason)]), at(second));
+    assert_eq!(news.len(), events);
+}
+
+#[test]
+fn next_leader_tells_it_again() {
+    let mut announcer = announcer();
+    let refused = verdicts(&[("n1", HealthReason::TooFewHealthy)]);
+    announcer.news_of_nodes(&refused, at(0));
+    announcer.forget();
+    assert_eq!(announcer.news_of_nodes(&refused, at(1)).len(), 2);
+}
