@@ -37,6 +37,7 @@ pub struct ActionTracker {
     /// The newest version of each NodeHealthCheck that this process wrote.
     own_versions: BTreeMap<CheckName, ResourceVersion>,
     stored_status: StoredStatus,
+    lease_namespace: Option<Arc<str>>,
     /// What the definition was last seen to drop.
     dropped_fields: Option<Fields>,
 }
@@ -137,6 +138,14 @@ impl ActionTracker {
         self.observations
             .upgrade_unknown_since
             .clone_from(&plan.upgrade_unknown_since);
+    }
+
+    /// Leases are kept in this namespace: what was written in another one is not there.
+    pub fn leases_are_in(&mut self, namespace: &Arc<str>) {
+        if self.lease_namespace.as_ref() != Some(namespace) {
+            self.lease_namespace = Some(Arc::clone(namespace));
+            self.leases = Expectations::default();
+        }
     }
 
     /// The definition of NodeHealthChecks drops these fields. One that drops others stores what was dropped before.

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::lease::LeaseView;
 use nodeward_core::signal::WatchedResource;
@@ -227,11 +228,23 @@ impl Observer {
         self.templates.follow(templates().map(watched_template).collect());
         let in_status = checks.values().flat_map(|check| kinds_in_status(check));
         let kinds = templates().map(TemplateRef::remediation_kind).chain(in_status);
-        self.remediations.follow(
-            kinds
-                .map(|kind| WatchedResource::all(&kind.api_version, &kind.kind))
-                .collect(),
-        );
+        let mut watched: BTreeSet<WatchedResource> = kinds
+            .map(|kind| WatchedResource::all(&kind.api_version, &kind.kind))
+            .collect();
+        if self.has_lease_of_gone_check(checks) {
+            watched.extend(self.remediations.iter().map(|(watched, _)| watched.clone()));
+        }
+        self.remediations.follow(watched);
+    }
+
+    /// Finalizers may keep remediations of a NodeHealthCheck that is gone, and their nodes are not to be touched meanwhile.
+    fn has_lease_of_gone_check(&self, checks: &BTreeMap<Arc<str>, Arc<CheckFacts>>) -> bool {
+        let leases = self.leases.cache.snapshot();
+        let mut holders = leases.values().filter_map(|lease| lease.holder.as_deref());
+        holders.any(|holder| {
+            let check = holder.strip_prefix(REMEDIATION_HOLDER_PREFIX);
+            check.is_some_and(|check| !checks.contains_key(check.split('/').next().unwrap_or(check)))
+        })
     }
 
     /// What a status rests on at the start is listed first, or else it would be rewritten twice. Later a kind that somebody

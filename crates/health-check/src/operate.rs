@@ -92,6 +92,7 @@ impl Operator for HealthCheck {
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let mut observed = self.observer.snapshot(policy, self.tracker.observations(now), now);
         if let Observed::Ready(snapshot) = &mut observed {
+            self.tracker.leases_are_in(&policy.lease_namespace);
             self.tracker.definition_drops(self.definition.dropped_fields().as_ref());
             self.tracker.overlay(snapshot, now);
         }

@@ -347,3 +347,23 @@ fn start_is_under_way_until_it_ends() {
     tracker.ended(&key);
     assert!(!is_starting(&mut tracker));
 }
+
+#[test]
+fn leases_of_another_namespace_are_not_expected() {
+    let mut tracker = ActionTracker::default();
+    tracker.leases_are_in(&"leases".into());
+    let written = Written::Lease {
+        name: "node-n1".into(),
+        base: None,
+        lease: Some(lease("5")),
+    };
+    tracker.completed(&executed([written]), 0, at(0));
+    let mut leases_seen = |namespace: &str| {
+        tracker.leases_are_in(&namespace.into());
+        let mut snapshot = Snapshot::default();
+        tracker.overlay(&mut snapshot, at(1));
+        snapshot.leases.len()
+    };
+    assert_eq!(leases_seen("leases"), 1);
+    assert_eq!(leases_seen("others"), 0);
+}

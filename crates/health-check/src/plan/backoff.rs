@@ -81,7 +81,14 @@ impl Planner<'_> {
         if is_confirmed && check.spec.healthy_delay != HealthyDelay::None && !self.is_remediated(node) {
             self.annotate_node(node, NodeChange::ConfirmationHeeded);
         }
+        if !node.view.annotations.contains_key(annotation::REMEDIATIONS) {
+            return;
+        }
         let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node)) else {
+            // Another NodeHealthCheck of the node may go by it.
+            if self.snapshot.checks.values().all(|check| check.spec.backoff.is_none()) {
+                self.annotate_node(node, NodeChange::Remediations(None));
+            }
             return;
         };
         let healthy_since = node.view.ready_since.unwrap_or(history.last_end).min(self.now);

@@ -141,8 +141,13 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let name = LeaseName::Node(node.clone());
-            if !starting.contains(&name) && !self.is_needed(checks, &needs, holder, &node) {
+            if starting.contains(&name) {
+                continue;
+            }
+            if !self.is_needed(checks, &needs, holder, &node) {
                 self.give_back(name, lease);
+            } else if checks.iter().all(|known| *known.facts.name != *holder) {
+                self.renew_for_gone_check(name, lease, &node);
             }
         }
     }
@@ -183,6 +188,26 @@ impl<'a> Planner<'a> {
     /// meanwhile is theirs.
     fn renew(&mut self, name: LeaseName, check: &Check<'a>, node: &'a NodeFacts, duration: SignedDuration) {
         let (holder, owner) = terms(&name, check, node);
+        self.renew_as(name, holder, owner, duration);
+    }
+
+    /// The NodeHealthCheck is gone, and a finalizer keeps a remediation of it: its remediator is not done with the node.
+    fn renew_for_gone_check(&mut self, name: LeaseName, lease: &LeaseView, node: &NodeName) {
+        let (Some(holder), Some(duration), Some(node)) = (&lease.holder, lease.duration, self.snapshot.nodes.get(node))
+        else {
+            return;
+        };
+        let owner = (node.view.name.clone(), node.view.uid.clone());
+        self.renew_as(name, holder.to_string(), Some(owner), duration);
+    }
+
+    fn renew_as(
+        &mut self,
+        name: LeaseName,
+        holder: String,
+        owner: Option<(NodeName, NodeUid)>,
+        duration: SignedDuration,
+    ) {
         let seen = self.lease(&name);
         let is_due = match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
             LeaseState::Free => true,

@@ -117,3 +117,20 @@ fn lease_follows_an_edited_timeout() {
     assert_eq!(minutes(&world), 16);
     assert!(world.plan(311).leases().is_empty());
 }
+
+/// Its NodeHealthCheck is gone, and a finalizer keeps the remediation.
+#[test]
+fn lease_of_a_gone_check_lasts_as_long_as_its_remediation() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.settle(300);
+    world.snapshot.checks.clear();
+    world.change_remediations(|live| live.deleting = true);
+    world.settle(629);
+    assert_eq!(world.snapshot.leases["node-w1"].renewed, Some(at(300)));
+    world.settle(630);
+    assert_eq!(world.snapshot.leases["node-w1"].renewed, Some(at(630)));
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+    world.snapshot.remediations.clear();
+    world.settle(640);
+    assert_eq!(world.holder("node-w1"), None);
+}
