@@ -1,6 +1,7 @@
 //! The status of a NodeHealthCheck: one write a pass at most, and none where nothing has changed.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -20,8 +21,11 @@ use super::threshold::ThresholdState;
 /// What the API server takes, with room for the rest of the object.
 const LARGEST: usize = 1_000_000;
 
-/// So many remediations are never too many for [`LARGEST`].
-const SURELY_FIT: usize = 500;
+/// What says that steps were dropped is shorter than this.
+const LONGEST_NOTE: usize = 128;
+
+/// What the status may say of itself: of pause requests, a person may write any number.
+const LONGEST_REASON: usize = 4096;
 
 impl Planner<'_> {
     /// Plans the write of a NodeHealthCheck's status, if it has changed.
@@ -242,18 +246,17 @@ fn is_true(conditions: &[Condition], type_: &str) -> bool {
 
 /// Drops the oldest steps whose remediations are there to tell of them, where the status would be too large for the API server.
 fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
-    let all: usize = status
-        .unhealthy_nodes
-        .iter()
-        .map(|entry| entry.remediations.len())
-        .sum();
-    if all <= SURELY_FIT {
-        return;
+    if status.reason.len() > LONGEST_REASON {
+        let end = status.reason.floor_char_boundary(LONGEST_REASON);
+        status.reason.truncate(end);
+        status.reason.push('…');
     }
     let mut size = size_of(status);
     if size <= LARGEST {
         return;
     }
+    // The message that says so is part of it.
+    size += LONGEST_NOTE;
     let cases = check.cases.values();
     let live: BTreeSet<&str> = cases
         .flat_map(|case| case.chain.live().map(|live| &*live.uid))
@@ -288,8 +291,22 @@ fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
     );
 }
 
+/// How long it is as JSON. It is measured in each pass, and never built for that.
 fn size_of<T: serde::Serialize>(value: &T) -> usize {
-    serde_json::to_vec(value).map_or(0, |text| text.len())
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Nothing that is counted fails.
+    serde_json::to_writer(&mut counter, value).map_or(0, |()| counter.0)
 }
 
 fn count(nodes: usize) -> i32 {

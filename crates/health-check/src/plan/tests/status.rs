@@ -197,11 +197,43 @@ fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
     }
     let plan = world.plan(0);
     let status = plan.written("workers").unwrap();
-    assert!(serde_json::to_vec(status).unwrap().len() <= 1_000_200);
+    assert!(serde_json::to_vec(status).unwrap().len() <= 1_000_000);
     assert!(status.reason.contains("are not listed"), "{}", status.reason);
     assert_eq!(status.unhealthy_nodes.len(), 4000, "the nodes stay");
     let listed = |at: usize| !status.unhealthy_nodes[at].remediations.is_empty();
     assert!(!listed(0) && listed(3999), "the oldest go");
     world.apply(plan, 0);
     assert!(world.plan(1).written("workers").is_none(), "it comes to rest");
+}
+
+/// Names and texts of any length, and not their number, make a status too large.
+#[test]
+fn few_remediations_beside_many_nodes_are_measured_too() {
+    let mut world = World::workers(0).check(
+        "workers",
+        json!({ "maxUnhealthy": "100%", "maxConcurrentRemediations": 400 }),
+    );
+    for number in 0..4400 {
+        let node = format!(
+            "{}-{number:04}.example.org",
+            "a-node-with-a-very-long-name-such-as-nobody-should-give".repeat(3)
+        );
+        world.add_node(&node, "worker", -9000);
+        world.fail(&node, -8000);
+        if number < 400 {
+            world.add_remediation("Reboot", &node, &["uid-of-workers"], -4000 + number);
+        }
+    }
+    let status = world.plan(0).written("workers").unwrap().clone();
+    let size = serde_json::to_vec(&status).unwrap().len();
+    assert!(size <= 1_000_000, "{size}");
+    assert!(status.reason.contains("are not listed"), "{}", status.reason);
+}
+
+#[test]
+fn reason_does_not_grow_with_the_pause_requests() {
+    let long = "ü".repeat(600_000);
+    let mut world = World::workers(5).check("workers", json!({ "pauseRequests": [long, "b"] }));
+    world.settle(10);
+    assert!(world.status("workers").reason.len() < 4200);
 }
