@@ -34,7 +34,8 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeerConfig {
-    /// Namespaces in which its leader lease is looked for. Default `openshift-workload-availability`.
+    /// Namespaces in which its leader lease is looked for. Default `openshift-workload-availability`,
+    /// `node-healthcheck-operator-system` and `operators`.
     pub namespaces: Option<Vec<String>>,
 }
 

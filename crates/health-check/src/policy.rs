@@ -11,7 +11,12 @@ use nodeward_runtime::ConfigError;
 use crate::config::{Config, DefaultConfig, TemplateConfig};
 use crate::snapshot::TemplateRef;
 
-const PEER_NAMESPACE: &str = "openshift-workload-availability";
+/// Where OpenShift, the project's own manifests and OperatorHub on plain Kubernetes install the peer.
+const PEER_NAMESPACES: [&str; 3] = [
+    "openshift-workload-availability",
+    "node-healthcheck-operator-system",
+    "operators",
+];
 const OLD_REMEDIATION: SignedDuration = SignedDuration::from_hours(48);
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 const SAFETY_PASS: SignedDuration = SignedDuration::from_secs(60);
@@ -51,7 +56,7 @@ impl Policy {
         let peers = config
             .peer
             .namespaces
-            .unwrap_or_else(|| vec![PEER_NAMESPACE.to_owned()]);
+            .unwrap_or_else(|| PEER_NAMESPACES.map(str::to_owned).into());
         let peer_namespaces = peers
             .iter()
             .enumerate()
@@ -74,7 +79,7 @@ impl Default for Policy {
         Self {
             upgrade_signal: default_signal(),
             lease_namespace: node_lease::DEFAULT_NAMESPACE.into(),
-            peer_namespaces: vec![PEER_NAMESPACE.into()],
+            peer_namespaces: PEER_NAMESPACES.map(Arc::from).into(),
             settle: SETTLE,
             safety_pass: SAFETY_PASS,
             old_remediation: OLD_REMEDIATION,

@@ -1,9 +1,10 @@
 //! Metrics: our own, and those of medik8s under their exact names. What is labelled by node goes with the node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::node_health_check::Phase;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
@@ -49,6 +50,11 @@ struct CheckLabel {
     node_health_check: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct FieldLabel {
     field: String,
@@ -74,6 +80,8 @@ pub(super) struct HealthMetrics {
     healthy: Family<CheckLabel, Gauge>,
     remediating: Family<CheckLabel, Gauge>,
     nodes: Family<ReasonLabel, Gauge>,
+    checks: Family<PhaseLabel, Gauge>,
+    old_now: Family<OldLabels, Gauge>,
     dropped_fields: Family<FieldLabel, Gauge>,
     actions: Family<ActionLabels, Counter>,
     shown: Shown,
@@ -85,6 +93,7 @@ pub(super) struct HealthMetrics {
 struct Shown {
     ongoing: BTreeSet<RemediationLabels>,
     old: BTreeSet<OldLabels>,
+    old_now: BTreeSet<OldLabels>,
     unhealthy: BTreeSet<DurationLabels>,
     checks: BTreeSet<CheckLabel>,
     dropped_fields: BTreeSet<FieldLabel>,
@@ -100,6 +109,8 @@ impl HealthMetrics {
             healthy: Family::default(),
             remediating: Family::default(),
             nodes: Family::default(),
+            checks: Family::default(),
+            old_now: Family::default(),
             dropped_fields: Family::default(),
             actions: Family::default(),
             shown: Shown::default(),
@@ -135,6 +146,12 @@ impl HealthMetrics {
                 "Nodes that are not plainly healthy, by what is done for them or stops that",
                 this.nodes.clone(),
             );
+            registry.register("checks", "NodeHealthChecks, by phase", this.checks.clone());
+            registry.register(
+                "old_remediations",
+                "Remediations that are old now (48 hours, unless configured)",
+                this.old_now.clone(),
+            );
             registry.register(
                 "dropped_fields",
                 "1 for each field of NodeHealthChecks that the installed CRD lacks, so that the API server drops it",
@@ -156,10 +173,12 @@ impl HealthMetrics {
             self.nodes.get_or_create(&label).set(gauge(count));
         }
         self.show_ongoing(snapshot);
-        let old = verdicts.checks.iter().flat_map(|check| &check.old_remediations);
-        for remediation in old {
-            self.count_old(remediation);
+        for phase in Phase::ALL {
+            let count = verdicts.checks.iter().filter(|check| check.phase == *phase).count();
+            let label = PhaseLabel { phase: phase.as_str() };
+            self.checks.get_or_create(&label).set(gauge(count));
         }
+        self.show_old(verdicts);
         self.remove_series_of_gone_nodes(snapshot);
     }
 
@@ -211,12 +230,26 @@ impl HealthMetrics {
         self.shown.ongoing.extend(ongoing);
     }
 
+    /// What is old now, and how often there was one.
+    fn show_old(&mut self, verdicts: &Verdicts) {
+        let mut old: BTreeMap<OldLabels, usize> = BTreeMap::new();
+        for remediation in verdicts.checks.iter().flat_map(|check| &check.old_remediations) {
+            self.count_old(remediation);
+            *old.entry(old_labels(remediation)).or_default() += 1;
+        }
+        for (labels, count) in &old {
+            self.old_now.get_or_create(labels).set(gauge(*count));
+        }
+        let shown: BTreeSet<OldLabels> = old.into_keys().collect();
+        for over in self.shown.old_now.difference(&shown) {
+            self.old_now.remove(over);
+        }
+        self.shown.old_now = shown;
+    }
+
     fn count_old(&mut self, remediation: &RemediationRef) {
         if self.old_counted.insert(Arc::clone(&remediation.uid)) {
-            let labels = OldLabels {
-                name: remediation.node.to_string(),
-                namespace: remediation.key.namespace.to_string(),
-            };
+            let labels = old_labels(remediation);
             self.old.get_or_create(&labels).inc();
             self.shown.old.insert(labels);
         }
@@ -289,12 +322,21 @@ impl HealthMetrics {
         self.healthy.clear();
         self.remediating.clear();
         self.nodes.clear();
+        self.checks.clear();
+        self.old_now.clear();
         self.dropped_fields.clear();
         self.shown = Shown {
             old: std::mem::take(&mut self.shown.old),
             unhealthy: std::mem::take(&mut self.shown.unhealthy),
             ..Shown::default()
         };
+    }
+}
+
+fn old_labels(remediation: &RemediationRef) -> OldLabels {
+    OldLabels {
+        name: remediation.node.to_string(),
+        namespace: remediation.key.namespace.to_string(),
     }
 }
 

@@ -109,7 +109,14 @@ fn judge_templates(spec: &CheckSpec, templates: &Templates, decision: &mut Decis
                 "{template} may not be read by health-check: label the ClusterRole of its remediator \
                  rbac.ext-remediation/aggregate-to-ext-remediation=true"
             )),
-            state @ (TemplateState::Found(_) | TemplateState::NotFound | TemplateState::KindAbsent) => {
+            // It may come later, in the same apply even: the operator waits for it.
+            state @ (TemplateState::NotFound | TemplateState::KindAbsent) => {
+                let problem = template_problem(spec, step, state).map(|problem| problem.text);
+                decision
+                    .warnings
+                    .extend(problem.map(|text| format!("the NodeHealthCheck is disabled until then: {text}")));
+            }
+            state @ TemplateState::Found(_) => {
                 decision
                     .refusals
                     .extend(template_problem(spec, step, state).map(|problem| problem.text));

@@ -62,7 +62,7 @@ fn verdicts(old: &[&str]) -> Verdicts {
                 name: "workers".into(),
                 uid: "c1".into(),
             },
-            phase: nodeward_api::node_health_check::Phase::Enabled,
+            phase: Phase::Enabled,
             reason: String::new(),
             disabled: nodeward_api::reason::DisabledReason::NodeHealthCheckEnabled,
             observed: 3,
@@ -146,6 +146,42 @@ fn old_remediation_is_counted_once() {
     assert_eq!(fixture.samples(OLD), [r#"{name="n1",namespace="ns"} 1"#]);
     fixture.health.show(&snapshot(&[], &[]), &verdicts(&[]));
     assert_eq!(fixture.samples(OLD), Vec::<String>::new());
+}
+
+/// An alert on the counter alone would fire again for the next remediation of the node, which is young.
+#[test]
+fn old_remediation_is_shown_as_long_as_it_is_there() {
+    let mut fixture = Fixture::new();
+    let world = snapshot(&["n1"], &[remediation("n1", "c1")]);
+    let now_old = "nodeward_health_check_old_remediations";
+    fixture.health.show(&world, &verdicts(&["n1"]));
+    assert_eq!(fixture.samples(now_old), [r#"{name="n1",namespace="ns"} 1"#]);
+    fixture.health.show(&world, &verdicts(&[]));
+    assert_eq!(fixture.samples(now_old), Vec::<String>::new());
+    assert_eq!(fixture.samples(OLD), [r#"{name="n1",namespace="ns"} 1"#]);
+}
+
+#[test]
+fn checks_are_counted_by_phase() {
+    let mut fixture = Fixture::new();
+    let mut disabled = verdicts(&[]);
+    disabled.checks[0].phase = Phase::Disabled;
+    fixture.health.show(&snapshot(&[], &[]), &disabled);
+    let checks = "nodeward_health_check_checks";
+    let of = |fixture: &Fixture, phase: &str| {
+        let samples = fixture.samples(checks);
+        let sample = samples.iter().find(|sample| sample.contains(phase)).unwrap();
+        sample.rsplit(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(
+        (of(&fixture, "Disabled"), of(&fixture, "Enabled")),
+        ("1".to_owned(), "0".to_owned())
+    );
+    fixture.health.show(&snapshot(&[], &[]), &verdicts(&[]));
+    assert_eq!(
+        (of(&fixture, "Disabled"), of(&fixture, "Enabled")),
+        ("0".to_owned(), "1".to_owned())
+    );
 }
 
 #[test]

@@ -88,12 +88,25 @@ fn every_problem_is_told_at_once() {
     assert_eq!(create(&wrong, &in_order()).refusals.len(), 2);
 }
 
+#[test]
+fn create_is_refused_with_a_template_that_cannot_be_used() {
+    is_refused(
+        &create(&check(json!({}), &[]), &found(true, None)),
+        "no spec.template.spec",
+    );
+}
+
+/// medik8s admits it, and so must whatever takes its place.
 #[rstest]
 #[case::absent(TemplateState::NotFound, "FenceTemplate n/f does not exist: create it")]
 #[case::kind_absent(TemplateState::KindAbsent, "install the remediator")]
-#[case::without_spec(found(true, None), "no spec.template.spec")]
-fn create_is_refused_with_a_template_that_cannot_be_used(#[case] state: TemplateState, #[case] expected: &str) {
-    is_refused(&create(&check(json!({}), &[]), &state), expected);
+fn missing_template_is_admitted_with_a_warning(#[case] state: TemplateState, #[case] expected: &str) {
+    let decision = create(&check(json!({}), &[]), &state);
+    assert_eq!(decision.refusals, Vec::<String>::new());
+    assert!(
+        decision.warnings.iter().any(|warning| warning.contains(expected)),
+        "{decision:?}"
+    );
 }
 
 #[rstest]
@@ -172,7 +185,8 @@ fn update_looks_at_changed_templates_alone() {
     let slower = check(json!({ "healthyDelay": "1m" }), &[]);
     assert_eq!(update(&old, &slower, &TemplateState::NotFound), Decision::default());
     let other = check(json!({ "remediationTemplate": template("FenceTemplate", "g") }), &[]);
-    is_refused(&update(&old, &other, &TemplateState::NotFound), "does not exist");
+    assert_eq!(update(&old, &other, &TemplateState::NotFound).warnings.len(), 1);
+    is_refused(&update(&old, &other, &found(true, None)), "no spec.template.spec");
 }
 
 #[rstest]
