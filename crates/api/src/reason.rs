@@ -396,6 +396,8 @@ reasons! {
         Settling => "is unhealthy, but nodes get a moment to report after an outage",
         /// medik8s' own controller runs.
         PeerActive => "is unhealthy, but medik8s' own controller is running",
+        /// Something that its remediation rests on cannot be read.
+        SourceUnreadable => "is unhealthy, but something that its remediation rests on cannot be read",
         /// It has changed since it was last seen.
         NodeChanged => "has changed since it was last seen",
         /// The operator may not do what the remediation needs.

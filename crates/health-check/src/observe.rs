@@ -152,11 +152,11 @@ impl Observer {
                 Some(until),
             );
         }
+        if !self.has_started && self.surroundings.is_starting() {
+            return wait("what may forbid remediations is still being listed".to_owned(), None);
+        }
         self.has_started = true;
-        let surrounding = match self.surroundings.observe() {
-            Ok(surrounding) => surrounding,
-            Err(why) => return wait(why, None),
-        };
+        let surrounding = self.surroundings.observe();
         let peer = match self.peer.live(now) {
             Ok(peer) => peer,
             Err(why) => return wait(why, None),

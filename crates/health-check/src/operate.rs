@@ -21,7 +21,7 @@ use crate::plan::{Verdicts, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Reading, Snapshot};
 use crate::webhook::Webhook;
 
 /// Everything that lives as long as the process.
@@ -175,7 +175,7 @@ impl HealthCheck {
         let record = self.observer.default_record()?;
         let checks = snapshot.checks.keys().cloned().collect();
         // Nothing is written beside the peer, and its NodeHealthChecks may be on their way.
-        if snapshot.peer.is_some() {
+        if snapshot.peer != Reading::Known(None) {
             return None;
         }
         match next_step(Some(template), record, &checks) {

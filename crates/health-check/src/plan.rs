@@ -33,7 +33,7 @@ use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid};
 
 use crate::policy::Policy;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Reading, Snapshot};
 
 use self::case::{Case, Check, Standing};
 use self::expiry::Health;
@@ -156,8 +156,11 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self) -> Plan {
-        if self.snapshot.peer.is_some() {
-            self.plan.actions.clear();
+        match &self.snapshot.peer {
+            Reading::Known(None) => {}
+            Reading::Known(Some(_)) => self.plan.actions.clear(),
+            // Two controllers would write one status in turns; what ends a remediation is the same from either.
+            Reading::Unknown(_) => self.plan.actions.retain(Action::is_clean_up),
         }
         self.plan.verdicts.warnings.sort();
         self.plan.verdicts.warnings.dedup();

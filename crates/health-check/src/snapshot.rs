@@ -19,6 +19,31 @@ use crate::observations::Observations;
 /// Name of a NodeHealthCheck.
 pub type CheckName = Arc<str>;
 
+/// What a source tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading<T> {
+    /// This, and nothing else.
+    Known(T),
+    /// It cannot be read, for this reason: what it would tell may be so, or not.
+    Unknown(String),
+}
+
+impl<T: Default> Default for Reading<T> {
+    fn default() -> Self {
+        Self::Known(T::default())
+    }
+}
+
+impl<T> Reading<T> {
+    /// What is known.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(told) => Some(told),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
 /// One moment of the cluster, as far as the health of its nodes is concerned. What this process wrote and its caches do not
 /// show yet lies over what they show.
 #[derive(Debug, Clone, Default)]
@@ -38,15 +63,15 @@ pub struct Snapshot {
     /// NodeDrains.
     pub drains: NodeDrains,
     /// Nodes that a NodeMaintenance is about.
-    pub maintenances: BTreeSet<NodeName>,
-    /// Machine API, where the group `machine.openshift.io` is served.
-    pub machine_api: Option<MachineApi>,
+    pub maintenances: Reading<BTreeSet<NodeName>>,
+    /// Machine API; nothing where the group `machine.openshift.io` is not served.
+    pub machine_api: MachineApi,
     /// What guards the members of etcd on OpenShift; `None` elsewhere.
-    pub etcd: Option<EtcdGuards>,
+    pub etcd: Reading<Option<EtcdGuards>>,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
     /// A live leader of the peer, and where: nothing is written beside it.
-    pub peer: Option<String>,
+    pub peer: Reading<Option<String>>,
     /// Nothing is started before: the API server, or this process, was away.
     pub settle_until: Option<Timestamp>,
     /// What this process remembers.
@@ -250,9 +275,9 @@ pub struct RemediationFacts {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineApi {
     /// MachineHealthChecks.
-    pub health_checks: BTreeSet<NamespacedName>,
+    pub health_checks: Reading<BTreeSet<NamespacedName>>,
     /// Machines, by namespace and name, with what an owner reference needs.
-    pub machines: BTreeMap<NamespacedName, MachineFacts>,
+    pub machines: Reading<BTreeMap<NamespacedName, MachineFacts>>,
 }
 
 /// A Machine.

@@ -12,6 +12,8 @@ use nodeward_runtime::supervise::TaskGuard;
 use nodeward_runtime::{ApiError, LeaderState, Leadership, OperatorContext, ReconcileTrigger};
 use tokio::sync::watch;
 
+use crate::snapshot::Reading;
+
 /// Name of its leader lease.
 const PEER_LEASE: &str = "e1f13584.medik8s.io";
 
@@ -95,8 +97,8 @@ impl PeerLookup {
     /// The live leader of the peer, and where.
     ///
     /// # Errors
-    /// Where it is not known: since this process leads it has not looked yet, or it cannot look.
-    pub(super) fn live(&self, now: Timestamp) -> Result<Option<String>, String> {
+    /// Since this process leads it has not looked yet.
+    pub(super) fn live(&self, now: Timestamp) -> Result<Reading<Option<String>>, String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let since = match self.leadership.state() {
             LeaderState::Leading { since, .. } => since,
@@ -106,8 +108,8 @@ impl PeerLookup {
             .asked_at
             .filter(|at| since <= *at && now < saturating_add(*at, RELIED_ON_FOR));
         match (relied_on, &last.failure, self.leadership.state()) {
-            (Some(_), _, _) | (None, _, LeaderState::Following) => Ok(last.live.clone()),
-            (None, Some(failure), _) => Err(failure.clone()),
+            (Some(_), _, _) | (None, _, LeaderState::Following) => Ok(Reading::Known(last.live.clone())),
+            (None, Some(failure), _) => Ok(Reading::Unknown(failure.clone())),
             (None, None, _) => Err("whether medik8s' own controller runs is being looked up".to_owned()),
         }
     }

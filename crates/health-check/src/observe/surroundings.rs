@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -12,11 +13,12 @@ use nodeward_api::NodeDrain;
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::id::NodeName;
 use nodeward_core::signal::WatchedResource;
-use nodeward_runtime::discovery::Known;
+use nodeward_runtime::cache::Content;
+use nodeward_runtime::discovery::{Known, LIST_PATIENCE};
 use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 
 use super::project;
-use crate::snapshot::{EtcdGuards, MachineApi, MachineFacts};
+use crate::snapshot::{EtcdGuards, MachineApi, MachineFacts, Reading};
 
 /// The Machine API of OpenShift.
 pub(super) const MACHINE_API: &str = "machine.openshift.io/v1beta1";
@@ -34,6 +36,7 @@ pub(super) struct Surroundings {
     machines: DynamicCache<MachineFacts>,
     cluster_version: DynamicCache<()>,
     etcd: Option<EtcdWatches>,
+    opened: Instant,
 }
 
 /// The watches of what guards etcd.
@@ -45,9 +48,9 @@ struct EtcdWatches {
 /// What they tell at one moment.
 pub(super) struct Surrounding {
     pub(super) drains: NodeDrains,
-    pub(super) maintenances: BTreeSet<NodeName>,
-    pub(super) machine_api: Option<MachineApi>,
-    pub(super) etcd: Option<EtcdGuards>,
+    pub(super) maintenances: Reading<BTreeSet<NodeName>>,
+    pub(super) machine_api: MachineApi,
+    pub(super) etcd: Reading<Option<EtcdGuards>>,
 }
 
 impl Surroundings {
@@ -78,16 +81,26 @@ impl Surroundings {
                 |_| Some(()),
             ),
             etcd: None,
+            opened: Instant::now(),
             watches: watches.clone(),
             kinds: kinds.clone(),
         }
     }
 
-    /// What is known.
-    ///
-    /// # Errors
-    /// With a kind that is served and whose objects are not known: each of them may forbid a remediation.
-    pub(super) fn observe(&mut self) -> Result<Surrounding, String> {
+    /// Whether a first list is still to come, and worth waiting for: what is listed a moment later is not yet unreadable.
+    pub(super) fn is_starting(&self) -> bool {
+        let states = [
+            self.drains.state(),
+            self.maintenances.state(),
+            self.health_checks.state(),
+            self.machines.state(),
+            self.cluster_version.state(),
+        ];
+        self.opened.elapsed() < LIST_PATIENCE && states.contains(&KindState::Syncing)
+    }
+
+    /// What is known, of each kind for itself: one that is served and cannot be read postpones what rests on it alone.
+    pub(super) fn observe(&mut self) -> Surrounding {
         self.follow_etcd();
         let drains = match self.drains.known() {
             Known::Absent => NodeDrains::default(),
@@ -97,37 +110,22 @@ impl Surroundings {
                     .map(|(key, drain)| (Arc::clone(&key.name).into(), (**drain).clone()));
                 NodeDrains::Known(drains.collect())
             }
-            Known::Unknown(why) if self.drains.state() == KindState::Syncing => return Err(why),
             Known::Unknown(why) => NodeDrains::Unknown(why),
         };
-        let maintenances = match self.maintenances.known() {
-            Known::Absent => BTreeSet::new(),
-            Known::Objects(objects) => objects.values().map(|node| (**node).clone()).collect(),
-            Known::Unknown(why) => return Err(why),
-        };
-        Ok(Surrounding {
+        Surrounding {
             drains,
-            maintenances,
-            machine_api: self.machine_api()?,
-            etcd: self.etcd_guards()?,
-        })
-    }
-
-    fn machine_api(&self) -> Result<Option<MachineApi>, String> {
-        let (health_checks, machines) = match (self.health_checks.known(), self.machines.known()) {
-            (Known::Absent, Known::Absent) => return Ok(None),
-            (Known::Unknown(why), _) | (_, Known::Unknown(why)) => return Err(why),
-            known => known,
-        };
-        let mut machine_api = MachineApi::default();
-        if let Known::Objects(objects) = health_checks {
-            machine_api.health_checks = objects.keys().cloned().collect();
+            maintenances: read(self.maintenances.known(), |objects| {
+                objects.values().map(|node| (**node).clone()).collect()
+            }),
+            machine_api: MachineApi {
+                health_checks: read(self.health_checks.known(), |objects| objects.keys().cloned().collect()),
+                machines: read(self.machines.known(), |objects| {
+                    let machines = objects.iter().map(|(key, machine)| (key.clone(), (**machine).clone()));
+                    machines.collect()
+                }),
+            },
+            etcd: self.etcd_guards(),
         }
-        if let Known::Objects(objects) = machines {
-            let machines = objects.iter().map(|(key, machine)| (key.clone(), (**machine).clone()));
-            machine_api.machines = machines.collect();
-        }
-        Ok(Some(machine_api))
     }
 
     /// Etcd is guarded by budgets and pods on OpenShift alone.
@@ -153,22 +151,31 @@ impl Surroundings {
         }
     }
 
-    fn etcd_guards(&self) -> Result<Option<EtcdGuards>, String> {
+    fn etcd_guards(&self) -> Reading<Option<EtcdGuards>> {
         if let Known::Unknown(why) = self.cluster_version.known() {
-            return Err(why);
+            return Reading::Unknown(why);
         }
         let Some(etcd) = &self.etcd else {
-            return Ok(None);
+            return Reading::Known(None);
         };
         match (etcd.budgets.known(), etcd.guards.known()) {
-            (Known::Unknown(why), _) | (_, Known::Unknown(why)) => Err(why),
-            (Known::Objects(budgets), Known::Objects(guards)) => Ok(Some(EtcdGuards {
+            (Known::Unknown(why), _) | (_, Known::Unknown(why)) => Reading::Unknown(why),
+            (Known::Objects(budgets), Known::Objects(guards)) => Reading::Known(Some(EtcdGuards {
                 disruptions_allowed: budgets.values().map(|allowed| **allowed).collect(),
                 guards: guards.values().map(|guard| (**guard).clone()).collect(),
             })),
             // Kinds that are always served: without them nothing is known to be safe.
-            (Known::Absent, _) | (_, Known::Absent) => Ok(Some(EtcdGuards::default())),
+            (Known::Absent, _) | (_, Known::Absent) => Reading::Known(Some(EtcdGuards::default())),
         }
+    }
+}
+
+/// A kind that is not served has no objects.
+fn read<V, T: Default>(known: Known<V>, told: impl FnOnce(Content<V>) -> T) -> Reading<T> {
+    match known {
+        Known::Absent => Reading::default(),
+        Known::Objects(objects) => Reading::Known(told(objects)),
+        Known::Unknown(why) => Reading::Unknown(why),
     }
 }
 

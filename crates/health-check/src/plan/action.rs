@@ -250,6 +250,17 @@ pub enum ActionKey {
 }
 
 impl Action {
+    /// Whether it keeps or ends what is there already, and begins nothing.
+    pub const fn is_clean_up(&self) -> bool {
+        match self {
+            Self::DeleteRemediation { .. }
+            | Self::AnnotateRemediation { .. }
+            | Self::Lease(_)
+            | Self::AnnotateNode { .. } => true,
+            Self::WriteStatus(_) | Self::WriteSelector(_) | Self::StartRemediation(_) => false,
+        }
+    }
+
     /// What it is about.
     pub fn key(&self) -> ActionKey {
         match self {

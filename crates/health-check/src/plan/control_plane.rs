@@ -5,7 +5,7 @@ use nodeward_api::reason::HealthReason;
 use super::Planner;
 use super::case::Standing;
 use super::start::Tally;
-use crate::snapshot::{EtcdGuards, NodeFacts};
+use crate::snapshot::{EtcdGuards, NodeFacts, Reading};
 
 impl Planner<'_> {
     /// Whether a control-plane node may be remediated; others always may.
@@ -37,8 +37,9 @@ impl Planner<'_> {
             return away(format!("node {} is being drained", other.view.name));
         }
         let quorum = match &self.snapshot.etcd {
-            Some(guards) => openshift_quorum(guards, node),
-            None => self.quorum(node),
+            Reading::Known(Some(guards)) => openshift_quorum(guards, node),
+            Reading::Known(None) => self.quorum(node),
+            Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
         };
         quorum.map_err(|text| Standing::new(HealthReason::EtcdQuorumAtRisk, text))
     }

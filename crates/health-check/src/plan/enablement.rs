@@ -1,12 +1,14 @@
 //! Whether a NodeHealthCheck can be followed at all.
 
+use std::collections::BTreeSet;
+
 use nodeward_api::reason::DisabledReason;
 use nodeward_core::id::NamespacedName;
 
 use super::index::Index;
 use crate::check_spec::CheckSpec;
 use crate::check_spec::templates::{MACHINE_API_NAMESPACE, template_problem};
-use crate::snapshot::{Listed, MachineApi, Snapshot, TemplateState};
+use crate::snapshot::{Listed, Reading, Snapshot, TemplateState};
 
 /// The one MachineHealthCheck beside which a NodeHealthCheck may act.
 const TERMINATION_HANDLER: &str = "machine-api-termination-handler";
@@ -27,7 +29,8 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
     if let Some(problem) = spec.problems.first() {
         return Enablement::Disabled(DisabledReason::InvalidConfiguration, problem.clone());
     }
-    let conflict = snapshot.machine_api.as_ref().and_then(conflicting_check);
+    let health_checks = &snapshot.machine_api.health_checks;
+    let conflict = health_checks.known().and_then(conflicting_check);
     if let Some(conflict) = conflict {
         let text = format!("MachineHealthCheck {conflict} would act on the same nodes: delete it, or this one");
         return Enablement::Disabled(DisabledReason::ConflictingMachineHealthCheckDetected, text);
@@ -35,17 +38,20 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
     let steps = (0..spec.steps.len()).map(|step| step_enablement(spec, step, snapshot, index));
     let states: Vec<Enablement> = steps.filter(|state| *state != Enablement::Enabled).collect();
     let disabled = states.iter().find(|state| matches!(state, Enablement::Disabled(..)));
-    disabled.or(states.first()).cloned().unwrap_or(Enablement::Enabled)
+    match (disabled, health_checks) {
+        (None, Reading::Unknown(why)) => Enablement::NotKnown(why.clone()),
+        _ => disabled.or(states.first()).cloned().unwrap_or(Enablement::Enabled),
+    }
 }
 
 /// Whether the one MachineHealthCheck that terminates machines is there.
 pub fn has_termination_handler(snapshot: &Snapshot) -> bool {
-    let machine_api = snapshot.machine_api.as_ref();
-    machine_api.is_some_and(|api| api.health_checks.iter().any(is_termination_handler))
+    let health_checks = snapshot.machine_api.health_checks.known();
+    health_checks.is_some_and(|checks| checks.iter().any(is_termination_handler))
 }
 
-fn conflicting_check(api: &MachineApi) -> Option<&NamespacedName> {
-    api.health_checks.iter().find(|check| !is_termination_handler(check))
+fn conflicting_check(checks: &BTreeSet<NamespacedName>) -> Option<&NamespacedName> {
+    checks.iter().find(|check| !is_termination_handler(check))
 }
 
 fn is_termination_handler(check: &NamespacedName) -> bool {

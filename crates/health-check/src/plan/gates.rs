@@ -16,7 +16,7 @@ use super::storm::Storm;
 use super::threshold::ThresholdState;
 use super::{Planner, backoff, lease};
 use crate::policy::UNKNOWN_SIGNAL_POSTPONES;
-use crate::snapshot::NodeFacts;
+use crate::snapshot::{NodeFacts, Reading};
 
 impl Planner<'_> {
     /// What stops every step of the node's chain.
@@ -59,6 +59,9 @@ impl Planner<'_> {
     /// What stops a NodeHealthCheck as a whole.
     pub(super) fn check_followed(&mut self, check: &Check<'_>) -> Result<(), Standing> {
         self.check_peer()?;
+        if let Reading::Unknown(why) = &self.snapshot.machine_api.health_checks {
+            return Err(unreadable(why));
+        }
         check_enabled(check)?;
         check_paused(check)?;
         self.check_settled()
@@ -93,8 +96,9 @@ impl Planner<'_> {
 
     fn check_peer(&self) -> Result<(), Standing> {
         match &self.snapshot.peer {
-            Some(peer) => Err(Standing::new(HealthReason::PeerActive, peer.clone())),
-            None => Ok(()),
+            Reading::Known(Some(peer)) => Err(Standing::new(HealthReason::PeerActive, peer.clone())),
+            Reading::Known(None) => Ok(()),
+            Reading::Unknown(why) => Err(unreadable(why)),
         }
     }
 
@@ -117,8 +121,10 @@ impl Planner<'_> {
 
     fn check_maintenance(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         if let NodeDrains::Unknown(why) = &self.snapshot.drains {
-            let text = format!("NodeDrains cannot be read: {why}");
-            return Err(Standing::new(HealthReason::UnderMaintenance, text));
+            return Err(unreadable(why));
+        }
+        if let Reading::Unknown(why) = &self.snapshot.maintenances {
+            return Err(unreadable(why));
         }
         if let Some(maintenance) = self.index.maintenance(name) {
             let standing = Standing::new(HealthReason::UnderMaintenance, maintenance.because.clone());
@@ -217,6 +223,11 @@ impl Planner<'_> {
             foreign_remediation(&live.owners, check, &what)
         })
     }
+}
+
+/// What cannot be read may forbid the step.
+pub(super) fn unreadable(why: &str) -> Standing {
+    Standing::new(HealthReason::SourceUnreadable, why)
 }
 
 fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {

@@ -116,7 +116,7 @@ impl<'a> Index<'a> {
     }
 
     fn note_maintenance(&mut self, now: Timestamp) {
-        for node in &self.snapshot.maintenances {
+        for node in self.snapshot.maintenances.known().into_iter().flatten() {
             let because = "a NodeMaintenance".to_owned();
             self.maintained.insert(node, Maintenance { because, until: None });
         }

@@ -9,9 +9,10 @@ use nodeward_core::id::NamespacedName;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::case::Check;
+use super::case::{Check, Standing};
+use super::gates::unreadable;
 use crate::check_spec::Step;
-use crate::snapshot::{NodeFacts, RemediationKind, TemplateFacts};
+use crate::snapshot::{NodeFacts, Reading, RemediationKind, TemplateFacts};
 
 /// The longest name that the API server takes.
 const LONGEST_NAME: usize = 253;
@@ -100,21 +101,28 @@ pub fn object(
 }
 
 impl super::Planner<'_> {
-    /// The node's Machine, if it may own what the step makes: owners are of the same namespace.
-    pub(super) fn machine_of(&self, node: &NodeFacts, step: &Step) -> Option<OwnerReference> {
-        let key = node
-            .machine
-            .as_ref()
-            .filter(|key| key.namespace == step.template.namespace)?;
-        let machine = self.snapshot.machine_api.as_ref()?.machines.get(key)?;
-        Some(OwnerReference {
+    /// The node's Machine, if it may own what the step makes: owners are of the same namespace. Remediators that find the
+    /// Machine by its reference could do nothing without it.
+    ///
+    /// # Errors
+    /// With why Machines cannot be read.
+    pub(super) fn machine_of(&self, node: &NodeFacts, step: &Step) -> Result<Option<OwnerReference>, Standing> {
+        let machine = node.machine.as_ref();
+        let Some(key) = machine.filter(|key| key.namespace == step.template.namespace) else {
+            return Ok(None);
+        };
+        let machines = match &self.snapshot.machine_api.machines {
+            Reading::Known(machines) => machines,
+            Reading::Unknown(why) => return Err(unreadable(why)),
+        };
+        Ok(machines.get(key).map(|machine| OwnerReference {
             api_version: machine.api_version.to_string(),
             kind: "Machine".to_owned(),
             name: key.name.to_string(),
             uid: machine.uid.to_string(),
             controller: Some(false),
             block_owner_deletion: Some(false),
-        })
+        }))
     }
 }
 

@@ -127,6 +127,7 @@ impl<'a> Planner<'a> {
             let text = "remediations of an earlier node of its name are being deleted";
             return Err(Standing::new(HealthReason::RemediatedNodeGone, text));
         }
+        self.machine_of(node, step)?;
         self.leases_to_start(check, node, step.timeout)?;
         let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
         match self.index.named(&wanted.kind, &wanted.key) {
@@ -173,10 +174,13 @@ impl<'a> Planner<'a> {
         let Some(TemplateState::Found(template)) = self.snapshot.templates.get(&step.template) else {
             return;
         };
-        let Ok(leases) = self.leases_to_start(check, node, step.timeout) else {
+        let (Ok(leases), Ok(machine)) = (
+            self.leases_to_start(check, node, step.timeout),
+            self.machine_of(node, step),
+        ) else {
             return;
         };
-        let object = remediation::object(check, node, step, template, &intent.key, self.machine_of(node, step));
+        let object = remediation::object(check, node, step, template, &intent.key, machine);
         self.act(Action::StartRemediation(Box::new(StartRemediation {
             check: check.reference(),
             node: case.name.clone(),

@@ -241,6 +241,7 @@ const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
         | HealthReason::ForeignRemediation
         | HealthReason::LeaseTaken
         | HealthReason::Settling
+        | HealthReason::SourceUnreadable
         | HealthReason::PermissionMissing
         | HealthReason::RemediationRejected
         | HealthReason::WouldRemediate => Some(HealthEvent::RemediationSkipped),

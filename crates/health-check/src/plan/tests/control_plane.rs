@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::{World, chain, name};
 use crate::plan::LeaseName;
-use crate::snapshot::EtcdGuards;
+use crate::snapshot::{EtcdGuards, Reading};
 
 fn selects_control_plane() -> Value {
     json!({
@@ -130,15 +130,27 @@ fn drained_control_plane_node_counts_as_away() {
 fn etcds_own_budget_tells_on_openshift(#[case] allowed: Vec<i32>, #[case] guard: Option<bool>, #[case] starts: bool) {
     // Off OpenShift two of three down would be too many.
     let mut world = masters(3).failed("m1", 0).failed("m2", 290);
-    world.snapshot.etcd = Some(EtcdGuards {
+    world.snapshot.etcd = Reading::Known(Some(EtcdGuards {
         disruptions_allowed: allowed,
         guards: guard.map(|ready| (name("m1"), ready)).into_iter().collect(),
-    });
+    }));
     let plan = world.settle(300);
     assert_eq!(!world.remediations().is_empty(), starts);
     if !starts {
         assert_eq!(plan.reason("m1"), HealthReason::EtcdQuorumAtRisk);
     }
+}
+
+#[test]
+fn unreadable_etcd_stops_the_control_plane_alone() {
+    let mut world = masters(3).check("workers", json!({})).failed("m1", 0).failed("w1", 0);
+    world.snapshot.etcd = Reading::Unknown("403".to_owned());
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("m1"), HealthReason::EtcdQuorumAtRisk);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.snapshot.etcd = Reading::Known(None);
+    world.settle(301);
+    assert_eq!(world.remediations(), ["Reboot of m1", "Reboot of w1"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::world::{World, at, chain, kind, name, template_ref};
 use crate::plan::Plan;
-use crate::snapshot::{Listed, MachineApi, TemplateFacts, TemplateState};
+use crate::snapshot::{Listed, Reading, TemplateFacts, TemplateState};
 
 const STEPS: [(&str, &str); 2] = [("Reboot", "5m"), ("Fence", "5m")];
 
@@ -23,10 +23,7 @@ fn world() -> World {
 
 fn machine_health_checks(world: &mut World, names: &[&str]) {
     let key = |name: &&str| NamespacedName::new("openshift-machine-api", *name);
-    world.snapshot.machine_api = Some(MachineApi {
-        health_checks: names.iter().map(key).collect(),
-        machines: [].into(),
-    });
+    world.snapshot.machine_api.health_checks = Reading::Known(names.iter().map(key).collect());
 }
 
 fn set_template(world: &mut World, state: TemplateState) {
@@ -55,13 +52,15 @@ type Change = fn(&mut World);
 #[case::upgrade(|w: &mut World| w.annotate_node("w1", "upgrading", Some("")), HealthReason::ClusterUpgrading)]
 #[case::pause(|w: &mut World| w.change_check("workers", |c| c.spec.pauses.push("me".to_owned())), HealthReason::CheckPaused)]
 #[case::exclusion(|w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), HealthReason::ExcludedByLabel)]
-#[case::node_maintenance(|w: &mut World| { w.snapshot.maintenances.insert(name("w1")); }, HealthReason::UnderMaintenance)]
+#[case::node_maintenance(|w: &mut World| w.snapshot.maintenances = Reading::Known([name("w1")].into()), HealthReason::UnderMaintenance)]
 #[case::granted_drain(|w: &mut World| w.drain("w1", "Granted", 9999), HealthReason::UnderMaintenance)]
 #[case::running_drain(|w: &mut World| w.drain("w1", "Draining", 9999), HealthReason::UnderMaintenance)]
 #[case::drained(|w: &mut World| w.drain("w1", "Drained", 9999), HealthReason::UnderMaintenance)]
 #[case::recovering(|w: &mut World| w.drain("w1", "Recovering", 9999), HealthReason::UnderMaintenance)]
 #[case::unreadable_drain(|w: &mut World| w.snapshot.drains = NodeDrains::Known([(name("w1"), Err("nonsense".to_owned()))].into()), HealthReason::UnderMaintenance)]
-#[case::unreadable_drains(|w: &mut World| w.snapshot.drains = NodeDrains::Unknown("403".to_owned()), HealthReason::UnderMaintenance)]
+#[case::unreadable_drains(|w: &mut World| w.snapshot.drains = NodeDrains::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::unreadable_maintenances(|w: &mut World| w.snapshot.maintenances = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
 #[case::foreign_lease(|w: &mut World| w.lease("node-w1", "somebody", 0, 999), HealthReason::LeaseTaken)]
 #[case::settling(|w: &mut World| w.snapshot.settle_until = Some(at(9999)), HealthReason::Settling)]
 fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: HealthReason) {
@@ -138,7 +137,7 @@ fn stop_everything(world: &mut World) {
     world.change_check("workers", |check| check.spec.pauses.push("me".to_owned()));
     world.annotate_node("w1", "upgrading", Some(""));
     world.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true"));
-    world.snapshot.maintenances.insert(name("w1"));
+    world.snapshot.maintenances = Reading::Known([name("w1")].into());
     world.snapshot.settle_until = Some(at(900_000));
 }
 
@@ -308,7 +307,7 @@ fn signal_that_names_nodes_stops_only_those() {
 
 #[rstest]
 #[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), DisabledReason::ConflictingMachineHealthCheckDetected, "openshift-machine-api/other")]
-#[case::handler_elsewhere(|w: &mut World| w.snapshot.machine_api = Some(MachineApi { health_checks: [NamespacedName::new("mine", "machine-api-termination-handler")].into(), machines: [].into() }), DisabledReason::ConflictingMachineHealthCheckDetected, "mine/")]
+#[case::handler_elsewhere(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Known([NamespacedName::new("mine", "machine-api-termination-handler")].into()), DisabledReason::ConflictingMachineHealthCheckDetected, "mine/")]
 #[case::not_found(|w: &mut World| set_template(w, TemplateState::NotFound), DisabledReason::RemediationTemplateNotFound, "remediators/fence")]
 #[case::kind_absent(|w: &mut World| set_template(w, TemplateState::KindAbsent), DisabledReason::RemediationTemplateNotFound, "install")]
 #[case::malformed(|w: &mut World| set_template(w, TemplateState::Found(Arc::new(TemplateFacts { spec: None, supports_multiple: true }))), DisabledReason::RemediationTemplateInvalid, "spec.template.spec")]

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::world::{World, at, chain, intents, name};
 use crate::observations::Observations;
 use crate::plan::{Action, LeaseName, LeaseStep, RestsOn};
-use crate::snapshot::{MachineApi, MachineFacts};
+use crate::snapshot::{MachineApi, MachineFacts, Reading};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NamespacedName;
 
@@ -85,10 +85,10 @@ fn remediation_is_made_as_remediators_expect() {
         api_version: "machine.openshift.io/v1beta1".into(),
         uid: "machine-uid".into(),
     };
-    world.snapshot.machine_api = Some(MachineApi {
-        health_checks: [].into(),
-        machines: [(NamespacedName::new("remediators", "machine-1"), machine)].into(),
-    });
+    world.snapshot.machine_api = MachineApi {
+        machines: Reading::Known([(NamespacedName::new("remediators", "machine-1"), machine)].into()),
+        ..MachineApi::default()
+    };
     let plan = world.plan(300);
     world.apply(plan, 300);
     let plan = world.plan(300);
@@ -146,10 +146,10 @@ fn machine_of_another_namespace_owns_nothing() {
         api_version: "machine.openshift.io/v1beta1".into(),
         uid: "machine-uid".into(),
     };
-    world.snapshot.machine_api = Some(MachineApi {
-        health_checks: [].into(),
-        machines: [(NamespacedName::new("machines", "machine-1"), machine)].into(),
-    });
+    world.snapshot.machine_api = MachineApi {
+        machines: Reading::Known([(NamespacedName::new("machines", "machine-1"), machine)].into()),
+        ..MachineApi::default()
+    };
     let plan = world.plan(300);
     world.apply(plan, 300);
     let owners = world.plan(300).starts()[0].object["metadata"]["ownerReferences"].clone();
@@ -283,7 +283,7 @@ fn nothing_is_written_beside_a_live_peer() {
     world.fail("w1", 0);
     world.settle(300);
     world.fail("w2", 0);
-    world.snapshot.peer = Some("medik8s/x leads".to_owned());
+    world.snapshot.peer = Reading::Known(Some("medik8s/x leads".to_owned()));
     let plan = world.plan(900);
     assert!(plan.actions.is_empty(), "{:?}", plan.actions);
     assert_eq!(plan.reason("w1"), HealthReason::PeerActive);
@@ -301,4 +301,42 @@ fn remediation_seen_in_two_versions_is_one() {
     assert_eq!(plan.actions, []);
     world.heal("w1", 320);
     assert_eq!(world.plan(320).deleted(), ["w1"]);
+}
+
+#[test]
+fn unreadable_machines_stop_only_nodes_with_one() {
+    let mut world = World::watched(5).failed("w1", 0).failed("w2", 0);
+    world.change_node("w1", |node| {
+        node.machine = Some(NamespacedName::new("remediators", "machine-1"));
+    });
+    world.change_node("w2", |node| {
+        node.machine = Some(NamespacedName::new("elsewhere", "machine-2"));
+    });
+    world.snapshot.machine_api.machines = Reading::Unknown("403".to_owned());
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::SourceUnreadable);
+    assert_eq!(world.remediations(), ["Reboot of w2"]);
+    world.snapshot.machine_api.machines = Reading::default();
+    world.settle(301);
+    assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
+}
+
+#[test]
+fn only_clean_up_goes_on_while_the_peer_is_unknown() {
+    let mut world = World::watched(5).failed("w1", 0).failed("w2", 0);
+    world.settle(300);
+    world.heal("w1", 400);
+    world.fail("w3", 0);
+    world.snapshot.peer = Reading::Unknown("403".to_owned());
+    let plan = world.plan(1000);
+    assert_eq!(plan.deleted(), ["w1"]);
+    let renewed: Vec<_> = plan.leases().iter().map(|change| change.name.clone()).collect();
+    assert_eq!(renewed, [LeaseName::Node(name("w1")), LeaseName::Node(name("w2"))]);
+    assert!(
+        plan.written("workers").is_none(),
+        "two controllers would write it in turns"
+    );
+    assert_eq!(plan.reason("w3"), HealthReason::SourceUnreadable);
+    world.snapshot.peer = Reading::default();
+    assert!(world.plan(1000).written("workers").is_some());
 }
