@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,7 +26,9 @@ use kube::{Api, Client, Resource};
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
+use nodeward_runtime::cache::STALE_AFTER;
 use nodeward_runtime::{KindState, OperatorContext, Selection, WatchHandle, Watches};
+use parking_lot::RwLockReadGuard;
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::{BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot, SnapshotScope};
@@ -35,9 +37,6 @@ use index_handler::{IndexHandler, SharedIndex};
 
 pub use cluster_index::{budget_facts, owner_disruptions};
 pub use project::{project_budget, project_hold, project_node, project_volume};
-
-/// A watch that has not had a sign of life for so long is not believed: bookmarks come every minute.
-const STALE_AFTER: Duration = Duration::from_mins(5);
 
 /// What is watched besides what always is.
 #[derive(Debug, Clone, Default)]
@@ -90,21 +89,10 @@ impl ClusterCache {
         }
     }
 
-    /// Whether everything that decisions rest on has been listed completely once: what is absent before may exist.
-    fn is_synced(&self) -> bool {
-        self.handles.iter().all(WatchHandle::is_synced)
-    }
-
     /// Whether decisions can rest on it: complete, and not cut off from the server for long. An API server that restarts
     /// answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
     pub fn is_fresh(&self) -> bool {
-        let is_alive = |watch: &WatchHandle| {
-            watch
-                .health()
-                .last_response
-                .is_some_and(|at| at.elapsed() < STALE_AFTER)
-        };
-        self.is_synced() && self.handles.iter().all(is_alive)
+        self.handles.iter().all(WatchHandle::is_fresh)
     }
 
     /// One node.
@@ -200,7 +188,7 @@ impl ClusterCache {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ClusterIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 }
 

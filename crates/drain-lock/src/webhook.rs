@@ -14,21 +14,21 @@ pub mod recent_admissions;
 pub mod review;
 pub mod unclaimed_pods;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, OperatorContext, Severity};
+use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
 use crate::settings::Settings;
@@ -120,7 +120,7 @@ impl Webhook {
         let mut found = self.lookup.look_up(review, &policy, now, began);
         let view = self.lookup.ledger_view(now, began);
         // What this process has just given away is no longer free, and two who ask at once must not get the same.
-        let mut recent_admissions = self.recent_admissions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent_admissions = self.recent_admissions.lock();
         if let Some((budget, pod)) = found.one_budget() {
             recent_admissions.take_out(budget, pod, began);
         }
@@ -199,7 +199,7 @@ impl Webhook {
     }
 
     fn warn_failing_open(&self, review: &EvictionReview, admission: Admission, now: Instant) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if warned.is_some_and(|before| now.saturating_duration_since(before) < WARN_INTERVAL) {
             return;
         }
@@ -216,24 +216,12 @@ async fn answer(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) => {
-            webhook.metrics.bad("body");
-            return refuse(rejection.status(), &rejection.body_text());
-        }
-    };
-    if !is_json(&headers) {
-        webhook.metrics.bad("content-type");
-        let expected = "Content-Type must be application/json";
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected);
-    }
-    let review = match EvictionReview::parse(&body) {
+    let review = match EvictionReview::read(&headers, body) {
         Ok(review) => review,
         Err(bad) => {
             webhook.metrics.bad(bad.as_label());
             tracing::debug!(%bad, "not the review of an eviction");
-            return refuse(bad.status(), &bad.to_string());
+            return bad.into_response();
         }
     };
     webhook.metrics.ignored_fields(review.unknown_fields);
@@ -241,15 +229,4 @@ async fn answer(
     let verdict = webhook.judge(&review);
     let warning = verdict.ignores_opt_out.then_some(OPT_OUT_WARNING);
     axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()
-}
-
-fn refuse(status: StatusCode, problem: &str) -> Response {
-    (status, format!("{problem}\n")).into_response()
-}
-
-/// Whether the body says that it is JSON, with whatever parameters.
-fn is_json(headers: &HeaderMap) -> bool {
-    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = given.and_then(|value| value.split(';').next());
-    media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }

@@ -15,10 +15,11 @@ mod watches;
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 pub use index::{Index, Previous};
@@ -150,11 +151,7 @@ impl WatchHandle {
 
     /// How the watch fares.
     pub fn health(&self) -> WatchHealth {
-        self.shared
-            .health
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.shared.health.lock().clone()
     }
 
     pub(crate) fn status_view(&self) -> Arc<Status> {
@@ -223,7 +220,7 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V> Shared<V> {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Store<V>> {
-        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Store<V>> {
+        self.store.read()
     }
 }

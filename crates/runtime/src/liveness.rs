@@ -1,7 +1,9 @@
 //! Whether the operator's loops still turn.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The loops behind `/livez`.
 #[derive(Clone, Default)]
@@ -36,7 +38,7 @@ impl Liveness {
             limit,
             pass_began: Mutex::new(None),
         });
-        let mut loops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loops = self.0.lock();
         loops.retain(|known| known.strong_count() > 0);
         loops.push(Arc::downgrade(&watched));
         Progress(watched)
@@ -44,7 +46,7 @@ impl Liveness {
 
     /// The loops that hang at `now`.
     pub fn stalled(&self, now: Instant) -> Vec<Stalled> {
-        let loops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let loops = self.0.lock();
         loops
             .iter()
             .filter_map(Weak::upgrade)
@@ -55,13 +57,13 @@ impl Liveness {
 
 impl Loop {
     fn stalled(&self, now: Instant) -> Option<Stalled> {
-        let began = (*self.pass_began.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let began = (*self.pass_began.lock())?;
         let since = now.saturating_duration_since(began);
         (since > self.limit).then_some(Stalled { name: self.name, since })
     }
 
     fn set(&self, began: Option<Instant>) {
-        *self.pass_began.lock().unwrap_or_else(PoisonError::into_inner) = began;
+        *self.pass_began.lock() = began;
     }
 }
 

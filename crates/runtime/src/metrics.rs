@@ -1,13 +1,18 @@
 //! The metrics registry.
 
+mod moment;
 mod process;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
+
+pub use moment::Moment;
 
 use crate::component::Component;
 
@@ -28,30 +33,61 @@ impl Metrics {
             registry: Arc::default(),
             prefix: component.metric_prefix(),
         };
-        metrics.own(|registry| {
-            let build = Info::new([("version", component.version())]);
-            registry.register("build", "The version that runs", build);
-        });
+        let build = Info::new([("version", component.version())]);
+        metrics.own(|registry| registry.register("build", "The version that runs", build));
         metrics.foreign(|registry| registry.register_collector(Box::new(process::ResidentMemory)));
         metrics
     }
 
+    /// Registers a metric of the component as `nodeward_<component>_<name>`, and returns it.
+    pub fn register<M: Metric + Clone + Default>(&self, name: impl Into<String>, help: &str) -> M {
+        self.register_as(name, help, M::default())
+    }
+
+    /// As [`register`](Self::register), for a metric that needs more than its default: buckets, for example.
+    pub fn register_as<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
+        self.own(|registry| registry.register(name, help, metric.clone()));
+        metric
+    }
+
+    /// Registers a gauge of the seconds from a moment until the scrape; it is absent while no moment is set.
+    pub fn seconds_since(&self, name: &'static str, help: &'static str) -> Moment {
+        self.register_moment(name, help, |moment| Timestamp::now().duration_since(moment))
+    }
+
+    /// Registers a gauge of the seconds from the scrape until a moment; it is absent while no moment is set.
+    pub fn seconds_until(&self, name: &'static str, help: &'static str) -> Moment {
+        self.register_moment(name, help, |moment| moment.duration_since(Timestamp::now()))
+    }
+
+    fn register_moment(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        distance: fn(Timestamp) -> SignedDuration,
+    ) -> Moment {
+        let moment = Moment::default();
+        let collector = moment.collector(name, help, distance);
+        self.own(|registry| registry.register_collector(Box::new(collector)));
+        moment
+    }
+
     /// Registers the component's own metrics: each name is prefixed with `nodeward_<component>_`.
     pub fn own<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.registry.lock();
         register(registry.sub_registry_with_prefix(&self.prefix))
     }
 
     /// Registers metrics under the names of a system that the component stands in for: no prefix is added. A counter of
     /// theirs whose name does not end in `_total` is registered as a gauge that only rises.
     pub fn foreign<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.registry.lock();
         register(&mut registry)
     }
 
     /// All metrics in the OpenMetrics text format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         let mut text = String::new();
         encode(&mut text, &registry)?;
         Ok(text)

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -46,7 +47,7 @@ impl<K: Eq + Hash, V: Clone> QuorumReads<K, V> {
         read: impl Future<Output = Result<V, kube::Error>>,
     ) -> Result<V, ApiError> {
         let answer = {
-            let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reads = self.0.lock();
             reads.retain(|_, read| read.asked_at.elapsed() < FRESH_FOR);
             if reads.get(&key).is_some_and(|read| read.asked_at < planned_at) {
                 reads.remove(&key);

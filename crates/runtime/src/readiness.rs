@@ -1,8 +1,9 @@
 //! What must be there before decisions can be trusted.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use crate::cache::{KindState, WatchHandle};
+use parking_lot::RwLock;
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -36,7 +37,7 @@ impl Readiness {
             name: name.into(),
             check: Box::new(check),
         };
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(gate);
+        self.0.write().push(gate);
     }
 
     /// Adds a gate that opens when the content of a cache, or of another index, has been complete once: what is absent
@@ -56,7 +57,7 @@ impl Readiness {
 
     /// The gates that are closed now.
     pub fn closed_gates(&self) -> Vec<NotReady> {
-        let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.0.read();
         gates
             .iter()
             .filter_map(|gate| {

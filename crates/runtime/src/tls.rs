@@ -38,25 +38,18 @@ pub(crate) struct Served {
 impl Served {
     /// A server without a certificate yet. `name` begins the names of its metrics.
     pub(crate) fn new(name: &'static str, metrics: &Metrics) -> Self {
-        let served = Self {
+        Self {
             name,
             config: watch::Sender::new(None),
-            expiry: Gauge::default(),
-            rejected: Gauge::default(),
-        };
-        metrics.own(|registry| {
-            registry.register(
+            expiry: metrics.register(
                 format!("{name}_certificate_expiry_timestamp_seconds"),
                 "When the certificate that is served expires, as a Unix time; 0 while there is none",
-                served.expiry.clone(),
-            );
-            registry.register(
+            ),
+            rejected: metrics.register(
                 format!("{name}_certificate_rejected"),
                 "1 while a newer certificate is there that cannot be used",
-                served.rejected.clone(),
-            );
-        });
-        served
+            ),
+        }
     }
 
     pub(crate) fn tls(&self) -> Tls {

@@ -1,18 +1,16 @@
 //! Metrics: our own, and the one by which users of managed-upgrade-operator are alerted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::id::NodeName;
 use nodeward_core::verdict::NodeVerdict;
+use nodeward_runtime::metrics::Moment;
 use nodeward_runtime::{ActionResult, Metrics};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::execute::{Forced, PodResult, outcome_label};
@@ -26,37 +24,18 @@ const DRAIN_SECONDS: [f64; 12] = [
 /// Seconds by which an act comes after its deadline.
 const LATENESS_SECONDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NodeLabel {
-    node_name: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ActionLabels {
-    strategy: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LatenessLabel {
-    held_back: &'static str,
-}
+type Label = (&'static str, &'static str);
 
 /// The metrics of drain-keeper.
 pub struct DrainMetrics {
-    drain_timeout: Family<NodeLabel, Gauge>,
+    drain_timeout: Family<[(&'static str, String); 1], Gauge>,
     draining: Gauge,
-    blockers: Family<ReasonLabel, Gauge>,
-    actions: Family<ActionLabels, Counter>,
+    blockers: Family<[Label; 1], Gauge>,
+    actions: Family<[Label; 2], Counter>,
     overrides: Counter,
-    lateness: Family<LatenessLabel, Histogram, fn() -> Histogram>,
+    lateness: Family<[Label; 1], Histogram, fn() -> Histogram>,
     duration: Histogram,
-    next_deadline: Arc<Mutex<Option<Timestamp>>>,
+    next_deadline: Moment,
     timed_out: BTreeSet<NodeName>,
     under_way: BTreeMap<NodeName, Timestamp>,
 }
@@ -64,57 +43,39 @@ pub struct DrainMetrics {
 impl DrainMetrics {
     /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
-        let this = Self {
-            drain_timeout: Family::default(),
-            draining: Gauge::default(),
-            blockers: Family::default(),
-            actions: Family::default(),
-            overrides: Counter::default(),
-            lateness: Family::new_with_constructor(|| Histogram::new(LATENESS_SECONDS)),
-            duration: Histogram::new(DRAIN_SECONDS),
-            next_deadline: Arc::default(),
-            timed_out: BTreeSet::new(),
-            under_way: BTreeMap::new(),
-        };
+        let drain_timeout = Family::default();
         metrics.foreign(|registry| {
             registry.register(
                 "upgradeoperator_node_drain_timeout",
                 "1 when everything that may be done to drain the node has been, and pods still block it; 0 while there is \
                  something to wait for; absent without blockers",
-                this.drain_timeout.clone(),
+                drain_timeout.clone(),
             );
         });
-        metrics.own(|registry| {
-            registry.register("draining_nodes", "Nodes that are being drained", this.draining.clone());
-            registry.register(
-                "blockers",
-                "Pods that drains wait for, by reason",
-                this.blockers.clone(),
-            );
-            registry.register(
-                "actions",
-                "Attempts at pods, by strategy and outcome",
-                this.actions.clone(),
-            );
-            registry.register(
-                "budget_overrides",
-                "Pods deleted although a budget refused",
-                this.overrides.clone(),
-            );
-            registry.register(
+        Self {
+            drain_timeout,
+            draining: metrics.register("draining_nodes", "Nodes that are being drained"),
+            blockers: metrics.register("blockers", "Pods that drains wait for, by reason"),
+            actions: metrics.register("actions", "Attempts at pods, by strategy and outcome"),
+            overrides: metrics.register("budget_overrides", "Pods deleted although a budget refused"),
+            lateness: metrics.register_as(
                 "action_lateness_seconds",
                 "Time from a strategy's deadline to its first request; held_back: a limit, a hold or a budget's turn \
                  delayed it by intent",
-                this.lateness.clone(),
-            );
-            registry.register(
+                Family::new_with_constructor(|| Histogram::new(LATENESS_SECONDS)),
+            ),
+            duration: metrics.register_as(
                 "drain_duration_seconds",
                 "Time from the start of a drain to the moment when no pod blocks it",
-                this.duration.clone(),
-            );
-            registry.register_collector(Box::new(NextDeadline(Arc::clone(&this.next_deadline))));
-        });
-        this
+                Histogram::new(DRAIN_SECONDS),
+            ),
+            next_deadline: metrics.seconds_until(
+                "next_deadline_seconds",
+                "Time until the next strategy falls due; absent if none will",
+            ),
+            timed_out: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+        }
     }
 
     /// Shows what the plan says.
@@ -127,11 +88,7 @@ impl DrainMetrics {
         }
         for reason in BlockerReason::ALL {
             let count = by_reason.get(reason).copied().unwrap_or(0);
-            self.blockers
-                .get_or_create(&ReasonLabel {
-                    reason: reason.as_str(),
-                })
-                .set(count);
+            self.blockers.get_or_create(&[("reason", reason.as_str())]).set(count);
         }
         self.show_timeouts(&draining);
         self.measure_durations(&draining, plan, now);
@@ -140,24 +97,18 @@ impl DrainMetrics {
             .flat_map(|v| &v.blockers)
             .filter(|b| b.next.is_pending())
             .filter_map(|b| b.next.due());
-        *self.next_deadline.lock().unwrap_or_else(PoisonError::into_inner) = next.min();
+        self.next_deadline.set(next.min());
     }
 
     fn show_timeouts(&mut self, draining: &[&NodeVerdict]) {
         let mut shown = BTreeSet::new();
         for verdict in draining.iter().filter(|verdict| !verdict.blockers.is_empty()) {
-            let label = NodeLabel {
-                node_name: verdict.node.to_string(),
-            };
-            self.drain_timeout
-                .get_or_create(&label)
-                .set(i64::from(verdict.drain_failed));
+            let timeout = self.drain_timeout.get_or_create(&node_label(&verdict.node));
+            timeout.set(i64::from(verdict.drain_failed));
             shown.insert(verdict.node.clone());
         }
         for gone in self.timed_out.difference(&shown) {
-            self.drain_timeout.remove(&NodeLabel {
-                node_name: gone.to_string(),
-            });
+            self.drain_timeout.remove(&node_label(gone));
         }
         self.timed_out = shown;
     }
@@ -193,11 +144,11 @@ impl DrainMetrics {
 
     /// Counts an attempt at a pod. `started` tells when the first one began.
     pub fn forced(&self, action: &PodAction, result: &PodResult, started: Option<Timestamp>) {
-        let labels = ActionLabels {
-            strategy: action.strategy.name.as_str(),
-            outcome: outcome_label(result),
-        };
-        self.actions.get_or_create(&labels).inc();
+        let (strategy, outcome) = (action.strategy.name.as_str(), outcome_label(result));
+        let actions = self
+            .actions
+            .get_or_create(&[("strategy", strategy), ("outcome", outcome)]);
+        actions.inc();
         if matches!(result, ActionResult::Acted(Forced::BudgetOverridden(_))) {
             self.overrides.inc();
         }
@@ -206,7 +157,7 @@ impl DrainMetrics {
         {
             let held_back = if action.was_held_back { "true" } else { "false" };
             let late = started.duration_since(action.due).as_secs_f64();
-            self.lateness.get_or_create(&LatenessLabel { held_back }).observe(late);
+            self.lateness.get_or_create(&[("held_back", held_back)]).observe(late);
         }
     }
 
@@ -217,26 +168,10 @@ impl DrainMetrics {
         self.draining.set(0);
         self.timed_out.clear();
         self.under_way.clear();
-        *self.next_deadline.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.next_deadline.set(None);
     }
 }
 
-/// Seconds to the next deadline, as of the scrape.
-#[derive(Debug)]
-struct NextDeadline(Arc<Mutex<Option<Timestamp>>>);
-
-impl Collector for NextDeadline {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(deadline) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else {
-            return Ok(());
-        };
-        let gauge = ConstGauge::new(deadline.duration_since(Timestamp::now()).as_secs_f64().max(0.0));
-        let metric = encoder.encode_descriptor(
-            "next_deadline_seconds",
-            "Time until the next strategy falls due; absent if none will",
-            None,
-            gauge.metric_type(),
-        )?;
-        gauge.encode(metric)
-    }
+fn node_label(node: &NodeName) -> [(&'static str, String); 1] {
+    [("node_name", node.to_string())]
 }

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
 
 use hmac::{Hmac, Mac};
+use parking_lot::Mutex;
 use sha2::Sha256;
 
 use crate::snapshot::NodeFacts;
@@ -82,7 +82,7 @@ impl Machines {
     /// The node that an id means.
     pub fn find(&self, id: &str, nodes: &[Arc<NodeFacts>]) -> Match {
         let asked = MachineId::parse(id);
-        let mut derived = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut derived = self.0.lock();
         if derived.len() > 2 * nodes.len() + 64 {
             derived.clear();
         }

@@ -1,6 +1,6 @@
 //! How each kind goes from its watch into the index. Objects are projected before the lock is taken.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
@@ -13,6 +13,7 @@ use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Index;
 use nodeward_scheduling::PodProjector;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::cluster_index::{ClusterIndex, VolumeFacts};
 use super::project::{node_projector, project_budget, project_hold, project_volume};
@@ -52,7 +53,7 @@ impl<K: Resource, I, V> IndexHandler<K, I, V> {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, ClusterIndex> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        self.index.write()
     }
 
     /// Whether anything is different now.

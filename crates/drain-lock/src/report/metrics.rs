@@ -1,21 +1,17 @@
 //! Metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::Metrics;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use nodeward_runtime::metrics::Moment;
+use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-
-use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, TaskKey, TaskOutcome, result_label};
 use crate::plan::Plan;
@@ -38,71 +34,46 @@ pub struct LockMetrics {
     happened: Family<Label, Counter>,
     queue: Histogram,
     drain: Histogram,
-    oldest: Arc<Mutex<Option<Timestamp>>>,
+    oldest: Moment,
     seen: BTreeMap<NodeName, (Phase, Timestamp)>,
 }
 
 impl LockMetrics {
     /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
-        let this = Self {
-            drains: Family::default(),
-            blocked: Family::default(),
-            overdue: Family::default(),
-            disruptions: Gauge::default(),
-            evictions: Family::default(),
-            ledger_writes: Family::default(),
-            happened: Family::default(),
-            queue: Histogram::new(SECONDS),
-            drain: Histogram::new(SECONDS),
-            oldest: Arc::default(),
-            seen: BTreeMap::new(),
-        };
-        metrics.own(|registry| {
-            registry.register("drains", "Drains, by phase", this.drains.clone());
-            registry.register(
+        Self {
+            drains: metrics.register("drains", "Drains, by phase"),
+            blocked: metrics.register(
                 "blocked_drains",
                 "Drains that wait for something, by reason; a drain counts once for each of its reasons",
-                this.blocked.clone(),
-            );
-            registry.register(
+            ),
+            overdue: metrics.register(
                 "overdue_drains",
                 "1 for a node whose drain has passed the deadline of its phase",
-                this.overdue.clone(),
-            );
-            registry.register(
-                "held_disruptions",
-                "Disruptions of budgets that drains hold",
-                this.disruptions.clone(),
-            );
-            registry.register(
-                "evictions",
-                "Attempts to evict a pod, by outcome",
-                this.evictions.clone(),
-            );
-            registry.register(
-                "ledger_writes",
-                "Attempts to write the ledger, by outcome",
-                this.ledger_writes.clone(),
-            );
-            registry.register(
+            ),
+            disruptions: metrics.register("held_disruptions", "Disruptions of budgets that drains hold"),
+            evictions: metrics.register("evictions", "Attempts to evict a pod, by outcome"),
+            ledger_writes: metrics.register("ledger_writes", "Attempts to write the ledger, by outcome"),
+            happened: metrics.register(
                 "drain_events",
                 "What happened to drains, by reason; Fallback and AdminRelease are overrides",
-                this.happened.clone(),
-            );
-            registry.register(
+            ),
+            queue: metrics.register_as(
                 "queue_seconds",
                 "Time from a drain's turn in the queue to its grant",
-                this.queue.clone(),
-            );
-            registry.register(
+                Histogram::new(SECONDS),
+            ),
+            drain: metrics.register_as(
                 "drain_seconds",
                 "Time from a drain's grant to its node being drained",
-                this.drain.clone(),
-            );
-            registry.register_collector(Box::new(OldestWait(Arc::clone(&this.oldest))));
-        });
-        this
+                Histogram::new(SECONDS),
+            ),
+            oldest: metrics.seconds_since(
+                "oldest_wait_seconds",
+                "How long the oldest drain in the queue has waited in its present turn; absent if none waits",
+            ),
+            seen: BTreeMap::new(),
+        }
     }
 
     /// Shows what the plan says.
@@ -146,7 +117,7 @@ impl LockMetrics {
             self.overdue.get_or_create(&[("node", node)]).set(1);
         }
         self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
-        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
+        self.oldest.set(oldest);
         let present: BTreeSet<&NodeName> = plan.drains.iter().map(|verdict| &verdict.node).collect();
         self.seen.retain(|node, _| present.contains(node));
     }
@@ -203,27 +174,7 @@ impl LockMetrics {
         self.blocked.clear();
         self.overdue.clear();
         self.disruptions.set(0);
-        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.oldest.set(None);
         self.seen.clear();
-    }
-}
-
-/// How long the oldest drain in the queue has waited, as of the scrape.
-#[derive(Debug)]
-struct OldestWait(Arc<Mutex<Option<Timestamp>>>);
-
-impl Collector for OldestWait {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(since) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else {
-            return Ok(());
-        };
-        let gauge = ConstGauge::new(Timestamp::now().duration_since(since).as_secs_f64().max(0.0));
-        let metric = encoder.encode_descriptor(
-            "oldest_wait_seconds",
-            "How long the oldest drain in the queue has waited in its present turn; absent if none waits",
-            None,
-            gauge.metric_type(),
-        )?;
-        gauge.encode(metric)
     }
 }

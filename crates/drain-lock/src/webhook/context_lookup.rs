@@ -1,12 +1,13 @@
 //! What the watches know of an eviction's pod, its node and its budgets. One pod's worth of work, whatever the size of
 //! the cluster, but for the [classification](super::unclaimed_pods) that evictions under a waiting claim ask for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
 use nodeward_core::ledger::{Facts, Ledger};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time;
 
@@ -161,7 +162,7 @@ impl ContextLookup {
     /// Whether the drain of a node has been without a claim for too long.
     fn has_planning_timed_out(&self, node: &NodeFacts, now: Instant) -> bool {
         let has_claim = self.has_claim(&node.uid);
-        let mut timeouts = self.planning_timeouts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timeouts = self.planning_timeouts.lock();
         if has_claim {
             timeouts.planned(&node.uid);
             return false;
@@ -194,7 +195,7 @@ impl ContextLookup {
             LedgerState::Absent => None,
             LedgerState::Present(ledger) => Some(&ledger.resource_version),
         };
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut view = self.view.lock();
         if let Some(view) = view.as_ref()
             && view.resource_version.as_ref() == resource_version
             && instant.saturating_duration_since(view.read) < FRESH

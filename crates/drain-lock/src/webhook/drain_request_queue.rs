@@ -2,7 +2,7 @@
 //! it: a bounded channel takes the requests, and a task of its own writes them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -13,6 +13,7 @@ use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
 use nodeward_runtime::CancellationToken;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::drain_request::request_drain;
@@ -102,7 +103,7 @@ pub fn channel(metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWrit
 impl DrainRequestQueue {
     /// Takes a request, unless that was done a moment ago.
     pub fn push(&self, request: QueuedRequest, now: Instant) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock();
         if recent.get(&request).is_some_and(|not_before| now < *not_before) {
             return;
         }
@@ -128,7 +129,7 @@ impl DrainRequestWriter {
         let write = requests.for_each_concurrent(AT_ONCE, async |request| {
             let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
             if !matches!(outcome, Ok(joined) if joined.has_joined()) {
-                let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut recent = recent.lock();
                 recent.insert(request.clone(), Instant::now() + FAILED_FOR);
             }
             report(&request, &outcome, &metrics);
@@ -168,6 +169,8 @@ fn report(
 
 #[cfg(test)]
 mod tests {
+    use nodeward_runtime::{Component, Metrics};
+
     use super::*;
 
     fn request(number: usize) -> QueuedRequest {
@@ -180,7 +183,10 @@ mod tests {
     }
 
     fn ends() -> (DrainRequestQueue, DrainRequestWriter) {
-        channel(&WebhookMetrics::unregistered())
+        channel(&WebhookMetrics::register(&Metrics::new(Component::new(
+            "drain-lock",
+            "0",
+        ))))
     }
 
     #[test]
@@ -214,7 +220,7 @@ mod tests {
             sender.push(request(number), Instant::now());
             assert!(writer.queue.try_recv().is_ok());
         }
-        assert!(sender.recent.lock().unwrap().len() <= REMEMBERED);
+        assert!(sender.recent.lock().len() <= REMEMBERED);
     }
 
     #[test]

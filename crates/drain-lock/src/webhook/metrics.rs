@@ -29,57 +29,36 @@ pub struct WebhookMetrics {
 impl WebhookMetrics {
     /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
-        let this = Self::unregistered();
-        metrics.own(|registry| {
-            registry.register(
+        Self {
+            reviews: metrics.register(
                 "eviction_reviews",
                 "Evictions reviewed, by decision (admitted, refused, forbidden) and reason",
-                this.reviews.clone(),
-            );
-            registry.register(
+            ),
+            bad: metrics.register(
                 "bad_reviews",
                 "Requests to the webhook that were not the review of an eviction",
-                this.bad.clone(),
-            );
-            registry.register(
+            ),
+            unknown_fields: metrics.register(
                 "review_unknown_fields",
                 "Fields of reviews that this version does not know and ignored",
-                this.unknown_fields.clone(),
-            );
-            registry.register(
+            ),
+            seconds: metrics.register_as(
                 "eviction_review_seconds",
                 "Time from a review's last byte to its answer",
-                this.seconds.clone(),
-            );
-            registry.register(
+                Histogram::new(SECONDS),
+            ),
+            drain_requests: metrics.register(
                 "drain_requests",
                 "Drains asked for by evictions from cordoned nodes, by outcome",
-                this.drain_requests.clone(),
-            );
-            registry.register(
+            ),
+            opt_outs: metrics.register(
                 "opt_outs_ignored",
                 "Pods that asked to stay through drains, and whose eviction by another drainer was admitted",
-                this.opt_outs.clone(),
-            );
-            registry.register(
+            ),
+            failed_open: metrics.register(
                 "reviews_failed_open",
                 "Evictions admitted for want of knowledge: watches incomplete, pod unknown, drain never planned",
-                this.failed_open.clone(),
-            );
-        });
-        this
-    }
-
-    /// The same, shown nowhere.
-    pub fn unregistered() -> Self {
-        Self {
-            reviews: Family::default(),
-            bad: Family::default(),
-            unknown_fields: Counter::default(),
-            seconds: Histogram::new(SECONDS),
-            drain_requests: Family::default(),
-            opt_outs: Counter::default(),
-            failed_open: Counter::default(),
+            ),
         }
     }
 

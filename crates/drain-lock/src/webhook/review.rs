@@ -1,12 +1,16 @@
 //! The AdmissionReview of an eviction. Whatever is not one gets a clear 4xx and changes nothing; fields that
 //! `admission.k8s.io/v1` does not have are ignored and counted, so that a later Kubernetes does not switch the webhook off.
 
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::policy::v1::Eviction;
-use kube::core::admission::{AdmissionRequest, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation};
+use kube::core::admission::{AdmissionRequest, Operation};
 use nodeward_api::annotation;
 use nodeward_core::id::{PodKey, PodUid};
 use nodeward_core::text::cut;
+use nodeward_runtime::webhook::review;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Refused};
@@ -43,19 +47,12 @@ pub struct EvictionReview {
     pub unknown_fields: usize,
 }
 
-/// Why a body is not the review of an eviction.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
+/// Why a request is not the review of an eviction.
+#[derive(Debug, thiserror::Error)]
 pub enum BadReview {
-    /// Not JSON, or nested too deeply.
-    #[error("the body is not JSON: {0}")]
-    NotJson(String),
-    /// JSON of another shape.
-    #[error("the body is not an AdmissionReview of admission.k8s.io/v1: {0}")]
-    NotAReview(String),
-    /// A review without a request.
-    #[error("the AdmissionReview has no request")]
-    NoRequest,
+    /// Not a review at all.
+    #[error(transparent)]
+    NotAReview(#[from] review::BadReview),
     /// A field that has to have a value has none, or one that cannot be.
     #[error("the AdmissionReview's {0} is missing, empty or too long")]
     BadField(&'static str),
@@ -65,69 +62,44 @@ pub enum BadReview {
 }
 
 impl BadReview {
-    /// The status to answer with.
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::NotJson(_) | Self::NotAReview(_) | Self::NoRequest | Self::BadField(_) => StatusCode::BAD_REQUEST,
-            Self::NotAnEviction(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        }
-    }
-
     /// Its label in metrics.
     pub fn as_label(&self) -> &'static str {
-        self.into()
+        match self {
+            Self::NotAReview(bad) => bad.as_label(),
+            Self::BadField(_) => "bad-field",
+            Self::NotAnEviction(_) => "not-an-eviction",
+        }
     }
 }
 
-/// The fields of `admission.k8s.io/v1` AdmissionReview and AdmissionRequest.
-const REVIEW_FIELDS: [&str; 4] = ["apiVersion", "kind", "request", "response"];
-const REQUEST_FIELDS: [&str; 15] = [
-    "uid",
-    "kind",
-    "resource",
-    "subResource",
-    "requestKind",
-    "requestResource",
-    "requestSubResource",
-    "name",
-    "namespace",
-    "operation",
-    "userInfo",
-    "object",
-    "oldObject",
-    "dryRun",
-    "options",
-];
+impl IntoResponse for BadReview {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::NotAReview(bad) => return bad.into_response(),
+            Self::BadField(_) => StatusCode::BAD_REQUEST,
+            Self::NotAnEviction(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}
 
 impl EvictionReview {
-    /// Reads the body of a request.
+    /// Reads a request.
     ///
     /// # Errors
     /// When it is anything but the review of a pod's eviction.
-    pub fn parse(body: &[u8]) -> Result<Self, BadReview> {
-        // Through a value: its reader has a limit for nesting wherever it occurs, also in what is not looked at.
-        let value: Value = serde_json::from_slice(body).map_err(|error| BadReview::NotJson(quoted(&error)))?;
-        let unknown_fields =
-            unknown_fields(&value, &REVIEW_FIELDS) + unknown_fields(&value["request"], &REQUEST_FIELDS);
-        let review: AdmissionReview<Eviction> =
-            serde_json::from_value(value).map_err(|error| BadReview::NotAReview(quoted(&error)))?;
-        if (review.types.api_version.as_str(), review.types.kind.as_str()) != (META_API_VERSION_V1, META_KIND) {
-            let found = format!("it is {} {}", review.types.api_version, review.types.kind);
-            return Err(BadReview::NotAReview(quoted(&found)));
-        }
-        let review = check(review.request.ok_or(BadReview::NoRequest)?)?;
+    pub fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Self, BadReview> {
+        Self::parse(&review::json_body(headers, body)?)
+    }
+
+    fn parse(body: &[u8]) -> Result<Self, BadReview> {
+        let (request, unknown_fields) = review::parse(body)?;
+        let review = check(request)?;
         Ok(Self {
             unknown_fields,
             ..review
         })
     }
-}
-
-fn unknown_fields(value: &Value, known: &[&str]) -> usize {
-    let is_unknown = |field: &&String| !known.contains(&field.as_str());
-    value
-        .as_object()
-        .map_or(0, |fields| fields.keys().filter(is_unknown).count())
 }
 
 fn check(request: AdmissionRequest<Eviction>) -> Result<EvictionReview, BadReview> {
@@ -142,7 +114,7 @@ fn check(request: AdmissionRequest<Eviction>) -> Result<EvictionReview, BadRevie
             "{:?} of {}/{sub_resource} ({})",
             request.operation, resource.resource, request.kind.kind
         );
-        return Err(BadReview::NotAnEviction(quoted(&found)));
+        return Err(BadReview::NotAnEviction(cut(found, MAX_QUOTED)));
     }
     let Eviction {
         metadata,
@@ -178,10 +150,6 @@ fn text(field: &'static str, given: Option<String>, most: usize) -> Result<Strin
     given
         .filter(|given| !given.is_empty() && given.len() <= most)
         .ok_or(BadReview::BadField(field))
-}
-
-fn quoted(words: &dyn std::fmt::Display) -> String {
-    cut(words.to_string(), MAX_QUOTED)
 }
 
 /// The answer to a review, as `admission.k8s.io/v1` writes it.
@@ -268,8 +236,8 @@ mod tests {
     #[test]
     fn review_of_the_api_server_is_read() {
         assert_eq!(
-            parse(&sent()),
-            Ok(EvictionReview {
+            parse(&sent()).unwrap(),
+            EvictionReview {
                 uid: "0df28fbd-5f5f-11e8-bc74-36e6bb280816".to_owned(),
                 user: "alice".to_owned(),
                 pod: PodKey::new("shop", "web-0"),
@@ -277,7 +245,7 @@ mod tests {
                 dry_run: false,
                 ticket: None,
                 unknown_fields: 0,
-            })
+            }
         );
     }
 
@@ -290,7 +258,7 @@ mod tests {
             unknown_fields: 3,
             ..parse(&sent()).unwrap()
         };
-        assert_eq!(parse(&review), Ok(expected));
+        assert_eq!(parse(&review).unwrap(), expected);
     }
 
     #[rstest]
@@ -358,7 +326,7 @@ mod tests {
     fn what_is_not_the_review_of_an_eviction_is_refused(#[case] review: Value, #[case] label: &str) {
         let bad = parse(&review).unwrap_err();
         assert_eq!(bad.as_label(), label, "{bad}");
-        assert!(bad.status().is_client_error());
+        assert!(bad.into_response().status().is_client_error());
     }
 
     #[rstest]

@@ -3,12 +3,13 @@
 //! have taken the last disruption.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nodeward_core::id::PodUid;
 use nodeward_scheduling::Placement;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::observe::ClusterCache;
@@ -51,7 +52,7 @@ impl Default for UnclaimedPods {
 impl UnclaimedPods {
     /// Whether the drain of the pod's node needs no disruption for it; false for a pod that is not classified.
     pub fn contains(&self, pod: &PodUid) -> bool {
-        let classified = self.classified.lock().unwrap_or_else(PoisonError::into_inner);
+        let classified = self.classified.lock();
         let last = classified.as_ref().filter(|last| last.at.elapsed() < SERVES);
         last.is_some_and(|last| last.pods.contains(pod))
     }
@@ -70,7 +71,7 @@ impl UnclaimedPods {
                 let (_turn, at, now) = (turn, Instant::now(), Timestamp::now());
                 let snapshot = cache.snapshot(&SnapshotScope::default(), now);
                 let pods = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &rules, now));
-                *this.classified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Classified {
+                *this.classified.lock() = Some(Classified {
                     pods: pods.unwrap_or_default(),
                     at,
                 });
@@ -83,7 +84,7 @@ impl UnclaimedPods {
     }
 
     fn is_fresh(&self) -> bool {
-        let classified = self.classified.lock().unwrap_or_else(PoisonError::into_inner);
+        let classified = self.classified.lock();
         classified.as_ref().is_some_and(|last| last.at.elapsed() < FRESH)
     }
 }

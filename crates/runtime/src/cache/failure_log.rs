@@ -1,7 +1,9 @@
 //! When a failing watch is worth a line in the log.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// One failure is an API server that restarts behind its load balancer; so many in a row are an outage.
 const FAILURES: u32 = 3;
@@ -32,25 +34,13 @@ impl WatchFailureLog {
     /// Whether this failure begins an outage that nobody has told of.
     pub(super) fn begins(&mut self) -> bool {
         self.in_a_row = self.in_a_row.saturating_add(1);
-        self.in_a_row == FAILURES
-            && self
-                .all
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(self.cache)
+        self.in_a_row == FAILURES && self.all.0.lock().insert(self.cache)
     }
 
     /// The server answered: whether that ends an outage that was told of.
     pub(super) fn ends(&mut self) -> bool {
         let in_a_row = std::mem::take(&mut self.in_a_row);
-        in_a_row >= FAILURES
-            && self
-                .all
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(self.cache)
+        in_a_row >= FAILURES && self.all.0.lock().remove(self.cache)
     }
 }
 

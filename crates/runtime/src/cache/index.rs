@@ -1,6 +1,6 @@
 //! What a watch feeds.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use kube::Resource;
 
@@ -100,10 +100,6 @@ impl<V: PartialEq, P> StoreIndex<V, P> {
     }
 
     fn apply(&self, change: Change<V>) -> bool {
-        self.shared
-            .store
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .apply(change)
+        self.shared.store.write().apply(change)
     }
 }

@@ -1,12 +1,12 @@
 //! Opens caches and other indexes, and carries what a watch brings into them.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use kube::{Api, Resource};
-use prometheus_client::encoding::EncodeLabelSet;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -34,12 +34,10 @@ pub struct Watches {
 impl Watches {
     /// Caches opened here notify `trigger`; one whose task dies takes the process with it through `supervisor`.
     pub fn new(trigger: ReconcileTrigger, supervisor: Supervisor, metrics: &Metrics) -> Self {
-        let watch_metrics = WatchMetrics::default();
-        watch_metrics.register(metrics);
         Self {
             trigger,
             supervisor,
-            metrics: watch_metrics,
+            metrics: WatchMetrics::register(metrics),
             failure_logs: WatchFailureLogs::default(),
         }
     }
@@ -167,11 +165,7 @@ impl<I> WatchEventHandler<I> {
     }
 
     pub(super) fn on_response(&mut self) {
-        self.shared
-            .health
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .last_response = Some(Instant::now());
+        self.shared.health.lock().last_response = Some(Instant::now());
         if self.failure_log.ends() {
             tracing::info!(cache = self.shared.name, "can be watched again");
         }
@@ -251,8 +245,8 @@ impl WatchShared {
 
     /// Notes a complete list; true for the first one: from then on absence means something.
     fn complete(&self) -> bool {
-        self.metrics.lists.get_or_create(&CacheLabel { cache: self.name }).inc();
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).lists += 1;
+        self.metrics.lists.get_or_create(&[("cache", self.name)]).inc();
+        self.health.lock().lists += 1;
         let is_first = self
             .status
             .synced
@@ -262,11 +256,8 @@ impl WatchShared {
     }
 
     fn note_failure(&self, text: &Arc<str>) {
-        self.metrics
-            .failures
-            .get_or_create(&CacheLabel { cache: self.name })
-            .inc();
-        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.failures.get_or_create(&[("cache", self.name)]).inc();
+        let mut health = self.health.lock();
         health.failures += 1;
         health.last_error = Some(Arc::clone(text));
     }
@@ -278,10 +269,7 @@ impl Drop for WatchShared {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CacheLabel {
-    cache: &'static str,
-}
+type CacheLabel = [(&'static str, &'static str); 1];
 
 /// Metrics of all caches, by name; caches that share a name are added up.
 #[derive(Clone, Default)]
@@ -292,26 +280,18 @@ pub(super) struct WatchMetrics {
 }
 
 impl WatchMetrics {
-    fn register(&self, metrics: &Metrics) {
-        metrics.own(|registry| {
-            registry.register(
-                "cache_objects",
-                "Objects held in memory, by cache",
-                self.objects.clone(),
-            );
-            registry.register("cache_lists", "Complete lists taken, by cache", self.lists.clone());
-            registry.register(
-                "watch_failures",
-                "Failed list and watch requests, by cache",
-                self.failures.clone(),
-            );
-        });
+    fn register(metrics: &Metrics) -> Self {
+        Self {
+            objects: metrics.register("cache_objects", "Objects held in memory, by cache"),
+            lists: metrics.register("cache_lists", "Complete lists taken, by cache"),
+            failures: metrics.register("watch_failures", "Failed list and watch requests, by cache"),
+        }
     }
 
     fn objects_changed(&self, cache: &'static str, before: usize, after: usize) {
         if before != after {
             let difference = i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
-            self.objects.get_or_create(&CacheLabel { cache }).inc_by(difference);
+            self.objects.get_or_create(&[("cache", cache)]).inc_by(difference);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The configuration in force, and what is wrong with the one that is not.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -69,20 +70,15 @@ impl<T> ConfigHandle<T> {
         metrics: &Metrics,
     ) -> Result<Self, ConfigError> {
         let config = Arc::new(parsed(parse, &text, origin)?);
+        let broken = "1 while the configuration is broken and the last good one is in force";
         let shared = Shared {
             parse,
             in_force: RwLock::new(InForce { config, text }),
             rejections: watch::Sender::default(),
             trigger,
-            rejected: Gauge::default(),
-            reloads: Counter::default(),
+            rejected: metrics.register("config_rejected", broken),
+            reloads: metrics.register("config_reloads", "Configurations taken over since the start"),
         };
-        metrics.own(|registry| {
-            let help = "1 while the configuration is broken and the last good one is in force";
-            registry.register("config_rejected", help, shared.rejected.clone());
-            let help = "Configurations taken over since the start";
-            registry.register("config_reloads", help, shared.reloads.clone());
-        });
         Ok(Self {
             shared: Arc::new(shared),
         })
@@ -134,7 +130,7 @@ impl<T> ConfigHandle<T> {
     }
 
     fn take_over(&self, config: T, text: &str) {
-        let mut in_force = self.shared.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let mut in_force = self.shared.in_force.write();
         in_force.config = Arc::new(config);
         text.clone_into(&mut in_force.text);
         drop(in_force);
@@ -162,8 +158,8 @@ impl<T> ConfigHandle<T> {
         }
     }
 
-    fn in_force(&self) -> std::sync::RwLockReadGuard<'_, InForce<T>> {
-        self.shared.in_force.read().unwrap_or_else(PoisonError::into_inner)
+    fn in_force(&self) -> parking_lot::RwLockReadGuard<'_, InForce<T>> {
+        self.shared.in_force.read()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Runs actions beside the loop: each as a task of its own, at most one for a key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::leader::Leadership;
@@ -81,7 +82,7 @@ impl<A: Action> Executor<A> {
         let Some(in_flight) = self.in_flight.get(&action.key()) else {
             return;
         };
-        let mut queued = in_flight.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queued = in_flight.queued.lock();
         if queued.as_ref().is_some_and(|queued| queued.at < now) {
             *queued = Some(self.planned(action, context, now));
             in_flight.is_unplanned.store(false, Ordering::Release);
@@ -173,7 +174,7 @@ async fn run<A: Action>(
     is_unplanned: Arc<AtomicBool>,
 ) -> Option<A::Outcome> {
     let slot = gate.slot(lane).await;
-    let planned = queued.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let planned = queued.lock().take()?;
     let permits = Permits::new(gate, lane, planned.policy, is_unplanned, slot);
     Some(Box::pin(planned.action.run(planned.context, permits)).await)
 }

@@ -1,8 +1,9 @@
 //! The gate that every write passes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::REQUESTS_AT_ONCE;
@@ -118,7 +119,7 @@ impl Permits {
     /// # Errors
     /// When the write is not to be sent.
     pub async fn next_write(&self) -> Result<Permit, Stop> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.first.lock().take();
         let slot = match first {
             Some(slot) => Some(slot),
             None => self.gate.slot(self.lane).await,

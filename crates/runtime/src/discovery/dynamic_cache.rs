@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use kube::core::{ApiResource, DynamicObject};
 use nodeward_core::signal::WatchedResource;
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -209,13 +210,13 @@ impl<V> fmt::Debug for DynamicCache<V> {
 }
 
 impl<V> Shared<V> {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Slot<V>> {
-        self.slot.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Slot<V>> {
+        self.slot.read()
     }
 
     /// The old slot is dropped, and with it its watch, outside of the lock.
     fn put(&self, slot: Slot<V>) {
-        let _old = std::mem::replace(&mut *self.slot.write().unwrap_or_else(PoisonError::into_inner), slot);
+        let _old = std::mem::replace(&mut *self.slot.write(), slot);
     }
 }
 

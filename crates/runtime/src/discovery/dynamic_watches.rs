@@ -1,13 +1,14 @@
 //! Watches of kinds that are only known at run time: a configuration names them, or the objects of users do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::signal::WatchedResource;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{DynamicCache, KindRegistry};
@@ -81,7 +82,7 @@ impl<V: PartialEq + Send + Sync + 'static> DynamicWatches<V> {
     pub fn required_by(self, readiness: &Readiness) -> Self {
         let unsettled = Arc::clone(&self.unsettled);
         readiness.require(self.name, move || {
-            let unsettled = unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            let unsettled = unsettled.lock();
             if unsettled.is_empty() {
                 Ok(())
             } else {
@@ -103,8 +104,7 @@ impl<V: PartialEq + Send + Sync + 'static> DynamicWatches<V> {
             }
         }
         let syncing = self.open.iter().filter(|(_, watch)| watch.is_syncing());
-        *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) =
-            syncing.map(|(resource, _)| resource.to_string()).collect();
+        *self.unsettled.lock() = syncing.map(|(resource, _)| resource.to_string()).collect();
     }
 
     fn open(&self, resource: &WatchedResource) -> DynamicCache<V> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use tokio::sync::mpsc;
@@ -139,28 +138,16 @@ enum Delivery {
     Failed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DeliveryLabel {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Default)]
-struct Counters(Family<DeliveryLabel, Counter>);
+#[derive(Clone)]
+struct Counters(Family<[(&'static str, &'static str); 1], Counter>);
 
 impl Counters {
     fn registered(metrics: &Metrics) -> Self {
-        let counters = Self::default();
-        let family = counters.0.clone();
-        metrics.own(|registry| registry.register("events", "Kubernetes Events, by what became of them", family));
-        counters
+        Self(metrics.register("events", "Kubernetes Events, by what became of them"))
     }
 
     fn count(&self, delivery: Delivery) {
-        self.0
-            .get_or_create(&DeliveryLabel {
-                outcome: delivery.into(),
-            })
-            .inc();
+        self.0.get_or_create(&[("outcome", delivery.into())]).inc();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Until when this process may act as the leader, by clocks that nobody else can move.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 /// A deadline on the monotonic clock, and the same on the wall clock: the monotonic one stands still while the machine is
 /// suspended, the wall clock does not.
@@ -56,11 +57,11 @@ impl Deadline {
     }
 
     fn get(&self) -> Until {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn set(&self, until: Until) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.0.lock() = until;
     }
 }
 

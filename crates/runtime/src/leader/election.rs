@@ -101,8 +101,6 @@ impl Election {
             holder_id: identity.clone(),
             lease_ttl: times.lease_duration,
         };
-        let leading = Gauge::default();
-        metrics.own(|registry| registry.register("leading", "1 while this process leads", leading.clone()));
         Self {
             lease: LeaseLock::new(client.clone(), namespace, params),
             api: Api::namespaced(client, namespace),
@@ -117,7 +115,7 @@ impl Election {
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
             trigger,
-            leading,
+            leading: metrics.register("leading", "1 while this process leads"),
         }
     }
 

@@ -9,15 +9,17 @@ use kube::Resource;
 use kube::core::admission::{AdmissionRequest, AdmissionReview, META_API_VERSION_V1, META_KIND};
 use nodeward_core::text::cut;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// The most bytes of the caller's words that an error message repeats.
 const MAX_QUOTED: usize = 200;
 
 /// Why a request is not a review.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BadReview {
     /// The body did not arrive.
-    #[error("{0}")]
+    #[error("{}", .0.body_text())]
     Body(BytesRejection),
     /// It does not say that it is JSON.
     #[error("Content-Type must be application/json")]
@@ -36,13 +38,7 @@ pub enum BadReview {
 impl BadReview {
     /// Its label in metrics.
     pub fn as_label(&self) -> &'static str {
-        match self {
-            Self::Body(_) => "body",
-            Self::ContentType => "content-type",
-            Self::NotJson(_) => "not-json",
-            Self::NotAReview(_) => "not-a-review",
-            Self::NoRequest => "no-request",
-        }
+        self.into()
     }
 }
 
@@ -57,6 +53,26 @@ impl IntoResponse for BadReview {
     }
 }
 
+/// The fields of `admission.k8s.io/v1` AdmissionReview and AdmissionRequest.
+const REVIEW_FIELDS: [&str; 4] = ["apiVersion", "kind", "request", "response"];
+const REQUEST_FIELDS: [&str; 15] = [
+    "uid",
+    "kind",
+    "resource",
+    "subResource",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+    "name",
+    "namespace",
+    "operation",
+    "userInfo",
+    "object",
+    "oldObject",
+    "dryRun",
+    "options",
+];
+
 /// Reads the review of an object.
 ///
 /// # Errors
@@ -65,13 +81,32 @@ pub fn read<K: Resource + DeserializeOwned>(
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<AdmissionRequest<K>, BadReview> {
+    parse(&json_body(headers, body)?).map(|(request, _)| request)
+}
+
+/// The body of a request that says that it is JSON.
+///
+/// # Errors
+/// When the body did not arrive, or is said to be something else.
+pub fn json_body(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Bytes, BadReview> {
     let body = body.map_err(BadReview::Body)?;
-    if !is_json(headers) {
-        return Err(BadReview::ContentType);
+    if is_json(headers) {
+        Ok(body)
+    } else {
+        Err(BadReview::ContentType)
     }
+}
+
+/// Reads a review, and counts the fields that `admission.k8s.io/v1` does not have. They are ignored, so that a later
+/// Kubernetes does not switch the webhook off.
+///
+/// # Errors
+/// As for [`read`].
+pub fn parse<K: Resource + DeserializeOwned>(body: &[u8]) -> Result<(AdmissionRequest<K>, usize), BadReview> {
     // Through a value: its reader has a limit for nesting wherever it occurs, also in what is not looked at.
-    let value: serde_json::Value =
-        serde_json::from_slice(&body).map_err(|error| BadReview::NotJson(cut(error.to_string(), MAX_QUOTED)))?;
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| BadReview::NotJson(cut(error.to_string(), MAX_QUOTED)))?;
+    let unknown_fields = unknown_fields(&value, &REVIEW_FIELDS) + unknown_fields(&value["request"], &REQUEST_FIELDS);
     let no_review = |problem: String| BadReview::NotAReview(cut(problem, MAX_QUOTED));
     let review: AdmissionReview<K> = serde_json::from_value(value).map_err(|error| no_review(error.to_string()))?;
     let types = review.types;
@@ -80,7 +115,13 @@ pub fn read<K: Resource + DeserializeOwned>(
     }
     let mut request = review.request.ok_or(BadReview::NoRequest)?;
     request.types = types;
-    Ok(request)
+    Ok((request, unknown_fields))
+}
+
+fn unknown_fields(value: &Value, known: &[&str]) -> usize {
+    let is_unknown = |field: &&String| !known.contains(&field.as_str());
+    let fields = value.as_object();
+    fields.map_or(0, |fields| fields.keys().filter(is_unknown).count())
 }
 
 /// Whether the body says that it is JSON, with whatever parameters.
@@ -97,7 +138,7 @@ mod tests {
     use axum::http::HeaderValue;
     use k8s_openapi::api::core::v1::Node;
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -129,6 +170,12 @@ mod tests {
         assert!(request.object.is_none() && request.old_object.is_some());
         let answer = kube::core::admission::AdmissionResponse::from(&request).into_review();
         assert_eq!(answer.types.api_version, "admission.k8s.io/v1");
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_counted() {
+        let (_, unknown_fields) = parse::<Node>(sent().to_string().as_bytes()).unwrap();
+        assert_eq!(unknown_fields, 1);
     }
 
     fn with(field: &str, value: Value) -> String {
