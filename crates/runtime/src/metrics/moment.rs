@@ -29,7 +29,7 @@ impl Moment {
             moment: self.clone(),
             name,
             help,
-            distance,
+            measure: distance,
         }
     }
 }
@@ -39,7 +39,7 @@ struct Distance {
     moment: Moment,
     name: &'static str,
     help: &'static str,
-    distance: fn(Timestamp) -> SignedDuration,
+    measure: fn(Timestamp) -> SignedDuration,
 }
 
 impl Collector for Distance {
@@ -47,7 +47,7 @@ impl Collector for Distance {
         let Some(moment) = *self.moment.0.lock() else {
             return Ok(());
         };
-        let gauge = ConstGauge::new((self.distance)(moment).as_secs_f64().max(0.0));
+        let gauge = ConstGauge::new((self.measure)(moment).as_secs_f64().max(0.0));
         gauge.encode(encoder.encode_descriptor(self.name, self.help, None, gauge.metric_type())?)
     }
 }
