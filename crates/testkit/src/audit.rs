@@ -200,23 +200,18 @@ impl Event {
         if opened != (self.verb == "watch" && !refused_watch) {
             return None;
         }
-        let ObjectRef {
-            resource,
-            subresource,
-            namespace,
-            name,
-        } = self.object_ref;
+        let object = self.object_ref;
+        let resource = match object.subresource.as_str() {
+            "" => object.resource,
+            subresource => format!("{}/{subresource}", object.resource),
+        };
         Some(AuditedRequest {
             user: self.user.username,
             user_agent: self.user_agent,
             verb: self.verb,
-            resource: if subresource.is_empty() {
-                resource
-            } else {
-                format!("{resource}/{subresource}")
-            },
-            namespace,
-            name,
+            resource,
+            namespace: object.namespace,
+            name: object.name,
             uri: self.request_uri,
             code: self.response_status.code,
             received: self.request_received_timestamp,

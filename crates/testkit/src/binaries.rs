@@ -3,6 +3,7 @@
 //! Tests run those of the dev profile, which cargo builds along with the tests. Demo, benchmarks and images run those of
 //! the release profile: what is shown and measured is what ships.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,6 +14,9 @@ use crate::progress::Progress;
 
 /// The directory of binaries that are built already: `cargo xtask test` sets it for the tests that it starts.
 pub const DIR: &str = "NODEWARD_BINARIES";
+
+/// How many lines of a failed command's output its error has.
+const LAST_LINES: usize = 40;
 
 /// The packages with a binary that tests, demo, benchmarks or images run, each of its own name. They are built together:
 /// cargo would resolve other features for one of them alone, and compile their dependencies again.
@@ -60,6 +64,45 @@ pub fn lines_of(output: Option<impl Read>) -> impl Iterator<Item = io::Result<St
     output.map(BufReader::new).into_iter().flat_map(BufRead::lines)
 }
 
+/// Runs to the end, handing each line of its output to `seen`.
+///
+/// # Errors
+/// When it fails: with its last lines.
+pub(crate) fn run(mut command: Command, mut seen: impl FnMut(&str)) -> Result<()> {
+    let (reader, writer) = io::pipe()?;
+    command.stderr(writer.try_clone()?).stdout(writer);
+    let mut child = command.spawn()?;
+    // The command holds the pipe's writing end too: without this the reading below would never end.
+    drop(command);
+    let mut last = VecDeque::new();
+    for line in lines_of(Some(reader)) {
+        let line = line?;
+        seen(&line);
+        last.push_back(line);
+        if last.len() > LAST_LINES {
+            last.pop_front();
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "{status}:\n{}", Vec::from(last).join("\n"));
+    Ok(())
+}
+
+/// Runs to the end, and gives what it has written to standard output.
+///
+/// # Errors
+/// When it fails: with what it has written to standard error.
+pub fn stdout_of(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
 /// Cargo puts the binaries of tests into `deps`.
 fn is_test() -> bool {
     std::env::current_exe().is_ok_and(|exe| exe.parent().is_some_and(|dir| dir.ends_with("deps")))
@@ -73,20 +116,8 @@ fn build(is_release: bool) -> Result<PathBuf> {
         .args(["build", "--bins"])
         .args(is_release.then_some("--release"))
         .args(PACKAGES.iter().flat_map(|package| ["-p", package]));
-    let mut child = command
-        .current_dir(workspace())
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("run cargo")?;
-    let mut said = Vec::new();
-    for line in lines_of(child.stderr.take()) {
-        let line = line?;
-        progress.step(line.trim());
-        said.push(line);
-    }
-    let status = child.wait()?;
-    ensure!(status.success(), "cargo build failed ({status}):\n{}", said.join("\n"));
+    command.current_dir(workspace()).stdin(Stdio::null());
+    run(command, |line| progress.step(line.trim())).context("cargo build")?;
     progress.done("built");
     Ok(target_dir()?.join(dir))
 }
@@ -97,17 +128,10 @@ fn workspace() -> PathBuf {
 
 /// As cargo has it, configuration and `CARGO_TARGET_DIR` included.
 fn target_dir() -> Result<PathBuf> {
-    let output = cargo()
-        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
-        .current_dir(workspace())
-        .output()
-        .context("run cargo metadata")?;
-    ensure!(
-        output.status.success(),
-        "cargo metadata failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let mut command = cargo();
+    command.args(["metadata", "--format-version=1", "--no-deps", "--offline"]);
+    let metadata = stdout_of(command.current_dir(workspace())).context("cargo metadata")?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     metadata["target_directory"]
         .as_str()
         .map(PathBuf::from)

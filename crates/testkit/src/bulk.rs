@@ -1,4 +1,4 @@
-//! Creating many objects quickly, over several connections.
+//! Many requests quickly, over several connections.
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -19,11 +19,19 @@ pub async fn create<K>(client: &Client, objects: impl IntoIterator<Item = K>) ->
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    stream::iter(objects)
-        .map(|object| create_one(client.clone(), object))
-        .buffer_unordered(CONNECTIONS)
-        .try_collect()
-        .await
+    each(objects, |object| create_one(client.clone(), object)).await
+}
+
+/// Does the same with each of them, some at once, and gives what came of it (in no particular order).
+///
+/// # Errors
+/// The first that comes of one; what was begun is dropped.
+pub async fn each<T, R, Fut>(items: impl IntoIterator<Item = T>, act: impl FnMut(T) -> Fut) -> Result<Vec<R>>
+where
+    Fut: Future<Output = Result<R>>,
+{
+    let acts = stream::iter(items.into_iter().map(act));
+    acts.buffer_unordered(CONNECTIONS).try_collect().await
 }
 
 /// Creates one object, of any scope, in the namespace that it names.

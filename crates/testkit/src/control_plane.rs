@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
@@ -190,6 +190,14 @@ impl ControlPlane {
             .map(|identity| (identity.cert, identity.key))
     }
 
+    /// Writes the kubeconfig of a user with a client certificate, and gives its path.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made or the file not be written.
+    pub fn kubeconfig_of(&self, user: &str, group: &str) -> Result<PathBuf> {
+        self.layout.write_kubeconfig(user, group, &self.authority)
+    }
+
     /// A serving certificate for loopback, signed by this cluster's authority: (certificate, key), both PEM.
     ///
     /// # Errors
@@ -299,14 +307,7 @@ impl ControlPlane {
     /// When the API server refuses it, or its default ServiceAccount does not appear.
     pub async fn namespace(&self, name: &str) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client().await?);
-        let metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        };
-        let namespace = Namespace {
-            metadata,
-            ..Namespace::default()
-        };
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         let created = namespaces.create(&PostParams::default(), &namespace).await;
         created.with_context(|| format!("create namespace {name}"))?;
         self.default_service_account(name).await

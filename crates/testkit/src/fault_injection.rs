@@ -23,7 +23,7 @@ use futures::{StreamExt, stream};
 use kube::Client;
 
 pub use self::report::{Failure, Report};
-pub use self::scenario::Scenario;
+pub use self::scenario::{Act, Scenario};
 
 use crate::control_plane::ControlPlane;
 use crate::names;

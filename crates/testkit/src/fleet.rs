@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -124,13 +123,8 @@ impl NodeSpec {
 
 /// A random id in the form of `/proc/sys/kernel/random/boot_id`.
 pub fn new_boot_id() -> String {
-    let (first, last) = (fastrand::u64(..), fastrand::u64(..));
-    let (a, b, c) = (first >> 32, first >> 16 & 0xffff, first & 0xffff);
-    format!(
-        "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}",
-        last >> 48,
-        last & 0xffff_ffff_ffff
-    )
+    let id = format!("{:032x}", fastrand::u128(..));
+    [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
 }
 
 /// Creates nodes, and waits until they are Ready and untainted by the node-lifecycle controller.
@@ -149,14 +143,11 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
 /// How long a cordon's taint may take to come or to go.
 const TAINTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// How many nodes are looked at at once.
-const LOOKS: usize = 8;
-
 /// Waits until all of these are Ready and the not-ready taint, with which every node is born, is gone.
 async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = &nodes;
-    let looks = stream::iter(names.into_iter().map(|name| async move {
+    let wait_for = |name: String| async move {
         wait::until(format!("node {name} to be Ready"), Duration::from_mins(5), || async {
             let node = nodes.get(&name).await?;
             ensure!(
@@ -169,8 +160,8 @@ async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
             Ok(())
         })
         .await
-    }));
-    looks.buffer_unordered(LOOKS).try_collect().await
+    };
+    bulk::each(names, wait_for).await.map(drop)
 }
 
 /// Whether the taint is one that the node-lifecycle controller puts on nodes that are not Ready.

@@ -13,7 +13,8 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use crate::wait;
+use crate::remediator::Family;
+use crate::{unless_refused, wait};
 
 /// A kind of another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,58 +31,32 @@ pub enum Foreign {
     MachineHealthCheck,
     /// Of node-maintenance-operator.
     NodeMaintenance,
-    /// Of self-node-remediation.
-    SelfNodeRemediation,
+    /// What a remediator is told by.
+    Remediation(Family),
     /// Its template.
-    SelfNodeRemediationTemplate,
-    /// Of fence-agents-remediation.
-    FenceAgentsRemediation,
-    /// Its template.
-    FenceAgentsRemediationTemplate,
-    /// Of machine-deletion-remediation.
-    MachineDeletionRemediation,
-    /// Its template.
-    MachineDeletionRemediationTemplate,
-    /// Of Cluster API's provider Metal3.
-    Metal3Remediation,
-    /// Its template.
-    Metal3RemediationTemplate,
-    /// Of a remediator that nobody has heard of.
-    CustomRemediation,
-    /// Its template.
-    CustomRemediationTemplate,
+    RemediationTemplate(Family),
 }
 
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 impl Foreign {
     /// Group, version and kind.
-    pub const fn identity(self) -> (&'static str, &'static str, &'static str) {
-        const SELF_NODE: &str = "self-node-remediation.medik8s.io";
-        const FENCE_AGENTS: &str = "fence-agents-remediation.medik8s.io";
-        const MACHINE_DELETION: &str = "machine-deletion-remediation.medik8s.io";
-        const METAL3: &str = "infrastructure.cluster.x-k8s.io";
-        const CUSTOM: &str = "remediators.example.com";
-        match self {
+    fn identity(self) -> (&'static str, &'static str, String) {
+        let (group, version, kind) = match self {
             Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
             Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
             Self::ClusterVersion => ("config.openshift.io", "v1", "ClusterVersion"),
             Self::Machine => ("machine.openshift.io", "v1beta1", "Machine"),
             Self::MachineHealthCheck => ("machine.openshift.io", "v1beta1", "MachineHealthCheck"),
             Self::NodeMaintenance => ("nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance"),
-            Self::SelfNodeRemediation => (SELF_NODE, "v1alpha1", "SelfNodeRemediation"),
-            Self::SelfNodeRemediationTemplate => (SELF_NODE, "v1alpha1", "SelfNodeRemediationTemplate"),
-            Self::FenceAgentsRemediation => (FENCE_AGENTS, "v1alpha1", "FenceAgentsRemediation"),
-            Self::FenceAgentsRemediationTemplate => (FENCE_AGENTS, "v1alpha1", "FenceAgentsRemediationTemplate"),
-            Self::MachineDeletionRemediation => (MACHINE_DELETION, "v1alpha1", "MachineDeletionRemediation"),
-            Self::MachineDeletionRemediationTemplate => {
-                (MACHINE_DELETION, "v1alpha1", "MachineDeletionRemediationTemplate")
-            }
-            Self::Metal3Remediation => (METAL3, "v1beta1", "Metal3Remediation"),
-            Self::Metal3RemediationTemplate => (METAL3, "v1beta1", "Metal3RemediationTemplate"),
-            Self::CustomRemediation => (CUSTOM, "v1", "CustomRemediation"),
-            Self::CustomRemediationTemplate => (CUSTOM, "v1", "CustomRemediationTemplate"),
-        }
+            Self::Remediation(family) | Self::RemediationTemplate(family) => family.identity(),
+        };
+        let suffix = if matches!(self, Self::RemediationTemplate(_)) {
+            "Template"
+        } else {
+            ""
+        };
+        (group, version, format!("{kind}{suffix}"))
     }
 
     const fn is_namespaced(self) -> bool {
@@ -94,40 +69,21 @@ impl Foreign {
     /// Group, version, kind and plural.
     pub fn resource(self) -> ApiResource {
         let (group, version, kind) = self.identity();
-        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind))
     }
 
     /// A stand-in for the CRD of the same name: everything is kept, and nothing is typed.
-    fn crd(self) -> Value {
-        let ApiResource {
-            group,
-            version,
-            kind,
-            plural,
-            ..
-        } = self.resource();
-        let anything = json!({ "x-kubernetes-preserve-unknown-fields": true });
-        let schema = json!({
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": true,
-            "properties": { "spec": anything, "status": anything },
-        });
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("{plural}.{group}") },
-            "spec": {
-                "group": group,
-                "scope": if self.is_namespaced() { "Namespaced" } else { "Cluster" },
-                "names": {
-                    "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
-                },
-                "versions": [{
-                    "name": version, "served": true, "storage": true, "subresources": { "status": {} },
-                    "schema": { "openAPIV3Schema": schema },
-                }],
-            },
-        })
+    fn crd(self) -> Result<CustomResourceDefinition> {
+        let resource = self.resource();
+        let scope = if self.is_namespaced() { "Namespaced" } else { "Cluster" };
+        let text = include_str!("../objects/crd.yaml")
+            .replace("{group}", &resource.group)
+            .replace("{version}", &resource.version)
+            .replace("{scope}", scope)
+            .replace("{plural}", &resource.plural)
+            .replace("{singular}", &resource.kind.to_lowercase())
+            .replace("{kind}", &resource.kind);
+        Ok(serde_yaml::from_str(&text)?)
     }
 
     /// The API of this kind; `namespace` is `None` for a cluster-scoped one.
@@ -144,12 +100,8 @@ impl Foreign {
     /// When the server refuses it, or does not serve it in time.
     pub async fn install(self, client: &Client) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let crd: CustomResourceDefinition = serde_json::from_value(self.crd())?;
-        match crds.create(&PostParams::default(), &crd).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-            Err(error) => return Err(error).with_context(|| format!("install the CRD of {self:?}")),
-        }
+        let created = crds.create(&PostParams::default(), &self.crd()?).await;
+        unless_refused(created, &[409]).with_context(|| format!("install the CRD of {self:?}"))?;
         wait::until(format!("{self:?} to be served"), SERVED_WITHIN, || async {
             self.api(client, None).list(&ListParams::default()).await?;
             Ok(())
@@ -192,23 +144,17 @@ impl Foreign {
             .patch(name, &params, &Patch::Apply(&object))
             .await
             .with_context(|| format!("put {self:?} {name}"))?;
-        match status {
-            None => Ok(stored),
-            // A merge would keep the keys of an earlier status.
-            Some(status) => {
-                let replace = if stored.data.get("status").is_some() {
-                    "replace"
-                } else {
-                    "add"
-                };
-                let patch = Patch::<Value>::Json(serde_json::from_value(
-                    json!([{"op": replace, "path": "/status", "value": status}]),
-                )?);
-                api.patch_status(name, &PatchParams::default(), &patch)
-                    .await
-                    .with_context(|| format!("put the status of {self:?} {name}"))
-            }
-        }
+        let Some(status) = status else { return Ok(stored) };
+        // A merge would keep the keys of an earlier status.
+        let op = if stored.data.get("status").is_some() {
+            "replace"
+        } else {
+            "add"
+        };
+        let patch = serde_json::from_value(json!([{"op": op, "path": "/status", "value": status}]))?;
+        api.patch_status(name, &PatchParams::default(), &Patch::<Value>::Json(patch))
+            .await
+            .with_context(|| format!("put the status of {self:?} {name}"))
     }
 
     /// Deletes an object.
@@ -216,11 +162,8 @@ impl Foreign {
     /// # Errors
     /// When it is missing.
     pub async fn delete(self, client: &Client, namespace: Option<&str>, name: &str) -> Result<()> {
-        self.api(client, namespace)
-            .delete(name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("delete {self:?} {name}"))?;
-        Ok(())
+        let deleted = self.api(client, namespace).delete(name, &DeleteParams::default()).await;
+        deleted.map(drop).with_context(|| format!("delete {self:?} {name}"))
     }
 }
 

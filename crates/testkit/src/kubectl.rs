@@ -3,15 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::Cluster;
 use crate::process::Process;
-
-/// How often a running command is looked at: durations of commands are exact to this.
-const LOOKS_EVERY: Duration = Duration::from_millis(25);
 
 /// kubectl with a kubeconfig, and nothing of the user's own.
 #[derive(Clone, Debug)]
@@ -79,11 +76,11 @@ impl Kubectl {
     /// When it fails, with its own words, or does not end in time.
     pub async fn run<S: AsRef<str>>(&self, args: impl IntoIterator<Item = S>, deadline: Duration) -> Result<String> {
         let command = self.start(args)?;
-        let ended = command.ended_within(deadline).await;
+        let ended = command.process.wait_for_exit(deadline).await.ok();
         let said = command.text();
         let how = ended.map_or("did not end in time", |_| "failed");
         let (name, text) = (command.process.name(), said.trim_end());
-        ensure!(ended == Some(true), "{name} {how}:\n{text}");
+        ensure!(ended.is_some_and(|status| status.success()), "{name} {how}:\n{text}");
         Ok(said)
     }
 }
@@ -109,18 +106,6 @@ impl Said {
     /// How it ended: `None` while it runs, then whether it succeeded.
     pub fn ended(&self) -> Option<bool> {
         (!self.process.is_running()).then(|| self.process.exit_status().is_some_and(|status| status.success()))
-    }
-
-    /// Waits for its end; `None` when it still runs at the deadline.
-    pub async fn ended_within(&self, deadline: Duration) -> Option<bool> {
-        let began = Instant::now();
-        loop {
-            let ended = self.ended();
-            if ended.is_some() || began.elapsed() >= deadline {
-                return ended;
-            }
-            tokio::time::sleep(LOOKS_EVERY).await;
-        }
     }
 
     /// All that it has said so far, standard output and error as they came.

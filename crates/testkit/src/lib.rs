@@ -49,3 +49,17 @@ pub use control_plane::{AuditScope, ControlPlane, Options};
 pub fn lock<T>(shared: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+/// Fine, too, when the API server refuses with one of these status codes: 404 where the object may be gone, 409 where
+/// another may have been faster.
+///
+/// # Errors
+/// Any other.
+pub fn unless_refused<T, E: Into<anyhow::Error>>(outcome: Result<T, E>, codes: &[u16]) -> anyhow::Result<()> {
+    let Err(error) = outcome.map_err(Into::into) else {
+        return Ok(());
+    };
+    let is_expected = |error: &kube::Error| matches!(error, kube::Error::Api(status) if codes.contains(&status.code));
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
+    if causes.any(is_expected) { Ok(()) } else { Err(error) }
+}

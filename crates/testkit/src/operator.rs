@@ -11,9 +11,10 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
+use serde_json::json;
 
 use crate::process::{Process, Usage};
 use crate::{Cluster, binaries, pki, ports, wait};
@@ -240,13 +241,7 @@ impl Operator {
 /// When there is no such ServiceAccount.
 pub async fn service_account_token(on: impl Into<Cluster>, namespace: &str, name: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(on.into().client().await?, namespace);
-    let wanted = TokenRequest {
-        spec: TokenRequestSpec {
-            expiration_seconds: Some(86_400),
-            ..TokenRequestSpec::default()
-        },
-        ..TokenRequest::default()
-    };
+    let wanted = serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 86_400}}))?;
     let made: TokenRequest = accounts
         .create_token_request(name, &PostParams::default(), &wanted)
         .await

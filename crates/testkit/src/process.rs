@@ -20,34 +20,8 @@ use rustix::process::{Pid, kill_process, kill_process_group};
 
 use crate::wait;
 
-/// Lines are `p PID STARTTIME` for a process and `d DIR` for a directory that ends with us. A process id is only
-/// killed while its start time (field 22 of `/proc/PID/stat`) is the recorded one. The process group goes with it.
-const REAPER: &str = r#"
-pids=; dirs=
-while read -r kind a b; do
-  case $kind in
-    p) pids="$pids $a:$b" ;;
-    d) dirs="$dirs
-$a" ;;
-  esac
-done
-for entry in $pids; do
-  pid=${entry%%:*}; start=${entry##*:}
-  { read -r stat < "/proc/$pid/stat"; } 2>/dev/null || continue
-  set -- ${stat##*) }
-  shift 19
-  [ "$1" = "$start" ] && kill -9 "-$pid" 2>/dev/null
-done
-n=0
-for entry in $pids; do
-  pid=${entry%%:*}
-  while [ -d "/proc/$pid" ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done
-done
-printf '%s\n' "$dirs" | while read -r dir; do
-  [ -n "$dir" ] && [ -f "$dir/.nodeward-testbed" ] && rm -rf -- "$dir"
-done
-exit 0
-"#;
+/// Ends what this process leaves behind.
+const REAPER: &str = include_str!("reaper.sh");
 
 fn reaper() -> Result<MutexGuard<'static, ChildStdin>> {
     static REAPER_STDIN: OnceLock<Result<Mutex<ChildStdin>, String>> = OnceLock::new();
@@ -330,20 +304,11 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let mib = |key: &str| -> Option<f64> {
             let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            line.trim()
-                .trim_end_matches("kB")
-                .trim()
-                .parse::<f64>()
-                .ok()
-                .map(|kib| kib / 1024.0)
+            let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+            Some(kib / 1024.0)
         };
         let fields = stat_fields(pid).context("its /proc stat")?;
-        let ticks = |index: usize| {
-            fields
-                .get(index)
-                .and_then(|field| field.parse::<u64>().ok())
-                .unwrap_or_default()
-        };
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse().ok()).unwrap_or(0_u64);
         let per_second = rustix::param::clock_ticks_per_second();
         Ok(Usage {
             rss_mib: mib("VmRSS:").context("VmRSS")?,

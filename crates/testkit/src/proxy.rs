@@ -27,7 +27,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 pub use self::fault::{Fault, Rule};
@@ -37,8 +37,7 @@ pub use self::request::{ApiRequest, Verb};
 
 use self::record::Journal;
 use self::serve::Shared;
-use self::upstream::{Session, Upstream};
-use self::view::View;
+use self::upstream::Upstream;
 use crate::control_plane::ControlPlane;
 
 /// A running proxy. It ends when it is dropped.
@@ -67,42 +66,32 @@ impl Proxy {
     /// When its certificate cannot be made or its port not be bound.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let target: http::Uri = plane.url().parse()?;
-        let authority = target.authority().context("the API server's address")?;
-        let upstream: SocketAddr = authority.as_str().parse()?;
-        let (cert, key) = plane.client_certificate("testbed-proxy", "system:masters")?;
-        let upstream = Arc::new(Upstream::new(upstream, plane.ca(), (&cert, &key))?);
+        let admin = plane.config().await?;
         let (cert, key) = plane.serving_certificate("testbed-proxy")?;
         let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes())?];
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
         let tls = ServerConfig::builder()
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        let shared = Arc::new(Shared {
-            rules: Mutex::default(),
-            gate: Mutex::default(),
-            view: watch::Sender::new(View {
-                frozen_at: None,
-                horizon: 0,
-                generation: 0,
-            }),
-            journal: Journal::default(),
-            authority: authority.as_str().parse()?,
-            confined: Mutex::default(),
-        });
-        let admin = plane.config().await?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
+        let listener = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await??;
         let address = listener.local_addr()?;
-        let listener = {
+        let upstream = {
             let _in_its_runtime = runtime.enter();
-            TcpListener::from_std(listener)?
+            Upstream::new(&admin)?
         };
-        runtime.spawn(accept(listener, Arc::new(tls).into(), upstream, Arc::clone(&shared)));
+        let shared = Arc::new(Shared {
+            rules: Mutex::default(),
+            gate: Mutex::default(),
+            view: watch::Sender::default(),
+            journal: Journal::default(),
+            upstream,
+            confined: Mutex::default(),
+        });
+        runtime.spawn(accept(listener, Arc::new(tls).into(), Arc::clone(&shared)));
         let ca = plane.ca().to_owned();
         Ok(Self {
             address,
@@ -240,7 +229,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Arc<Upstream>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             // Out of file descriptors, say: what is open goes on.
@@ -249,11 +238,9 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Arc<Upstream>
         };
         let _ = socket.set_nodelay(true);
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
-        let session = Arc::new(AsyncMutex::new(Session::new(Arc::clone(&upstream))));
         tokio::spawn(async move {
             let Ok(stream) = tls.accept(socket).await else { return };
-            let service =
-                service_fn(move |request| serve::detached(Arc::clone(&shared), Arc::clone(&session), request));
+            let service = service_fn(move |request| serve::detached(Arc::clone(&shared), request));
             let server = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .to_owned();

@@ -4,17 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::{fleet, wait, workload};
-
-/// How many pods are restarted at once.
-const AT_ONCE: usize = 8;
+use crate::{bulk, fleet, unless_refused, wait, workload};
 
 /// How long the node-lifecycle controller may take to notice that the node is back.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
@@ -55,15 +51,12 @@ async fn running(client: &Client, node: &str) -> Result<Vec<Pod>> {
 
 async fn restart(client: &Client, pods: &[Pod], started: Timestamp) -> Result<()> {
     set_pods(client, pods, |pod| restarted(pod, started, false)).await?;
-    stream::iter(pods.to_vec())
-        .map(|pod| async move {
-            tokio::time::sleep(time_to_ready(&pod)).await;
-            set_pod(client, &pod, &restarted(&pod, started, true)).await
-        })
-        // Their times to get Ready run side by side.
-        .buffer_unordered(usize::MAX)
-        .try_collect()
-        .await
+    // Their times to get Ready run side by side.
+    let ready = pods.iter().map(|pod| async move {
+        tokio::time::sleep(time_to_ready(pod)).await;
+        set_pod(client, pod, &restarted(pod, started, true)).await
+    });
+    futures::future::try_join_all(ready).await.map(drop)
 }
 
 /// The time that the pod's annotation gives it, as `1500ms`.
@@ -75,11 +68,8 @@ fn time_to_ready(pod: &Pod) -> Duration {
 
 async fn set_pods(client: &Client, pods: &[Pod], status: impl Fn(&Pod) -> Value) -> Result<()> {
     let patches: Vec<(Pod, Value)> = pods.iter().map(|pod| (pod.clone(), status(pod))).collect();
-    stream::iter(patches)
-        .map(|(pod, status)| async move { set_pod(client, &pod, &status).await })
-        .buffer_unordered(AT_ONCE)
-        .try_collect()
-        .await
+    let set = |(pod, status): (Pod, Value)| async move { set_pod(client, &pod, &status).await };
+    bulk::each(patches, set).await.map(drop)
 }
 
 /// A pod that is gone, or is another of the same name by now, is left alone.
@@ -87,14 +77,9 @@ async fn set_pod(client: &Client, pod: &Pod, status: &Value) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
     let name = pod.name_any();
-    match pods
-        .patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-    {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("set the status of pod {name}")),
-    }
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+    let written = pods.patch_status(&name, &params, &patch).await;
+    unless_refused(written, &[404, 409]).with_context(|| format!("set the status of pod {name}"))
 }
 
 fn restarted(pod: &Pod, started: Timestamp, ready: bool) -> Value {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::fleet;
 use crate::foreign::Foreign;
+use crate::{bulk, fleet, unless_refused};
 
 /// The annotation of a remediation CR that names its node.
 pub const NODE_NAME: &str = "remediation.medik8s.io/node-name";
@@ -51,26 +51,33 @@ pub enum Family {
 }
 
 impl Family {
+    /// Group, version and kind of its CRs.
+    pub(crate) const fn identity(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::SelfNode => ("self-node-remediation.medik8s.io", "v1alpha1", "SelfNodeRemediation"),
+            Self::FenceAgents => (
+                "fence-agents-remediation.medik8s.io",
+                "v1alpha1",
+                "FenceAgentsRemediation",
+            ),
+            Self::MachineDeletion => (
+                "machine-deletion-remediation.medik8s.io",
+                "v1alpha1",
+                "MachineDeletionRemediation",
+            ),
+            Self::Metal3 => ("infrastructure.cluster.x-k8s.io", "v1beta1", "Metal3Remediation"),
+            Self::Custom => ("remediators.example.com", "v1", "CustomRemediation"),
+        }
+    }
+
     /// The kind of its CRs.
     pub const fn remediation(self) -> Foreign {
-        match self {
-            Self::SelfNode => Foreign::SelfNodeRemediation,
-            Self::FenceAgents => Foreign::FenceAgentsRemediation,
-            Self::MachineDeletion => Foreign::MachineDeletionRemediation,
-            Self::Metal3 => Foreign::Metal3Remediation,
-            Self::Custom => Foreign::CustomRemediation,
-        }
+        Foreign::Remediation(self)
     }
 
     /// The kind of its templates.
     pub const fn template(self) -> Foreign {
-        match self {
-            Self::SelfNode => Foreign::SelfNodeRemediationTemplate,
-            Self::FenceAgents => Foreign::FenceAgentsRemediationTemplate,
-            Self::MachineDeletion => Foreign::MachineDeletionRemediationTemplate,
-            Self::Metal3 => Foreign::Metal3RemediationTemplate,
-            Self::Custom => Foreign::CustomRemediationTemplate,
-        }
+        Foreign::RemediationTemplate(self)
     }
 
     /// Installs its CRDs and its ClusterRole, as its operator does.
@@ -285,9 +292,7 @@ impl Served {
                 let expected = [("PermanentNodeDeletionExpected", "True"), ("Succeeded", "Unknown")];
                 set_conditions(&self.api, &remediation.name_any(), &expected).await?;
                 let nodes: Api<Node> = Api::all(client.clone());
-                if let Err(error) = nodes.delete(&node, &DeleteParams::default()).await {
-                    unless_gone(error)?;
-                }
+                unless_gone(nodes.delete(&node, &DeleteParams::default()).await)?;
             }
         }
         Ok(())
@@ -301,14 +306,8 @@ impl Served {
     async fn set_finalizers(&self, remediation: &DynamicObject, finalizers: Value) -> Result<()> {
         let patch = json!({ "metadata": { "uid": remediation.uid(), "finalizers": finalizers } });
         let name = remediation.name_any();
-        match self
-            .api
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) => unless_gone(error),
-        }
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        unless_gone(self.api.patch(&name, &params, &patch).await)
     }
 }
 
@@ -327,10 +326,7 @@ pub async fn set_conditions(api: &Api<DynamicObject>, name: &str, conditions: &[
     let condition = |(kind, status): &(&str, &str)| json!({ "type": kind, "status": status, "reason": "Testbed", "message": "", "lastTransitionTime": now });
     let conditions: Vec<Value> = conditions.iter().map(condition).collect();
     let patch = Patch::Merge(json!({ "status": { "conditions": conditions } }));
-    match api.patch_status(name, &PatchParams::default(), &patch).await {
-        Ok(_) => Ok(()),
-        Err(error) => unless_gone(error),
-    }
+    unless_gone(api.patch_status(name, &PatchParams::default(), &patch).await)
 }
 
 /// Switches the node off and on: its pods end, it has another `bootID`, and its kubelet sends heartbeats again, for so
@@ -351,23 +347,16 @@ pub async fn power_cycle(client: &Client, node: &str, not_ready: Duration) -> Re
 async fn end_pods(client: &Client, node: &str) -> Result<()> {
     let pods: Api<Pod> = Api::all(client.clone());
     let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let ends = pods
-        .list_metadata(&on_node)
-        .await?
-        .items
-        .into_iter()
-        .map(|pod| async move {
-            let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-            let now = DeleteParams::default().grace_period(0);
-            pods.delete(&pod.name_any(), &now).await.map(drop).or_else(unless_gone)
-        });
-    futures::stream::iter(ends).buffer_unordered(8).try_collect().await
+    bulk::each(pods.list_metadata(&on_node).await?.items, |pod| async move {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let now = DeleteParams::default().grace_period(0);
+        unless_gone(pods.delete(&pod.name_any(), &now).await)
+    })
+    .await
+    .map(drop)
 }
 
-/// What is gone needs nothing more.
-fn unless_gone(error: kube::Error) -> Result<()> {
-    match error {
-        kube::Error::Api(refusal) if matches!(refusal.code, 404 | 409) => Ok(()),
-        other => Err(other.into()),
-    }
+/// Gone, or replaced by another of its name.
+fn unless_gone<T>(outcome: kube::Result<T>) -> Result<()> {
+    unless_refused(outcome, &[404, 409])
 }

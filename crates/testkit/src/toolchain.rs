@@ -6,13 +6,13 @@
 //! `~/.cache/nodeward/testbed`.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
+use crate::binaries::run;
 use crate::progress::Progress;
 
 /// Where each program is.
@@ -107,16 +107,18 @@ pub fn ensure_built() -> Result<Toolchain> {
 ///
 /// # Errors
 /// When neither of the three variables that name it is set.
-pub fn cache_dir() -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+fn cache_dir() -> Result<PathBuf> {
+    let set = path_in_environment;
     set("NODEWARD_TESTBED_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("nodeward/testbed")))
         .or_else(|| Some(set("HOME")?.join(".cache/nodeward/testbed")))
         .context("no place for the testbed's programs: set NODEWARD_TESTBED_CACHE, XDG_CACHE_HOME or HOME")
+}
+
+/// What a variable names; an empty one names nothing.
+pub fn path_in_environment(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
 }
 
 /// The Go command and what it calls itself.
@@ -255,35 +257,14 @@ fn packages(go: &Go, module: &Module, source: &Path, progress: &Progress) -> Res
     fetch
         .args(["list", "-deps"])
         .args(module.binaries.iter().map(|(package, _)| package));
+    let mut packages = 0;
     let listed = run(fetch, |line| {
         if line.starts_with("go: ") {
             progress.step(line);
+        } else {
+            packages += 1;
         }
     });
-    listed.with_context(|| format!("fetch the Go modules of {}", source.display()))
-}
-
-/// Runs to the end, handing each line of its output to `seen`; gives the number of lines on standard output.
-fn run(mut command: Command, mut seen: impl FnMut(&str)) -> Result<usize> {
-    let (reader, writer) = std::io::pipe()?;
-    command.stderr(writer.try_clone()?).stdout(writer);
-    let mut child = command.spawn()?;
-    // The command holds the pipe's writing end too: without this the reading below would never end.
-    drop(command);
-    let mut count = 0;
-    let mut last = std::collections::VecDeque::new();
-    for line in BufReader::new(reader).lines() {
-        let line = line?;
-        if !line.starts_with("go: ") {
-            count += 1;
-        }
-        seen(&line);
-        if last.len() == 15 {
-            last.pop_front();
-        }
-        last.push_back(line);
-    }
-    let status = child.wait()?;
-    ensure!(status.success(), "{status}:\n{}", Vec::from(last).join("\n"));
-    Ok(count)
+    listed.with_context(|| format!("fetch the Go modules of {}", source.display()))?;
+    Ok(packages)
 }

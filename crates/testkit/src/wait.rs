@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -28,20 +28,19 @@ where
         match tokio::time::timeout(left, probe()).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(not_yet)) => last = format!("{not_yet:#}"),
-            Err(_) => {
-                return Err(anyhow!("waited {deadline:?} for {}; last seen: {last}", what.as_ref()));
-            }
+            Err(_) => break,
         }
         if began.elapsed() + pause >= deadline {
             tokio::time::sleep(deadline.saturating_sub(began.elapsed())).await;
             if let Ok(Ok(value)) = tokio::time::timeout(LONGEST_PAUSE, probe()).await {
                 return Ok(value);
             }
-            return Err(anyhow!("waited {deadline:?} for {}; last seen: {last}", what.as_ref()));
+            break;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+    bail!("waited {deadline:?} for {}; last seen: {last}", what.as_ref())
 }
 
 /// Asks `probe` for the whole of `span` and fails as soon as it gives an `Err`: for what must *stay* so.

@@ -409,10 +409,10 @@ pub async fn gone(client: &Client, pod: &Pod, deadline: Duration) -> Result<()> 
 /// When the server refuses.
 pub async fn delete(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    pods.delete(name, &DeleteParams::default())
-        .await
-        .with_context(|| format!("delete pod {namespace}/{name}"))?;
-    Ok(())
+    let deleted = pods.delete(name, &DeleteParams::default()).await;
+    deleted
+        .map(drop)
+        .with_context(|| format!("delete pod {namespace}/{name}"))
 }
 
 /// Patches pod metadata: finalizers, labels or annotations.
@@ -421,12 +421,9 @@ pub async fn delete(client: &Client, namespace: &str, name: &str) -> Result<()> 
 /// When the server refuses.
 pub async fn patch_metadata(client: &Client, namespace: &str, name: &str, metadata: Value) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    pods.patch(
-        name,
-        &PatchParams::default(),
-        &Patch::Merge(json!({"metadata": metadata})),
-    )
-    .await
-    .with_context(|| format!("patch pod {namespace}/{name}"))?;
-    Ok(())
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    let patched = pods.patch(name, &PatchParams::default(), &patch).await;
+    patched
+        .map(drop)
+        .with_context(|| format!("patch pod {namespace}/{name}"))
 }

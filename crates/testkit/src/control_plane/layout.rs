@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::pki::{self, Authority, Identity};
+use crate::pki::{self, Authority};
 use crate::{cluster, ports};
 
 pub(super) struct Layout {
@@ -41,17 +41,17 @@ impl Layout {
         pki::write(&dir, "service-account.pub", &public)?;
         for user in ["admin", "kube-controller-manager", "kube-scheduler", "kwok"] {
             // One group for all: whose rights are under test are the operators', and they come from the chart.
-            self.write_kubeconfig(user, authority, &authority.client(user, "system:masters")?)?;
+            self.write_kubeconfig(user, "system:masters", authority)?;
         }
         Ok(())
     }
 
-    fn write_kubeconfig(&self, user: &str, authority: &Authority, identity: &Identity) -> Result<()> {
+    pub fn write_kubeconfig(&self, user: &str, group: &str, authority: &Authority) -> Result<PathBuf> {
+        let identity = authority.client(user, group)?;
         let server = cluster::server(self.apiserver_url(), authority.cert());
         let credentials = cluster::certificate_credentials(&identity.cert, &identity.key);
         let content = cluster::kubeconfig(&server, user, &credentials).to_string();
-        pki::write(&self.dir.join("kubeconfig"), user, &content)?;
-        Ok(())
+        pki::write(&self.dir.join("kubeconfig"), user, &content)
     }
 
     pub fn apiserver_url(&self) -> String {

@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 
 use super::{Point, TestEnv};
 
-pub(super) type Act<W> = Arc<dyn Fn(TestEnv, Arc<W>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+type AnyAct<W> = Arc<dyn Fn(TestEnv, Arc<W>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 type Setup<W> = Arc<dyn Fn(TestEnv) -> BoxFuture<'static, Result<W>> + Send + Sync>;
 
 pub(super) enum Step<W> {
     /// Something happens to the cluster.
-    Event(&'static str, Act<W>),
+    Event(&'static str, AnyAct<W>),
     /// The operator is given time until this is so.
-    Effect(&'static str, Act<W>),
+    Effect(&'static str, AnyAct<W>),
 }
 
 /// A cluster, what happens to it, and how it must end. `W` is what the set-up hands to the rest: names, UIDs.
@@ -25,9 +25,9 @@ pub struct Scenario<W> {
     pub(super) name: String,
     pub(super) setup: Setup<W>,
     pub(super) steps: Vec<Step<W>>,
-    pub(super) end: Option<Act<W>>,
-    pub(super) invariant: Option<Act<W>>,
-    pub(super) clean_up: Option<Act<W>>,
+    pub(super) end: Option<AnyAct<W>>,
+    pub(super) invariant: Option<AnyAct<W>>,
+    pub(super) clean_up: Option<AnyAct<W>>,
     pub(super) within: Duration,
     pub(super) stays: Duration,
     pub(super) stale_for: Duration,
@@ -35,11 +35,20 @@ pub struct Scenario<W> {
     pub(super) at_once: usize,
 }
 
-fn act<W, F, Fut>(act: F) -> Act<W>
+/// What happens in an environment, or is looked for there.
+pub trait Act<W>: Fn(TestEnv, Arc<W>) -> Self::Future + Send + Sync + 'static {
+    type Future: Future<Output = Result<()>> + Send + 'static;
+}
+
+impl<W, F, Fut> Act<W> for F
 where
     F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<()>> + Send + 'static,
 {
+    type Future = Fut;
+}
+
+fn act<W>(act: impl Act<W>) -> AnyAct<W> {
     Arc::new(move |env, world| act(env, world).boxed())
 }
 
@@ -68,55 +77,35 @@ impl<W> Scenario<W> {
     /// Something happens. It must not wait for the operator: that is [`Scenario::effect`]'s. Two events without an
     /// effect between them follow each other at once, and the end must be the same for whoever sees only the second.
     #[must_use]
-    pub fn event<F, Fut>(mut self, name: &'static str, event: F) -> Self
-    where
-        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<()>> + Send + 'static,
-    {
+    pub fn event(mut self, name: &'static str, event: impl Act<W>) -> Self {
         self.steps.push(Step::Event(name, act(event)));
         self
     }
 
     /// Waits until `probe` gives `Ok` before it goes on; an `Err` says what is still missing.
     #[must_use]
-    pub fn effect<F, Fut>(mut self, name: &'static str, probe: F) -> Self
-    where
-        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<()>> + Send + 'static,
-    {
+    pub fn effect(mut self, name: &'static str, probe: impl Act<W>) -> Self {
         self.steps.push(Step::Effect(name, act(probe)));
         self
     }
 
     /// How it must end, and stay: `probe` gives `Ok`.
     #[must_use]
-    pub fn end<F, Fut>(mut self, probe: F) -> Self
-    where
-        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<()>> + Send + 'static,
-    {
+    pub fn end(mut self, probe: impl Act<W>) -> Self {
         self.end = Some(act(probe));
         self
     }
 
     /// What must be so all the time: `probe` gives `Ok` whenever it is asked.
     #[must_use]
-    pub fn throughout<F, Fut>(mut self, probe: F) -> Self
-    where
-        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<()>> + Send + 'static,
-    {
+    pub fn throughout(mut self, probe: impl Act<W>) -> Self {
         self.invariant = Some(act(probe));
         self
     }
 
     /// Removes what the set-up made, after the operator has been stopped, however the run ended.
     #[must_use]
-    pub fn clean_up<F, Fut>(mut self, clean_up: F) -> Self
-    where
-        F: Fn(TestEnv, Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<()>> + Send + 'static,
-    {
+    pub fn clean_up(mut self, clean_up: impl Act<W>) -> Self {
         self.clean_up = Some(act(clean_up));
         self
     }

@@ -47,18 +47,14 @@ impl Journal {
         records.len() - 1
     }
 
+    /// The first end counts: a connection breaks after a lost reply, too.
     pub fn end(&self, index: usize, outcome: Outcome) {
-        if let Some(record) = crate::lock(&self.0).get_mut(index) {
+        let mut records = crate::lock(&self.0);
+        let record = records.get_mut(index);
+        if let Some(record) = record.filter(|record| record.outcome == Outcome::Pending) {
             record.outcome = outcome;
             record.answered = Some(Timestamp::now());
         }
-    }
-
-    pub fn is_pending(&self, index: usize) -> bool {
-        let records = crate::lock(&self.0);
-        records
-            .get(index)
-            .is_some_and(|record| record.outcome == Outcome::Pending)
     }
 
     pub fn len(&self) -> usize {

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
-use http::{HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
+use kube::client::Body as ApiBody;
 use serde_json::Value;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::answer::{self, Body};
@@ -17,7 +18,7 @@ use super::fault::{Fault, Rule};
 use super::gate::{Gate, Stage, Verdict, Write};
 use super::record::{Journal, Outcome};
 use super::request::{ApiRequest, Verb, with_parameters};
-use super::upstream::Session;
+use super::upstream::Upstream;
 use super::view::{self, View};
 
 /// What all connections share.
@@ -26,17 +27,13 @@ pub(super) struct Shared {
     pub gate: Mutex<Option<(Gate, u64)>>,
     pub view: watch::Sender<View>,
     pub journal: Journal,
-    pub authority: HeaderValue,
+    pub upstream: Upstream,
     /// Resource and label selector.
     pub confined: Mutex<Vec<(&'static str, String)>>,
 }
 
 /// The answer, or the reason why the connection breaks without one.
-pub(super) async fn handle(
-    shared: &Shared,
-    session: &AsyncMutex<Session>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>> {
+async fn handle(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>> {
     let agent = request
         .headers()
         .get(http::header::USER_AGENT)
@@ -44,8 +41,8 @@ pub(super) async fn handle(
     let mut asked = ApiRequest::read(request.method(), request.uri(), agent.unwrap_or_default());
     shared.confine(&mut asked);
     let index = shared.journal.begin(asked.clone());
-    let answered = carry(shared, session, request, &asked, index).await;
-    if answered.is_err() && shared.journal.is_pending(index) {
+    let answered = carry(shared, request, &asked, index).await;
+    if answered.is_err() {
         shared.journal.end(index, Outcome::Broken);
     }
     answered
@@ -53,7 +50,6 @@ pub(super) async fn handle(
 
 async fn carry(
     shared: &Shared,
-    session: &AsyncMutex<Session>,
     request: Request<Incoming>,
     asked: &ApiRequest,
     index: usize,
@@ -87,14 +83,14 @@ async fn carry(
     };
     ensure!(at_gate(Stage::Before).await == Verdict::Pass, "cut before the write");
 
-    let mut forwarded = Request::new(Full::new(body));
+    let mut forwarded = Request::new(ApiBody::from(body));
     *forwarded.method_mut() = head.method;
     *forwarded.headers_mut() = head.headers;
-    forwarded.headers_mut().insert(HOST, shared.authority.clone());
+    forwarded.headers_mut().remove(HOST);
     let (answer, status) = match asked.verb {
-        Verb::Watch => open_watch(shared, session, forwarded, asked, cut_after).await?,
-        Verb::List => list(shared, session, forwarded, asked).await?,
-        _ => plain(session, forwarded, &asked.uri).await?,
+        Verb::Watch => open_watch(shared, forwarded, asked, cut_after).await?,
+        Verb::List => list(shared, forwarded, asked).await?,
+        _ => plain(shared, forwarded, &asked.uri).await?,
     };
 
     reply_lost |= at_gate(Stage::After(status)).await == Verdict::Cut;
@@ -107,17 +103,13 @@ async fn carry(
 }
 
 /// The whole answer is read first: a lost reply must be of a request that has ended.
-async fn plain(
-    session: &AsyncMutex<Session>,
-    mut request: Request<Full<Bytes>>,
-    uri: &str,
-) -> Result<(Response<Body>, u16)> {
+async fn plain(shared: &Shared, mut request: Request<ApiBody>, uri: &str) -> Result<(Response<Body>, u16)> {
     *request.uri_mut() = uri.parse()?;
-    let answer = session.lock().await.send(request).await?;
+    let answer = shared.upstream.send(request).await?;
     whole(answer).await
 }
 
-async fn whole(answer: Response<Incoming>) -> Result<(Response<Body>, u16)> {
+async fn whole(answer: Response<ApiBody>) -> Result<(Response<Body>, u16)> {
     let (mut head, body) = answer.into_parts();
     // It is one piece now, whatever it was.
     head.headers.remove(http::header::TRANSFER_ENCODING);
@@ -128,17 +120,12 @@ async fn whole(answer: Response<Incoming>) -> Result<(Response<Body>, u16)> {
 
 /// A list that fills a cache (it comes in pages, or from the API server's memory) is as old as the view. Any other is
 /// a fresh read, which a frozen view does not touch.
-async fn list(
-    shared: &Shared,
-    session: &AsyncMutex<Session>,
-    request: Request<Full<Bytes>>,
-    asked: &ApiRequest,
-) -> Result<(Response<Body>, u16)> {
+async fn list(shared: &Shared, request: Request<ApiBody>, asked: &ApiRequest) -> Result<(Response<Body>, u16)> {
     let fills_a_cache = asked.parameter("limit").is_some() || asked.parameter("resourceVersion") == Some("0");
     let continued = asked.parameter("continue").is_some();
     match shared.frozen_at() {
-        Some(version) if fills_a_cache && !continued => plain(session, request, &exactly(&asked.uri, &version)).await,
-        _ => plain(session, request, &asked.uri).await,
+        Some(version) if fills_a_cache && !continued => plain(shared, request, &exactly(&asked.uri, &version)).await,
+        _ => plain(shared, request, &asked.uri).await,
     }
 }
 
@@ -152,8 +139,7 @@ fn exactly(uri: &str, version: &str) -> String {
 
 async fn open_watch(
     shared: &Shared,
-    session: &AsyncMutex<Session>,
-    mut request: Request<Full<Bytes>>,
+    mut request: Request<ApiBody>,
     asked: &ApiRequest,
     cut_after: Option<Duration>,
 ) -> Result<(Response<Body>, u16)> {
@@ -167,7 +153,7 @@ async fn open_watch(
     }
     let (uri, first) = match frozen_at {
         Some(version) if from_start => {
-            let events = initial_events(session, &request, asked, &version).await?;
+            let events = initial_events(shared, request.headers().clone(), asked, &version).await?;
             (from_version(&asked.uri, &version), events)
         }
         _ => (asked.uri.clone(), Bytes::new()),
@@ -175,7 +161,7 @@ async fn open_watch(
     *request.uri_mut() = uri.parse()?;
     // Chunks are passed on as they come.
     request.headers_mut().remove(ACCEPT_ENCODING);
-    let answer = session.lock().await.send(request).await?;
+    let answer = shared.upstream.send(request).await?;
     if !answer.status().is_success() {
         return whole(answer).await;
     }
@@ -186,33 +172,22 @@ async fn open_watch(
 }
 
 /// What a watch from the start tells first, as it was at that version.
-async fn initial_events(
-    session: &AsyncMutex<Session>,
-    watch: &Request<Full<Bytes>>,
-    asked: &ApiRequest,
-    version: &str,
-) -> Result<Bytes> {
+async fn initial_events(shared: &Shared, mut headers: HeaderMap, asked: &ApiRequest, version: &str) -> Result<Bytes> {
     let ended = ["watch", "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds"].map(|name| (name, None));
     let uri = exactly(&with_parameters(&asked.uri, &ended), version);
-    let mut request = Request::new(Full::new(Bytes::new()));
-    *request.headers_mut() = watch.headers().clone();
-    request.headers_mut().remove(ACCEPT_ENCODING);
-    request.headers_mut().remove(CONTENT_LENGTH);
+    headers.remove(ACCEPT_ENCODING);
+    headers.remove(CONTENT_LENGTH);
     // A watch may ask for a stream, and for metadata alone in words that a list has others for.
-    if let Some(accept) = watch
-        .headers()
-        .get(http::header::ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-    {
+    if let Some(accept) = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()) {
         let accept = accept
             .replace(";stream=watch", "")
             .replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
-        request
-            .headers_mut()
-            .insert(http::header::ACCEPT, HeaderValue::from_str(&accept)?);
+        headers.insert(ACCEPT, HeaderValue::from_str(&accept)?);
     }
+    let mut request = Request::new(ApiBody::empty());
+    *request.headers_mut() = headers;
     *request.uri_mut() = uri.parse()?;
-    let answer = session.lock().await.send(request).await?;
+    let answer = shared.upstream.send(request).await?;
     let status = answer.status();
     let body = answer.into_body().collect().await?.to_bytes();
     ensure!(
@@ -278,10 +253,6 @@ impl Shared {
 }
 
 /// Carries a request to its end even if its client goes away meanwhile, as the API server does.
-pub(super) async fn detached(
-    shared: Arc<Shared>,
-    session: Arc<AsyncMutex<Session>>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>> {
-    tokio::spawn(async move { handle(&shared, &session, request).await }).await?
+pub(super) async fn detached(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>> {
+    tokio::spawn(async move { handle(&shared, request).await }).await?
 }

@@ -1,7 +1,8 @@
 //! The view that clients have of the cluster through their watches: live, or standing still.
 
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Frame};
+use kube::client::Body as ApiBody;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::answer::Body;
 
 /// What watches may bring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     /// While set, nothing newer than this resource version is told to anyone.
     pub frozen_at: Option<String>,
@@ -22,7 +23,7 @@ pub(super) struct View {
 /// A watch's answer, held back while the view stands still and broken when it is told to be. `first` goes before it.
 ///
 /// What comes from the API server is read at once and kept, or it would end a watch that does not read.
-pub(super) fn watched(first: Bytes, mut body: Incoming, mut view: watch::Receiver<View>, end: Option<Instant>) -> Body {
+pub(super) fn watched(first: Bytes, mut body: ApiBody, mut view: watch::Receiver<View>, end: Option<Instant>) -> Body {
     let (keep, mut kept) = mpsc::unbounded_channel::<Bytes>();
     tokio::spawn(async move {
         loop {
