@@ -12,11 +12,11 @@ mod measure;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tokio::signal;
 
 use self::figures::Figures;
 pub use self::figures::count;
 pub use self::health_check::{create_health_check, health_checks};
+use crate::until_interrupted;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -49,20 +49,12 @@ impl Operator {
 
 /// Prints the table, and the JSON object as the last line.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Runtime::new()?;
-    let figures = runtime.block_on(async {
-        tokio::select! {
-            figures = args.operator.bench() => figures.map(Some),
-            _ = signal::ctrl_c() => Ok(None),
+    until_interrupted(async {
+        let figures = args.operator.bench().await?;
+        if !args.json {
+            println!("{}", figures.table());
         }
-    })?;
-    let Some(figures) = figures else {
-        eprintln!("interrupted: stopping the cluster");
-        return Ok(ExitCode::from(130));
-    };
-    if !args.json {
-        println!("{}", figures.table());
-    }
-    println!("{}", figures.into_json());
-    Ok(ExitCode::SUCCESS)
+        println!("{}", figures.into_json());
+        Ok(ExitCode::SUCCESS)
+    })
 }

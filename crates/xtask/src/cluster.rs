@@ -77,11 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = toolchain::path_in_environment;
     let dir = given
         .or_else(|| Some(set("XDG_STATE_HOME")?.join("nodeward/cluster")))
         .or_else(|| Some(set("HOME")?.join(".local/state/nodeward/cluster")))

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::binaries;
@@ -117,7 +117,7 @@ impl Buildah {
             command.arg(option).arg(self.dir.join(dir));
         }
         command.args(["--storage-driver", "vfs"]).args(args);
-        stdout(&mut command).with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
+        binaries::stdout_of(&mut command).with_context(|| format!("buildah {}", args.first().unwrap_or(&"")))
     }
 }
 
@@ -139,7 +139,7 @@ fn provide_buildah() -> Result<()> {
     let install = "apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah";
     let mut shell = Command::new("sh");
     shell.args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive");
-    stdout(&mut shell).map(drop).context("install buildah")
+    binaries::stdout_of(&mut shell).map(drop).context("install buildah")
 }
 
 /// The shared libraries that the binary is linked to, the loader among them.
@@ -180,19 +180,7 @@ fn expect_unprivileged(buildah: &Buildah, image: &str) -> Result<()> {
 }
 
 fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
-    stdout(Command::new(program).args(args)).with_context(|| program.to_owned())
-}
-
-/// Runs a command to its end; gives its standard output, trimmed. The error holds what it wrote to standard error.
-fn stdout(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    binaries::stdout_of(Command::new(program).args(args)).with_context(|| program.to_owned())
 }
 
 fn workspace() -> PathBuf {

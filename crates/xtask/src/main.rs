@@ -16,6 +16,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -64,5 +65,18 @@ fn main() -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
+    })
+}
+
+/// Runs it to its end; Ctrl-C drops it, and with it the cluster that it has started.
+fn until_interrupted(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    tokio::runtime::Runtime::new()?.block_on(async {
+        tokio::select! {
+            ended = work => ended,
+            _ = tokio::signal::ctrl_c() => {
+                eprintln!("interrupted: stopping the cluster");
+                Ok(ExitCode::from(130))
+            }
+        }
     })
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::progress::Progress;
-use tokio::signal;
 use tokio::time::{Instant, sleep};
 
 use self::cluster::SoakCluster;
 use self::event::Dice;
+use crate::until_interrupted;
 
 /// How long things fail before all is mended, and nothing may be left.
 const ROUND: Duration = Duration::from_secs(50);
@@ -56,18 +56,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let Operator::HealthCheck(args) = &args.operator;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     println!("seed {seed}");
-    let runtime = tokio::runtime::Runtime::new()?;
-    let finished = runtime.block_on(async {
-        tokio::select! {
-            outcome = soak(args, seed) => outcome.with_context(|| format!("seed {seed}")).map(|()| true),
-            _ = signal::ctrl_c() => Ok(false),
-        }
-    })?;
-    if !finished {
-        eprintln!("interrupted: stopping the cluster");
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
+    until_interrupted(async {
+        soak(args, seed).await.with_context(|| format!("seed {seed}"))?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn soak(args: &HealthCheck, seed: u64) -> Result<()> {
@@ -107,12 +99,13 @@ async fn fail_and_mend(
     let began = Instant::now();
     while began.elapsed() < ROUND {
         let event = dice.next();
-        told.push(format!("{:>7.1} s  {event}", cluster.age().as_secs_f64()));
-        progress.step(&event.to_string());
+        let text = event.to_string();
+        told.push(format!("{:>7.1} s  {text}", cluster.age().as_secs_f64()));
+        progress.step(&text);
         cluster
-            .let_happen(&event)
+            .let_happen(event)
             .await
-            .with_context(|| format!("let it happen: {event}"))?;
+            .with_context(|| format!("let it happen: {text}"))?;
         sleep(dice.pause()).await;
         cluster.invariants.hold()?;
     }

@@ -88,6 +88,11 @@ impl Distribution {
         }
     }
 
+    /// Whether at most one in a hundred exceeds the limit; not without any.
+    pub fn is_within(&self, limit: f64) -> bool {
+        self.p99.is_some_and(|p99| p99 <= limit)
+    }
+
     /// As `p50 12 ms, p99 40 ms, max 41 ms`, with so many digits after the point.
     pub fn text(&self, unit: &str, digits: usize) -> String {
         let told = |value: Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.digits$} {unit}"));

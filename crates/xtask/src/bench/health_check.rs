@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nodeward_testkit::binaries;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
+use nodeward_testkit::{binaries, bulk};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use self::figures::{AtOnce, Measured, Remediated};
 use self::meter::Meter;
 pub use self::meter::{create_health_check, health_checks};
-use super::figures::Figures;
+use super::figures::{Distribution, Figures};
 use super::fleet;
 use super::fleet::heartbeats::Heartbeats;
 use super::measure::Bench;
@@ -75,23 +75,26 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         .at_rest(&operator, &format!("{nodes} nodes with heartbeats"))
         .await?;
     let meter = Arc::new(Meter::start(&bench.client, heartbeats).await?);
-    let singles = one_by_one(&meter, nodes).await?;
+    let (singles, counts) = (SINGLES.min(nodes / 2), AT_ONCE.map(|count| count.min(nodes / 2)));
+    let mut remediated = vec![one_by_one(&meter, singles).await?];
     let mut at_once = Vec::new();
-    for count in AT_ONCE {
-        at_once.push(all_at_once(&bench, &operator, &meter, count.min(nodes / 2)).await?);
+    for count in counts {
+        let (of_all, taken) = all_at_once(&bench, &operator, &meter, count).await?;
+        remediated.push(of_all);
+        at_once.push(taken);
     }
     let rss_mib = operator.usage()?.peak_rss_mib;
     let heartbeats = meter.heartbeats().text();
     install::stop(&operator).await?;
 
     let progress = Progress::begin("the same requests by a bare client");
-    let bare = bare::measure(&bench.client, &template, nodes, SINGLES, &AT_ONCE).await?;
+    let bare = bare::measure(&bench.client, &template, singles, &counts).await?;
     progress.done("measured");
     Ok(Measured {
         nodes,
         starts,
         rest,
-        singles,
+        remediated,
         at_once,
         bare,
         rss_mib,
@@ -115,8 +118,7 @@ fn health_check(template: &Value) -> Value {
 }
 
 /// Nodes expire one after the other, each alone, and recover under remediation.
-async fn one_by_one(meter: &Arc<Meter>, nodes: usize) -> Result<Remediated> {
-    let count = SINGLES.min(nodes / 2);
+async fn one_by_one(meter: &Arc<Meter>, count: usize) -> Result<Remediated> {
     let progress = Progress::begin(format!("{count} nodes expire one by one"));
     let began = Instant::now();
     let mut under_way = JoinSet::new();
@@ -133,24 +135,27 @@ async fn one_by_one(meter: &Arc<Meter>, nodes: usize) -> Result<Remediated> {
         });
         progress.step(&format!("{node} of {count}"));
     }
-    let mut remediated = Remediated::default();
+    let (mut created, mut deleted) = (Vec::new(), Vec::new());
     while let Some(ended) = under_way.join_next().await {
         let (to_cr, to_deleted) = ended??;
-        remediated.expiry_to_cr.push(to_cr);
-        remediated.healthy_to_deleted.push(to_deleted);
+        created.push(to_cr);
+        deleted.push(to_deleted);
     }
+    let remediated = Remediated {
+        count: 1,
+        expiry_to_cr: Distribution::of(&created),
+        healthy_to_deleted: Distribution::of(&deleted),
+    };
     progress.done(&remediated.text());
     Ok(remediated)
 }
 
 /// So many nodes expire at once, and recover at once.
-async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Arc<Meter>, count: usize) -> Result<AtOnce> {
+async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Meter, count: usize) -> Result<(Remediated, AtOnce)> {
     let progress = Progress::begin(format!("{count} nodes expire at once"));
     bench.quiet().await?;
     let stretch = bench.stretch(operator)?;
-    let failed = meter
-        .for_each(count, |meter, node| async move { meter.fail(node).await })
-        .await?;
+    let failed = bulk::each(0..count, |node| meter.fail(node)).await?;
     let last = failed.iter().max().copied().unwrap_or_else(Instant::now) + DURATION;
     let mut created = Vec::new();
     for node in 0..count {
@@ -161,24 +166,24 @@ async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Arc<Meter>, cou
     // With their Events.
     bench.quiet().await?;
     let with_events = stretch.of_remediation(bench)?;
-    let healthy = meter
-        .for_each(count, |meter, node| async move { meter.recover(node).await })
-        .await?;
+    let recover = |node| async move { Ok((node, meter.recover(node).await?)) };
+    let healthy = bulk::each(0..count, recover).await?;
     let mut deleted = Vec::new();
-    for (node, healthy) in healthy.into_iter().enumerate() {
+    for (node, healthy) in healthy {
         deleted.push(meter::millis(healthy, meter.deleted(node).await?));
     }
     let cpu_pct = stretch.cpu_pct(operator)?;
     let remediated = Remediated {
-        expiry_to_cr: created,
-        healthy_to_deleted: deleted,
+        count,
+        expiry_to_cr: Distribution::of(&created),
+        healthy_to_deleted: Distribution::of(&deleted),
     };
     progress.done(&remediated.text());
-    Ok(AtOnce {
+    let taken = AtOnce {
         count,
-        remediated,
         requests: requests.by_verb_and_resource(),
         events: with_events.only(|request| request.resource == "events").count(),
         cpu_pct,
-    })
+    };
+    Ok((remediated, taken))
 }

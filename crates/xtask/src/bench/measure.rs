@@ -43,11 +43,12 @@ pub struct Rest {
     pub rss_mib: f64,
 }
 
-/// One start of an operator, until it was ready.
-pub struct Start {
-    pub seconds: f64,
-    /// With those of the lease, and watches.
-    pub requests: usize,
+/// The starts of an operator, each until it was ready.
+#[derive(Default)]
+pub struct Starts {
+    pub seconds: Vec<f64>,
+    /// Of a start, with those of the lease, and watches.
+    pub most_requests: usize,
 }
 
 /// What was asked for and spent since a moment.
@@ -94,21 +95,20 @@ impl Bench {
     }
 
     /// Starts it `times` times; it runs on after the last start.
-    pub async fn time_starts(&self, operator: &Operator, times: usize) -> Result<Vec<Start>> {
+    pub async fn time_starts(&self, operator: &Operator, times: usize) -> Result<Starts> {
         let progress = Progress::begin(format!("{} starts", self.operator));
-        let mut starts = Vec::new();
+        let mut starts = Starts::default();
         loop {
             let mark = self.plane.audit().mark()?;
-            starts.push(Start {
-                seconds: time_to_ready(operator).await?,
-                requests: self.requests_since(mark)?.count(),
-            });
-            let seconds: Vec<f64> = starts.iter().map(|start| start.seconds).collect();
-            if starts.len() >= times {
-                progress.done(&format!("ready after {seconds:.2?} s"));
+            starts.seconds.push(time_to_ready(operator).await?);
+            let requests = self.requests_since(mark)?.count();
+            starts.most_requests = starts.most_requests.max(requests);
+            let told = format!("ready after {:.2?} s", starts.seconds);
+            if starts.seconds.len() >= times {
+                progress.done(&told);
                 return Ok(starts);
             }
-            progress.step(&format!("ready after {seconds:.2?} s"));
+            progress.step(&told);
             install::stop(operator).await?;
         }
     }
@@ -175,6 +175,12 @@ impl Bench {
             mark = now;
         }
         Ok(())
+    }
+}
+
+impl Starts {
+    pub fn slowest_s(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
     }
 }
 

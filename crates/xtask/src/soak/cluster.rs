@@ -1,27 +1,30 @@
 //! Where it takes place: a control plane, its nodes, remediators that answer in many ways, and two replicas of the operator.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::proxy::{Fault, Proxy, Rule};
+use nodeward_testkit::proxy::{Proxy, Rule};
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
-use nodeward_testkit::{Cluster, ControlPlane, Options, binaries, bulk, wait};
+use nodeward_testkit::{Cluster, ControlPlane, Options, binaries, bulk, lock, unless_refused, wait};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::event::{Event, WriteFault};
+use super::event::Event;
 use super::invariants::Invariants;
 use crate::bench::{create_health_check, health_checks};
 use crate::install::Installation;
@@ -99,12 +102,11 @@ impl SoakCluster {
         fleet::create(&client, (0..nodes).map(node)).await?;
         progress.done("are Ready");
 
-        let config = json!({});
         let installation = Installation {
             release: Release::new("nodeward", SYSTEM),
             operator: "health-check",
             binary,
-            config,
+            config: json!({}),
         };
         installation.install(&Cluster::from(&plane)).await?;
         let mut replicas = Vec::new();
@@ -124,10 +126,7 @@ impl SoakCluster {
         }
         let remediators = FAMILIES.map(|family| {
             let tries = Arc::new(std::sync::Mutex::new(fastrand::Rng::with_seed(seed)));
-            Remediator::start(&client, family, NAMESPACE, move |_| {
-                let mut rng = tries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                behavior(&mut rng)
-            })
+            Remediator::start(&client, family, NAMESPACE, move |_| behavior(&mut lock(&tries)))
         });
         Ok(Self {
             invariants: Invariants::watch(&client),
@@ -145,92 +144,71 @@ impl SoakCluster {
         self.began.elapsed()
     }
 
-    pub async fn let_happen(&self, event: &Event) -> Result<()> {
-        let client = &self.client;
-        match event {
-            Event::Silent(node) => unless_gone(fleet::stop_kubelet(client, &name(*node)).await),
-            Event::NotReady(node) => unless_gone(fleet::set_ready(client, &name(*node), false).await),
-            Event::Recovers(node) => unless_gone(recover(client, &name(*node)).await),
+    pub async fn let_happen(&self, event: Event) -> Result<()> {
+        let client = self.client.clone();
+        let happened = match event {
+            Event::Silent(node) => fleet::stop_kubelet(&client, &name(node)).await,
+            Event::NotReady(node) => fleet::set_ready(&client, &name(node), false).await,
+            Event::Recovers(node) => recover(&client, &name(node)).await,
             Event::Flaps(node, time) => {
-                let node = name(*node);
-                unless_gone(fleet::set_ready(client, &node, false).await)?;
-                let client = client.clone();
-                self.after(*time, async move { unless_gone(recover(&client, &node).await) })
-                    .await;
-                Ok(())
+                unless_gone(fleet::set_ready(&client, &name(node), false).await)?;
+                let recover = async move { unless_gone(recover(&client, &name(node)).await) };
+                self.after(time, recover).await
             }
             Event::MassFailure(nodes) => {
                 for node in nodes {
-                    unless_gone(fleet::stop_kubelet(client, &name(*node)).await)?;
+                    unless_gone(fleet::stop_kubelet(&client, &name(node)).await)?;
                 }
                 Ok(())
             }
-            Event::Relabelled(node) => self.toggle(*node, ZONE, Some(zone(*node))).await,
-            Event::Excluded(node) => self.toggle(*node, EXCLUDED, Some("true")).await,
-            Event::Deleted(number, time) => {
+            Event::Relabelled(node) => self.toggle(node, ZONE, Some(zone(node))).await,
+            Event::Excluded(node) => self.toggle(node, EXCLUDED, Some("true")).await,
+            Event::Deleted(node, time) => {
                 let nodes: Api<Node> = Api::all(client.clone());
-                unless_gone(
-                    nodes
-                        .delete(&name(*number), &DeleteParams::default())
-                        .await
-                        .map(drop)
-                        .map_err(Into::into),
-                )?;
-                let (client, number) = (client.clone(), *number);
-                self.after(*time, async move { create_again(&client, number).await })
-                    .await;
-                Ok(())
+                unless_gone(nodes.delete(&name(node), &DeleteParams::default()).await)?;
+                self.after(time, async move { create_again(&client, node).await }).await
             }
             Event::TemplateEdited(template) => {
                 let edit = u64::try_from(self.age().as_millis()).unwrap_or_default();
-                put_template(client, *template, edit).await
+                put_template(&client, template, edit).await
             }
             Event::TemplateDeleted(template, time) => {
-                let (family, name) = TEMPLATE_NAMES[*template];
-                unless_gone(family.template().delete(client, Some(NAMESPACE), name).await)?;
-                let (client, template) = (client.clone(), *template);
-                self.after(*time, async move { put_template(&client, template, 0).await })
-                    .await;
-                Ok(())
+                let (family, name) = TEMPLATE_NAMES[template];
+                unless_gone(family.template().delete(&client, Some(NAMESPACE), name).await)?;
+                let put_back = async move { put_template(&client, template, 0).await };
+                self.after(time, put_back).await
             }
             Event::Paused(check, time) => {
-                let (client, check) = (client.clone(), CHECK_NAMES[*check]);
+                let check = CHECK_NAMES[check];
                 pause(&client, check, json!(["soak"])).await?;
-                self.after(*time, async move { pause(&client, check, json!([])).await })
-                    .await;
-                Ok(())
+                self.after(time, async move { pause(&client, check, json!([])).await })
+                    .await
             }
             Event::WritesFail(replica, fault, count) => {
-                let fault = match fault {
-                    WriteFault::Internal => Fault::Status(500, "InternalError"),
-                    WriteFault::Conflict => Fault::Status(409, "Conflict"),
-                    WriteFault::TooMany => Fault::TooManyRequests { retry_after: Some(1) },
-                    WriteFault::LostReply => Fault::LostReply,
-                    WriteFault::Broken => Fault::BrokenConnection,
-                    WriteFault::Late => Fault::Delay(Duration::from_millis(1500)),
-                };
-                let rule = Rule::new(fault).writes().times(*count);
-                self.replicas[*replica].0.inject(rule);
+                let rule = Rule::new(fault).writes().times(count);
+                self.replicas[replica].0.inject(rule);
                 Ok(())
             }
             Event::WatchesBreak(replica) => {
                 self.invariants.operators_are_blind();
-                self.replicas[*replica].0.drop_watches();
+                self.replicas[replica].0.drop_watches();
                 Ok(())
             }
             Event::Killed(replica) => {
-                let (_, operator) = &self.replicas[*replica];
+                let (_, operator) = &self.replicas[replica];
                 ensure!(operator.process().is_running(), "it had ended by itself");
                 operator.process().restart()
             }
-        }
+        };
+        unless_gone(happened)
     }
 
-    async fn after(&self, time: Duration, act: impl Future<Output = Result<()>> + Send + 'static) {
+    async fn after(&self, time: Duration, act: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
         self.later.lock().await.spawn(async move {
             tokio::time::sleep(time).await;
             act.await
         });
+        Ok(())
     }
 
     async fn toggle(&self, node: usize, label: &str, value: Option<&str>) -> Result<()> {
@@ -279,25 +257,15 @@ impl SoakCluster {
                 nodes.len()
             );
             for family in FAMILIES {
-                let left = family
-                    .remediation()
-                    .api(&self.client, Some(NAMESPACE))
-                    .list_metadata(&ListParams::default())
-                    .await?;
-                let names: Vec<String> = left.items.iter().map(ResourceExt::name_any).collect();
-                ensure!(names.is_empty(), "{:?} for {names:?}", family.remediation());
+                let left = names(&family.remediation().api(&self.client, Some(NAMESPACE))).await?;
+                ensure!(left.is_empty(), "{:?} for {left:?}", family.remediation());
             }
             let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
-            let leases: Vec<String> = leases
-                .list_metadata(&ListParams::default())
-                .await?
-                .items
-                .iter()
-                .map(ResourceExt::name_any)
-                .collect();
+            let leases = names(&leases).await?;
             ensure!(leases.is_empty(), "leases {leases:?}");
             for check in CHECK_NAMES {
-                is_at_rest(&health_checks(&self.client).get(check).await?.data["status"]).with_context(|| check)?;
+                let status = health_checks(&self.client).get(check).await?.status;
+                is_at_rest(&status.unwrap_or_default()).context(check)?;
             }
             for (_, operator) in &self.replicas {
                 no_series(operator).await?;
@@ -335,30 +303,26 @@ impl SoakCluster {
     }
 }
 
-fn is_at_rest(status: &Value) -> Result<()> {
-    let is_empty = |field: &str| status[field].as_array().is_none_or(Vec::is_empty);
-    ensure!(
-        is_empty("unhealthyNodes"),
-        "unhealthyNodes: {}",
-        status["unhealthyNodes"]
-    );
-    ensure!(
-        status["phase"] == "Enabled",
-        "phase {}: {}",
-        status["phase"],
-        status["reason"]
-    );
-    let (observed, healthy) = (&status["observedNodes"], &status["healthyNodes"]);
-    ensure!(
-        observed == healthy && observed != 0,
-        "{healthy} of {observed} nodes are healthy"
-    );
-    let storms = status["conditions"].as_array().into_iter().flatten();
-    let storm = storms.into_iter().find(|condition| condition["status"] == "True");
-    if let Some(storm) = storm {
-        bail!("condition {storm}");
-    }
+fn is_at_rest(status: &NodeHealthCheckStatus) -> Result<()> {
+    let unhealthy = &status.unhealthy_nodes;
+    ensure!(unhealthy.is_empty(), "unhealthyNodes: {unhealthy:?}");
+    let (phase, reason) = (status.phase, &status.reason);
+    ensure!(phase == Some(Phase::Enabled), "phase {phase:?}: {reason}");
+    let (observed, healthy) = (status.observed_nodes, status.healthy_nodes);
+    let are_all = observed == healthy && observed.is_some_and(|observed| observed > 0);
+    ensure!(are_all, "{healthy:?} of {observed:?} nodes are healthy");
+    let storm = status.conditions.iter().find(|condition| condition.status == "True");
+    ensure!(storm.is_none(), "condition {storm:?}");
     Ok(())
+}
+
+async fn names<K: Clone + Debug + DeserializeOwned>(api: &Api<K>) -> Result<Vec<String>> {
+    let list = api.list_metadata(&ListParams::default()).await?;
+    Ok(list
+        .items
+        .into_iter()
+        .filter_map(|object| object.metadata.name)
+        .collect())
 }
 
 async fn no_series(operator: &Operator) -> Result<()> {
@@ -401,10 +365,7 @@ async fn recover(client: &Client, node: &str) -> Result<()> {
 }
 
 async fn create_again(client: &Client, number: usize) -> Result<()> {
-    match bulk::create_one(client.clone(), node(number).build()?).await {
-        Err(error) if !is_refused(&error, 409) => Err(error),
-        _ => Ok(()),
-    }
+    unless_refused(bulk::create_one(client.clone(), node(number).build()?).await, &[409])
 }
 
 async fn put_template(client: &Client, template: usize, edit: u64) -> Result<()> {
@@ -425,9 +386,8 @@ async fn pause(client: &Client, check: &str, requests: Value) -> Result<()> {
     Ok(())
 }
 
-fn check(name: &str, spec: Value) -> Value {
+fn check(name: &str, mut spec: Value) -> Value {
     let unhealthy = |status: &str| json!({ "type": "Ready", "status": status, "duration": "2s" });
-    let mut spec = spec;
     spec["selector"] = json!({ "matchLabels": { ZONE: name } });
     spec["unhealthyConditions"] = json!([unhealthy("Unknown"), unhealthy("False")]);
     json!({
@@ -467,15 +427,6 @@ fn limited() -> Value {
 }
 
 /// What is deleted just now cannot change.
-fn unless_gone(outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(error) if !is_refused(&error, 404) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// The API server refused it with this code.
-fn is_refused(error: &anyhow::Error, code: u16) -> bool {
-    let is_so = |cause: &kube::Error| matches!(cause, kube::Error::Api(status) if status.code == code);
-    error.chain().any(|cause| cause.downcast_ref().is_some_and(is_so))
+fn unless_gone<T, E: Into<anyhow::Error>>(outcome: Result<T, E>) -> Result<()> {
+    unless_refused(outcome, &[404])
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+use nodeward_testkit::proxy::Fault;
 
 /// What happens to the cluster or to an operator. Nodes are named by their number.
 #[derive(Clone, Debug)]
@@ -31,31 +32,20 @@ pub enum Event {
     /// A NodeHealthCheck is paused for so long.
     Paused(usize, Duration),
     /// So many of the next writes of this replica fail in this way.
-    WritesFail(usize, WriteFault, u32),
+    WritesFail(usize, Fault, u32),
     /// The watches of this replica break.
     WatchesBreak(usize),
     /// This replica is killed, and started again.
     Killed(usize),
 }
 
-/// How a write fails.
-#[derive(Clone, Copy, Debug)]
-pub enum WriteFault {
-    Internal,
-    Conflict,
-    TooMany,
-    LostReply,
-    Broken,
-    Late,
-}
-
-const WRITE_FAULTS: [WriteFault; 6] = [
-    WriteFault::Internal,
-    WriteFault::Conflict,
-    WriteFault::TooMany,
-    WriteFault::LostReply,
-    WriteFault::Broken,
-    WriteFault::Late,
+const WRITE_FAULTS: [Fault; 6] = [
+    Fault::Status(500, "InternalError"),
+    Fault::Status(409, "Conflict"),
+    Fault::TooManyRequests { retry_after: Some(1) },
+    Fault::LostReply,
+    Fault::BrokenConnection,
+    Fault::Delay(Duration::from_millis(1500)),
 ];
 
 /// Draws the events.
@@ -93,7 +83,7 @@ impl Dice {
             82..84 => Event::Paused(self.rng.usize(..super::cluster::CHECKS), self.seconds(4..12)),
             84..93 => Event::WritesFail(
                 self.replica(),
-                *self.rng.choice(&WRITE_FAULTS).unwrap_or(&WriteFault::Late),
+                self.rng.choice(WRITE_FAULTS).unwrap_or(Fault::LostReply),
                 self.rng.u32(1..8),
             ),
             93..96 => Event::WatchesBreak(self.replica()),

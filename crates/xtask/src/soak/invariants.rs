@@ -1,22 +1,26 @@
 //! What must hold at every moment, looked at with each event of the watches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use futures::stream::select_all;
-use futures::{StreamExt, TryStreamExt};
+use anyhow::{Result, ensure};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, ResourceExt};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt};
+use nodeward_api::NodeHealthCheck;
+use nodeward_testkit::lock;
+use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::cluster::{FAMILIES, NAMESPACE};
 use super::view::{CheckView, RemediationView, View};
-use crate::bench::health_checks;
+use crate::bench::{count, health_checks};
 
 /// What was so for this long, an operator must have seen before it wrote: longer than any delay that is injected.
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
@@ -29,13 +33,8 @@ const SLACK: f64 = 3.0;
 
 /// Watches the invariants.
 pub struct Invariants {
-    shared: Arc<Shared>,
+    state: Arc<Mutex<State>>,
     _tasks: JoinSet<()>,
-}
-
-struct Shared {
-    client: Client,
-    state: Mutex<State>,
 }
 
 #[derive(Default)]
@@ -47,40 +46,34 @@ struct State {
     remediations: usize,
 }
 
-enum Change {
-    Node(Box<watcher::Event<Node>>),
-    Check(watcher::Event<DynamicObject>),
-    Remediation(watcher::Event<DynamicObject>),
-}
-
 impl Invariants {
     pub fn watch(client: &Client) -> Self {
-        let shared = Arc::new(Shared {
-            client: client.clone(),
-            state: Mutex::default(),
-        });
+        let state = Arc::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(Arc::clone(&shared)));
-        Self { shared, _tasks: tasks }
+        tasks.spawn(follow(Api::all(client.clone()), Arc::clone(&state), State::take_node));
+        tasks.spawn(follow(health_checks(client), Arc::clone(&state), State::take_check));
+        for family in FAMILIES {
+            let remediations = family.remediation().api(client, Some(NAMESPACE));
+            tasks.spawn(follow(remediations, Arc::clone(&state), State::take_remediation));
+        }
+        Self { state, _tasks: tasks }
     }
 
     /// Everything held so far.
     pub fn hold(&self) -> Result<()> {
-        let state = self.shared.state();
-        if !state.broken.is_empty() {
-            bail!("{}", state.broken.join("\n"));
-        }
+        let state = lock(&self.state);
+        ensure!(state.broken.is_empty(), "{}", state.broken.join("\n"));
         Ok(())
     }
 
     /// The operators may see an old state from now on.
     pub fn operators_are_blind(&self) {
-        self.shared.state().blind_until = Some(Instant::now() + BLIND_FOR);
+        lock(&self.state).blind_until = Some(Instant::now() + BLIND_FOR);
     }
 
     /// How much was looked at.
     pub fn text(&self) -> String {
-        let state = self.shared.state();
+        let state = lock(&self.state);
         format!(
             "{} remediations, {} changes looked at",
             state.remediations, state.events
@@ -88,75 +81,60 @@ impl Invariants {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn follow(shared: Arc<Shared>) {
-    let all = watcher::Config::default;
-    let client = &shared.client;
-    let nodes = watcher(Api::<Node>::all(client.clone()), all());
-    let checks = watcher(health_checks(client), all());
-    let remediations = FAMILIES.map(|family| {
-        let api = family.remediation().api(client, Some(NAMESPACE));
-        watcher(api, all())
-            .default_backoff()
-            .map_ok(Change::Remediation)
-            .boxed()
-    });
-    let mut changes = select_all(
-        [
-            nodes
-                .default_backoff()
-                .map_ok(|event| Change::Node(Box::new(event)))
-                .boxed(),
-            checks.default_backoff().map_ok(Change::Check).boxed(),
-        ]
-        .into_iter()
-        .chain(remediations),
-    );
+async fn follow<K>(objects: Api<K>, state: Arc<Mutex<State>>, take: fn(&mut State, Event<K>))
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let changes = watcher(objects, watcher::Config::default()).default_backoff();
+    let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         // The watch begins again by itself.
         let Ok(change) = change else { continue };
-        shared.state().take(change);
+        let mut state = lock(&state);
+        state.events += 1;
+        take(&mut state, change);
     }
 }
 
 impl State {
-    fn take(&mut self, change: Change) {
-        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-        self.events += 1;
-        match change {
-            Change::Node(event) => match *event {
-                Apply(node) | InitApply(node) => self.view.apply_node(&node),
-                Delete(node) => drop(self.view.nodes.remove(&node.name_any())),
-                Init | InitDone => {}
-            },
-            Change::Check(Apply(check) | InitApply(check)) => self.view.apply_check(&check),
-            Change::Remediation(Delete(gone)) => {
-                self.view.remediations.remove(&gone.uid().unwrap_or_default());
-            }
-            Change::Remediation(Apply(object) | InitApply(object)) => {
-                let uid = object.uid().unwrap_or_default();
-                let mut remediation = RemediationView::of(&object);
-                if let Some(known) = self.view.remediations.get(&uid) {
-                    remediation.seen = known.seen;
-                    self.view.remediations.insert(uid, remediation);
-                    return;
-                }
-                self.remediations += 1;
-                self.look_at(&remediation);
-                self.view.remediations.insert(uid, remediation);
-                // Those of one kind are told in order, so what is seen was so.
-                let broken: Vec<String> = doubled(self.view.remediations.values())
-                    .chain(self.too_many())
-                    .collect();
-                self.broken.extend(broken);
-            }
-            Change::Check(Init | InitDone | Delete(_)) | Change::Remediation(Init | InitDone) => {}
+    fn take_node(&mut self, event: Event<Node>) {
+        match event {
+            Event::Apply(node) | Event::InitApply(node) => self.view.apply_node(&node),
+            Event::Delete(node) => drop(self.view.nodes.remove(&node.name_any())),
+            Event::Init | Event::InitDone => {}
         }
+    }
+
+    fn take_check(&mut self, event: Event<NodeHealthCheck>) {
+        if let Event::Apply(check) | Event::InitApply(check) = event {
+            self.view.apply_check(&check);
+        }
+    }
+
+    fn take_remediation(&mut self, event: Event<DynamicObject>) {
+        let object = match event {
+            Event::Apply(object) | Event::InitApply(object) => object,
+            Event::Delete(gone) => {
+                self.view.remediations.remove(&gone.uid().unwrap_or_default());
+                return;
+            }
+            Event::Init | Event::InitDone => return,
+        };
+        let uid = object.uid().unwrap_or_default();
+        let mut remediation = RemediationView::of(&object);
+        if let Some(known) = self.view.remediations.get(&uid) {
+            remediation.seen = known.seen;
+            self.view.remediations.insert(uid, remediation);
+            return;
+        }
+        self.remediations += 1;
+        self.look_at(&remediation);
+        self.view.remediations.insert(uid, remediation);
+        // Those of one kind are told in order, so what is seen was so.
+        let broken: Vec<String> = doubled(self.view.remediations.values())
+            .chain(self.too_many())
+            .collect();
+        self.broken.extend(broken);
     }
 
     /// A remediation that was just created.
@@ -210,7 +188,6 @@ impl State {
         let is_unhealthy = |(name, node): &&(&String, &super::view::NodeView)| {
             node.ready.has_been(&false, SEEN_WITHIN) || remediated.contains(name.as_str())
         };
-        let count = |number: usize| crate::bench::count(number);
         let (observed, unhealthy) = (
             count(selected.len()),
             count(selected.iter().filter(is_unhealthy).count()),

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
+use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::fleet;
 use nodeward_testkit::remediator;
-use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
-use super::cluster::EXCLUDED;
+use super::cluster::{EXCLUDED, ZONE};
 
 /// A value, and since when it is so.
 #[derive(Clone, Debug)]
@@ -110,7 +111,7 @@ impl View {
     pub fn apply_node(&mut self, node: &Node) {
         let ready = fleet::is_ready(node);
         let excluded = node.labels().get(EXCLUDED).is_some_and(|value| value == "true");
-        let zone = node.labels().get(super::cluster::ZONE).cloned();
+        let zone = node.labels().get(ZONE).cloned();
         let known = self.nodes.entry(node.name_any()).or_insert_with(|| NodeView {
             ready: Since::new(ready),
             excluded: Since::new(excluded),
@@ -121,29 +122,28 @@ impl View {
         known.zone.set(zone);
     }
 
-    pub fn apply_check(&mut self, check: &DynamicObject) {
-        let spec = &check.data["spec"];
-        let paused = spec["pauseRequests"]
-            .as_array()
-            .is_some_and(|requests| !requests.is_empty());
-        let known = self.checks.entry(check.name_any()).or_insert_with(|| CheckView {
-            paused: Since::new(paused),
-            zone: spec["selector"]["matchLabels"][super::cluster::ZONE]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
-            max_unhealthy: share(&spec["maxUnhealthy"]),
-            min_healthy: share(&spec["minHealthy"]),
-            max_concurrent: spec["maxConcurrentRemediations"]
-                .as_u64()
-                .and_then(|most| usize::try_from(most).ok()),
+    pub fn apply_check(&mut self, check: &NodeHealthCheck) {
+        let spec = &check.spec;
+        let paused = !spec.pause_requests.is_empty();
+        let known = self.checks.entry(check.name_any()).or_insert_with(|| {
+            let selected = spec.selector.clone().and_then(|selector| selector.match_labels);
+            CheckView {
+                paused: Since::new(paused),
+                zone: selected.unwrap_or_default().remove(ZONE).unwrap_or_default(),
+                max_unhealthy: share(spec.max_unhealthy.as_ref()),
+                min_healthy: share(spec.min_healthy.as_ref()),
+                max_concurrent: spec
+                    .max_concurrent_remediations
+                    .and_then(|most| usize::try_from(most).ok()),
+            }
         });
         known.paused.set(paused);
     }
 }
 
 /// A percentage as a share.
-fn share(value: &Value) -> Option<f64> {
-    let percent: f64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+fn share(limit: Option<&IntOrString>) -> Option<f64> {
+    let IntOrString::String(text) = limit? else { return None };
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     Some(percent / 100.0)
 }

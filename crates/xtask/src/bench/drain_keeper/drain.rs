@@ -4,21 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::{annotation, condition};
-use nodeward_testkit::{fleet, wait};
+use nodeward_testkit::{bulk, fleet, wait};
 use serde_json::{Value, json};
 
 use crate::bench::fleet::pods::{self, PartPod};
 use crate::bench::fleet::size::{Size, node_name};
-
-/// How many requests are under way at once.
-const CONNECTIONS: usize = 12;
 
 /// How long drain-keeper may take to say that pods block a node, and to be done with it.
 const SAID_WITHIN: Duration = Duration::from_mins(1);
@@ -47,30 +43,21 @@ pub async fn cordon(client: &Client, nodes: &[usize], since: Timestamp) -> Resul
 
 /// Uncordons them.
 pub async fn uncordon(client: &Client, nodes: &[usize]) -> Result<()> {
-    patch_all(
-        client,
-        nodes,
-        &json!({ "spec": { "unschedulable": null, "taints": null } }),
-    )
-    .await
+    let patch = json!({ "spec": { "unschedulable": null, "taints": null } });
+    patch_all(client, nodes, &patch).await
 }
 
 async fn patch_all(client: &Client, nodes: &[usize], patch: &Value) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
-    stream::iter(nodes)
-        .map(|node| {
-            let api = api.clone();
-            async move {
-                let name = node_name(*node);
-                let patched = api
-                    .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
-                    .await;
-                patched.map(drop).with_context(|| format!("patch node {name}"))
-            }
-        })
-        .buffer_unordered(CONNECTIONS)
-        .try_collect()
-        .await
+    let (api, params, patch) = (&api, &PatchParams::default(), &Patch::Merge(patch));
+    let patch_one = |node: &usize| {
+        let name = node_name(*node);
+        async move {
+            let patched = api.patch_metadata(&name, params, patch).await;
+            patched.with_context(|| format!("patch node {name}"))
+        }
+    };
+    bulk::each(nodes, patch_one).await.map(drop)
 }
 
 /// Evicts what lets itself be evicted.
@@ -79,19 +66,16 @@ pub async fn evict(client: &Client, size: Size, nodes: &[usize]) -> Result<()> {
         .iter()
         .flat_map(|node| pods::parts(*node, size))
         .filter(|pod| pod.part.is_evicted_by_the_drain());
-    stream::iter(evicted)
-        .map(|pod| async move {
-            let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-            let params = EvictParams {
-                delete_options: Some(DeleteParams::default()),
-                post_options: PostParams::default(),
-            };
-            let evicted = api.evict(&pod.name, &params).await;
-            evicted.map(drop).with_context(|| format!("evict {}", pod.name))
-        })
-        .buffer_unordered(CONNECTIONS)
-        .try_collect()
-        .await
+    let evict_one = |pod: PartPod| async move {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
+        let params = EvictParams {
+            delete_options: Some(DeleteParams::default()),
+            post_options: PostParams::default(),
+        };
+        let evicted = api.evict(&pod.name, &params).await;
+        evicted.with_context(|| format!("evict {}", pod.name))
+    };
+    bulk::each(evicted, evict_one).await.map(drop)
 }
 
 /// Those pods of these nodes that exist.

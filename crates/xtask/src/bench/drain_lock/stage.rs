@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,7 +12,7 @@ use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
-use nodeward_testkit::{bulk, wait};
+use nodeward_testkit::{bulk, unless_refused, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
@@ -23,9 +22,6 @@ use crate::workloads::{TERMINATES, disruptions_allowed, pinned};
 pub const NAMESPACE: &str = "bench";
 
 const WITHIN: Duration = Duration::from_mins(2);
-
-/// How many requests are under way at once.
-const AT_ONCE: usize = 8;
 
 /// A topology that stands on the cluster.
 pub struct Stage<'a> {
@@ -51,16 +47,14 @@ impl<'a> Stage<'a> {
     pub async fn put_back(&self) -> Result<()> {
         self.clear().await?;
         // While all are cordoned the scheduler leaves the pods alone, and each can be bound to its own node.
-        self.on_each_node(|client, name| async move { fleet::cordon(&client, &name).await })
-            .await?;
+        bulk::each(self.nodes(), |node| fleet::cordon(&self.client, node)).await?;
         for app in &self.topology.apps {
             self.create(app).await?;
         }
         for app in &self.topology.apps {
             self.bind(app).await?;
         }
-        self.on_each_node(|client, name| async move { fleet::uncordon(&client, &name).await })
-            .await?;
+        bulk::each(self.nodes(), |node| fleet::uncordon(&self.client, node)).await?;
         for app in &self.topology.apps {
             workload::ready_pods(&self.client, NAMESPACE, &app.name, app.nodes.len(), WITHIN).await?;
             let client = self.client.clone();
@@ -72,30 +66,19 @@ impl<'a> Stage<'a> {
     /// Takes the nodes away, and all that is on them.
     pub async fn strike(self) -> Result<()> {
         self.clear().await?;
-        self.on_each_node(|client, name| async move {
-            let nodes: Api<Node> = Api::all(client.clone());
-            let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
-            nodes.delete(&name, &DeleteParams::default()).await?;
-            match leases.delete(&name, &DeleteParams::default()).await {
-                Ok(_) => Ok(()),
-                Err(kube::Error::Api(refusal)) if refusal.code == 404 => Ok(()),
-                Err(error) => Err(error.into()),
-            }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let (nodes, leases, params) = (&nodes, &leases, &DeleteParams::default());
+        bulk::each(self.nodes(), |node| async move {
+            nodes.delete(node, params).await?;
+            unless_refused(leases.delete(node, params).await, &[404])
         })
         .await
+        .map(drop)
     }
 
-    async fn on_each_node<F, Fut>(&self, act: F) -> Result<()>
-    where
-        F: Fn(Client, String) -> Fut,
-        Fut: Future<Output = Result<()>>,
-    {
-        let names: Vec<String> = self.topology.nodes.iter().map(|node| node.name.clone()).collect();
-        stream::iter(names)
-            .map(|name| act(self.client.clone(), name))
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await
+    fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.topology.nodes.iter().map(|node| node.name.as_str())
     }
 
     async fn create(&self, app: &App) -> Result<()> {
@@ -157,7 +140,7 @@ impl<'a> Stage<'a> {
         sets.delete_collection(&DeleteParams::background(), &all).await?;
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(client(), NAMESPACE);
         budgets.delete_collection(&DeleteParams::default(), &all).await?;
-        let pods: Api<Pod> = Api::namespaced(client(), NAMESPACE);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         // A controller may have made one more before it knew.
         wait::until("all pods to be gone", WITHIN, || async {
             pods.delete_collection(&now, &all).await?;

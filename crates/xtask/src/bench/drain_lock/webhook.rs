@@ -48,7 +48,7 @@ pub async fn measure(size: Size, binary: &Path, figures: &mut Figures) -> Result
     progress.done(&latency.text("ms", 2));
     install::stop(&lock).await?;
 
-    let ready_s = starts.iter().map(|start| start.seconds).fold(0.0, f64::max);
+    let ready_s = starts.slowest_s();
     let asked_per_s = count(latency.count) / SPAN.as_secs_f64();
     figures.add(json!({
         "webhook_ms": latency,
@@ -71,7 +71,7 @@ pub async fn measure(size: Size, binary: &Path, figures: &mut Figures) -> Result
         },
     }));
     figures.line(format!("\n{} nodes/pods", size.title()));
-    let is_prompt = latency.p99.is_some_and(|p99| p99 <= 10.0);
+    let is_prompt = latency.is_within(10.0);
     figures.row_with_target("webhook", latency.text("ms", 2), "p99 <= 10 ms", is_prompt);
     figures.row("answers", format!("{} at {asked_per_s:.0} a second", latency.count));
     figures.row_with_target("ready", format!("{ready_s:.1} s"), "<= 15 s", ready_s <= 15.0);

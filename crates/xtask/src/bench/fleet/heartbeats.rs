@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
+use nodeward_testkit::lock;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -25,11 +26,16 @@ const AT_ONCE: usize = 8;
 pub struct Heartbeats {
     nodes: usize,
     began: Instant,
-    /// How many were sent, by [`Beat`].
-    sent: Arc<[AtomicUsize; 2]>,
-    /// Nodes that send none.
-    stopped: Arc<Mutex<HashSet<usize>>>,
+    shared: Arc<Shared>,
     _tasks: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// How many were sent, by [`Beat`].
+    sent: [AtomicUsize; 2],
+    /// Nodes that send none.
+    stopped: Mutex<HashSet<usize>>,
 }
 
 #[derive(Clone, Copy)]
@@ -51,54 +57,44 @@ impl Beat {
 
 impl Heartbeats {
     pub fn start(client: &Client, nodes: usize) -> Self {
-        let sent = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        let stopped = Arc::default();
+        let shared = Arc::default();
         let mut tasks = JoinSet::new();
         for beat in [Beat::Lease, Beat::Status] {
-            let (sent, stopped) = (Arc::clone(&sent), Arc::clone(&stopped));
-            tasks.spawn(send_all(client.clone(), nodes, beat, sent, stopped));
+            tasks.spawn(send_all(client.clone(), nodes, beat, Arc::clone(&shared)));
         }
         Self {
             nodes,
             began: Instant::now(),
-            sent,
-            stopped,
+            shared,
             _tasks: tasks,
         }
     }
 
     /// The node sends none from now on.
     pub fn stop(&self, node: usize) {
-        lock(&self.stopped).insert(node);
+        lock(&self.shared.stopped).insert(node);
     }
 
     /// The node sends them again.
     pub fn resume(&self, node: usize) {
-        lock(&self.stopped).remove(&node);
+        lock(&self.shared.stopped).remove(&node);
     }
 
     /// What was sent, and what kubelets would have sent.
     pub fn text(&self) -> String {
         let rate = |beat: Beat| {
-            let sent = count(self.sent[beat as usize].load(Ordering::Relaxed)) / self.began.elapsed().as_secs_f64();
-            (sent, count(self.nodes) / beat.interval().as_secs_f64())
+            let sent = count(self.shared.sent[beat as usize].load(Ordering::Relaxed));
+            (
+                sent / self.began.elapsed().as_secs_f64(),
+                count(self.nodes) / beat.interval().as_secs_f64(),
+            )
         };
         let ((leases, of), (statuses, of_statuses)) = (rate(Beat::Lease), rate(Beat::Status));
         format!("{leases:.0} of {of:.0} lease renewals and {statuses:.1} of {of_statuses:.1} status updates a second")
     }
 }
 
-fn lock(stopped: &Mutex<HashSet<usize>>) -> std::sync::MutexGuard<'_, HashSet<usize>> {
-    stopped.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn send_all(
-    client: Client,
-    nodes: usize,
-    beat: Beat,
-    sent: Arc<[AtomicUsize; 2]>,
-    stopped: Arc<Mutex<HashSet<usize>>>,
-) {
+async fn send_all(client: Client, nodes: usize, beat: Beat, shared: Arc<Shared>) {
     let mut pace = interval(beat.interval() / u32::try_from(nodes).unwrap_or(u32::MAX));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let turns = futures::stream::unfold((pace, 0), |(mut pace, node)| async move {
@@ -106,15 +102,11 @@ async fn send_all(
         // 4099 is prime, so that all nodes have their turn, in no order that shows.
         Some((node * 4099 % nodes, (pace, node + 1)))
     });
-    let send = |node| {
-        let (client, sent, stopped) = (&client, &sent, &stopped);
-        async move {
-            if lock(stopped).contains(&node) {
-                return;
-            }
-            if send(client, beat, node).await.is_ok() {
-                sent[beat as usize].fetch_add(1, Ordering::Relaxed);
-            }
+    let (client, shared) = (&client, &shared);
+    let send = |node| async move {
+        let is_stopped = lock(&shared.stopped).contains(&node);
+        if !is_stopped && send(client, beat, node).await.is_ok() {
+            shared.sent[beat as usize].fetch_add(1, Ordering::Relaxed);
         }
     };
     turns.for_each_concurrent(AT_ONCE, send).await;

@@ -15,6 +15,9 @@ const IMAGES: usize = 20;
 /// A Ready node, but for what is its own.
 const NODE: &str = include_str!("../../../objects/node.json");
 
+/// What a kubelet reports of a healthy node, but for the time.
+const CONDITIONS: &str = include_str!("../../../objects/conditions.json");
+
 /// A Ready node.
 pub fn node(node: usize) -> Value {
     let zone = format!("region-1{}", ["a", "b", "c"][node % 3]);
@@ -41,26 +44,7 @@ pub fn node(node: usize) -> Value {
 /// What a kubelet reports of a healthy node.
 pub fn conditions(heartbeat: Timestamp) -> Value {
     let at = heartbeat.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({ "type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": at, "lastTransitionTime": "2026-01-01T00:00:00Z" });
-    let pressure = |kind, reason, message| condition(kind, "False", reason, message);
-    json!([
-        pressure(
-            "MemoryPressure",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available"
-        ),
-        pressure(
-            "DiskPressure",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure"
-        ),
-        pressure(
-            "PIDPressure",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available"
-        ),
-        condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-    ])
+    serde_json::from_str(&CONDITIONS.replace("{at}", &at)).unwrap_or_default()
 }
 
 fn images(node: usize) -> Value {
@@ -111,6 +95,14 @@ mod tests {
             .unwrap();
         let gateway: Value = serde_json::from_str(gateway).unwrap();
         assert_eq!(gateway["default"]["mac-address"], "0e:00:00:00:00:64");
+        let conditions = node["status"]["conditions"].as_array().unwrap();
+        assert!(
+            conditions[3]["lastHeartbeatTime"]
+                .as_str()
+                .unwrap()
+                .parse::<Timestamp>()
+                .is_ok()
+        );
         let text = node.to_string();
         for placeholder in ["{name}", "{zone}", "{number}", "{id}", "{address}", "{subnet}", "{mac}"] {
             assert!(!text.contains(placeholder), "{placeholder} is left");

@@ -182,36 +182,11 @@ fn part_pod(part: &PartPod) -> Value {
 }
 
 fn pod(name: &str, app: &str, node: usize) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": { "app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "shop", "pod-template-hash": "7d9c6b5f48" },
-            "annotations": { "openshift.io/scc": "restricted-v2", "seccomp.security.alpha.kubernetes.io/pod": "runtime/default" },
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-7d9c6b5f48"),
-                "uid": "00000000-0000-4000-8000-000000000001", "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {
-            "nodeName": node_name(node),
-            "terminationGracePeriodSeconds": 3,
-            "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "main",
-                "image": format!("registry.example.com/shop/{app}:v1.4.2"),
-                "ports": [{ "name": "http", "containerPort": 8080, "protocol": "TCP" }],
-                "env": [{ "name": "LOG_LEVEL", "value": "info" }, { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
-                "resources": { "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "memory": "256Mi" } },
-                "readinessProbe": { "httpGet": { "path": "/ready", "port": "http" }, "periodSeconds": 10 },
-            }],
-            "tolerations": [
-                { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 },
-                { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 },
-            ],
-        },
-    })
+    let text = include_str!("../../../objects/pod.json")
+        .replace("{name}", name)
+        .replace("{app}", app)
+        .replace("{node}", &node_name(node));
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,58 +1,51 @@
 //! The requests of remediations without an operator: as fast as this API server answers them here.
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use nodeward_testkit::bulk;
 use nodeward_testkit::remediator::{Family, NODE_NAME};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::meter::{CONNECTIONS, health_checks, millis};
+use super::meter::{health_checks, millis};
 use super::{NAME, NAMESPACE};
+use crate::bench::figures::Distribution;
 use crate::bench::fleet::nodes::micros;
 use crate::bench::fleet::size::node_name;
 
 /// The namespace of the leases, which the operator has made.
 const LEASES: &str = "medik8s-leases";
 
-/// How long it takes from the first request to the remediation of each node, in milliseconds.
-pub struct Bare {
-    pub singles: Vec<f64>,
-    pub at_once: Vec<Vec<f64>>,
-}
-
 struct Requests {
     client: Client,
     template: Value,
 }
 
+/// How long it takes from the first request to the remediation of each node, in milliseconds: of each alone, and of so many
+/// at once.
 pub async fn measure(
     client: &Client,
     template: &Value,
-    nodes: usize,
     singles: usize,
     at_once: &[usize],
-) -> Result<Bare> {
+) -> Result<Vec<Distribution>> {
     let requests = Requests {
         client: client.clone(),
         template: template.clone(),
     };
-    let mut one_by_one = Vec::new();
-    for node in 0..singles.min(nodes / 2) {
-        one_by_one.extend(requests.remediate(node..node + 1).await?);
+    let mut alone = Vec::new();
+    for node in 0..singles {
+        alone.extend(requests.remediate(node..node + 1).await?);
     }
-    let mut together = Vec::new();
+    let mut measured = vec![Distribution::of(&alone)];
     for count in at_once {
-        together.push(requests.remediate(0..(*count).min(nodes / 2)).await?);
+        measured.push(Distribution::of(&requests.remediate(0..*count).await?));
     }
-    Ok(Bare {
-        singles: one_by_one,
-        at_once: together,
-    })
+    Ok(measured)
 }
 
 impl Requests {
@@ -61,14 +54,8 @@ impl Requests {
         let began = Instant::now();
         let entries: Vec<Value> = nodes.clone().map(|node| self.status_entry(&node_name(node))).collect();
         self.write_status(entries).await?;
-        let created: Vec<Instant> = futures::stream::iter(nodes.clone().map(|node| self.create(node_name(node))))
-            .buffer_unordered(CONNECTIONS)
-            .try_collect()
-            .await?;
-        futures::stream::iter(nodes.map(|node| self.delete(node_name(node))))
-            .buffer_unordered(CONNECTIONS)
-            .try_collect::<()>()
-            .await?;
+        let created = bulk::each(nodes.clone(), |node| self.create(node_name(node))).await?;
+        bulk::each(nodes, |node| self.delete(node_name(node))).await?;
         self.write_status(Vec::new()).await?;
         Ok(created.into_iter().map(|moment| millis(began, moment)).collect())
     }

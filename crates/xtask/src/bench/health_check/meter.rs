@@ -1,18 +1,16 @@
 //! Makes nodes unhealthy and healthy, and sees when their remediations come and go.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
+use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::remediator::{self, Family};
 use nodeward_testkit::wait;
 use serde_json::{Value, json};
@@ -24,9 +22,6 @@ use super::NAMESPACE;
 use crate::bench::fleet::heartbeats::Heartbeats;
 use crate::bench::fleet::nodes::conditions;
 use crate::bench::fleet::size::node_name;
-
-/// How many connections patch at once.
-pub const CONNECTIONS: usize = 8;
 
 /// How long a remediation may take to come, or to go.
 const WITHIN: Duration = Duration::from_mins(3);
@@ -117,16 +112,6 @@ impl Meter {
             .with_context(|| format!("the remediation of {name} was not {what}"))??;
         moment(&seen).context("seen, and gone")
     }
-
-    /// Does this to the first so many nodes over a few connections; gives what came of each, in order.
-    pub async fn for_each<F, Fut>(self: &Arc<Self>, count: usize, act: F) -> Result<Vec<Instant>>
-    where
-        F: Fn(Arc<Self>, usize) -> Fut,
-        Fut: Future<Output = Result<Instant>>,
-    {
-        let acts = futures::stream::iter((0..count).map(|node| act(Arc::clone(self), node)));
-        acts.buffered(CONNECTIONS).try_collect().await
-    }
 }
 
 async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Seen>, begun: tokio::sync::oneshot::Sender<()>) {
@@ -160,9 +145,8 @@ pub fn millis(from: Instant, to: Instant) -> f64 {
 }
 
 /// The kind NodeHealthCheck.
-pub fn health_checks(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("remediation.medik8s.io", "v1alpha1", "NodeHealthCheck");
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+pub fn health_checks(client: &Client) -> Api<NodeHealthCheck> {
+    Api::all(client.clone())
 }
 
 /// Creates it, as soon as its kind is served.
