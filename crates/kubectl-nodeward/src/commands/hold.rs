@@ -53,31 +53,20 @@ pub async fn hold(cluster: &Cluster, args: &HoldArgs) -> Result<OwnerHold, Failu
 }
 
 pub fn print(hold: &OwnerHold, page: &mut Page, now: Timestamp) {
-    let OwnerHold {
-        pdb,
-        disruptions,
-        until,
-        phase,
-        ..
-    } = hold;
+    let pdb = &hold.pdb;
     let name = hold.name.as_deref().unwrap_or_default();
     let namespace = pdb.split_once('/').map_or("", |(namespace, _)| namespace);
-    let disruptions = disruptions.map_or_else(
-        || "all disruptions".to_owned(),
-        |disruptions| counted(disruptions, "disruption"),
-    );
-    let until = prefixed(" until ", until.map(|until| moment(until, now)));
+    let disruptions = hold.disruptions.map(|number| counted(number, "disruption"));
+    let disruptions = disruptions.unwrap_or_else(|| "all disruptions".to_owned());
+    let until = prefixed(" until ", hold.until.map(|until| moment(until, now)));
     page.text(Style::Good, format!("hold/{name} keeps {disruptions} of {pdb}{until}."));
-    match phase {
-        Some(HoldPhase::Capped) => page.text(
-            Style::Warning,
-            "That is sooner than requested: drain-lock's configuration limits holds.",
-        ),
-        None => page.text(
-            Style::Warning,
-            "drain-lock has not answered yet: is it running? See kubectl nodeward status",
-        ),
-        Some(_) => (),
+    let warning = match hold.phase {
+        Some(HoldPhase::Capped) => "That is sooner than requested: drain-lock's configuration limits holds.",
+        None => "drain-lock has not answered yet: is it running? See kubectl nodeward status",
+        Some(_) => "",
+    };
+    if !warning.is_empty() {
+        page.text(Style::Warning, warning);
     }
     page.command("end it", format!("kubectl nodeward release hold/{name} -n {namespace}"));
 }

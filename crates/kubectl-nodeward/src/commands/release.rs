@@ -84,15 +84,10 @@ impl Releases {
     }
 
     pub fn print(&self, page: &mut Page) {
-        for Released {
-            target,
-            outcome,
-            message,
-        } in &self.released
-        {
-            let is_bad = *outcome == ReleaseOutcome::Failed;
+        for released in &self.released {
+            let is_bad = released.outcome == ReleaseOutcome::Failed;
             let style = if is_bad { Style::Bad } else { Style::Plain };
-            page.text(style, format!("{target}: {message}"));
+            page.text(style, format!("{}: {}", released.target, released.message));
         }
     }
 }

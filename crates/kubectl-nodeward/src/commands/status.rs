@@ -163,26 +163,15 @@ impl Status {
             } else {
                 Style::Plain
             };
-            let NodeCounts {
-                total,
-                cordoned,
-                not_ready,
-            } = nodes;
-            page.field(
-                "nodes",
-                style,
-                format!("{total} in all, {cordoned} cordoned, {not_ready} not Ready"),
-            );
+            let (all, cordoned, not_ready) = (nodes.total, nodes.cordoned, nodes.not_ready);
+            let text = format!("{all} in all, {cordoned} cordoned, {not_ready} not Ready");
+            page.field("nodes", style, text);
         }
         if !self.unread.iter().any(|unread| unread.what() == "drains") {
             page.field("drains", Style::Plain, self.phases());
         }
         if let Some(locks) = self.locks {
-            let LockCounts {
-                held,
-                waited_for,
-                owner_held,
-            } = locks;
+            let (held, waited_for, owner_held) = (locks.held, locks.waited_for, locks.owner_held);
             let text = format!("{held} held by drains, {waited_for} waited for, {owner_held} held by owners");
             page.field("budgets", Style::Plain, text);
         }
@@ -337,9 +326,6 @@ impl Component {
 }
 
 fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
-    if drains.is_empty() {
-        return;
-    }
     let mut table = Table::new([
         Column::Flexible("DRAIN OF"),
         Column::Fixed("PHASE"),
@@ -358,14 +344,10 @@ fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
             describe::obstacles_short(&drain.blocked_by).into(),
         ]);
     }
-    page.gap();
-    page.table(0, &table);
+    page.separate_table(&table);
 }
 
 fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
-    if nodes.is_empty() {
-        return;
-    }
     let mut table = Table::new([
         Column::Flexible("DRAIN-KEEPER TIMES"),
         Column::Fixed("FOR"),
@@ -393,17 +375,13 @@ fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
             (names.join(", ") + &describe::more(hidden)).into(),
         ]);
     }
-    page.gap();
-    page.table(0, &table);
+    page.separate_table(&table);
     if is_blocked {
         page.text(Style::Faint, "What happens next: kubectl nodeward why NODE");
     }
 }
 
 fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
-    if checks.is_empty() {
-        return;
-    }
     let mut table = Table::new([
         Column::Flexible("HEALTH CHECK"),
         Column::Fixed("PHASE"),
@@ -430,8 +408,7 @@ fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
             format!("{dry_run}{}", check.reason).into(),
         ]);
     }
-    page.gap();
-    page.table(0, &table);
+    page.separate_table(&table);
 }
 
 #[cfg(test)]

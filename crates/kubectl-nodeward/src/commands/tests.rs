@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use nodeward_api::NodeHealthCheck;
+use nodeward_api::reason::BlockerReason;
 use rstest::rstest;
 use serde_json::{Value, json};
 use textwrap::core::display_width;
@@ -219,7 +220,7 @@ fn busy_why() -> Why {
             obstacles: vec![PodObstacle {
                 pod: "shop/web-0".to_owned(),
                 pdbs: vec!["shop/web".to_owned()],
-                kept_by: KeptBy::BudgetExhausted,
+                kept_by: KeptBy::Budget(BlockerReason::BudgetExhausted),
             }],
         }),
         unread: vec![],

@@ -91,28 +91,17 @@ pub struct PodObstacle {
 
 /// Why a pod cannot be evicted now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum KeptBy {
-    /// Its budget allows no disruption.
-    BudgetExhausted,
-    /// Its budget's status is older than its spec.
-    StatusBehind,
-    /// Several budgets select it.
-    SeveralPDBs,
-    /// It asked to stay (`nodeward.dev/drain: skip`).
-    OptedOut,
-    /// It asked to be waited for.
-    WaitCompleted,
+    Budget(BlockerReason),
+    Drain(LockReason),
 }
 
 impl KeptBy {
-    /// Completes "pod x …".
     fn explanation(self) -> &'static str {
         match self {
-            Self::BudgetExhausted => BlockerReason::BudgetExhausted.explanation(),
-            Self::StatusBehind => LockReason::StatusBehind.explanation(),
-            Self::SeveralPDBs => LockReason::SeveralPDBs.explanation(),
-            Self::OptedOut => LockReason::OptedOut.explanation(),
-            Self::WaitCompleted => LockReason::WaitCompleted.explanation(),
+            Self::Budget(reason) => reason.explanation(),
+            Self::Drain(reason) => reason.explanation(),
         }
     }
 }
@@ -153,19 +142,19 @@ impl PodsOnNode {
 
 fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
     match pod.opt_out {
-        Some((OptOut::Skip, _)) => return Some(KeptBy::OptedOut),
-        Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::WaitCompleted),
+        Some((OptOut::Skip, _)) => return Some(KeptBy::Drain(LockReason::OptedOut)),
+        Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::Drain(LockReason::WaitCompleted)),
         None => (),
     }
     if pod.skips_budgets() {
         return None;
     }
     if budgets.len() > 1 {
-        return Some(KeptBy::SeveralPDBs);
+        return Some(KeptBy::Drain(LockReason::SeveralPDBs));
     }
     match budgets.first()?.allowance(pod) {
-        DisruptionAllowance::None(NoAllowance::StatusBehind) => Some(KeptBy::StatusBehind),
-        DisruptionAllowance::None(_) => Some(KeptBy::BudgetExhausted),
+        DisruptionAllowance::None(NoAllowance::StatusBehind) => Some(KeptBy::Drain(LockReason::StatusBehind)),
+        DisruptionAllowance::None(_) => Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
         DisruptionAllowance::NotAsked | DisruptionAllowance::UnreadyMayGo | DisruptionAllowance::Left(_) => None,
     }
 }
@@ -448,22 +437,17 @@ fn print_rest(page: &mut Page, hidden: usize) {
 
 impl PodsOnNode {
     fn print(&self, page: &mut Page) {
-        let Self {
-            ignored,
-            to_leave,
-            terminating,
-            obstacles,
-        } = self;
-        let count = |count: &usize| Some(*count).filter(|&count| count > 0);
-        let terminating = count(terminating).map(|count| format!(", {count} of them terminating"));
-        let ignored = count(ignored).map(|count| format!("; {count} that no drain concerns"));
+        let count = |count: usize| Some(count).filter(|&count| count > 0);
+        let terminating = count(self.terminating).map(|count| format!(", {count} of them terminating"));
+        let ignored = count(self.ignored).map(|count| format!("; {count} that no drain concerns"));
         page.heading("Pods");
-        let text = format!(
-            "{to_leave}{}{}",
-            terminating.unwrap_or_default(),
-            ignored.unwrap_or_default()
+        let (terminating, ignored) = (prefixed("", terminating), prefixed("", ignored));
+        page.field(
+            "to leave",
+            Style::Plain,
+            format!("{}{terminating}{ignored}", self.to_leave),
         );
-        page.field("to leave", Style::Plain, text);
+        let obstacles = &self.obstacles;
         if obstacles.is_empty() {
             let none = "none: the API server would accept every eviction now";
             return page.field("refused", Style::Good, none);

@@ -128,6 +128,14 @@ impl Table {
 }
 
 impl Page {
+    /// Adds a table below what is there; none without rows.
+    pub fn separate_table(&mut self, table: &Table) {
+        if !table.rows.is_empty() {
+            self.gap();
+            self.table(0, table);
+        }
+    }
+
     /// A table, indented.
     pub fn table(&mut self, indent: usize, table: &Table) {
         let has_content = |&column: &usize| table.cells(column).any(|cell| !cell.text.is_empty());

@@ -62,6 +62,16 @@ pub struct ProgressEvent {
 }
 
 impl ProgressEvent {
+    /// One that matters.
+    fn new(drain: &Drain, style: Style, text: impl Into<String>) -> Self {
+        Self {
+            node: drain.node.clone(),
+            style,
+            text: text.into(),
+            matters: true,
+        }
+    }
+
     /// As a line of its own: `15:02:11 node-1: …`.
     pub fn print(&self, page: &mut Page, now: Timestamp) {
         let (time, node) = (Style::Faint.paint(&clock(now)), Style::Strong.paint(&self.node));
@@ -122,54 +132,38 @@ impl DrainProgress {
         let mut events = Vec::new();
         for watched in &mut self.drains {
             if watched.is_unanswered(now) && !std::mem::replace(&mut watched.silence_told, true) {
-                events.push(ProgressEvent {
-                    node: watched.drain.node.clone(),
-                    style: Style::Warning,
-                    text: "drain-lock has not answered yet: is it running? See kubectl nodeward status".to_owned(),
-                    matters: true,
-                });
+                let text = "drain-lock has not answered yet: is it running? See kubectl nodeward status";
+                events.push(ProgressEvent::new(&watched.drain, Style::Warning, text));
             }
         }
         events
     }
 
     pub fn is_over(&self) -> bool {
-        self.drains
-            .iter()
-            .all(|watched| watched.outcome != DrainOutcome::Waiting)
+        self.with(DrainOutcome::Waiting).next().is_none()
     }
 
     pub fn is_drained(&self) -> bool {
-        self.drains
-            .iter()
-            .all(|watched| watched.outcome == DrainOutcome::Drained)
+        self.with(DrainOutcome::Drained).count() == self.drains.len()
     }
 
     /// The nodes whose drains are not over.
     pub fn waited_for(&self) -> Vec<&str> {
-        self.waiting().map(|watched| watched.drain.node.as_str()).collect()
+        let waiting = self.with(DrainOutcome::Waiting);
+        waiting.map(|watched| watched.drain.node.as_str()).collect()
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &WatchedDrain> {
-        self.drains
-            .iter()
-            .filter(|watched| watched.outcome == DrainOutcome::Waiting)
+    fn with(&self, outcome: DrainOutcome) -> impl Iterator<Item = &WatchedDrain> {
+        self.drains.iter().filter(move |watched| watched.outcome == outcome)
     }
 
     /// The drains that are not over, in at most `width` columns and `height` lines.
     pub fn live_table(&self, now: Timestamp, began: Timestamp, width: usize, height: usize) -> Vec<String> {
-        let drained = self
-            .drains
-            .iter()
-            .filter(|watched| watched.outcome == DrainOutcome::Drained);
-        let foot = format!(
-            "{} of {} drained after {}. Ctrl-C does not stop the drains.",
-            drained.count(),
-            self.drains.len(),
-            span(now.duration_since(began))
-        );
+        let (drained, of) = (self.with(DrainOutcome::Drained).count(), self.drains.len());
+        let took = span(now.duration_since(began));
+        let foot = format!("{drained} of {of} drained after {took}. Ctrl-C does not stop the drains.");
         let faint = |text: &str| Style::Faint.paint(&truncate_str(text, width, "…"));
-        let mut shown: Vec<&WatchedDrain> = self.waiting().collect();
+        let mut shown: Vec<&WatchedDrain> = self.with(DrainOutcome::Waiting).collect();
         let all = shown.len();
         loop {
             let mut page = Page::new(width);
@@ -201,12 +195,7 @@ impl WatchedDrain {
             return None;
         }
         self.outcome = DrainOutcome::Cancelled;
-        Some(ProgressEvent {
-            node: self.drain.node.clone(),
-            style: Style::Bad,
-            text: cancelled(&self.drain).to_owned(),
-            matters: true,
-        })
+        Some(ProgressEvent::new(&self.drain, Style::Bad, cancelled(&self.drain)))
     }
 }
 
@@ -252,10 +241,8 @@ fn change(before: &Drain, after: &Drain) -> Option<ProgressEvent> {
         DrainOutcome::Waiting => (describe::phase_style(after.phase), state(after)),
     };
     Some(ProgressEvent {
-        node: after.node.clone(),
-        style,
-        text,
         matters: (before.phase, before.ending) != (after.phase, after.ending),
+        ..ProgressEvent::new(after, style, text)
     })
 }
 

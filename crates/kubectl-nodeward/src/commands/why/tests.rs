@@ -38,12 +38,12 @@ fn budget(name: &str, allowed: i32) -> PodDisruptionBudget {
 #[rstest]
 #[case::room(json!({}), vec![budget("a", 1)], None)]
 #[case::no_budget(json!({}), vec![], None)]
-#[case::no_room(json!({}), vec![budget("a", 0)], Some(KeptBy::BudgetExhausted))]
-#[case::several(json!({}), vec![budget("a", 1), budget("b", 1)], Some(KeptBy::SeveralPDBs))]
+#[case::no_room(json!({}), vec![budget("a", 0)], Some(KeptBy::Budget(BlockerReason::BudgetExhausted)))]
+#[case::several(json!({}), vec![budget("a", 1), budget("b", 1)], Some(KeptBy::Drain(LockReason::SeveralPDBs)))]
 #[case::pending(json!({ "status": { "phase": "Pending" } }), vec![budget("a", 0)], None)]
-#[case::asked_to_stay(json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } }), vec![], Some(KeptBy::OptedOut))]
+#[case::asked_to_stay(json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } }), vec![], Some(KeptBy::Drain(LockReason::OptedOut)))]
 #[case::asked_to_finish(
-    json!({ "metadata": { "annotations": { "nodeward.dev/drain": "wait-completed" } } }), vec![], Some(KeptBy::WaitCompleted)
+    json!({ "metadata": { "annotations": { "nodeward.dev/drain": "wait-completed" } } }), vec![], Some(KeptBy::Drain(LockReason::WaitCompleted))
 )]
 fn obstacles_are_refused_evictions_and_opt_outs(
     #[case] change: Value,
