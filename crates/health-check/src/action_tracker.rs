@@ -1,6 +1,6 @@
 //! What this process has done and its watches do not show yet, and what it learned by trying. No I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +20,7 @@ use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, Remedi
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
-/// So many failures in a row of whatever kind withdraw an intent.
+/// So many failures in a row of whatever kind withdraw an intent, or leave an annotation out.
 const FAILURES_THAT_REFUSE: u32 = 3;
 
 type RemediationKey = (RemediationKind, NamespacedName);
@@ -77,6 +77,10 @@ impl ActionTracker {
             }
         }
         self.overlay_annotations(snapshot, now);
+        if !self.observations.unannotated.is_empty() {
+            let there: BTreeSet<&str> = snapshot.remediations.iter().map(|live| &*live.uid).collect();
+            self.observations.unannotated.retain(|(uid, _)| there.contains(&**uid));
+        }
         self.may_not_annotate.retain(|_, until| now < *until);
         for kind in self.may_not_annotate.keys() {
             if let Some(facts) = snapshot.kinds.get_mut(kind) {
@@ -232,6 +236,16 @@ impl ActionTracker {
             ) => {
                 self.may_not_annotate
                     .insert(remediation.kind.clone(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
+            }
+            // What a remediation does not take must not keep its node from the next step.
+            (
+                Task::Act(Action::AnnotateRemediation {
+                    remediation, change, ..
+                }),
+                ActionResult::Failed(error),
+            ) if matches!(error, ApiError::Invalid { .. }) || failures_before + 1 >= FAILURES_THAT_REFUSE => {
+                let refused = (Arc::clone(&remediation.uid), change.annotation());
+                self.observations.unannotated.insert(refused);
             }
             _ => {}
         }

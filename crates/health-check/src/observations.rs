@@ -1,6 +1,6 @@
 //! What this process has seen and tried. Losing it costs time, never safety: what safety rests on is in the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,6 +19,9 @@ pub struct Observations {
     pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
+    /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone
+    /// carries what these would tell.
+    pub unannotated: BTreeSet<(Arc<str>, &'static str)>,
     /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves
     /// them out does not undo it.
     pub starting: BTreeMap<(CheckName, NodeName), RunningStart>,

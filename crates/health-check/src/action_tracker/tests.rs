@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use nodeward_api::reason::HealthReason;
 use nodeward_core::node::NodeView;
+use rstest::rstest;
 use serde_json::json;
 
 use super::*;
@@ -366,4 +367,37 @@ fn leases_of_another_namespace_are_not_expected() {
     };
     assert_eq!(leases_seen("leases"), 1);
     assert_eq!(leases_seen("others"), 0);
+}
+
+#[rstest]
+#[case::invalid(ApiError::Invalid { message: String::new() }, 0, true)]
+#[case::first_failure(ApiError::Conflict, 0, false)]
+#[case::second_failure(ApiError::Conflict, 1, false)]
+#[case::third_failure(ApiError::Conflict, 2, true)]
+fn annotation_that_is_refused_is_left_out(
+    #[case] error: ApiError,
+    #[case] failures_before: u32,
+    #[case] left_out: bool,
+) {
+    let mut tracker = ActionTracker::default();
+    let failed = Executed {
+        task: Task::Act(Action::AnnotateRemediation {
+            check: start().check,
+            remediation: RemediationRef {
+                kind: kind(),
+                key: key(),
+                uid: "r1".into(),
+                node: "n1".into(),
+            },
+            change: RemediationChange::TimedOut(at(0)),
+            evidence: None,
+        }),
+        result: ActionResult::Failed(error),
+        ..executed([])
+    };
+    tracker.completed(&failed, failures_before, at(0));
+    seen(&mut tracker, &[remediation("5")], 1);
+    assert_eq!(!tracker.observations(at(1)).unannotated.is_empty(), left_out);
+    seen(&mut tracker, &[], 2);
+    assert!(tracker.observations(at(2)).unannotated.is_empty(), "it is gone");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nodeward_api::annotation;
 use nodeward_api::reason::DisabledReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 
@@ -63,7 +64,8 @@ impl Planner<'_> {
                 continue;
             }
             old.push(reference(live));
-            if !live.is_flagged_old && self.index.may_annotate(&live.kind) && !check.only_reports() {
+            let takes_flag = self.index.takes_annotation(live, annotation::OLD_REMEDIATION_FLAG);
+            if !live.is_flagged_old && takes_flag && !check.only_reports() {
                 self.annotate(check, live, RemediationChange::FlagOld, None);
             }
         }

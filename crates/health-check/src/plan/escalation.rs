@@ -1,6 +1,7 @@
 //! The chain of an unhealthy node: the step that runs, when it is over, and what comes next.
 
 use jiff::Timestamp;
+use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 
@@ -85,7 +86,7 @@ impl Planner<'_> {
         let succeeded = condition_says("True");
         let live = record
             .live
-            .filter(|live| !succeeded && self.index.may_annotate(&live.kind));
+            .filter(|live| !succeeded && self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT));
         case.standing = Standing::new(HealthReason::Escalating, record_name(record));
         if check.only_reports() {
             return false;

@@ -187,6 +187,12 @@ impl<'a> Index<'a> {
         self.kind(kind).is_some_and(|facts| facts.may_annotate)
     }
 
+    /// Whether a remediation takes an annotation.
+    pub fn takes_annotation(&self, live: Live<'_>, annotation: &'static str) -> bool {
+        let refused = &self.snapshot.memory.unannotated;
+        self.may_annotate(&live.kind) && !refused.contains(&(Arc::clone(&live.uid), annotation))
+    }
+
     /// What declares the node to be in maintenance, other than its lease.
     pub fn maintenance(&self, node: &NodeName) -> Option<&Maintenance> {
         self.maintained.get(node)

@@ -75,7 +75,10 @@ impl Planner<'_> {
             Standing::new(HealthReason::HealthyDelayed, text).until(until)
         };
         for live in case.chain.live() {
-            if live.healthy_since.is_none() && self.index.may_annotate(&live.kind) && !check.only_reports() {
+            if live.healthy_since.is_none()
+                && self.index.takes_annotation(live, annotation::HEALTHY_DELAY)
+                && !check.only_reports()
+            {
                 self.annotate(check, live, RemediationChange::HealthySince(Some(since)), None);
             }
         }
@@ -97,7 +100,7 @@ impl Planner<'_> {
             return;
         }
         for live in case.chain.live() {
-            if live.healthy_since.is_some() && self.index.may_annotate(&live.kind) {
+            if live.healthy_since.is_some() && self.index.takes_annotation(live, annotation::HEALTHY_DELAY) {
                 self.annotate(check, live, RemediationChange::HealthySince(None), None);
             }
         }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
@@ -450,4 +452,21 @@ fn check_without_a_step_says_what_is_wrong_with_it() {
     world.set_check("workers", json!({ "remediationTemplate": null }));
     let plan = world.settle(300);
     assert_eq!(plan.reason("w1"), HealthReason::CheckDisabled);
+}
+
+#[test]
+fn refused_annotation_does_not_stop_escalation() {
+    let mut world = World::workers(5)
+        .check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]))
+        .failed("w1", 0);
+    world.settle(300);
+    let plan = world.plan(600);
+    assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(600))]);
+    let uid = Arc::clone(&world.snapshot.remediations[0].uid);
+    let refused = (uid, nodeward_api::annotation::REMEDIATION_TIMED_OUT);
+    world.snapshot.memory.unannotated.insert(refused);
+    world.settle(603);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    let remediations = &world.entry("w1").unwrap().remediations;
+    assert_eq!(remediations[0].timed_out, Some(at(603)), "the status carries it");
 }
