@@ -81,6 +81,13 @@ impl ActionTracker {
             let there: BTreeSet<&str> = snapshot.remediations.iter().map(|live| &*live.uid).collect();
             self.observations.unannotated.retain(|(uid, _)| there.contains(&**uid));
         }
+        if !self.observations.gone.is_empty() {
+            let checks = snapshot.checks.values();
+            let entries = checks.flat_map(|check| &check.status.unhealthy_nodes);
+            let remediations = entries.flat_map(|entry| &entry.remediations);
+            let named: BTreeSet<&str> = remediations.filter_map(|known| known.resource.uid.as_deref()).collect();
+            self.observations.gone.retain(|uid| named.contains(&**uid));
+        }
         self.may_not_annotate.retain(|_, until| now < *until);
         for kind in self.may_not_annotate.keys() {
             if let Some(facts) = snapshot.kinds.get_mut(kind) {
@@ -228,6 +235,12 @@ impl ActionTracker {
                         .start_refused(check, node, reason, error.to_string(), now);
                 } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
                     self.observations.started(check, node);
+                }
+            }
+            (Task::Act(Action::DeleteRemediation { remediation, .. }), _) => {
+                let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
+                if executed.written.iter().any(is_gone) {
+                    self.observations.gone.insert(Arc::clone(&remediation.uid));
                 }
             }
             (

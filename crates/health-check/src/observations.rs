@@ -22,6 +22,8 @@ pub struct Observations {
     /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone
     /// carries what these would tell.
     pub unannotated: BTreeSet<(Arc<str>, &'static str)>,
+    /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
+    pub gone: BTreeSet<Arc<str>>,
     /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves
     /// them out does not undo it.
     pub starting: BTreeMap<(CheckName, NodeName), RunningStart>,

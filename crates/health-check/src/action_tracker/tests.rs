@@ -401,3 +401,27 @@ fn annotation_that_is_refused_is_left_out(
     seen(&mut tracker, &[], 2);
     assert!(tracker.observations(at(2)).unannotated.is_empty(), "it is gone");
 }
+
+#[rstest]
+#[case::gone(None, true)]
+#[case::kept_by_a_finalizer(Some(remediation("6")), false)]
+fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case] is_gone: bool) {
+    let mut tracker = ActionTracker::default();
+    let deleted = Executed {
+        task: Task::Act(Action::DeleteRemediation {
+            check: start().check,
+            remediation: RemediationRef {
+                kind: kind(),
+                key: key(),
+                uid: "r1".into(),
+                node: "n1".into(),
+            },
+            evidence: start().evidence,
+        }),
+        ..executed([written_remediation(None, left)])
+    };
+    tracker.completed(&deleted, 0, at(0));
+    assert_eq!(tracker.observations(at(1)).gone.contains("r1"), is_gone);
+    tracker.overlay(&mut Snapshot::default(), at(2));
+    assert!(tracker.observations(at(2)).gone.is_empty(), "no status names it");
+}

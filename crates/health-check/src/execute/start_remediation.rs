@@ -27,16 +27,18 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
     match quorum::check(pass, &start.evidence).await {
         Ok(_) => {}
         Err(EvidenceError::Changed(what)) => return refused(HealthReason::NodeChanged, what),
-        Err(error) => return ActionResult::from(error).into(),
+        Err(EvidenceError::Unread(error)) => return failed(error),
     }
-    if let Err(error) = quorum::check_intent(pass, start).await {
-        return ActionResult::from(error).into();
+    match quorum::check_intent(pass, start).await {
+        Ok(()) => {}
+        Err(EvidenceError::Changed(what)) => return ActionResult::Outdated(what).into(),
+        Err(EvidenceError::Unread(error)) => return failed(error),
     }
     if let Err(result) = template_is_unchanged(pass, start).await {
-        return result.into();
+        return not_started(result);
     }
     if let Err(result) = replaced_is_gone(pass, start).await {
-        return result.into();
+        return not_started(result);
     }
     let Some(remediations) = pass.remediations(&start.kind, &start.key.namespace) else {
         return ActionResult::Outdated(format!("{} is not served any more", start.kind)).into();
@@ -102,7 +104,7 @@ async fn take_leases_and_create(
                     start.kind.kind, start.key
                 ),
             ),
-            Err(error) => ActionResult::Failed(error).into(),
+            Err(error) => failed(error),
         },
         Err(error) => failed(error),
     }
@@ -167,6 +169,13 @@ fn refused(reason: HealthReason, detail: String) -> Effect {
     Effect {
         refusal: Some((reason, detail.clone())),
         ..ActionResult::Outdated(detail).into()
+    }
+}
+
+fn not_started(result: ActionResult) -> Effect {
+    match result {
+        ActionResult::Failed(error) => failed(error),
+        result => result.into(),
     }
 }
 

@@ -172,7 +172,7 @@ impl<'a> Chain<'a> {
         });
         if is_of_the_node {
             self.records.push(record);
-        } else if record.live.is_some() || record.stage() == Stage::NotKnown {
+        } else if record.live.is_some() || record.is_unseen() {
             self.orphans.push(record);
         }
     }
@@ -213,7 +213,7 @@ impl<'a> Chain<'a> {
     /// Whether any remediation is there, or may be, of whichever node.
     pub fn is_there(&self) -> bool {
         let mut all = self.records.iter().chain(&self.orphans);
-        all.any(|record| record.live.is_some() || record.stage() == Stage::NotKnown)
+        all.any(|record| record.live.is_some() || record.is_unseen())
     }
 
     /// Whether an earlier step is over: a step that starts then is an escalation, unless its own remediation has vanished.
@@ -229,13 +229,13 @@ impl<'a> Chain<'a> {
     /// The remediation of a step that has vanished.
     pub fn vanished(&self, step: usize, node: &NodeName) -> Option<RemediationRef> {
         let mut vanished = self.records.iter().filter(|record| record.stage() == Stage::Vanished);
-        let record = vanished.find(|record| record.step == Some(step))?;
-        Some(RemediationRef {
-            kind: record.kind.clone(),
-            key: record.key.clone(),
-            uid: Arc::clone(record.uid.as_ref()?),
-            node: node.clone(),
-        })
+        vanished.find(|record| record.step == Some(step))?.reference(node)
+    }
+
+    /// Remediations of a node of which it is not known whether they are still there.
+    pub fn unseen<'r>(records: &'r [Record<'a>], node: &'r NodeName) -> impl Iterator<Item = RemediationRef> + 'r {
+        let unseen = records.iter().filter(|record| record.is_unseen());
+        unseen.filter_map(|record| record.reference(node))
     }
 
     /// The intended remediation.
@@ -250,6 +250,21 @@ impl<'a> Chain<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Whether it may be there though no list shows it.
+    pub const fn is_unseen(&self) -> bool {
+        self.live.is_none() && self.uid.is_some() && !self.is_listed
+    }
+
+    /// It, by its UID.
+    pub fn reference(&self, node: &NodeName) -> Option<RemediationRef> {
+        Some(RemediationRef {
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            uid: Arc::clone(self.uid.as_ref()?),
+            node: node.clone(),
+        })
+    }
+
     fn see(&mut self, live: Live<'a>) {
         self.uid = Some(Arc::clone(&live.uid));
         self.kind = live.kind.clone();
@@ -273,7 +288,7 @@ fn read<'a>(remediation: &Remediation, spec: &CheckSpec, index: &Index<'a>, now:
     let template = remediation.template_name.as_deref().filter(|name| !name.is_empty());
     Some(Record {
         step: step_of(&kind, &key, template, spec),
-        is_listed: index.is_listed(&kind),
+        is_listed: index.is_listed(&kind) || uid.is_some_and(|uid| index.is_gone(uid)),
         kind,
         key,
         uid: uid.map(Into::into),

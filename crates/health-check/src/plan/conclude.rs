@@ -14,11 +14,13 @@ use super::expiry::Health;
 use super::index::Live;
 use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict, Warning};
 use super::{Planner, status};
+use crate::snapshot::Listed;
 
 impl Planner<'_> {
     /// The verdicts on a NodeHealthCheck and its nodes.
     pub(super) fn conclude(&mut self, check: Check<'_>) {
         let old_remediations = self.flag_old(&check);
+        self.warn_of_unlisted(&check);
         let (phase, reason) = status::phase(&check);
         self.plan.verdicts.checks.push(CheckVerdict {
             check: check.reference(),
@@ -96,6 +98,38 @@ impl Planner<'_> {
             remediation: reference(live),
             evidence,
         });
+    }
+
+    /// Deletes a remediation that the status names and no list shows: whether it is there the API server will say.
+    pub(super) fn delete_unseen(&mut self, check: &Check<'_>, remediation: RemediationRef, evidence: NodeEvidence) {
+        self.act(Action::DeleteRemediation {
+            check: check.reference(),
+            remediation,
+            evidence,
+        });
+    }
+
+    /// Says of which remediations it cannot be told whether they are there.
+    fn warn_of_unlisted(&mut self, check: &Check<'_>) {
+        for case in check.cases.values() {
+            let all = case.chain.records.iter().chain(&case.chain.orphans);
+            for record in all.filter(|record| record.is_unseen()) {
+                let kind = &record.kind;
+                let Some(Listed::Forbidden(why)) = self.index.kind(kind).map(|facts| &facts.listed) else {
+                    continue;
+                };
+                self.plan.verdicts.warnings.push(Warning {
+                    key: format!("list/{}/{kind}", check.facts.uid),
+                    text: format!(
+                        "{kind} may not be listed ({why}): which of its remediations are still there is not known; let the \
+                         role that is aggregated for it grant get, list, create and delete"
+                    ),
+                    check: Arc::clone(&check.facts.name),
+                    node: None,
+                    is_invalid_label: false,
+                });
+            }
+        }
     }
 
     pub(super) fn annotate(

@@ -7,7 +7,7 @@ use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
-use super::chain::{Next, Record, Stage};
+use super::chain::{Chain, Next, Record, Stage};
 use super::expiry::Unhealthy;
 use super::start::Candidate;
 use super::verdict::{NextStep, StepVerdict};
@@ -140,6 +140,9 @@ impl Planner<'_> {
             let live: Vec<_> = case.chain.live().collect();
             for live in live {
                 self.delete(check, live, unhealthy.evidence(node));
+            }
+            for unseen in Chain::unseen(&case.chain.records, &case.name) {
+                self.delete_unseen(check, unseen, unhealthy.evidence(node));
             }
             return false;
         }

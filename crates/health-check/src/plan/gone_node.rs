@@ -30,14 +30,16 @@ impl Planner<'_> {
         for orphan in &orphans {
             if self.is_awaited(check, case, orphan) {
                 case.standing.reason = HealthReason::ReplacementExpected;
-            } else if let Some(live) = orphan.live
-                && !check.only_reports()
-            {
+            } else if !check.only_reports() {
                 let evidence = NodeEvidence {
                     name: case.name.clone(),
                     rests_on: rests_on.clone(),
                 };
-                self.delete(check, live, evidence);
+                match (orphan.live, orphan.reference(&case.name)) {
+                    (Some(live), _) => self.delete(check, live, evidence),
+                    (None, Some(unseen)) => self.delete_unseen(check, unseen, evidence),
+                    (None, None) => {}
+                }
             }
         }
         case.chain.orphans = orphans;
@@ -46,7 +48,10 @@ impl Planner<'_> {
     /// Whether its remediator has yet to finish what it does with the node.
     fn is_awaited(&mut self, check: &Check<'_>, case: &Case<'_>, orphan: &Record<'_>) -> bool {
         let Some(live) = orphan.live else {
-            return false;
+            // What it says of itself is not known: it has the time of its step.
+            let until = escalation::ends_at(orphan, check.spec).unwrap_or(Timestamp::MAX);
+            self.requeue_at.note(until);
+            return !is_due(until, self.now);
         };
         let has_succeeded = live.succeeded.as_deref() == Some("True");
         if live.node_deletion_expected && !has_succeeded {

@@ -182,6 +182,11 @@ impl<'a> Index<'a> {
         matches!(listed, Some(Listed::Complete | Listed::NotServed))
     }
 
+    /// Whether a remediation was found to be gone, whatever a list tells.
+    pub fn is_gone(&self, uid: &str) -> bool {
+        self.snapshot.memory.gone.contains(uid)
+    }
+
     /// Whether remediations of the kind may be annotated.
     pub fn may_annotate(&self, kind: &RemediationKind) -> bool {
         self.kind(kind).is_some_and(|facts| facts.may_annotate)

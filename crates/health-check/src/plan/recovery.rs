@@ -9,6 +9,7 @@ use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
+use super::chain::Chain;
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
 use super::{Planner, escalation, expiry};
@@ -61,6 +62,9 @@ impl Planner<'_> {
         };
         for live in case.chain.live() {
             self.delete(check, live, evidence.clone());
+        }
+        for unseen in Chain::unseen(&case.chain.records, &case.name) {
+            self.delete_unseen(check, unseen, evidence.clone());
         }
     }
 

@@ -16,4 +16,5 @@ mod start;
 mod status;
 mod storm;
 mod under_way;
+mod unlisted;
 pub(crate) mod world;
