@@ -413,3 +413,141 @@ async fn lease_namespace_is_created_where_that_is_allowed() {
         "without its lease"
     );
 }
+
+fn answered_start<const N: usize>(others: [(&str, &str, u16, Value); N]) -> Server {
+    let mut server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", CHECK, 200, intended()),
+        ("POST", LEASES, 201, lease("NodeHealthCheck-workers")),
+        ("POST", REMEDIATIONS, 201, stored_remediation("c1")),
+    ]);
+    let others = others.map(|(method, path, code, body)| (format!("{method} {path}"), (code, body)));
+    Arc::make_mut(&mut server.answers).extend(others);
+    server
+}
+
+#[tokio::test]
+async fn start_reads_takes_its_lease_and_creates() {
+    let server = answered_start([]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert_eq!(executed.result, ActionResult::Acted(()));
+    let expected = [
+        format!("GET {NODE}"),
+        format!("GET {CHECK}"),
+        format!("POST {LEASES}"),
+        format!("POST {REMEDIATIONS}"),
+    ];
+    assert_eq!(server.asked(), expected);
+}
+
+/// What the status intends is what this process has written itself: no read is needed for that.
+#[tokio::test]
+async fn intent_of_this_process_is_not_read_again() {
+    let server = answered_start([]);
+    let mut pass = server.pass();
+    let stored = serde_json::from_value(intended()).unwrap();
+    let facts = project::check(stored).unwrap();
+    pass.own_versions = Arc::new([(Arc::clone(&facts.name), facts.resource_version.clone())].into());
+    let checks = [(Arc::clone(&facts.name), Arc::new(facts))].into();
+    pass.snapshot = Arc::new(Snapshot {
+        checks,
+        ..Snapshot::default()
+    });
+    let task = Task::Act(Action::StartRemediation(Box::new(start())));
+    let executed = task.run(pass, Permits::unrestricted()).await;
+    assert_eq!(executed.result, ActionResult::Acted(()));
+    assert!(!server.asked().contains(&format!("GET {CHECK}")));
+}
+
+/// An intent never waits for what will not come: its refusal withdraws it.
+#[rstest]
+#[case::node_recovers(("GET", NODE, 200, node("u1", "True")), Some(HealthReason::NodeChanged), false)]
+#[case::node_was_made_again(("GET", NODE, 200, node("u2", "Unknown")), Some(HealthReason::NodeChanged), false)]
+#[case::node_is_gone(("GET", NODE, 404, Value::Null), Some(HealthReason::NodeChanged), false)]
+#[case::node_is_not_read(("GET", NODE, 500, Value::Null), None, false)]
+#[case::intent_is_withdrawn(("GET", CHECK, 404, Value::Null), None, false)]
+#[case::lease_is_taken(("POST", LEASES, 409, Value::Null), Some(HealthReason::LeaseTaken), false)]
+#[case::create_is_forbidden(("POST", REMEDIATIONS, 403, Value::Null), Some(HealthReason::PermissionMissing), true)]
+#[case::create_is_invalid(("POST", REMEDIATIONS, 422, Value::Null), Some(HealthReason::RemediationRejected), true)]
+#[tokio::test]
+async fn start_is_refused_before_anything_is_created(
+    #[case] answer: (&str, &str, u16, Value),
+    #[case] refusal: Option<HealthReason>,
+    #[case] tries_to_create: bool,
+) {
+    let server = answered_start([
+        ("GET", LEASE, 200, lease("somebody")),
+        ("DELETE", LEASE, 200, json!({ "kind": "Status", "status": "Success" })),
+        answer,
+    ]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert_ne!(executed.result, ActionResult::Acted(()));
+    assert_eq!(
+        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        refusal,
+        "{executed:?}"
+    );
+    let asked = server.asked();
+    assert_eq!(
+        asked.contains(&format!("POST {REMEDIATIONS}")),
+        tries_to_create,
+        "{asked:?}"
+    );
+    // What it took for a create that failed it gives back, and nobody else's.
+    assert_eq!(asked.contains(&format!("DELETE {LEASE}")), tries_to_create, "{asked:?}");
+}
+
+/// Whether the server has created it is not known: its lease stays until that is.
+#[tokio::test]
+async fn lease_stays_where_the_answer_to_a_create_is_lost() {
+    let server = answered_start([("POST", REMEDIATIONS, 504, Value::Null)]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert!(matches!(executed.result, ActionResult::Failed(_)), "{executed:?}");
+    assert!(!server.asked().contains(&format!("DELETE {LEASE}")));
+    assert!(
+        executed
+            .written
+            .iter()
+            .any(|written| matches!(written, Written::Lease { .. }))
+    );
+}
+
+/// A node never gets two remediations of a step: the watch that no longer shows the first may be wrong.
+#[rstest]
+#[case::still_there(200, false)]
+#[case::not_to_be_read(500, false)]
+#[case::gone(404, true)]
+#[tokio::test]
+async fn vanished_remediation_must_be_gone_before_its_next(#[case] code: u16, #[case] creates: bool) {
+    let server = answered_start([("GET", REMEDIATION, code, stored_remediation("c1"))]);
+    let start = StartRemediation {
+        replaces: Some(reference()),
+        ..start()
+    };
+    server.run(Action::StartRemediation(Box::new(start))).await;
+    assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);
+}
+
+/// A template that may not be watched was read a minute ago.
+#[rstest]
+#[case::as_it_was(200, json!({ "strategy": "reboot" }), true)]
+#[case::edited(200, json!({ "strategy": "delete" }), false)]
+#[case::gone(404, Value::Null, false)]
+#[tokio::test]
+async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] spec: Value, #[case] creates: bool) {
+    let path = "/apis/a.example.com/v1/namespaces/ns/reboottemplates/t";
+    let template = json!({
+        "apiVersion": "a.example.com/v1", "kind": "RebootTemplate", "metadata": { "namespace": "ns", "name": "t" },
+        "spec": { "template": { "spec": spec } },
+    });
+    let server = answered_start([("GET", path, code, template)]);
+    let mut start = start();
+    start.object["spec"] = json!({ "strategy": "reboot" });
+    let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("a.example.com", "v1", "RebootTemplate"));
+    resource.plural = "reboottemplates".to_owned();
+    let mut pass = server.pass();
+    pass.polled_templates = Arc::new([(start.template.clone(), resource)].into());
+    let task = Task::Act(Action::StartRemediation(Box::new(start)));
+    task.run(pass, Permits::unrestricted()).await;
+    assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);
+}

@@ -45,6 +45,9 @@ struct EtcdWatches {
     guards: DynamicCache<(NodeName, bool)>,
 }
 
+/// What is known of budgets and guard pods: on which node each is, and whether it is Ready.
+type EtcdSources = (Known<i32>, Known<(NodeName, bool)>);
+
 /// What they tell at one moment.
 pub(super) struct Surrounding {
     pub(super) drains: NodeDrains,
@@ -124,7 +127,12 @@ impl Surroundings {
                     machines.collect()
                 }),
             },
-            etcd: self.etcd_guards(),
+            etcd: etcd_guards(
+                self.cluster_version.known(),
+                self.etcd
+                    .as_ref()
+                    .map(|etcd| (etcd.budgets.known(), etcd.guards.known())),
+            ),
         }
     }
 
@@ -150,23 +158,21 @@ impl Surroundings {
             Known::Objects(_) | Known::Unknown(_) => {}
         }
     }
+}
 
-    fn etcd_guards(&self) -> Reading<Option<EtcdGuards>> {
-        if let Known::Unknown(why) = self.cluster_version.known() {
-            return Reading::Unknown(why);
+/// `etcd` are budgets and guard pods, where they are watched.
+fn etcd_guards(cluster_version: Known<()>, etcd: Option<EtcdSources>) -> Reading<Option<EtcdGuards>> {
+    match (cluster_version, etcd) {
+        (Known::Unknown(why), _) | (_, Some((Known::Unknown(why), _) | (_, Known::Unknown(why)))) => {
+            Reading::Unknown(why)
         }
-        let Some(etcd) = &self.etcd else {
-            return Reading::Known(None);
-        };
-        match (etcd.budgets.known(), etcd.guards.known()) {
-            (Known::Unknown(why), _) | (_, Known::Unknown(why)) => Reading::Unknown(why),
-            (Known::Objects(budgets), Known::Objects(guards)) => Reading::Known(Some(EtcdGuards {
-                disruptions_allowed: budgets.values().map(|allowed| **allowed).collect(),
-                guards: guards.values().map(|guard| (**guard).clone()).collect(),
-            })),
-            // Kinds that are always served: without them nothing is known to be safe.
-            (Known::Absent, _) | (_, Known::Absent) => Reading::Known(Some(EtcdGuards::default())),
-        }
+        (_, None) => Reading::Known(None),
+        (_, Some((Known::Objects(budgets), Known::Objects(guards)))) => Reading::Known(Some(EtcdGuards {
+            disruptions_allowed: budgets.values().map(|allowed| **allowed).collect(),
+            guards: guards.values().map(|guard| (**guard).clone()).collect(),
+        })),
+        // Kinds that are always served: without them nothing is known to be safe.
+        (_, Some((Known::Absent, _) | (_, Known::Absent))) => Reading::Known(Some(EtcdGuards::default())),
     }
 }
 
@@ -186,3 +192,6 @@ fn node_drain(object: DynamicObject) -> Option<Result<Arc<NodeDrainView>, String
         Err(error) => Some(Err(format!("NodeDrain {name} cannot be read: {error}"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

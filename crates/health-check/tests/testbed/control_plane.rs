@@ -1,8 +1,9 @@
 //! Nodes of the control plane, which are remediated one by one, and only while etcd keeps its quorum.
 
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, IS_CONTROL_PLANE_NODE};
 use nodeward_api::node_lease;
 use nodeward_testkit::fleet::{self, NodeSpec};
@@ -12,7 +13,7 @@ use nodeward_testkit::{ControlPlane, Options, names};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::environment::{OwnEnvironment, SOON, prepare};
+use crate::environment::{OwnEnvironment, SOON, micros, prepare};
 
 /// A control plane on which the nodes of these tests are the only ones of the control plane, one test at a time.
 async fn own_cluster() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)> {
@@ -127,5 +128,42 @@ async fn etcd_keeps_its_quorum() -> Result<()> {
     own.recover(a).await?;
     own.until_at_rest(&check, 3).await?;
     remove(&own, &[a.clone(), b.clone(), c.clone()]).await?;
+    own.end([operator]).await
+}
+
+/// drain-lock takes the same lease for a node that it drains.
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_another_holder_keeps_the_control_plane() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c"]).await?;
+    let [a, b, _c] = &members;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    let now = micros(Timestamp::now());
+    let lease = json!({
+        "metadata": { "name": node_lease::CONTROL_PLANE },
+        "spec": {
+            "holderIdentity": format!("NodeDrain-{b}"), "leaseDurationSeconds": 600, "acquireTime": now, "renewTime": now,
+        },
+    });
+    own.leases()
+        .create(&PostParams::default(), &serde_json::from_value(lease)?)
+        .await?;
+    own.lose_heartbeats(a).await?;
+    own.until_counted(&check, 2, 3).await?;
+    own.gets_none(Family::SelfNode, a).await?;
+    let skipped = own.event(a, "RemediationSkipped").await?;
+    ensure!(skipped.action.as_deref() == Some("ControlPlaneNodeAway"), "{skipped:?}");
+    let lease = own.leases().get(node_lease::CONTROL_PLANE).await?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity);
+    ensure!(holder == Some(format!("NodeDrain-{b}")), "{holder:?}");
+    own.leases()
+        .delete(node_lease::CONTROL_PLANE, &DeleteParams::default())
+        .await?;
+    own.remediation(Family::SelfNode, a).await?;
+    own.recover(a).await?;
+    own.until_at_rest(&check, 3).await?;
+    remove(&own, &members).await?;
     own.end([operator]).await
 }

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::node_health_check::{NodeHealthCheck, NodeHealthCheckStatus, UnhealthyNode};
@@ -527,11 +528,22 @@ impl OwnEnvironment {
 
     /// An operator of the environment of this name, to be started.
     pub fn spec_of(name: &str, config: &Value) -> OperatorSpec {
+        let own = Self::config_of(name, config);
+        operator(&format!("{name}-system"), &format!("{name}-nodeward-{COMPONENT}"), &own)
+    }
+
+    /// The configuration of an operator of the environment of this name, with these fields.
+    fn config_of(name: &str, config: &Value) -> Value {
         let mut own = json!({ "leaseNamespace": format!("{name}-leases"), "safetyPass": "3s" });
         for (key, value) in config.as_object().into_iter().flatten() {
             own[key] = value.clone();
         }
-        operator(&format!("{name}-system"), &format!("{name}-nodeward-{COMPONENT}"), &own)
+        own
+    }
+
+    /// Changes its configuration while it runs.
+    pub fn reload(&self, operator: &Operator, config: &Value) -> Result<()> {
+        operator.write_config(&Self::config_of(&self.name, config).to_string())
     }
 
     /// Starts an operator, and waits until it is ready.
@@ -539,6 +551,30 @@ impl OwnEnvironment {
         let operator = self.spec(&config).start(self.plane).await?;
         operator.ready(secs(60)).await?;
         Ok(operator)
+    }
+
+    /// Creates a namespace in which its operators may keep leases.
+    pub async fn add_lease_namespace(&self, namespace: &str) -> Result<()> {
+        self.plane.namespace(namespace).await?;
+        let api_group = "rbac.authorization.k8s.io";
+        let role = json!({
+            "metadata": { "name": "leases" },
+            "rules": [{ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"] }],
+        });
+        let roles: Api<Role> = Api::namespaced(self.client.clone(), namespace);
+        roles
+            .create(&PostParams::default(), &serde_json::from_value(role)?)
+            .await?;
+        let binding = json!({
+            "metadata": { "name": "leases" },
+            "roleRef": { "apiGroup": api_group, "kind": "Role", "name": "leases" },
+            "subjects": [{ "kind": "ServiceAccount", "name": self.service_account, "namespace": self.system }],
+        });
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), namespace);
+        bindings
+            .create(&PostParams::default(), &serde_json::from_value(binding)?)
+            .await?;
+        Ok(())
     }
 
     /// What its operators have asked for.
@@ -568,6 +604,11 @@ impl OfOperators for Requests {
     fn of_operators(self) -> Requests {
         self.only(|request| request.user.starts_with("system:serviceaccount:"))
     }
+}
+
+/// A moment, as a lease has it.
+pub fn micros(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// A moment in the past, as the API has it.

@@ -3,6 +3,7 @@
 
 mod chains;
 mod control_plane;
+mod defaults;
 mod environment;
 mod failures;
 mod fault_injection;
@@ -13,5 +14,6 @@ mod migration;
 mod openshift;
 mod others;
 mod recovery;
+mod reload;
 mod stops;
 mod thresholds;

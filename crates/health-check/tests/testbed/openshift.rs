@@ -4,19 +4,22 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::node_health_check::Phase;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::foreign::{Foreign, cluster_version};
-use nodeward_testkit::remediator::Family;
+use nodeward_testkit::remediator::{self, Family};
+use nodeward_testkit::wait;
 use nodeward_testkit::workload::PodTemplate;
 use nodeward_testkit::{ControlPlane, Options, bulk, names};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::environment::{OwnEnvironment, prepare};
+use crate::environment::{OwnEnvironment, SOON, WHILE, prepare};
 
 const ETCD: &str = "openshift-etcd";
+
+const MACHINE_API: &str = "openshift-machine-api";
 
 /// An OpenShift cluster, as far as its kinds go, for one test at a time.
 async fn openshift() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)> {
@@ -36,6 +39,7 @@ async fn openshift() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)>
             kind.install(&client).await?;
         }
         plane.namespace(ETCD).await?;
+        plane.namespace(MACHINE_API).await?;
         prepare(&plane).await?;
         anyhow::Ok(plane)
     };
@@ -170,5 +174,85 @@ async fn etcd_budgets_guard_control_plane_nodes() -> Result<()> {
     }
     own.until_status(&check, "phase Enabled", |status| status.phase == Some(Phase::Enabled))
         .await?;
+    own.end([operator]).await
+}
+
+/// The termination handler's MachineHealthCheck disables nothing, and its nodes are left to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn terminating_nodes_are_left_to_their_handler() -> Result<()> {
+    let (plane, _turn) = openshift().await?;
+    let own = environment(plane).await?;
+    let [a, b, _c] = own.add_nodes(["a", "b", "c"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let handler = "machine-api-termination-handler";
+    let body = json!({ "spec": { "selector": {}, "unhealthyConditions": [] } });
+    Foreign::MachineHealthCheck
+        .put(&own.client, Some(MACHINE_API), handler, body)
+        .await?;
+    let terminating = json!({ "status": { "conditions": [{ "type": "Terminating", "status": "True" }] } });
+    own.nodes()
+        .patch_status(&a, &PatchParams::default(), &Patch::Strategic(terminating))
+        .await?;
+    let operator = own.start(json!({})).await?;
+    for node in [&a, &b] {
+        own.lose_heartbeats(node).await?;
+    }
+    own.remediation(Family::SelfNode, &b).await?;
+    own.gets_none(Family::SelfNode, &a).await?;
+    own.until_counted(&check, 2, 3).await?;
+    // Without its handler it is a node like any other.
+    Foreign::MachineHealthCheck
+        .delete(&own.client, Some(MACHINE_API), handler)
+        .await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    for node in [&a, &b] {
+        own.recover(node).await?;
+    }
+    own.until_at_rest(&check, 3).await?;
+    own.end([operator]).await
+}
+
+/// Metal3 deletes the Node and makes it again: meanwhile the remediation stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn remediations_of_metal3_outlast_their_node() -> Result<()> {
+    let (plane, _turn) = openshift().await?;
+    let own = environment(plane).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let family = Family::Metal3;
+    let elsewhere = own.add_template(family, "reboot").await?;
+    let check = own
+        .add_check("main", json!({ "remediationTemplate": elsewhere }))
+        .await?;
+    let operator = own.start(json!({})).await?;
+    own.until_status(&check, "a template in the wrong namespace", |status| {
+        let told = status.conditions.iter().find(|told| told.type_ == "Disabled");
+        told.is_some_and(|told| told.reason == "RemediationTemplateInvalid" && told.status == "True")
+    })
+    .await?;
+    let template = family.create_template(&own.client, MACHINE_API, &own.name).await?;
+    own.change_check(&check, json!({ "remediationTemplate": template }))
+        .await?;
+    own.lose_heartbeats(&a).await?;
+    let remediations = family.remediation().api(&own.client, Some(MACHINE_API));
+    let of_node = || async {
+        let all = remediations.list(&ListParams::default()).await?.items;
+        let found = all.into_iter().find(|object| remediator::node_of(object) == a);
+        anyhow::Ok(found.filter(|found| found.metadata.deletion_timestamp.is_none()))
+    };
+    wait::until("its remediation", SOON, || async { of_node().await?.context("none") }).await?;
+    own.nodes().delete(&a, &DeleteParams::default()).await?;
+    own.until_counted(&check, 1, 1).await?;
+    wait::throughout("its remediation", WHILE, || async {
+        ensure!(of_node().await?.is_some(), "it is deleted with its node");
+        Ok(())
+    })
+    .await?;
+    own.add_nodes(["a"]).await?;
+    wait::until("no remediation", SOON, || async {
+        ensure!(of_node().await?.is_none());
+        Ok(())
+    })
+    .await?;
+    own.until_counted(&check, 2, 2).await?;
     own.end([operator]).await
 }

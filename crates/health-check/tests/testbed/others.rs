@@ -5,11 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use nodeward_testkit::remediator::Family;
+use nodeward_testkit::remediator::{Behavior, Family};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::environment::{Environment, OwnEnvironment, SOON};
+use crate::environment::{Environment, OwnEnvironment, SOON, micros};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_checks_remediate_a_node_once() -> Result<()> {
@@ -98,10 +98,6 @@ async fn leases_of_deleted_checks_are_removed() -> Result<()> {
     env.end([]).await
 }
 
-fn micros(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_written_while_the_peer_leads() -> Result<()> {
     let name = nodeward_testkit::names::unique("own");
@@ -166,5 +162,45 @@ async fn absence_is_followed_by_a_settling_time() -> Result<()> {
     own.remediation(Family::SelfNode, &a).await?;
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// Its remediator is not done with the node, whoever has deleted the NodeHealthCheck.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_last_while_finalizers_keep_remediations() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    let remediator = own.remediate(Family::SelfNode, Behavior::NOTHING.keeps_finalizer());
+    own.lose_heartbeats(&a).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    wait::until("the finalizer", SOON, || async {
+        let now = own.remediation(Family::SelfNode, &a).await?;
+        ensure!(!now.finalizers().is_empty());
+        Ok(())
+    })
+    .await?;
+    own.checks().delete(&check, &DeleteParams::default()).await?;
+    wait::until("the remediation to be deleted", SOON, || async {
+        let now = own.remediation(Family::SelfNode, &a).await?;
+        ensure!(now.metadata.deletion_timestamp.is_some());
+        Ok(())
+    })
+    .await?;
+    wait::throughout("the lease", secs(6), || async {
+        let holder = own.lease_holder(&a).await?;
+        ensure!(holder == Some(format!("NodeHealthCheck-{check}")), "{holder:?}");
+        Ok(())
+    })
+    .await?;
+    remediator.release();
+    own.until_none(Family::SelfNode).await?;
+    wait::until("the lease to be gone", SOON, || async {
+        let holder = own.lease_holder(&a).await?;
+        ensure!(holder.is_none(), "{holder:?}");
+        Ok(())
+    })
+    .await?;
     own.end([operator]).await
 }
