@@ -1,6 +1,7 @@
 //! Execute: carries out actions, each with its own preconditions. What every action shares is in
 //! [`nodeward_runtime::control`].
 
+mod control_plane;
 mod default_check;
 mod lease;
 mod node;

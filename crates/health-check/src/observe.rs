@@ -37,6 +37,7 @@ use crate::snapshot::{
 use self::peer::PeerLookup;
 use self::project::NodeProjector;
 use self::surroundings::Surroundings;
+pub(crate) use self::surroundings::{ETCD_GUARDS, ETCD_NAMESPACE};
 
 /// A watch that has not had a sign of life for so long is not relied on: bookmarks come every minute.
 const STALE_AFTER: Duration = Duration::from_mins(5);
@@ -169,6 +170,7 @@ impl Observer {
                 .values()
                 .map(|node| (node.view.name.clone(), Arc::clone(node)))
                 .collect(),
+            nodes_silent_for: silent_for(&self.nodes.cache),
             templates: template_states(&checks, &self.templates),
             remediations: self
                 .remediations
@@ -326,6 +328,14 @@ fn keeps_all_annotations(policy: &Policy) -> bool {
 fn is_fresh<V>(cache: &Cache<V>) -> bool {
     let last_response = cache.health().last_response;
     cache.is_synced() && last_response.is_some_and(|contact| contact.elapsed() < STALE_AFTER)
+}
+
+/// For how long a cache's watch has given no sign of life.
+fn silent_for<V>(cache: &Cache<V>) -> SignedDuration {
+    let silence = cache.health().last_response.map(|contact| contact.elapsed());
+    silence
+        .and_then(|silence| SignedDuration::try_from(silence).ok())
+        .unwrap_or(SignedDuration::MAX)
 }
 
 /// Until when nothing is started, for the API server or this operator was away and nodes need a moment to report.

@@ -45,6 +45,7 @@ pub use self::action::{
     RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
 };
 pub use self::backoff::RemediationHistory;
+pub use self::control_plane::keeps_quorum;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
@@ -52,6 +52,8 @@ pub struct Snapshot {
     pub checks: BTreeMap<CheckName, Arc<CheckFacts>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
+    /// For how long the watch of nodes has given no sign of life.
+    pub nodes_silent_for: SignedDuration,
     /// The templates that the NodeHealthChecks name.
     pub templates: BTreeMap<TemplateRef, TemplateState>,
     /// Remediations of every kind that a specification or a status names, of any owner.

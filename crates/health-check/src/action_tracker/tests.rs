@@ -98,6 +98,7 @@ fn start() -> StartRemediation {
         key: key(),
         replaces: None,
         object: json!({}),
+        reads_quorum: false,
         leases: Vec::new(),
     }
 }

@@ -12,7 +12,7 @@ use nodeward_runtime::{ActionResult, ApiError, Permits};
 
 use super::lease::{TakeError, Taken};
 use super::quorum::EvidenceError;
-use super::{Effect, PassContext, Written, lease, quorum};
+use super::{Effect, PassContext, Written, control_plane, lease, quorum};
 use crate::observe::project;
 use crate::plan::StartRemediation;
 use crate::snapshot::RemediationFacts;
@@ -80,6 +80,13 @@ async fn take_leases_and_create(
                 );
             }
             Err(TakeError::Api(error)) => return failed(error),
+        }
+    }
+    if start.reads_quorum {
+        match control_plane::check_quorum(pass, &start.node).await {
+            Ok(()) => {}
+            Err(EvidenceError::Changed(what)) => return refused(HealthReason::EtcdQuorumAtRisk, what),
+            Err(EvidenceError::Unread(error)) => return failed(error),
         }
     }
     if let Err(stop) = permits.check() {

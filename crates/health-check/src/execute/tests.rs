@@ -206,6 +206,7 @@ fn start() -> StartRemediation {
         key: NamespacedName::new("ns", "n1"),
         replaces: None,
         object: stored_remediation("c1"),
+        reads_quorum: false,
         leases: vec![LeaseChange {
             name: LeaseName::Node(name),
             seen: None,
@@ -550,4 +551,60 @@ async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] sp
     let task = Task::Act(Action::StartRemediation(Box::new(start)));
     task.run(pass, Permits::unrestricted()).await;
     assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);
+}
+
+/// Reads that a start rests on are forbidden: its intent does not stay for ever.
+#[rstest]
+#[case::node([("GET", NODE, 403, Value::Null), ("GET", CHECK, 200, intended())])]
+#[case::intent([("GET", NODE, 200, node("u1", "Unknown")), ("GET", CHECK, 403, Value::Null)])]
+#[tokio::test]
+async fn forbidden_read_withdraws_the_intent_at_once(#[case] answers: [(&str, &str, u16, Value); 2]) {
+    let server = Server::new(answers);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    let reason = executed.refusal.as_ref().map(|(reason, _)| *reason);
+    assert_eq!(reason, Some(HealthReason::PermissionMissing), "{executed:?}");
+    assert!(!server.asked().iter().any(|asked| asked.starts_with("POST")));
+}
+
+/// The other nodes of the control plane are as they are read, whatever the watch has told.
+#[rstest]
+#[case::majority_without_it([true, true], None)]
+#[case::another_went_down([true, false], Some(HealthReason::EtcdQuorumAtRisk))]
+#[tokio::test]
+async fn quorum_is_read_before_the_create(#[case] others: [bool; 2], #[case] refused: Option<HealthReason>) {
+    let member = |name: &str, is_ready: bool| {
+        let status = if is_ready { "True" } else { "False" };
+        json!({
+            "metadata": { "name": name, "uid": name, "labels": { "node-role.kubernetes.io/control-plane": "" } },
+            "status": { "conditions": [{ "type": "Ready", "status": status }] },
+        })
+    };
+    let [second, third] = others;
+    let members = json!({
+        "apiVersion": "v1", "kind": "NodeList", "metadata": {},
+        "items": [member("n1", false), member("n2", second), member("n3", third)],
+    });
+    let server = Server::new([
+        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", CHECK, 200, intended()),
+        ("GET", "/api/v1/nodes", 200, members),
+        ("POST", LEASES, 201, lease("NodeHealthCheck-workers")),
+        ("DELETE", LEASE, 200, json!({ "kind": "Status", "status": "Success" })),
+        ("POST", REMEDIATIONS, 201, stored_remediation("c1")),
+    ]);
+    let mut start = start();
+    start.reads_quorum = true;
+    let executed = server.run(Action::StartRemediation(Box::new(start))).await;
+    assert_eq!(
+        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        refused,
+        "{executed:?}"
+    );
+    let asked = server.asked();
+    assert_eq!(asked.contains(&format!("POST {REMEDIATIONS}")), refused.is_none());
+    assert_eq!(
+        asked.contains(&format!("DELETE {LEASE}")),
+        refused.is_some(),
+        "its lease is given back"
+    );
 }

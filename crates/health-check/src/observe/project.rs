@@ -173,7 +173,7 @@ pub(super) fn maintained_node(maintenance: &DynamicObject) -> Option<NodeName> {
 }
 
 /// The node of a guard pod, and whether the pod is Ready.
-pub(super) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
+pub(crate) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
     let pod: Pod = object.try_parse().ok()?;
     let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
     let is_ready = conditions
@@ -183,7 +183,7 @@ pub(super) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
 }
 
 /// `status.disruptionsAllowed` of a PodDisruptionBudget: none before the disruption controller has counted.
-pub(super) fn disruptions_allowed(budget: &DynamicObject) -> i32 {
+pub(crate) fn disruptions_allowed(budget: &DynamicObject) -> i32 {
     let allowed = budget
         .data
         .pointer("/status/disruptionsAllowed")

@@ -24,7 +24,10 @@ use crate::snapshot::{EtcdGuards, MachineApi, MachineFacts, Reading};
 pub(super) const MACHINE_API: &str = "machine.openshift.io/v1beta1";
 
 /// The namespace of etcd on OpenShift.
-const ETCD_NAMESPACE: &str = "openshift-etcd";
+pub(crate) const ETCD_NAMESPACE: &str = "openshift-etcd";
+
+/// Selects the pods that tell whether its members are up.
+pub(crate) const ETCD_GUARDS: &str = "app=guard";
 
 /// The watches.
 pub(super) struct Surroundings {
@@ -145,7 +148,7 @@ impl Surroundings {
                     resource
                 };
                 let mut guards = in_etcd(WatchedResource::of::<Pod>());
-                guards.selector = Some("app=guard".to_owned());
+                guards.selector = Some(ETCD_GUARDS.to_owned());
                 let budgets = in_etcd(WatchedResource::of::<PodDisruptionBudget>());
                 self.etcd = Some(EtcdWatches {
                     budgets: self.watches.dynamic("etcd budgets", &self.kinds, budgets, |object| {

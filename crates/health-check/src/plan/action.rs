@@ -125,6 +125,8 @@ pub struct StartRemediation {
     pub replaces: Option<RemediationRef>,
     /// The remediation in full.
     pub object: Value,
+    /// Whether it begins the chain of a control-plane node: that etcd keeps its quorum is read anew before it is created.
+    pub reads_quorum: bool,
     /// Leases to be taken before it is created, in this order; those that it took itself are given back if the create fails.
     pub leases: Vec<LeaseChange>,
 }

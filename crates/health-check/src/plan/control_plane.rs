@@ -1,6 +1,9 @@
 //! One control-plane node at a time, and only while etcd keeps its quorum without it.
 
+use std::collections::BTreeMap;
+
 use nodeward_api::reason::HealthReason;
+use nodeward_core::id::NodeName;
 
 use super::Planner;
 use super::case::Standing;
@@ -37,42 +40,56 @@ impl Planner<'_> {
             return away(format!("node {} is being drained", other.view.name));
         }
         let quorum = match &self.snapshot.etcd {
-            Reading::Known(Some(guards)) => openshift_quorum(guards, node),
-            Reading::Known(None) => self.quorum(node),
+            Reading::Known(guards) => {
+                let nodes = self.index.control_plane.iter();
+                let nodes = nodes.map(|node| (&node.view.name, node.view.ready)).collect();
+                keeps_quorum(&node.view.name, &nodes, guards.as_ref())
+            }
             Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
         };
         quorum.map_err(|text| Standing::new(HealthReason::EtcdQuorumAtRisk, text))
     }
+}
 
-    /// Off OpenShift the nodes themselves tell: the other Ready ones must be a majority of all.
-    fn quorum(&self, node: &NodeFacts) -> Result<(), String> {
-        let all = self.index.control_plane.len();
-        let others = self
-            .index
-            .control_plane
-            .iter()
-            .filter(|other| other.view.name != node.view.name);
-        let ready = others.filter(|other| other.view.ready).count();
-        let majority = all / 2 + 1;
-        if ready >= majority {
-            return Ok(());
-        }
-        let never = if all <= 2 {
-            ", which a control plane of one or two nodes never has"
-        } else {
-            ""
-        };
-        Err(format!(
-            "{ready} other control-plane nodes are Ready and {majority} of {all} are needed{never}"
-        ))
+/// Whether etcd keeps its quorum without a node: `nodes` are all control-plane nodes, and whether they are Ready; `guards` are
+/// those of OpenShift.
+///
+/// # Errors
+/// Why it would not, or cannot be told to.
+pub fn keeps_quorum(
+    node: &NodeName,
+    nodes: &BTreeMap<&NodeName, bool>,
+    guards: Option<&EtcdGuards>,
+) -> Result<(), String> {
+    match guards {
+        Some(guards) => openshift_quorum(guards, node),
+        None => majority_is_ready(node, nodes),
     }
 }
 
+/// Off OpenShift the nodes themselves tell: the other Ready ones must be a majority of all.
+fn majority_is_ready(node: &NodeName, nodes: &BTreeMap<&NodeName, bool>) -> Result<(), String> {
+    let all = nodes.len();
+    let ready = nodes.iter().filter(|(name, ready)| **ready && **name != node).count();
+    let majority = all / 2 + 1;
+    if ready >= majority {
+        return Ok(());
+    }
+    let never = if all <= 2 {
+        ", which a control plane of one or two nodes never has"
+    } else {
+        ""
+    };
+    Err(format!(
+        "{ready} other control-plane nodes are Ready and {majority} of {all} are needed{never}"
+    ))
+}
+
 /// On OpenShift the budget of etcd tells, and where it has no room, whether the node's member is down already.
-fn openshift_quorum(guards: &EtcdGuards, node: &NodeFacts) -> Result<(), String> {
+fn openshift_quorum(guards: &EtcdGuards, node: &NodeName) -> Result<(), String> {
     match guards.disruptions_allowed.as_slice() {
         [allowed] if *allowed >= 1 => Ok(()),
-        [_] if guards.guards.get(&node.view.name) == Some(&true) => {
+        [_] if guards.guards.get(node) == Some(&true) => {
             Err("etcd allows no disruption, and the node's member is healthy (its guard pod is Ready)".to_owned())
         }
         [_] => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain::NodeDrains;
@@ -17,6 +17,12 @@ use super::threshold::ThresholdState;
 use super::{Planner, backoff, lease};
 use crate::policy::UNKNOWN_SIGNAL_POSTPONES;
 use crate::snapshot::{NodeFacts, Reading};
+
+/// A watch of nodes that is silent for longer may be dead, and what it told out of date.
+const NODES_RELIED_ON_FOR: SignedDuration = SignedDuration::from_secs(90);
+
+/// How soon a silent watch is looked at again.
+const NODES_LOOKED_AT_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 impl Planner<'_> {
     /// What stops every step of the node's chain.
@@ -82,6 +88,7 @@ impl Planner<'_> {
         node: &NodeFacts,
         tally: &Tally<'_>,
     ) -> Result<(), Standing> {
+        self.check_nodes_heard()?;
         check_threshold(check)?;
         self.check_storm(check)?;
         if let Some(backoff) = &check.spec.backoff
@@ -110,6 +117,17 @@ impl Planner<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// How many nodes are healthy is not told by a watch that may be dead: a bookmark comes each minute.
+    fn check_nodes_heard(&mut self) -> Result<(), Standing> {
+        if self.snapshot.nodes_silent_for < NODES_RELIED_ON_FOR {
+            return Ok(());
+        }
+        // A bookmark wakes nobody.
+        self.requeue_at.note(saturating_add(self.now, NODES_LOOKED_AT_AGAIN));
+        let text = format!("nodes have not been heard of for {} s", NODES_RELIED_ON_FOR.as_secs());
+        Err(unreadable(&text))
     }
 
     fn check_exclusion(&mut self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {

@@ -192,6 +192,7 @@ impl<'a> Planner<'a> {
             key: intent.key.clone(),
             replaces: case.chain.vanished(candidate.step, &case.name),
             object,
+            reads_quorum: node.view.is_control_plane() && !candidate.is_escalation,
             leases,
         })));
     }

@@ -167,3 +167,32 @@ async fn lease_of_another_holder_keeps_the_control_plane() -> Result<()> {
     remove(&own, &members).await?;
     own.end([operator]).await
 }
+
+/// The view stands still while another node of the control plane goes down: what counts is what is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn stale_views_do_not_tell_the_quorum() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c"]).await?;
+    let [a, b, _c] = &members;
+    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "6s" }]);
+    let check = own.add_check("main", json!({ "unhealthyConditions": lasting })).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(a).await?;
+    own.until_counted(&check, 2, 3).await?;
+    own.proxy.freeze().await?;
+    own.not_ready(b).await?;
+    own.until_status(&check, "an etcd at risk", |status| {
+        status.reason.contains("etcd may lose its quorum")
+    })
+    .await?;
+    let created = own.created(Family::SelfNode)?;
+    ensure!(created == 0, "{created} were created");
+    own.recover(b).await?;
+    own.remediation(Family::SelfNode, a).await?;
+    own.proxy.thaw();
+    own.recover(a).await?;
+    own.until_at_rest(&check, 3).await?;
+    remove(&own, &members).await?;
+    own.end([operator]).await
+}

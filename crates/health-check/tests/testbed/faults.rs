@@ -164,3 +164,30 @@ async fn remediations_cost_three_requests_and_status_writes() -> Result<()> {
     own.until_at_rest(&check, 2).await?;
     own.end([operator]).await
 }
+
+/// NodeDrains cannot be read from the start: what has begun ends, and nothing begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_drains_leave_clean_up_alone() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, b, _c, _d] = own.add_nodes(["a", "b", "c", "d"]).await?;
+    let check = own.add_check("main", json!({ "maxUnhealthy": "100%" })).await?;
+    let first = own.start(json!({})).await?;
+    own.lose_heartbeats(&a).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    first.stop(secs(20)).await?;
+    let forbidden = Rule::new(Fault::Status(403, "Forbidden")).when(|request| request.resource == "nodedrains");
+    own.proxy.inject(forbidden);
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(&b).await?;
+    let told = own.event(&check, "RemediationSkipped").await?;
+    let note = told.note.unwrap_or_default();
+    ensure!(note.contains("nodedrains may not be read"), "{note}");
+    own.recover(&a).await?;
+    own.until_none(Family::SelfNode).await?;
+    own.until_counted(&check, 3, 4).await?;
+    own.proxy.heal();
+    own.remediation(Family::SelfNode, &b).await?;
+    own.recover(&b).await?;
+    own.until_at_rest(&check, 4).await?;
+    own.end([operator]).await
+}

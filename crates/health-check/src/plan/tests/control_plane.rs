@@ -160,8 +160,16 @@ fn guard_lets_an_escalation_pass() {
         .control_plane(3)
         .check("masters", check)
         .failed("m1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    assert!(world.plan(300).starts()[0].reads_quorum);
     world.settle(300);
     world.fail("m2", 500);
+    let plan = world.plan(600);
+    world.apply(plan, 600);
+    let plan = world.plan(600);
+    world.apply(plan, 600);
+    assert!(!world.plan(600).starts()[0].reads_quorum);
     world.settle(600);
     assert_eq!(world.remediations(), ["Fence of m1", "Reboot of m1"]);
 }

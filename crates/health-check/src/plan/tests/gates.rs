@@ -107,6 +107,7 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
 #[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
 #[case::cap(|w: &mut World| { w.change_check("workers", |c| c.spec.max_concurrent = Some(1)); w.fail("w2", -900); w.add_remediation("Replace", "w2", &["uid-of-workers"], -600); }, HealthReason::ConcurrencyLimitReached)]
 #[case::backoff(|w: &mut World| { w.change_check("workers", |c| c.spec.backoff = Some(crate::check_spec::Backoff { initial: SignedDuration::from_hours(1), limit: SignedDuration::from_hours(1) })); w.annotate_node("w1", "nodeward.dev/remediations", Some(&format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(-10)))); }, HealthReason::BackingOff)]
+#[case::silent_nodes(|w: &mut World| w.snapshot.nodes_silent_for = SignedDuration::from_secs(90), HealthReason::SourceUnreadable)]
 #[case::another_check(|w: &mut World| { w.set_check("others", json!({ "selector": { "matchLabels": { "no": "such" } } })); w.add_remediation("Replace", "w1", &["uid-of-others"], 100); }, HealthReason::RemediatedByAnotherCheck)]
 fn stops_first_steps_only(#[case] stop: Change, #[case] reason: HealthReason) {
     let mut stopped = world();
@@ -446,4 +447,15 @@ fn remediation_of_another_owner_and_kind_stops_the_first_step(#[case] owner: &st
     running.add_remediation("Replace", "w1", &[owner], 400);
     running.settle(600);
     assert_eq!(running.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
+}
+
+#[test]
+fn silent_watch_of_nodes_is_looked_at_again_soon() {
+    let mut world = world();
+    world.snapshot.nodes_silent_for = SignedDuration::from_secs(90);
+    let plan = world.settle(300);
+    assert_eq!(plan.requeue_second(), 305);
+    world.snapshot.nodes_silent_for = SignedDuration::from_secs(89);
+    world.settle(305);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
