@@ -59,7 +59,6 @@ pub struct MissingRight {
     /// The API group; empty for the core group.
     pub group: String,
     /// The namespace; absent: in the whole cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Whether the command changes something.
     #[serde(skip)]

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write as _};
 
 use console::Term;
 use serde::Serialize;
+use serde_yaml::Value;
 
 use crate::args::{Global, Output};
 use crate::text::page::Page;
@@ -66,8 +67,8 @@ impl Screen {
     pub fn show<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
         let text = match self.output {
             Output::Table => self.text(print),
-            Output::Json => serde_json::to_string_pretty(value)? + "\n",
-            Output::Yaml => serde_yaml::to_string(value)?,
+            Output::Json => serde_json::to_string_pretty(&document(value)?)? + "\n",
+            Output::Yaml => serde_yaml::to_string(&document(value)?)?,
         };
         write(&text)?;
         Ok(())
@@ -86,6 +87,24 @@ impl Screen {
         let mut page = Page::new(self.size().map_or(usize::MAX, |(columns, _)| columns));
         print(&mut page);
         page.print(self.is_colored)
+    }
+}
+
+/// A result for programs, its fields in their order. What is not known is left out.
+pub fn document(value: &impl Serialize) -> Result<Value, serde_yaml::Error> {
+    let mut document = serde_yaml::to_value(value)?;
+    remove_nulls(&mut document);
+    Ok(document)
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Mapping(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Sequence(items) => items.iter_mut().for_each(remove_nulls),
+        _ => (),
     }
 }
 

@@ -33,7 +33,6 @@ pub struct NodePlan {
     /// Whether it was made for this question alone; otherwise it is the plan of a drain that was asked for.
     pub dry_run: bool,
     /// Where that drain stands.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// What it would wait for, or waits for, now.
     #[serde(skip_serializing_if = "Vec::is_empty")]

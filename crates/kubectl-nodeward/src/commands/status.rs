@@ -32,7 +32,6 @@ use crate::text::time::{age, distance};
 pub struct Status {
     pub components: Vec<Component>,
     /// Absent where they could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
     /// The drains, in the order of their tickets; those without one last.
     pub drains: Vec<Drain>,
@@ -43,7 +42,6 @@ pub struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
     /// How many budgets are held by drains, waited for and held by their owners.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<LockCounts>,
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,18 +56,13 @@ pub struct Component {
     pub name: String,
     pub state: ComponentState,
     /// Its version, where its Deployment says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     pub namespace: String,
     /// Replicas that are ready; absent without a Deployment.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// When the leader last renewed its lease.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Timestamp>,
 }
 

@@ -19,6 +19,7 @@ use crate::model::drain::Drain;
 use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, OwnerHold, Waiting};
 use crate::model::node::NodeSummary;
+use crate::screen::document;
 use crate::text::page::Page;
 
 fn at(text: &str) -> Timestamp {
@@ -463,5 +464,5 @@ fn models_are_stable() {
 }
 
 fn pretty(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap()
+    serde_json::to_string_pretty(&document(value).unwrap()).unwrap()
 }

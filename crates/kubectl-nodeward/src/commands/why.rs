@@ -41,15 +41,11 @@ const LISTED: usize = 10;
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     /// The node; absent where it could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeSummary>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
     /// Its health in the eyes of each NodeHealthCheck that watches it; absent where they could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Vec<NodeHealth>>,
     /// Drains before it in the queue; absent where that could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<usize>,
     /// The drains that it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,7 +54,6 @@ pub struct Why {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetLocks>,
     /// Its pods, as the API server would treat their evictions now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsOnNode>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,

@@ -11,16 +11,13 @@ use serde::Serialize;
 pub struct Drain {
     pub node: String,
     /// Where it stands; absent until drain-lock has answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Its place in the queue: the lowest is the oldest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ticket: Option<i64>,
     /// Who asked for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requesters: Vec<String>,
     /// What it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
     /// Who evicts the pods.
     pub evict: Evictor,
@@ -32,20 +29,14 @@ pub struct Drain {
     /// Its NodeDrain is being deleted: the drain ends once its disruptions have returned.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// When its claim was granted last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub granted_at: Option<Timestamp>,
     /// When no pod had to leave any more.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<Timestamp>,
     /// Until when its phase lasts at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodCounts>,
     /// Disruptions of budgets that it holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +44,6 @@ pub struct Drain {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<BlockedBy>,
     /// What drain-lock says of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 

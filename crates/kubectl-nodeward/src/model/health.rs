@@ -34,12 +34,9 @@ use crate::describe::prefixed;
 pub struct HealthCheck {
     pub name: String,
     /// Absent until the operator has answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub healthy: Option<i32>,
     /// Selected nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<i32>,
     /// Nodes with a remediation of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,17 +55,13 @@ pub struct NodeHealth {
     pub check: String,
     pub reason: HealthReason,
     /// When that ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The unhealthy condition that the node has; of several the one that counts first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<MatchedCondition>,
     /// All that keeps a remediation from starting, or from going on to its next step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stopped_by: Vec<Stop>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<NextStep>,
 }
 
@@ -92,7 +85,6 @@ pub struct Stop {
     pub reason: HealthReason,
     pub detail: String,
     /// When it ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
@@ -105,13 +97,10 @@ pub struct Step {
     pub of: usize,
     /// The remediation, as `KIND NAMESPACE/NAME`.
     pub remediation: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// When it times out; absent where it never does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<Timestamp>,
     /// When it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timed_out: Option<Timestamp>,
     /// What its remediator says of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -129,7 +118,6 @@ pub struct NextStep {
     pub number: usize,
     /// Its template, as `KIND NAMESPACE/NAME`.
     pub template: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
 

@@ -16,7 +16,6 @@ use serde::Serialize;
 pub struct BudgetLocks {
     pub pdb: String,
     /// What its status says; absent where it could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<BudgetNumbers>,
     /// Claims that hold disruptions of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -73,18 +72,14 @@ pub struct Waiting {
 #[serde(rename_all = "camelCase")]
 pub struct OwnerHold {
     /// Name of the DisruptionHold; absent for the annotation on the budget.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub pdb: String,
     /// How many disruptions; absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions: Option<i32>,
     pub reason: String,
     /// When it ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// What drain-lock made of it; absent until it has answered, and for an annotation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<HoldPhase>,
 }
 

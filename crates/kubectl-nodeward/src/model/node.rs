@@ -18,9 +18,7 @@ pub struct NodeSummary {
     /// Whether no new pod is to come to it: it is cordoned, or about to be removed.
     pub cordoned: bool,
     /// Since when it is cordoned, where its taint says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cordoned_since: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_keeper: Option<KeeperVerdict>,
 }
 
@@ -29,13 +27,10 @@ pub struct NodeSummary {
 #[serde(rename_all = "camelCase")]
 pub struct KeeperVerdict {
     /// When the drain that it times began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_began: Option<Timestamp>,
     /// What that was read from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_began_from: Option<ClockSource>,
     /// The condition `nodeward.dev/DrainBlocked`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
 }
 
@@ -45,11 +40,9 @@ pub struct KeeperVerdict {
 pub struct Blocked {
     pub reason: String,
     /// Since when it is `True`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     pub message: String,
     /// The message, taken apart; absent where it is of another form.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<BlockedMessage>,
 }
 
