@@ -118,8 +118,8 @@ impl OperatorSpec {
             .args([
                 format!("--admin-bind=127.0.0.1:{port}"),
                 format!("--namespace={}", self.namespace),
-            ])
-            .args([format!("--identity={}", self.identity.unwrap_or_else(|| name.clone()))]);
+                format!("--identity={}", self.identity.as_ref().unwrap_or(&name)),
+            ]);
         if let Some(text) = self.config {
             std::fs::write(&config, text)?;
             process = process.args(["--config".as_ref(), config.as_os_str()]);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
@@ -67,7 +68,7 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         .create_template(&bench.client, NAMESPACE, "reboot")
         .await?;
     let operator = bench.prepare(&binary, json!({})).await?;
-    create_health_check(&bench.client, &health_check(&template)).await?;
+    create_health_check(&bench.client, &health_check(&template)?).await?;
     let starts = bench.time_starts(&operator, STARTS).await?;
 
     let heartbeats = Heartbeats::start(&bench.client, nodes);
@@ -103,8 +104,8 @@ pub async fn bench(args: &Args) -> Result<Figures> {
     .figures())
 }
 
-fn health_check(template: &Value) -> Value {
-    json!({
+fn health_check(template: &Value) -> Result<NodeHealthCheck> {
+    let check = json!({
         "apiVersion": "remediation.medik8s.io/v1alpha1",
         "kind": "NodeHealthCheck",
         "metadata": { "name": NAME },
@@ -114,7 +115,8 @@ fn health_check(template: &Value) -> Value {
             "maxUnhealthy": "100%",
             "remediationTemplate": template,
         },
-    })
+    });
+    Ok(serde_json::from_value(check)?)
 }
 
 /// Nodes expire one after the other, each alone, and recover under remediation.

@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
@@ -57,7 +58,7 @@ const TEMPLATE_NAMES: [(Family, &str); TEMPLATES] = [
     (Family::FenceAgents, "power-off"),
 ];
 
-/// The NodeHealthChecks, each for the nodes of its zone.
+/// The NodeHealthChecks in `objects/soak-checks.yaml`, each for the nodes of its zone.
 const CHECK_NAMES: [&str; CHECKS] = ["escalates", "limited"];
 
 const SYSTEM: &str = nodeward_api::DEFAULT_NAMESPACE;
@@ -118,7 +119,7 @@ impl SoakCluster {
         for template in 0..TEMPLATES {
             put_template(&client, template, 0).await?;
         }
-        for check in [escalates(), limited()] {
+        for check in checks()? {
             create_health_check(&client, &check).await?;
         }
         for (_, operator) in &replicas {
@@ -303,6 +304,10 @@ impl SoakCluster {
     }
 }
 
+fn checks() -> Result<Vec<NodeHealthCheck>> {
+    Ok(serde_yaml::from_str(include_str!("../../objects/soak-checks.yaml"))?)
+}
+
 fn is_at_rest(status: &NodeHealthCheckStatus) -> Result<()> {
     let unhealthy = &status.unhealthy_nodes;
     ensure!(unhealthy.is_empty(), "unhealthyNodes: {unhealthy:?}");
@@ -386,47 +391,41 @@ async fn pause(client: &Client, check: &str, requests: Value) -> Result<()> {
     Ok(())
 }
 
-fn check(name: &str, mut spec: Value) -> Value {
-    let unhealthy = |status: &str| json!({ "type": "Ready", "status": status, "duration": "2s" });
-    spec["selector"] = json!({ "matchLabels": { ZONE: name } });
-    spec["unhealthyConditions"] = json!([unhealthy("Unknown"), unhealthy("False")]);
-    json!({
-        "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck",
-        "metadata": { "name": name }, "spec": spec,
-    })
-}
-
-/// Two templates of one kind, and a third of another.
-fn escalates() -> Value {
-    let steps = TEMPLATE_NAMES.iter().enumerate().map(|(order, (family, name))| {
-        json!({ "remediationTemplate": family.reference(NAMESPACE, name), "order": order, "timeout": "1m" })
-    });
-    check(
-        CHECK_NAMES[0],
-        json!({
-            "escalatingRemediations": steps.collect::<Vec<_>>(),
-            "maxUnhealthy": "30%",
-            "stormCooldownDuration": "5s",
-        }),
-    )
-}
-
-/// One template; nodes under remediation are few and wait before the next one.
-fn limited() -> Value {
-    let (family, name) = TEMPLATE_NAMES[TEMPLATES - 1];
-    check(
-        CHECK_NAMES[1],
-        json!({
-            "remediationTemplate": family.reference(NAMESPACE, name),
-            "minHealthy": "60%",
-            "maxConcurrentRemediations": 8,
-            "healthyDelay": "2s",
-            "backoff": { "type": "exponential", "initial": "2s", "limit": "10s" },
-        }),
-    )
-}
-
 /// What is deleted just now cannot change.
 fn unless_gone<T, E: Into<anyhow::Error>>(outcome: Result<T, E>) -> Result<()> {
     unless_refused(outcome, &[404])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use k8s_openapi::api::core::v1::ObjectReference;
+
+    use super::*;
+
+    #[test]
+    fn checks_use_all_templates_and_zones() {
+        let checks = checks().unwrap();
+        let names: Vec<String> = checks.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, CHECK_NAMES);
+        let mut templates = BTreeSet::new();
+        for spec in checks.iter().map(|check| &check.spec) {
+            let zone = spec.selector.clone().unwrap().match_labels.unwrap().remove(ZONE);
+            assert!(zone.is_some_and(|zone| names.contains(&zone)));
+            let steps = spec.escalating_remediations.iter().flatten();
+            templates.extend(steps.map(|step| json!(step.remediation_template).to_string()));
+            templates.extend(
+                spec.remediation_template
+                    .iter()
+                    .map(|template| json!(template).to_string()),
+            );
+        }
+        let known = TEMPLATE_NAMES.map(|(family, name)| family.reference(NAMESPACE, name));
+        let known = known.map(|template| serde_json::from_value::<ObjectReference>(template).unwrap());
+        assert_eq!(
+            templates,
+            known.iter().map(|template| json!(template).to_string()).collect()
+        );
+    }
 }

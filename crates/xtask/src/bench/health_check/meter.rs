@@ -90,7 +90,9 @@ impl Meter {
 
     /// When the node's remediation was created.
     pub async fn created(&self, node: usize) -> Result<Instant> {
-        self.seen(node, "created", |(created, _)| *created).await
+        // Not that of an earlier remediation, which is deleted.
+        let is_there = |(created, deleted): &(Option<Instant>, Option<Instant>)| created.filter(|_| deleted.is_none());
+        self.seen(node, "created", is_there).await
     }
 
     /// When the node's remediation was gone.
@@ -150,11 +152,12 @@ pub fn health_checks(client: &Client) -> Api<NodeHealthCheck> {
 }
 
 /// Creates it, as soon as its kind is served.
-pub async fn create_health_check(client: &Client, object: &Value) -> Result<()> {
-    let object = serde_json::from_value(object.clone())?;
+pub async fn create_health_check(client: &Client, check: &NodeHealthCheck) -> Result<()> {
     wait::until("to create a NodeHealthCheck", SERVED_WITHIN, || async {
-        health_checks(client).create(&PostParams::default(), &object).await?;
-        Ok(())
+        Ok(health_checks(client)
+            .create(&PostParams::default(), check)
+            .await
+            .map(drop)?)
     })
     .await
 }
