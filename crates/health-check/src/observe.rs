@@ -133,12 +133,11 @@ impl Observer {
     pub fn snapshot(&mut self, policy: &Policy, memory: &Observations, now: Timestamp) -> Observed<Snapshot> {
         self.follow(policy);
         let wait = |why: String, again| Observed::Wait { why, again };
-        let is_fresh = is_fresh(&self.nodes.cache) && is_fresh(&self.checks) && is_fresh(&self.leases.cache);
-        if !is_fresh {
-            return wait(
-                "nodes, NodeHealthChecks or leases are incomplete or stale".to_owned(),
-                None,
-            );
+        if !(is_fresh(&self.nodes.cache) && is_fresh(&self.checks)) {
+            return wait("nodes or NodeHealthChecks are incomplete or stale".to_owned(), None);
+        }
+        if !is_fresh(&self.leases.cache) {
+            return wait(self.leases.explain(), None);
         }
         let checks: BTreeMap<_, _> = self
             .checks
@@ -314,6 +313,18 @@ impl LeaseWatch {
         Self {
             cache: watches.cache("node leases", leases, Selection::all(), project),
             namespace: Arc::clone(namespace),
+        }
+    }
+
+    /// Why nothing can be decided by them. In a namespace that does not exist nobody has rights.
+    fn explain(&self) -> String {
+        match self.cache.state() {
+            KindState::Forbidden(why) => format!(
+                "leases of namespace {0} may not be read ({why}): if {0} does not exist, create it; then `helm upgrade`, which \
+                 grants the rights on leases in healthCheck.leases.namespace",
+                self.namespace
+            ),
+            _ => format!("leases of namespace {} are incomplete or stale", self.namespace),
         }
     }
 }

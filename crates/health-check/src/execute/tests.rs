@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 
 use http::{Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::client::Body;
 use kube::core::GroupVersionKind;
 use nodeward_core::id::NodeName;
@@ -16,7 +17,7 @@ use crate::action_tracker::ActionTracker;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
-    StartRemediation, StatusWrite,
+    SelectorWrite, StartRemediation, StatusWrite,
 };
 
 const NODE: &str = "/api/v1/nodes/n1";
@@ -31,6 +32,8 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/leases/leases";
 struct Server {
     answers: Arc<BTreeMap<String, (u16, Value)>>,
     asked: Arc<Mutex<Vec<String>>>,
+    /// What was sent with each write.
+    sent: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Server {
@@ -38,15 +41,22 @@ impl Server {
         let answers = answers.map(|(method, path, code, body)| (format!("{method} {path}"), (code, body)));
         Self {
             answers: Arc::new(answers.into()),
-            asked: Arc::default(),
+            ..Self::default()
         }
     }
 
     fn pass(&self) -> PassContext {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let answer = server.answer(&request);
-            async move { Ok::<_, Infallible>(answer) }
+            let server = server.clone();
+            async move {
+                let answer = server.answer(&request);
+                let sent = request.into_body().collect_bytes().await.unwrap_or_default();
+                if let Ok(sent) = serde_json::from_slice(&sent) {
+                    server.sent.lock().unwrap().push(sent);
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
         let client = kube::Client::new(service, "default");
         let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("a.example.com", "v1", "Reboot"));
@@ -332,14 +342,7 @@ async fn annotation_of_a_node_that_is_gone_is_written_once() {
 
 #[tokio::test]
 async fn status_of_a_check_that_is_gone_backs_off() {
-    let executed = Server::default()
-        .run(Action::WriteStatus(Box::new(StatusWrite {
-            check: check(),
-            base: "1".into(),
-            status: NodeHealthCheckStatus::default(),
-            announcements: Vec::new(),
-        })))
-        .await;
+    let executed = Server::default().run(write_status()).await;
     assert!(matches!(executed.result, ActionResult::Outdated(_)), "{executed:?}");
     assert_eq!(executed.written, []);
 }
@@ -607,4 +610,67 @@ async fn quorum_is_read_before_the_create(#[case] others: [bool; 2], #[case] ref
         refused.is_some(),
         "its lease is given back"
     );
+}
+
+fn write_status() -> Action {
+    Action::WriteStatus(Box::new(StatusWrite {
+        check: check(),
+        base: "1".into(),
+        status: NodeHealthCheckStatus::default(),
+        announcements: Vec::new(),
+    }))
+}
+
+fn write_selector() -> Action {
+    Action::WriteSelector(SelectorWrite {
+        check: check(),
+        base: "1".into(),
+        selector: LabelSelector::default(),
+    })
+}
+
+fn note_on_node() -> Action {
+    Action::AnnotateNode {
+        node: "n1".into(),
+        node_uid: "u1".into(),
+        change: NodeChange::Remediations(Some("1".to_owned())),
+    }
+}
+
+/// Another object of the name, or another version, is a conflict: two leaders do no harm.
+#[rstest]
+#[case::deletion(delete(gone()), &[("/preconditions/uid", "r1")])]
+#[case::annotation(time_out(None), &[("/metadata/uid", "r1")])]
+#[case::annotation_of_a_node(note_on_node(), &[("/metadata/uid", "u1")])]
+#[case::status(write_status(), &[("/metadata/uid", "c1"), ("/metadata/resourceVersion", "1")])]
+#[case::selector(write_selector(), &[("/metadata/uid", "c1"), ("/metadata/resourceVersion", "1")])]
+#[tokio::test]
+async fn write_is_for_what_was_planned_with(#[case] action: Action, #[case] expected: &[(&str, &str)]) {
+    let server = Server::default();
+    server.run(action).await;
+    let sent = server.sent.lock().unwrap().clone();
+    let [sent] = &*sent else { panic!("{sent:?}") };
+    for (pointer, value) in expected {
+        assert_eq!(sent.pointer(pointer), Some(&json!(value)), "{pointer} of {sent}");
+    }
+}
+
+/// Its lease goes away with its node, if nobody is there to give it back.
+#[tokio::test]
+async fn lease_of_a_node_is_owned_by_it() {
+    let mut change = start().leases.remove(0);
+    if let LeaseStep::Take { owner, .. } = &mut change.step {
+        *owner = Some(("n1".into(), "u1".into()));
+    }
+    let server = answered_start([]);
+    let executed = server.run(Action::Lease(change)).await;
+    assert_eq!(executed.result, ActionResult::Acted(()));
+    let sent = server.sent.lock().unwrap()[0].clone();
+    let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1" }]);
+    assert_eq!(sent.pointer("/metadata/ownerReferences"), Some(&owner), "{sent}");
+    assert_eq!(
+        sent.pointer("/spec/holderIdentity"),
+        Some(&json!("NodeHealthCheck-workers"))
+    );
+    assert_eq!(sent.pointer("/spec/leaseDurationSeconds"), Some(&json!(660)));
 }

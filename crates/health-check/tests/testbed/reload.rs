@@ -109,3 +109,29 @@ async fn peer_that_takes_over_stops_every_write() -> Result<()> {
     own.until_at_rest(&check, 2).await?;
     own.end([operator]).await
 }
+
+/// Nothing is started without leases, and the log says what is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_lease_namespace_is_named_until_it_exists() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    own.lose_heartbeats(&a).await?;
+    let missing = format!("{}-missing", own.name);
+    let operator = own.spec(&json!({ "leaseNamespace": missing })).start(own.plane).await?;
+    wait::until("the missing namespace in the log", SOON, || async {
+        ensure!(
+            operator
+                .log()
+                .contains(&format!("if {missing} does not exist, create it"))
+        );
+        Ok(())
+    })
+    .await?;
+    own.gets_none(Family::SelfNode, &a).await?;
+    own.add_lease_namespace(&missing).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_counted(&check, 2, 2).await?;
+    own.end([operator]).await
+}
