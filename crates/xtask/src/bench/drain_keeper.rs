@@ -257,7 +257,8 @@ async fn drain_many(bench: &Bench, keeper: &Operator, size: Size) -> Result<Drai
     })
     .await?;
     deadlines.extend(lateness::after_the_override(start, &left));
-    until(lateness::last(&deadlines).context("no deadline")?).await;
+    let last = deadlines.iter().map(|deadline| deadline.due).max();
+    until(last.context("no deadline")?).await;
     progress.step("waiting for the last pods");
     let rest = Duration::try_from(OVERRIDE_SPACING)? + Duration::from_mins(2);
     drain::until_none(client, size, &nodes, rest, |pod, _| pod.part != Part::DaemonSet).await?;

@@ -126,7 +126,8 @@ pub async fn bench(args: &Args) -> Result<Figures> {
     }
     drains.measure(args, &regimes, &alone, &mut measured).await?;
     if let Some(binary) = found.first() {
-        let lock = drains.bench.install(binary, json!({})).await?;
+        let lock = drains.bench.prepare(binary, json!({})).await?;
+        drains.bench.time_starts(&lock, 1).await?;
         let outcome = drains.measure(args, &regimes, &locked, &mut measured).await;
         outcome.with_context(|| format!("drain-lock's log ends with:\n{}", lock.process().log_tail(30)))?;
         install::stop(&lock).await?;

@@ -67,29 +67,16 @@ impl Bench {
         })
     }
 
-    /// The operator as a user installs it with this configuration.
-    fn installation(&self, binary: &Path, config: Value) -> Installation {
-        Installation {
+    /// Installs the operator as a user does, with this configuration, and does not start it.
+    pub async fn prepare(&self, binary: &Path, config: Value) -> Result<Operator> {
+        let progress = Progress::begin(self.operator);
+        let installation = Installation {
             release: Release::new("nodeward", NAMESPACE),
             operator: self.operator,
             binary: binary.to_owned(),
             config,
-        }
-    }
-
-    /// Installs the operator and starts it.
-    pub async fn install(&self, binary: &Path, config: Value) -> Result<Operator> {
-        let cluster = Cluster::from(&self.plane);
-        self.installation(binary, config).start(&cluster).await
-    }
-
-    /// Installs the operator, and does not start it.
-    pub async fn prepare(&self, binary: &Path, config: Value) -> Result<Operator> {
-        let progress = Progress::begin(self.operator);
-        let operator = self
-            .installation(binary, config)
-            .prepare(&Cluster::from(&self.plane))
-            .await?;
+        };
+        let operator = installation.prepare(&Cluster::from(&self.plane)).await?;
         progress.done("installed by helm");
         Ok(operator)
     }

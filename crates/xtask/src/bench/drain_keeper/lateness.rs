@@ -18,7 +18,7 @@ use crate::bench::fleet::size::node_name;
 pub struct Deadline {
     pod: PartPod,
     strategy: Strategy,
-    due: Timestamp,
+    pub due: Timestamp,
 }
 
 /// What is done then, under its name in drain-keeper.
@@ -92,11 +92,6 @@ fn not_before_its_grace(due: Timestamp, pod: &ObjectMeta) -> Timestamp {
     pod.deletion_timestamp
         .as_ref()
         .map_or(due, |deletion| due.max(deletion.0))
-}
-
-/// When the last of them falls due.
-pub fn last(deadlines: &[Deadline]) -> Option<Timestamp> {
-    deadlines.iter().map(|deadline| deadline.due).max()
 }
 
 /// Compares deadlines with drain-keeper's own requests.
