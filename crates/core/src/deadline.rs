@@ -37,6 +37,11 @@ pub fn is_due(deadline: Timestamp, now: Timestamp) -> bool {
     deadline <= now
 }
 
+/// The moment without its fraction of a second, as the API server stores most times.
+pub fn whole_second(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
 /// A moment to the second in UTC, as Kubernetes writes its times and people read them (RFC 3339 without fractions).
 pub fn to_the_second(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

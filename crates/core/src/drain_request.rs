@@ -64,7 +64,8 @@ pub struct DrainRequest {
 }
 
 /// The outcome of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum JoinOutcome {
     /// There was no drain, and now there is.
     Created,
@@ -75,6 +76,7 @@ pub enum JoinOutcome {
     /// The requester had asked before.
     Known,
     /// The drain of that name has to go first.
+    #[strum(serialize = "in-the-way")]
     Conflicting(Conflict),
     /// The drain of that name is a preview, and drains nothing.
     Preview,
@@ -92,14 +94,7 @@ pub enum Conflict {
 impl JoinOutcome {
     /// Its label in metrics.
     pub fn as_label(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Added => "added",
-            Self::Noted => "noted",
-            Self::Known => "known",
-            Self::Conflicting(_) => "in-the-way",
-            Self::Preview => "preview",
-        }
+        self.into()
     }
 
     /// Whether the drain proceeds for this requester too.

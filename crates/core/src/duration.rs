@@ -48,12 +48,14 @@ impl ConfigDuration {
     ///
     /// # Errors
     /// Zero, negative, or too long.
-    pub fn from_minutes(minutes: i64) -> Result<Self, DurationError> {
-        match minutes {
+    pub fn from_minutes(minutes: impl Into<i128>) -> Result<Self, DurationError> {
+        match minutes.into() {
             0 => Err(DurationError::Zero),
-            ..0 => Err(DurationError::Negative(minutes.to_string())),
-            1..=MAX_MINUTES => Ok(Self(SignedDuration::from_mins(minutes))),
-            _ => Err(DurationError::TooLong(minutes.to_string())),
+            minutes @ ..0 => Err(DurationError::Negative(minutes.to_string())),
+            minutes => match i64::try_from(minutes) {
+                Ok(minutes @ ..=MAX_MINUTES) => Ok(Self(SignedDuration::from_mins(minutes))),
+                _ => Err(DurationError::TooLong(minutes.to_string())),
+            },
         }
     }
 
@@ -172,29 +174,20 @@ impl Visitor<'_> for ConfigDurationVisitor {
     }
 
     fn visit_i64<E: de::Error>(self, minutes: i64) -> Result<ConfigDuration, E> {
-        ConfigDuration::from_minutes(minutes).map_err(E::custom)
+        self.visit_i128(minutes.into())
     }
 
     fn visit_u64<E: de::Error>(self, minutes: u64) -> Result<ConfigDuration, E> {
-        match i64::try_from(minutes) {
-            Ok(minutes) => self.visit_i64(minutes),
-            Err(_) => Err(E::custom(DurationError::TooLong(minutes.to_string()))),
-        }
+        self.visit_i128(minutes.into())
     }
 
     fn visit_i128<E: de::Error>(self, minutes: i128) -> Result<ConfigDuration, E> {
-        match i64::try_from(minutes) {
-            Ok(minutes) => self.visit_i64(minutes),
-            Err(_) if minutes < 0 => Err(E::custom(DurationError::Negative(minutes.to_string()))),
-            Err(_) => Err(E::custom(DurationError::TooLong(minutes.to_string()))),
-        }
+        ConfigDuration::from_minutes(minutes).map_err(E::custom)
     }
 
+    /// What does not fit into 64 bits.
     fn visit_u128<E: de::Error>(self, minutes: u128) -> Result<ConfigDuration, E> {
-        match i64::try_from(minutes) {
-            Ok(minutes) => self.visit_i64(minutes),
-            Err(_) => Err(E::custom(DurationError::TooLong(minutes.to_string()))),
-        }
+        Err(E::custom(DurationError::TooLong(minutes.to_string())))
     }
 
     fn visit_f64<E: de::Error>(self, minutes: f64) -> Result<ConfigDuration, E> {

@@ -9,7 +9,7 @@ use nodeward_api::budget_ref::BudgetRef;
 use serde::{Deserialize, Serialize};
 
 macro_rules! text_id {
-    ($(#[$meta:meta])* $name:ident) => {
+    ($($(#[$meta:meta])* $name:ident,)+) => {$(
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -58,23 +58,17 @@ macro_rules! text_id {
                 write!(f, "{:?}", &*self.0)
             }
         }
-    };
+    )+};
 }
 
 text_id! {
-    NodeName
-}
-text_id! {
+    NodeName,
     /// UID of a Node: a node deleted and created again under its name is another node.
-    NodeUid
-}
-text_id! {
+    NodeUid,
     /// UID of a Pod: a StatefulSet's next pod has the same name and another UID.
-    PodUid
-}
-text_id! {
+    PodUid,
     /// `metadata.resourceVersion`: opaque, compared for equality only.
-    ResourceVersion
+    ResourceVersion,
 }
 
 /// Namespace and name of an object; cluster-scoped objects have an empty namespace and sort first.

@@ -16,8 +16,7 @@ impl Labels {
 
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let index = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
-        self.0.get(index).map(|(_, value)| &**value)
+        self.shared(key).map(|value| &**value)
     }
 
     /// The value of a label, shared.

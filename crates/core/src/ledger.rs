@@ -9,7 +9,7 @@
 //!   again ([`Ledger::set_needs`]).
 //! - **First come, first served, with few reservations.** Only the first claim in the queue that waits for disruptions which
 //!   other claims hold, and which will come back, reserves; only what it needs; all others go ahead wherever there are
-//!   disruptions ([`Ledger::reserver`]).
+//!   disruptions.
 //! - **Disruptions whose pods are down come back by observation alone** ([`Ledger::return_pods`]), or by an audited override.
 //! - **An eviction belongs to a grant** ([`Ledger::may_evict`]): a drainer that was paused acts on nothing but the grant
 //!   that is in force.
@@ -18,11 +18,11 @@ mod claim;
 mod disruptions;
 mod facts;
 mod fence;
-mod give_back;
 mod grant;
 mod needs;
 mod obstacle;
 mod queue;
+mod release;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -35,10 +35,10 @@ pub use nodeward_api::drain_ledger::ClaimState;
 pub use claim::{Claim, Disruptions, HeldPod, Need, Unstored};
 pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerDisruptions};
 pub use fence::Fence;
-pub use give_back::{Released, TimedOut};
 pub use grant::Lost;
 pub use needs::NeedChange;
 pub use obstacle::Obstacle;
+pub use release::{Released, TimedOut};
 
 use stored::UnknownFields;
 

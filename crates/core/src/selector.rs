@@ -189,11 +189,9 @@ fn is_label_value(value: &str) -> bool {
 
 /// The selector as it stands in a configuration file, in the API's form.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Written {
-    #[serde(default)]
     match_labels: BTreeMap<String, String>,
-    #[serde(default)]
     match_expressions: Vec<WrittenExpression>,
 }
 

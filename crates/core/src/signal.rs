@@ -13,6 +13,8 @@ mod resource;
 mod spec;
 mod written;
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 pub use self::answer::{Answer, NoteLevel, SignalNote, Tristate};
@@ -111,18 +113,12 @@ impl UpgradeSignal {
 
     /// Whether the answer may depend on a node's annotation of this key.
     pub fn reads_annotation(&self, key: &str) -> bool {
-        let mut found = false;
-        self.root.for_each_leaf(&mut |leaf| found |= leaf.reads_annotation(key));
-        found
+        self.root.leaves().iter().any(|leaf| leaf.reads_annotation(key))
     }
 
     /// What must be watched to evaluate it, each once.
-    pub fn kinds(&self) -> Vec<WatchedResource> {
-        let mut kinds = Vec::new();
-        self.root.for_each_leaf(&mut |leaf| kinds.extend(leaf.kinds()));
-        kinds.sort();
-        kinds.dedup();
-        kinds
+    pub fn kinds(&self) -> BTreeSet<WatchedResource> {
+        self.root.leaves().into_iter().flat_map(Compiled::kinds).collect()
     }
 
     /// Whether an upgrade is on that concerns this node.
@@ -132,37 +128,25 @@ impl UpgradeSignal {
 
     /// Taints besides `node.kubernetes.io/unschedulable` that cordon a node under this signal.
     pub fn cordon_taints(&self) -> Vec<NodeMarker> {
-        let mut taints: Vec<NodeMarker> = Vec::new();
-        self.root.for_each_leaf(&mut |leaf| {
-            if let Compiled::Preset(preset) = leaf
-                && let Some(taint) = preset.cordon_taint()
-                && !taints.contains(&taint)
-            {
-                taints.push(taint);
-            }
-        });
-        taints
+        self.presets().into_iter().filter_map(Preset::cordon_taint).collect()
     }
 
     /// What the user must switch on elsewhere for the presets in this signal, a sentence each.
     pub fn requirements(&self) -> Vec<&'static str> {
-        let mut sentences = Vec::new();
-        self.root.for_each_leaf(&mut |leaf| {
-            if let Compiled::Preset(preset) = leaf
-                && !sentences.contains(&preset.requirement())
-            {
-                sentences.push(preset.requirement());
-            }
-        });
-        sentences
+        self.presets().into_iter().map(Preset::requirement).collect()
     }
 
-    /// Whether the `openshift` signal is part of it.
-    pub fn includes_openshift(&self) -> bool {
-        let mut found = false;
-        self.root
-            .for_each_leaf(&mut |leaf| found |= matches!(leaf, Compiled::OpenShift));
-        found
+    /// The presets in it, each once.
+    fn presets(&self) -> Vec<Preset> {
+        let mut presets = Vec::new();
+        for leaf in self.root.leaves() {
+            if let Compiled::Preset(preset) = leaf
+                && !presets.contains(preset)
+            {
+                presets.push(*preset);
+            }
+        }
+        presets
     }
 }
 
@@ -215,14 +199,10 @@ impl Compiled {
         })
     }
 
-    fn for_each_leaf(&self, visit: &mut dyn FnMut(&Self)) {
+    fn leaves(&self) -> Vec<&Self> {
         match self {
-            Self::AnyOf(members) | Self::AllOf(members) => {
-                for member in members {
-                    member.for_each_leaf(visit);
-                }
-            }
-            leaf => visit(leaf),
+            Self::AnyOf(members) | Self::AllOf(members) => members.iter().flat_map(Self::leaves).collect(),
+            leaf => vec![leaf],
         }
     }
 
@@ -262,7 +242,5 @@ impl Compiled {
     }
 }
 
-#[cfg(test)]
-mod fixture;
 #[cfg(test)]
 mod tests;

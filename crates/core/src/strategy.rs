@@ -3,8 +3,6 @@
 //! Source: the drain strategies of openshift/managed-upgrade-operator (`docs/design/nodekeeper.md`), with a graceful
 //! first step: a pod is evicted before anything stronger is done to it.
 
-use std::fmt;
-
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +37,20 @@ impl Waits {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 pub enum StrategyName {
     /// A pod without a budget is evicted.
     Delete,
@@ -57,15 +68,8 @@ pub enum StrategyName {
 
 impl StrategyName {
     /// Its one spelling, in logs, Events and metric labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "Delete",
-            Self::Finalizer => "Finalizer",
-            Self::StuckTerminating => "StuckTerminating",
-            Self::PdbDelete => "PdbDelete",
-            Self::PdbFinalizer => "PdbFinalizer",
-            Self::PdbStuckTerminating => "PdbStuckTerminating",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// What it does, for a person: completes "next: …".
@@ -76,12 +80,6 @@ impl StrategyName {
             Self::Finalizer | Self::PdbFinalizer => "remove its finalizers",
             Self::StuckTerminating | Self::PdbStuckTerminating => "delete it without grace",
         }
-    }
-}
-
-impl fmt::Display for StrategyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

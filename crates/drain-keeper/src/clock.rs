@@ -69,27 +69,19 @@ impl NodeHistory {
     /// What has been seen once `input` has been seen too.
     #[must_use]
     pub fn and(self, input: &ClockInput<'_>, now: Timestamp) -> Self {
-        match (input.cordon, input.gates_open) {
-            (None, _) => Self {
-                cordoned_since: None,
-                interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
-                parked: false,
-                unknown_since: None,
-                ..self
-            },
-            (Some(_), false) => Self {
-                cordoned_since: self.cordoned_since.or(Some(now)),
-                interrupted_at: self.interrupted_at.or(self.cordoned_since.map(|_| now)),
-                parked: true,
-                unknown_since: None,
-                ..self
-            },
-            (Some(_), true) => Self {
-                cordoned_since: self.cordoned_since.or(Some(now)),
-                interrupted_at: None,
-                unknown_since: None,
-                ..self
-            },
+        let cordoned_since = self.cordoned_since.or(Some(now));
+        let interrupted_at = self.interrupted_at.or(self.cordoned_since.map(|_| now));
+        let (cordoned_since, interrupted_at, parked) = match (input.cordon, input.gates_open) {
+            (None, _) => (None, interrupted_at, false),
+            (Some(_), false) => (cordoned_since, interrupted_at, true),
+            (Some(_), true) => (cordoned_since, None, self.parked),
+        };
+        Self {
+            cordoned_since,
+            interrupted_at,
+            parked,
+            unknown_since: None,
+            ..self
         }
     }
 }

@@ -11,10 +11,9 @@ use serde::Deserialize;
 
 /// The configuration file of drain-keeper.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
     /// The block that managed-upgrade-operator has under the same name.
-    #[serde(default)]
     pub node_drain: NodeDrain,
     /// How long budgets are respected on top of `expectedNodeDrainTime`. Default 60 minutes.
     #[serde(rename = "pdbForceDrainTimeout")]
@@ -26,12 +25,10 @@ pub struct Config {
     /// An uncordon shorter than this continues the drain. Default 2 minutes.
     pub flap_tolerance: Option<ConfigDuration>,
     /// What says that an upgrade is on. Default `openshift`.
-    #[serde(default)]
     pub upgrade_signal: UpgradeSignal,
     /// What marks a cordoned node as being drained, on top of what the signal brings.
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
-    #[serde(default)]
     pub node_selector: Selector,
     /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
     pub protected_finalizers: Option<Vec<String>>,
@@ -39,13 +36,10 @@ pub struct Config {
     /// `keep`.
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
-    #[serde(default)]
     pub force_on_unreachable: bool,
     /// Limits of forced pods.
-    #[serde(default)]
     pub limits: LimitsConfig,
     /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
-    #[serde(default)]
     pub pools: Vec<PoolConfig>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     pub managed_upgrade_config_map: Option<ConfigMapRef>,

@@ -105,17 +105,6 @@ pub struct Warning {
     pub node_uid: NodeUid,
 }
 
-impl Warning {
-    fn new(node: &NodeView, key: String, text: String) -> Self {
-        Self {
-            key,
-            text,
-            node: node.name.clone(),
-            node_uid: node.uid.clone(),
-        }
-    }
-}
-
 /// Decides.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
     let mut planner = Planner {
@@ -304,28 +293,33 @@ impl<'a> Planner<'a> {
                     "annotation {} is not readable and does not count: {error}",
                     annotation::DRAIN_CLOCK
                 );
-                self.plan
-                    .warnings
-                    .insert(Warning::new(node, format!("drain-clock/{}", node.name), text));
+                self.warn(node, format!("drain-clock/{}", node.name), text);
                 None
             }
         }
     }
 
+    fn warn(&mut self, node: &NodeView, key: String, text: String) {
+        let (node, node_uid) = (node.name.clone(), node.uid.clone());
+        let warning = Warning {
+            key,
+            text,
+            node,
+            node_uid,
+        };
+        self.plan.warnings.insert(warning);
+    }
+
     fn collect_warnings(&mut self, node: &NodeView, gates: &Gates) {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
-            self.plan
-                .warnings
-                .insert(Warning::new(node, note.key.clone(), note.message.clone()));
+            self.warn(node, note.key.clone(), note.message.clone());
         }
         let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
         if gates.are_open()
             && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) = timeout
         {
             let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
-            self.plan
-                .warnings
-                .insert(Warning::new(node, "PDBForceDrainTimeout".to_owned(), text));
+            self.warn(node, "PDBForceDrainTimeout".to_owned(), text);
         }
     }
 

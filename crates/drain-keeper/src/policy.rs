@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use jiff::SignedDuration;
+use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
@@ -111,9 +112,7 @@ impl Policy {
             } else {
                 UnmanagedPods::Keep
             });
-        let or = |given: Option<nodeward_core::duration::ConfigDuration>, default| {
-            given.map_or(default, nodeward_core::duration::ConfigDuration::get)
-        };
+        let or = |given: Option<ConfigDuration>, default| given.map_or(default, ConfigDuration::get);
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
             drain_markers,
@@ -174,12 +173,10 @@ impl DrainSettings {
             })?,
         };
         Ok(Self {
-            time_out: node_drain
-                .time_out
-                .map_or(self.time_out, nodeward_core::duration::ConfigDuration::get),
+            time_out: node_drain.time_out.map_or(self.time_out, ConfigDuration::get),
             expected_drain: node_drain
                 .expected_node_drain_time
-                .map_or(self.expected_drain, nodeward_core::duration::ConfigDuration::get),
+                .map_or(self.expected_drain, ConfigDuration::get),
             disable_strategies: node_drain.disable_drain_strategies.unwrap_or(self.disable_strategies),
             ignored_namespaces,
         })

@@ -1,8 +1,6 @@
 //! What this process remembers between two plans, kept up from what actions came to. No I/O. Losing it costs time, never
 //! safety: what safety rests on is read from the API.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
@@ -12,7 +10,8 @@ use nodeward_runtime::{BackoffPolicy, Backoffs};
 use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, TaskOutcome};
-use crate::snapshot::{Memory, PodFacts, Reserved, StaleBudgets};
+use crate::plan::Plan;
+use crate::snapshot::Memory;
 
 /// How long an eviction may be under way: one request with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
@@ -64,19 +63,14 @@ impl ActionTracker {
         &self.memory
     }
 
-    /// Movable pods are on their way out.
-    pub fn departing(&mut self, pods: Vec<Arc<PodFacts>>, now: Timestamp) {
-        self.memory.note_departing(pods, saturating_add(now, REPLACED_WITHIN));
-    }
-
-    /// The reservations that stand in budgets' statuses.
-    pub fn reserved(&mut self, reserved: Reserved) {
-        self.memory.reserved = reserved;
-    }
-
-    /// The budgets whose status contradicts their pods.
-    pub fn stale_budgets(&mut self, stale: StaleBudgets) {
-        self.memory.stale_budgets = stale;
+    /// Keeps what the next plan has to know of this one: movable pods that are on their way out, reservations that stand in
+    /// budgets' statuses, and budgets whose status contradicts their pods.
+    pub fn planned(&mut self, plan: &mut Plan, now: Timestamp) {
+        let departing = std::mem::take(&mut plan.departing);
+        self.memory
+            .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
+        self.memory.reserved = std::mem::take(&mut plan.reserved);
+        self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
     }
 
     /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.

@@ -12,10 +12,9 @@ use serde::Deserialize;
 
 /// The configuration file of drain-lock.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
     /// How long each part of a drain may take, where the NodeDrain does not say.
-    #[serde(default)]
     pub deadlines: DeadlinesConfig,
     /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
     /// `ReleaseAndRequeue`.
@@ -25,26 +24,20 @@ pub struct Config {
     /// How long a replacement may be without a node before its pod counts as one that finds no other. Default 30 seconds.
     pub unschedulable_after: Option<ConfigDuration>,
     /// How pods are evicted.
-    #[serde(default)]
     pub eviction: EvictionConfig,
     /// What the owners of applications may hold.
-    #[serde(default)]
     pub holds: HoldsConfig,
     /// Drains by programs that know nothing of drain-lock.
-    #[serde(default)]
     pub auto: AutoConfig,
     /// Nodes that these drains are taken from. Default: all.
-    #[serde(default)]
     pub node_selector: Selector,
     /// The lease by which medik8s' operators keep out of each other's way on a node.
-    #[serde(rename = "medik8sLease", default)]
+    #[serde(rename = "medik8sLease")]
     pub medik8s_lease: Medik8sLeaseConfig,
     /// The FleetLock endpoint.
-    #[serde(default)]
     pub fleet_lock: FleetLockConfig,
     /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
     /// not answer. Default false.
-    #[serde(default)]
     pub reserve_through_budget_status: bool,
 }
 
@@ -91,12 +84,11 @@ pub struct HoldsConfig {
 
 /// The block `auto`.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AutoConfig {
     /// Whether an eviction from a node that is being drained asks for a NodeDrain. Default true.
     pub enabled: Option<bool>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused. Default false.
-    #[serde(default)]
     pub refuse_opt_out: bool,
     /// How long after its last eviction another program's drain ends, while none of its pods is down. Default 10 minutes.
     pub quiet_period: Option<ConfigDuration>,
@@ -114,10 +106,9 @@ pub struct Medik8sLeaseConfig {
 
 /// The block `fleetLock`.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FleetLockConfig {
     /// Whether it is served. Default false.
-    #[serde(default)]
     pub enabled: bool,
     /// Where. Default `0.0.0.0:9444`.
     pub bind: Option<SocketAddr>,

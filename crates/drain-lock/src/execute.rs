@@ -137,12 +137,8 @@ type Written = Result<(), ActionResult>;
 
 impl From<Written> for TaskOutcome {
     fn from(written: Written) -> Self {
-        result_of(written).into()
+        ActionResult::from(written).into()
     }
-}
-
-fn result_of(written: Written) -> ActionResult {
-    written.map_or_else(|ended| ended, ActionResult::Acted)
 }
 
 /// What the actions of one pass share.
@@ -175,10 +171,7 @@ impl ExecutorContext {
 
     /// A patch by the field manager of drain-lock.
     fn patch_params(&self) -> PatchParams {
-        PatchParams {
-            field_manager: Some(self.pass.field_manager.to_owned()),
-            ..PatchParams::default()
-        }
+        PatchParams::apply(self.pass.field_manager)
     }
 }
 

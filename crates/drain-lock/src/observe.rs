@@ -20,10 +20,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource};
-use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
+use nodeward_api::NodeDrain;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
 use nodeward_runtime::cache::STALE_AFTER;
@@ -37,6 +35,8 @@ use index_handler::{IndexHandler, SharedIndex};
 
 pub use cluster_index::{budget_facts, owner_disruptions};
 pub use project::{project_budget, project_hold, project_node, project_volume};
+#[cfg(test)]
+pub use tests::fixed::Objects;
 
 /// What is watched besides what always is.
 #[derive(Debug, Clone, Default)]
@@ -108,11 +108,6 @@ impl ClusterCache {
     /// One pod.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<PodFacts>> {
         self.read().pods.get(namespace, name).cloned()
-    }
-
-    /// One budget.
-    pub fn budget(&self, key: &BudgetKey) -> Option<Arc<BudgetEntry>> {
-        self.read().budgets.get(key).cloned()
     }
 
     /// The budgets that select a pod, by name. More than one makes the eviction API answer 500.
@@ -198,14 +193,6 @@ fn is_shut_out(state: &KindState, silent_for: Option<Duration>) -> bool {
     matches!(state, KindState::Forbidden(_)) && silent_for.is_none_or(|time| time >= STALE_AFTER)
 }
 
-impl Debug for ClusterCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterCache")
-            .field("watches", &self.handles)
-            .finish_non_exhaustive()
-    }
-}
-
 fn follow<K, I: 'static, V: 'static>(
     watches: &Watches,
     client: &Client,
@@ -216,57 +203,4 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     watches.follow(name, Api::<K>::all(client.clone()), Selection::all(), handler)
-}
-
-/// Objects of a cache that no watch keeps up.
-#[derive(Debug, Clone, Default)]
-pub struct Objects {
-    /// Nodes.
-    pub nodes: Vec<Node>,
-    /// Pods.
-    pub pods: Vec<Pod>,
-    /// Budgets.
-    pub budgets: Vec<PodDisruptionBudget>,
-    /// Volumes.
-    pub volumes: Vec<PersistentVolume>,
-    /// Drains.
-    pub drains: Vec<NodeDrain>,
-    /// The ledger, if there is one.
-    pub ledger: Option<DrainLedger>,
-    /// Owners' holds.
-    pub holds: Vec<DisruptionHold>,
-    /// Node leases.
-    pub leases: Vec<Lease>,
-}
-
-impl ClusterCache {
-    /// A cache that no watch keeps up: complete, and fresh. For tests, and for tools that look once.
-    pub fn fixed(objects: &Objects) -> Arc<Self> {
-        let cache = Self {
-            index: SharedIndex::default(),
-            handles: Vec::new(),
-            leases: None,
-            is_fixed: true,
-        };
-        cache.insert(objects);
-        Arc::new(cache)
-    }
-
-    /// Adds objects to a cache that no watch keeps up, or replaces those of the same name.
-    pub fn insert(&self, objects: &Objects) {
-        put_all(index_handler::nodes(&self.index), &objects.nodes);
-        put_all(index_handler::pods(&self.index), &objects.pods);
-        put_all(index_handler::budgets(&self.index), &objects.budgets);
-        put_all(index_handler::volumes(&self.index), &objects.volumes);
-        put_all(index_handler::drains(&self.index), &objects.drains);
-        put_all(index_handler::ledgers(&self.index), objects.ledger.as_slice());
-        put_all(index_handler::holds(&self.index), &objects.holds);
-        put_all(index_handler::leases(&self.index), &objects.leases);
-    }
-}
-
-fn put_all<K: Resource, I, V>(mut handler: IndexHandler<K, I, V>, objects: &[K]) {
-    for object in objects {
-        handler.put(object);
-    }
 }

@@ -44,10 +44,7 @@ impl DrainLock {
                  it plans nothing meanwhile"
             );
         }
-        Observed::Wait {
-            why: "the ledger has the format of a newer drain-lock".to_owned(),
-            again: None,
-        }
+        Observed::wait("the ledger has the format of a newer drain-lock")
     }
 
     /// The same for a ledger that somebody has edited by hand.
@@ -58,10 +55,7 @@ impl DrainLock {
                  drain-lock plans nothing meanwhile"
             );
         }
-        Observed::Wait {
-            why: "the ledger is malformed: a claim names a place outside the list of budgets".to_owned(),
-            again: None,
-        }
+        Observed::wait("the ledger is malformed: a claim names a place outside the list of budgets")
     }
 }
 
@@ -132,19 +126,14 @@ impl Operator for DrainLock {
                 LedgerState::Present(facts) if facts.ledger.is_malformed() => self.wait_for_repair(),
                 LedgerState::Absent | LedgerState::Present(_) => Observed::Ready(snapshot),
             },
-            None => Observed::Wait {
-                why: "the watches are incomplete or stale".to_owned(),
-                again: None,
-            },
+            None => Observed::wait("the watches are incomplete or stale"),
         }
     }
 
     /// The ledger comes first: everything else waits for it.
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
-        self.tracker.departing(std::mem::take(&mut plan.departing), now);
-        self.tracker.reserved(std::mem::take(&mut plan.reserved));
-        self.tracker.stale_budgets(std::mem::take(&mut plan.stale_budgets));
+        self.tracker.planned(&mut plan, now);
         let ledger = plan.ledger.take().map(Task::Ledger).into_iter();
         let actions = std::mem::take(&mut plan.actions).into_iter().map(Task::Act);
         control::Plan {

@@ -93,12 +93,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         write: LedgerWrite {
             next: ledger,
             base,
-            grants: Vec::new(),
-            confirms: Vec::new(),
-            gone: Vec::new(),
-            absent: Vec::new(),
-            leaving: BTreeSet::new(),
-            announcements: Vec::new(),
+            ..LedgerWrite::default()
         },
         eviction_budget: EvictionBudget::new(snapshot, memory, now),
         scheduling: Cow::Borrowed(&snapshot.scheduling),

@@ -138,10 +138,7 @@ impl Operator for Counter {
 
     fn observe(&mut self, _: &Config, now: Timestamp) -> Observed<Snapshot> {
         if !self.config_maps.is_synced() {
-            return Observed::Wait {
-                why: "configmaps are still being listed".to_owned(),
-                again: None,
-            };
+            return Observed::wait("configmaps are still being listed");
         }
         let all = self.config_maps.snapshot();
         let report = all.iter().find(|(key, _)| &*key.name == "report");

@@ -147,6 +147,11 @@ impl From<kube::Error> for ApiError {
     }
 }
 
+/// Whether the API server answered with this HTTP status.
+pub(crate) fn has_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         error

@@ -1,7 +1,9 @@
 //! Backing off from one object without holding up the others.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
 
@@ -49,6 +51,7 @@ impl<K: Ord> Backoffs<K> {
     }
 
     /// As [`Backoffs::new`], with jitter that repeats.
+    #[cfg(test)]
     pub fn with_seed(policy: BackoffPolicy, seed: u64) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -88,6 +91,17 @@ impl<K: Ord> Backoffs<K> {
     pub fn forget_idle_since(&mut self, moment: Timestamp) {
         self.waiting.retain(|_, waiting| moment <= waiting.not_before);
     }
+}
+
+/// Delays of a loop that never gives up: doubling from `first`, with jitter, so that many processes do not come back in the
+/// same instant; `longest` with its jitter.
+pub(crate) fn endless_backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest / 2)
+        .with_jitter()
+        .without_max_times()
+        .build()
 }
 
 fn doubled(first: SignedDuration, times: u32) -> SignedDuration {

@@ -153,6 +153,14 @@ pub enum Observed<S> {
     },
 }
 
+impl<S> Observed<S> {
+    /// Nothing can be planned yet, for this reason, and nobody knows until when.
+    pub fn wait(why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self::Wait { why, again: None }
+    }
+}
+
 /// What follows from a snapshot.
 #[derive(Debug)]
 pub struct Plan<A, V> {

@@ -48,13 +48,10 @@ pub async fn take_lease(
 /// # Errors
 /// [`ApiError::Conflict`] where it has changed since, [`ApiError::NotFound`] where it is gone.
 pub async fn give_back_lease(leases: &Api<Lease>, name: &str, seen: &ResourceVersion) -> Result<(), ApiError> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: None,
-            resource_version: Some(seen.as_str().to_owned()),
-        }),
-        ..DeleteParams::default()
-    };
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: None,
+        resource_version: Some(seen.as_str().to_owned()),
+    });
     leases.delete(name, &params).await?;
     Ok(())
 }

@@ -1,10 +1,8 @@
 //! What an upgrade signal reads, watched: its kinds, as they come and go, and the objects of each.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use nodeward_core::signal::{SignalInputs, UpgradeSignal, WatchedResource};
+use nodeward_core::signal::{SignalInputs, UpgradeSignal};
 use serde_json::Value;
 
 use crate::cache::Watches;
@@ -25,8 +23,7 @@ impl SignalWatches {
     /// Watches what the signal reads, and nothing that an earlier one read. Cheap where nothing has changed: call it in
     /// every pass, which also keeps the probe true.
     pub fn follow(&mut self, signal: &UpgradeSignal) {
-        let wanted: BTreeSet<WatchedResource> = signal.kinds().into_iter().collect();
-        self.0.follow(wanted);
+        self.0.follow(signal.kinds());
     }
 
     /// Until when to wait for the first list of a kind, if one is still to come and worth waiting for.
@@ -60,7 +57,7 @@ mod tests {
     use kube::Client;
     use nodeward_core::signal::{KindState, SignalInputs, SignalSpec, UpgradeSignal};
 
-    use super::{SignalWatches, WatchedResource};
+    use super::SignalWatches;
     use crate::cache::Watches;
     use crate::discovery::{KindRegistry, LIST_PATIENCE};
     use crate::readiness::Readiness;
@@ -92,7 +89,8 @@ mod tests {
         tokio::time::advance(LIST_PATIENCE).await;
         signal_watches.follow(&signal);
         assert_eq!(signal_watches.waits_until(), None);
-        let kind: &WatchedResource = &signal.kinds()[0];
+        let kinds = signal.kinds();
+        let kind = kinds.first().unwrap();
         assert_eq!(signal_watches.inputs().get(kind), &KindState::Syncing);
 
         signal_watches.follow(&UpgradeSignal::compile(SignalSpec::Always).unwrap());

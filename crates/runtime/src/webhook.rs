@@ -22,7 +22,7 @@ use crate::args::WebhookArgs;
 use crate::operator::OperatorContext;
 use crate::serve::{BindError, HttpServer, Limits};
 use crate::tls::{Served, Tls, TlsDirectory};
-use own_certificate::{OwnCertificate, Place};
+use own_certificate::OwnCertificate;
 
 /// What the server and its certificate are called in metrics, in the log and by the readiness gate.
 const NAME: &str = "webhook";
@@ -77,16 +77,8 @@ fn certificate_in<T>(directory: &Path, context: &OperatorContext<T>) -> Tls {
 }
 
 fn own_certificate<T>(context: &OperatorContext<T>, configuration: String, lifetimes: Lifetimes) -> Tls {
-    let place = Place {
-        component: context.component,
-        clients: &context.clients,
-        namespace: &context.args.namespace,
-        configuration,
-        dry_run: context.args.dry_run,
-        lifetimes,
-    };
     let served = Served::new(NAME, &context.metrics);
-    let certificate = OwnCertificate::new(place, &context.watches, served);
+    let certificate = OwnCertificate::new(context, configuration, lifetimes, served);
     let tls = certificate.tls();
     let keep = certificate.keep(context.shutdown.clone());
     context.supervisor.spawn("webhook certificate", keep);

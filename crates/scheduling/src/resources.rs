@@ -23,6 +23,8 @@ pub struct Resources {
     pub extended: BTreeMap<Arc<str>, i64>,
 }
 
+type Amount = fn(&Resources) -> i64;
+
 impl Resources {
     /// Reads a list of resources, as of a container's requests or of what a node can allocate.
     pub fn parse(list: &BTreeMap<String, Quantity>, texts: &mut Pool<str>) -> Self {
@@ -52,66 +54,50 @@ impl Resources {
             asked > 0 && asked > offered.saturating_sub(taken).saturating_sub(promised)
         };
         let of = |amounts: &Self, name: &str| amounts.extended.get(name).copied().unwrap_or_default();
-        if is_short(self.pods, taken.pods, promised.pods, request.pods) {
-            return Some("pods");
+        let amounts: [(&str, Amount); 4] = [
+            ("pods", |amounts| amounts.pods),
+            ("cpu", |amounts| amounts.cpu),
+            ("memory", |amounts| amounts.memory),
+            ("ephemeral storage", |amounts| amounts.ephemeral),
+        ];
+        for (name, of) in amounts {
+            if is_short(of(self), of(taken), of(promised), of(request)) {
+                return Some(name);
+            }
         }
-        if is_short(self.cpu, taken.cpu, promised.cpu, request.cpu) {
-            return Some("cpu");
-        }
-        if is_short(self.memory, taken.memory, promised.memory, request.memory) {
-            return Some("memory");
-        }
-        if is_short(self.ephemeral, taken.ephemeral, promised.ephemeral, request.ephemeral) {
-            return Some("ephemeral storage");
-        }
-        request
-            .extended
-            .iter()
-            .any(|(name, asked)| is_short(of(self, name), of(taken, name), of(promised, name), *asked))
-            .then_some("an extended resource")
+        let is_short =
+            |(name, asked): (&Arc<str>, &i64)| is_short(of(self, name), of(taken, name), of(promised, name), *asked);
+        request.extended.iter().any(is_short).then_some("an extended resource")
     }
 
     /// Takes `other` away; an extended resource of which nothing is left is forgotten.
     pub fn take_away(&mut self, other: &Self) {
-        self.cpu = self.cpu.saturating_sub(other.cpu);
-        self.memory = self.memory.saturating_sub(other.memory);
-        self.ephemeral = self.ephemeral.saturating_sub(other.ephemeral);
-        self.pods = self.pods.saturating_sub(other.pods);
-        for (name, amount) in &other.extended {
-            if let Some(own) = self.extended.get_mut(name) {
-                *own = own.saturating_sub(*amount);
-                if *own == 0 {
-                    self.extended.remove(name);
-                }
-            }
-        }
+        self.combine(other, i64::saturating_sub);
+        self.extended.retain(|_, amount| *amount > 0);
     }
 
     /// The greater of each amount.
     #[must_use]
     pub fn max(mut self, other: &Self) -> Self {
-        self.cpu = self.cpu.max(other.cpu);
-        self.memory = self.memory.max(other.memory);
-        self.ephemeral = self.ephemeral.max(other.ephemeral);
-        self.pods = self.pods.max(other.pods);
+        self.combine(other, i64::max);
+        self
+    }
+
+    fn combine(&mut self, other: &Self, combine: fn(i64, i64) -> i64) {
+        self.cpu = combine(self.cpu, other.cpu);
+        self.memory = combine(self.memory, other.memory);
+        self.ephemeral = combine(self.ephemeral, other.ephemeral);
+        self.pods = combine(self.pods, other.pods);
         for (name, amount) in &other.extended {
             let own = self.extended.entry(Arc::clone(name)).or_default();
-            *own = (*own).max(*amount);
+            *own = combine(*own, *amount);
         }
-        self
     }
 }
 
 impl AddAssign<&Self> for Resources {
     fn add_assign(&mut self, other: &Self) {
-        self.cpu = self.cpu.saturating_add(other.cpu);
-        self.memory = self.memory.saturating_add(other.memory);
-        self.ephemeral = self.ephemeral.saturating_add(other.ephemeral);
-        self.pods = self.pods.saturating_add(other.pods);
-        for (name, amount) in &other.extended {
-            let own = self.extended.entry(Arc::clone(name)).or_default();
-            *own = own.saturating_add(*amount);
-        }
+        self.combine(other, i64::saturating_add);
     }
 }
 

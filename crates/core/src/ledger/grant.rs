@@ -4,10 +4,9 @@ use jiff::Timestamp;
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::needs::Turn;
 use super::queue::Queue;
 use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, disruptions};
-use crate::id::{BudgetKey, NodeName};
+use crate::id::BudgetKey;
 
 /// Why a grant does not stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,20 +169,15 @@ impl Ledger {
                 Some(b) if free < 0 || b.owner_disruptions == Some(OwnerDisruptions::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
-            Some(Obstacle {
-                reason,
-                pdb: Some(key),
-                pod: None,
-                holder: None,
-                needed: disruptions::count(returnable),
-                free,
-            })
+            let needed = disruptions::count(returnable);
+            Some(Obstacle::of_budget(reason, &key, needed, free))
         });
         held.collect()
     }
 
     /// The ticket of the claim that reserves: the first in the queue that waits for disruptions which other claims hold and
     /// which will come back.
+    #[cfg(test)]
     pub fn reserver(&self, facts: &Facts) -> Option<i64> {
         Queue::new(self, facts).reserver()
     }
@@ -202,9 +196,10 @@ impl Ledger {
         self.admits_movable(budget)?;
         let left = budget.without_owner(self.free(budget));
         match Queue::new(self, facts).reserved_of(&budget.key) {
-            Some((reserved, node)) if left <= reserved => {
-                Err(self.refusal(budget, LockReason::Reserved, Some(node), left - reserved))
-            }
+            Some((reserved, node)) if left <= reserved => Err(Obstacle {
+                holder: Some(node),
+                ..Obstacle::of_budget(LockReason::Reserved, &budget.key, 1, left - reserved)
+            }),
             _ => Ok(()),
         }
     }
@@ -223,7 +218,7 @@ impl Ledger {
             return Ok(());
         }
         if free >= 1 {
-            return Err(self.refusal(budget, LockReason::OwnerHold, None, left));
+            return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
         let holder = self.claims().iter().filter(|claim| counts(claim)).find(|claim| {
             let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
@@ -234,7 +229,10 @@ impl Ledger {
         } else {
             LockReason::BudgetUnhealthy
         };
-        Err(self.refusal(budget, reason, holder.map(|claim| claim.node.as_str().into()), free))
+        Err(Obstacle {
+            holder: holder.map(|claim| claim.node.as_str().into()),
+            ..Obstacle::of_budget(reason, &budget.key, 1, free)
+        })
     }
 
     /// Whether a pod of a claim that was granted by its fallback may go: as any drain's may, if a disruption is free beside those
@@ -242,17 +240,5 @@ impl Ledger {
     /// claims neither of which had a disruption the budget itself is to let one go.
     pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
         self.admits(budget, |claim| !claim.by_fallback)
-    }
-
-    #[allow(clippy::unused_self, reason = "reads as the ledger's refusal")]
-    fn refusal(&self, budget: &BudgetFacts, reason: LockReason, holder: Option<NodeName>, free: i32) -> Obstacle {
-        Obstacle {
-            reason,
-            pdb: Some(budget.key.clone()),
-            pod: None,
-            holder,
-            needed: 1,
-            free,
-        }
     }
 }

@@ -128,26 +128,14 @@ impl Need {
     }
 }
 
-/// What happens to one claim, whatever the others do.
-pub(super) trait Turn {
+impl Claim {
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
-    fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool;
-    /// Returns the disruptions of running pods and queues the whole need under the same ticket; answers how many disruptions stay.
-    fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize;
-    /// Asks for disruptions that were returned.
-    fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>);
-    /// Asks for what it does not hold of these needs.
-    fn plan(&mut self, needs: &[Disruptions]) -> NeedChange;
-    /// Returns the disruptions of running pods that are no longer needed.
-    fn shrink(&mut self, needs: &[Disruptions], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange;
-}
-
-impl Turn for Claim {
-    fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
+    pub(super) fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
         !(is_down(pod) || self.state.may_go_down() && pod.retained)
     }
 
-    fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
+    /// Returns the disruptions of running pods and queues the whole need under the same ticket; answers how many disruptions stay.
+    pub(super) fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
         let mut holds = std::mem::take(&mut self.holds);
         for disruptions in &holds {
             let returned = disruptions.pods.iter().filter(|pod| self.can_return(pod, is_down));
@@ -163,6 +151,7 @@ impl Turn for Claim {
         self.held_disruptions()
     }
 
+    /// Asks for disruptions that were returned.
     fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>) {
         if returned.is_empty() {
             return;
@@ -182,6 +171,7 @@ impl Turn for Claim {
         self.needs.sort_by(|a, b| a.pdb.cmp(&b.pdb));
     }
 
+    /// Asks for what it does not hold of these needs.
     fn plan(&mut self, needs: &[Disruptions]) -> NeedChange {
         let missing = disruptions::missing(needs, &self.holds);
         let beyond: Vec<Need> = missing.into_iter().map(Need::from).collect();
@@ -198,6 +188,7 @@ impl Turn for Claim {
         }
     }
 
+    /// Returns the disruptions of running pods that are no longer needed.
     fn shrink(&mut self, needs: &[Disruptions], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
         let mut holds = std::mem::take(&mut self.holds);
         let returned = disruptions::retain(&mut holds, |_, pod| {

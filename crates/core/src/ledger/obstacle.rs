@@ -34,6 +34,16 @@ impl Obstacle {
             free: 0,
         }
     }
+
+    /// A budget that has too few disruptions.
+    pub(super) fn of_budget(reason: LockReason, budget: &BudgetKey, needed: i32, free: i32) -> Self {
+        Self {
+            pdb: Some(budget.clone()),
+            needed,
+            free,
+            ..Self::of_claim(reason, None)
+        }
+    }
 }
 
 impl fmt::Display for Obstacle {

@@ -109,6 +109,7 @@ impl<'a, 'f> Queue<'a, 'f> {
     }
 
     /// The claim that reserves.
+    #[cfg(test)]
     pub(super) fn reserver(&self) -> Option<i64> {
         self.reserved(None).1
     }
@@ -154,14 +155,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         let key = BudgetKey::from(&need.pdb);
         let (disruptions, demand, several) = need.counted(claim, self.facts);
         let whole = disruptions + disruptions::held_of(claim, &need.pdb);
-        let obstacle = |reason, needed, free| Obstacle {
-            reason,
-            pdb: Some(key.clone()),
-            pod: None,
-            holder: None,
-            needed,
-            free,
-        };
+        let obstacle = |reason, needed, free| Obstacle::of_budget(reason, &key, needed, free);
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
             return Some(obstacle(LockReason::NotPlanned, whole, 0));
         };

@@ -2,8 +2,8 @@
 //! `tests/ledger_model.rs`.
 
 mod asking;
-mod giving_back;
 mod queueing;
+mod releasing;
 mod stored;
 
 use std::collections::BTreeSet;

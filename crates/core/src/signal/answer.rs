@@ -47,20 +47,16 @@ pub enum NoteLevel {
 impl SignalNote {
     /// A note that something is as it may be.
     pub fn info(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            level: NoteLevel::Info,
-            message: message.into(),
-        }
+        let (key, message) = (key.into(), message.into());
+        let level = NoteLevel::Info;
+        Self { key, level, message }
     }
 
     /// A note that something is to be mended.
     pub fn warning(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            level: NoteLevel::Warning,
-            message: message.into(),
-        }
+        let (key, message) = (key.into(), message.into());
+        let level = NoteLevel::Warning;
+        Self { key, level, message }
     }
 }
 

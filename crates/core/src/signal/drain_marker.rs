@@ -51,19 +51,19 @@ impl DrainMarkers {
     /// Nothing marks a drain.
     pub fn new(signal: &UpgradeSignal, counts_as_drain: Option<&CountsAsDrain>) -> Result<Self, SignalError> {
         let mut marks = Vec::new();
-        signal.root.for_each_leaf(&mut |leaf| {
+        for leaf in signal.root.leaves() {
             let mark = match leaf {
                 Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::OpenShiftMachineConfig => {
                     DrainMarker::MachineConfigOperator
                 }
                 Compiled::Preset(preset) => DrainMarker::Preset(*preset),
                 Compiled::Node(mark) => DrainMarker::Node(mark.clone()),
-                Compiled::Always | Compiled::Resource(_) | Compiled::AnyOf(_) | Compiled::AllOf(_) => return,
+                Compiled::Always | Compiled::Resource(_) | Compiled::AnyOf(_) | Compiled::AllOf(_) => continue,
             };
             if !marks.contains(&mark) {
                 marks.push(mark);
             }
-        });
+        }
         match counts_as_drain {
             Some(CountsAsDrain::Mark(mark)) => marks.push(DrainMarker::Node(mark.clone())),
             Some(CountsAsDrain::All) => marks.push(DrainMarker::All),
@@ -163,7 +163,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::fixture::{cordoned, signal};
+    use super::super::tests::fixture::{cordoned, signal};
     use super::*;
     use crate::drain::NodeDrainView;
 

@@ -173,3 +173,9 @@ fn resource_named_in(message: &str) -> Option<&str> {
     let (resource, _) = rest.split_once('"')?;
     (!resource.is_empty()).then_some(resource)
 }
+
+pub(super) fn full_name(object: &Value) -> String {
+    let field = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let name = field("/metadata/name").unwrap_or("without a name");
+    field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote, Tristate};
-use super::inputs::{SignalInputs, WatchedResource};
+use super::inputs::{SignalInputs, WatchedResource, full_name};
 use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
 use crate::node::NodeView;
 
@@ -224,12 +224,6 @@ fn optional_time(value: Option<&Value>) -> Result<Option<Timestamp>, ()> {
         Some(Value::String(text)) => text.parse().map(Some).map_err(|_| ()),
         Some(_) => Err(()),
     }
-}
-
-fn full_name(object: &Value) -> String {
-    let field = |pointer| object.pointer(pointer).and_then(Value::as_str);
-    let name = field("/metadata/name").unwrap_or("without a name");
-    field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::super::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
+    use super::super::tests::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
     use super::super::{DrainMarkers, KindObjects, KindState, NodeMarkerPlace, Tristate};
     use super::*;
     use crate::drain::NodeDrains;

@@ -1,11 +1,9 @@
 //! The `resource` signal: an expression over objects of any kind.
 
-use serde_json::Value;
-
 use super::SignalError;
-use super::answer::{Answer, SignalNote, Tristate};
+use super::answer::{Answer, SignalNote};
 use super::expression::Expression;
-use super::inputs::{SignalInputs, WatchedResource};
+use super::inputs::{SignalInputs, WatchedResource, full_name};
 use super::spec::ResourceSpec;
 use crate::node::NodeView;
 
@@ -74,16 +72,12 @@ impl ResourceSignal {
                 Ok(true) => return Answer::yes(None),
                 Ok(false) => {}
                 Err(problem) => {
-                    failed.get_or_insert_with(|| (name_of(object), problem));
+                    failed.get_or_insert_with(|| (full_name(object), problem));
                 }
             }
         }
         let Some((object, problem)) = failed else {
-            return Answer {
-                truth: Tristate::No,
-                since: None,
-                notes: Vec::new(),
-            };
+            return Answer::no();
         };
         Answer::unknown(SignalNote::warning(
             format!("expression/{}/{}", self.kind, self.when),
@@ -94,10 +88,4 @@ impl ResourceSignal {
             ),
         ))
     }
-}
-
-fn name_of(object: &Value) -> String {
-    let field = |pointer| object.pointer(pointer).and_then(Value::as_str);
-    let name = field("/metadata/name").unwrap_or("without a name");
-    field("/metadata/namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }

@@ -50,13 +50,10 @@ pub(super) async fn force(
 /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
 async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> Result<Forced, PodResult> {
     let params = EvictParams {
-        delete_options: Some(DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(action.pod.uid.as_str().to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        }),
+        delete_options: Some(DeleteParams::default().preconditions(Preconditions {
+            uid: Some(action.pod.uid.as_str().to_owned()),
+            resource_version: None,
+        })),
         post_options: PostParams::default(),
     };
     let _permit = permits.next_write().await?;

@@ -90,25 +90,17 @@ pub(super) async fn check_preconditions(
         memory: &context.snapshot.memory,
         policy: &context.policy,
     };
-    match may_force(&action.pod, &evidence, Timestamp::now()) {
-        Decision::Due { strategy, .. } if strategy == action.strategy => Ok(VerifiedState { budgets, holds }),
-        Decision::Due { strategy, .. } => Err(PreconditionError::Changed(format!(
-            "strategy {} fits the pod now",
-            strategy.name
-        ))),
-        Decision::NoBlocker => Err(PreconditionError::Changed(
-            "no drain waits for the pod any more".to_owned(),
-        )),
+    let changed = match may_force(&action.pod, &evidence, Timestamp::now()) {
+        Decision::Due { strategy, .. } if strategy == action.strategy => return Ok(VerifiedState { budgets, holds }),
+        Decision::Due { strategy, .. } => format!("strategy {} fits the pod now", strategy.name),
+        Decision::NoBlocker => "no drain waits for the pod any more".to_owned(),
         Decision::Blocked { reason, detail, .. } => {
             let budgets: Vec<String> = budgets.iter().map(|budget| budget.key.to_string()).collect();
-            let what = format!(
-                "the pod {}; {detail} (budgets: {})",
-                reason.explanation(),
-                budgets.join(", ")
-            );
-            Err(PreconditionError::Changed(what))
+            let (why, budgets) = (reason.explanation(), budgets.join(", "));
+            format!("the pod {why}; {detail} (budgets: {budgets})")
         }
-    }
+    };
+    Err(PreconditionError::Changed(changed))
 }
 
 /// The node is the same, under the same cordon, timed by the same clock, with all gates open.

@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 use nodeward_core::node::NodeView;
-use nodeward_core::signal::SignalInputs;
+use nodeward_core::signal::{SignalInputs, UpgradeSignal};
 use nodeward_core::strategy::Waits;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn what_is_absent_is_its_default_and_never_zero(#[case] text: &str) {
         UnmanagedPods::Delete,
         "the openshift signal is the default"
     );
-    assert!(policy.signal.includes_openshift() && !policy.force_on_unreachable);
+    assert!(policy.signal == UpgradeSignal::default() && !policy.force_on_unreachable);
     assert_eq!(policy.managed_upgrade_config_map, None);
 }
 

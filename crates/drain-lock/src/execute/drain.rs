@@ -42,13 +42,10 @@ pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason:
         }
     }
     let _permit = context.permits.next_write().await?;
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: drain.metadata.uid.clone(),
-            resource_version: drain.metadata.resource_version.clone(),
-        }),
-        ..DeleteParams::default()
-    };
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: drain.metadata.uid.clone(),
+        resource_version: drain.metadata.resource_version.clone(),
+    });
     let drains: Api<NodeDrain> = context.api();
     drains.delete(&drain.spec.node_name, &params).await?;
     Ok(())

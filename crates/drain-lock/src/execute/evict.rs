@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::plan::{Force, PodEviction};
 
-use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written, force, result_of};
+use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written, force};
 
 /// Controllers that give each pod a name of its own.
 const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
@@ -78,7 +78,7 @@ fn ended(eviction: &PodEviction, left: Result<Left, ActionResult>) -> Eviction {
         pod: eviction.pod.clone(),
         node: eviction.node.clone(),
         deleted: left == Ok(Left::DeletedAroundBudget),
-        done: result_of(left.map(drop)),
+        done: left.map(drop).into(),
     }
 }
 
@@ -162,13 +162,10 @@ async fn delete_around(
     }
     context.permits.check()?;
     let pods: Api<Pod> = context.api_in(&eviction.pod.key.namespace);
-    let params = DeleteParams {
-        preconditions: Some(kube::api::Preconditions {
-            uid: Some(eviction.pod.uid.to_string()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let params = DeleteParams::default().preconditions(kube::api::Preconditions {
+        uid: Some(eviction.pod.uid.to_string()),
+        resource_version: None,
+    });
     pods.delete(&eviction.pod.key.name, &params).await?;
     Ok(Left::DeletedAroundBudget)
 }

@@ -16,7 +16,7 @@ use crate::plan::eviction_budget::take_out;
 use crate::plan::verdict::{Announcement, in_words};
 use crate::plan::{ConfirmAsk, LedgerWrite};
 
-use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh, result_of};
+use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
 
 /// Confirms, grants, writes.
 pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
@@ -36,7 +36,7 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
             Err(obstacles) => refused_grants.push((ask.node_uid.clone(), obstacles)),
         }
     }
-    let done = result_of(compare_and_swap(context, &write).await);
+    let done = ActionResult::from(compare_and_swap(context, &write).await);
     if !done.may_have_acted() {
         return TaskOutcome {
             refused_grants,

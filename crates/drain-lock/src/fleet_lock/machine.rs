@@ -25,24 +25,19 @@ impl MachineId {
     /// Reads 32 hexadecimal digits, with the dashes of a UUID or without; `None` for anything else, and for all zeros,
     /// which a machine has before its first boot is complete.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits: Vec<u8> = match text.len() {
-            32 => text.bytes().collect(),
-            36 => {
-                let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
-                let is_uuid = text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == is_dash(at));
-                if !is_uuid {
-                    return None;
-                }
-                text.bytes().filter(|byte| *byte != b'-').collect()
-            }
+        let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+        let is_uuid = || text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == is_dash(at));
+        let digits = match text.len() {
+            32 => text.to_owned(),
+            36 if is_uuid() => text.replace('-', ""),
             _ => return None,
         };
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16);
-            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
-        }
-        (bytes != [0; 16]).then_some(Self(bytes))
+        // The parser takes a sign, too.
+        let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let id = u128::from_str_radix(&digits, 16)
+            .ok()
+            .filter(|id| is_hexadecimal && *id != 0)?;
+        Some(Self(id.to_be_bytes()))
     }
 
     /// What an application of this id is told instead of the machine-id.

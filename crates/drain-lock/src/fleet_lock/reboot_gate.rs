@@ -92,39 +92,34 @@ impl RebootGate<'_> {
     pub fn may_reboot(&self) -> Result<(), Problem> {
         let node = self.node;
         let Some(claim) = self.ledger.claim(self.node_uid) else {
-            return Err(Problem::new(
-                Kind::Queued,
-                &format!("the drain of node {node} is being planned"),
-            ));
+            let planned = format!("the drain of node {node} is being planned");
+            return Err(Problem::new(Kind::Queued, &planned));
         };
-        match claim.state {
+        let (kind, waits) = match claim.state {
             // Its pods have begun to come back, and their disruptions to return: they are no longer there for another reboot.
-            ClaimState::Drained if claim.has_rebooted(self.boot_id) => {
-                let rebooted =
-                    format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first");
-                Err(Problem::new(Kind::Ending, &rebooted))
-            }
-            ClaimState::Drained if self.cordoned => Ok(()),
-            ClaimState::Confirmed | ClaimState::Drained => {
-                let pods = format!("pods are leaving node {node}");
-                Err(Problem::new(Kind::Draining, &pods))
-            }
-            ClaimState::Granted | ClaimState::DrainedGranted => {
-                let confirming = format!("the drain of node {node} has its disruptions, which are being confirmed");
-                Err(Problem::new(Kind::Granted, &confirming))
-            }
-            ClaimState::Suspect | ClaimState::DrainedSuspect => {
-                let suspect = format!("the drain of node {node} was given up half-way; an administrator has to look");
-                Err(Problem::new(Kind::Suspect, &suspect))
-            }
-            ClaimState::Recovering => {
-                let ending = format!("an earlier drain of node {node} ends: its pods are on their way back");
-                Err(Problem::new(Kind::Ending, &ending))
-            }
+            ClaimState::Drained if claim.has_rebooted(self.boot_id) => (
+                Kind::Ending,
+                format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first"),
+            ),
+            ClaimState::Drained if self.cordoned => return Ok(()),
+            ClaimState::Confirmed | ClaimState::Drained => (Kind::Draining, format!("pods are leaving node {node}")),
+            ClaimState::Granted | ClaimState::DrainedGranted => (
+                Kind::Granted,
+                format!("the drain of node {node} has its disruptions, which are being confirmed"),
+            ),
+            ClaimState::Suspect | ClaimState::DrainedSuspect => (
+                Kind::Suspect,
+                format!("the drain of node {node} was given up half-way; an administrator has to look"),
+            ),
+            ClaimState::Recovering => (
+                Kind::Ending,
+                format!("an earlier drain of node {node} ends: its pods are on their way back"),
+            ),
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Unknown => {
-                Err(self.waits(claim))
+                return Err(self.waits(claim));
             }
-        }
+        };
+        Err(Problem::new(kind, &waits))
     }
 
     fn waits(&self, claim: &Claim) -> Problem {

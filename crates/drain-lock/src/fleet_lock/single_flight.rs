@@ -3,19 +3,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 
 use super::protocol::{Kind, Problem};
 
 /// One piece of work at a time.
-#[derive(Debug, Clone)]
-pub struct SingleFlight(Arc<Semaphore>);
-
-impl Default for SingleFlight {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
-    }
-}
+#[derive(Debug, Clone, Default)]
+pub struct SingleFlight(Arc<Mutex<()>>);
 
 impl SingleFlight {
     /// Does this piece of work, unless another is under way.
@@ -23,7 +17,7 @@ impl SingleFlight {
     /// # Errors
     /// Another is under way, or this one has failed: ask again.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-        let Ok(turn) = Arc::clone(&self.0).try_acquire_owned() else {
+        let Ok(turn) = Arc::clone(&self.0).try_lock_owned() else {
             let busy = "another answer of this kind is being worked out: ask again in a moment";
             return Err(Problem::new(Kind::NotReady, busy));
         };

@@ -1,10 +1,14 @@
 //! The cache against objects of every kind, and its indexes against what a walk over all pods would say.
 
+pub mod fixed;
 mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodeward_api::DisruptionHold;
 use nodeward_core::id::PodKey;
 use nodeward_core::ledger::OwnerDisruptions;
 use nodeward_runtime::Index;

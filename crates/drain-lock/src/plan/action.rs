@@ -17,7 +17,7 @@ use super::stale_budget::Touch;
 use super::verdict::Announcement;
 
 /// A write of the ledger: one compare-and-swap.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct LedgerWrite {
     /// What it was; `None`: there is none yet.
     pub base: Option<Arc<LedgerFacts>>,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::{RequeueAt, saturating_add};
+use nodeward_core::deadline::{RequeueAt, saturating_add, whole_second};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
@@ -131,11 +131,6 @@ fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
         }
     }
     retained
-}
-
-/// Kubernetes keeps times to the second.
-fn whole_second(moment: Timestamp) -> Timestamp {
-    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
 /// Whether this UID is that of the pod of this name in the budget's namespace.

@@ -6,6 +6,7 @@ use nodeward_api::condition;
 use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::whole_second;
 use nodeward_core::ledger::{Claim, ClaimState, Disruptions};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -171,16 +172,11 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
             reason: reason.as_str().to_owned(),
             message,
             last_transition_time: known
-                .map_or_else(|| Time(to_the_second(now)), |known| known.last_transition_time.clone()),
+                .map_or_else(|| Time(whole_second(now)), |known| known.last_transition_time.clone()),
             observed_generation: None,
         }
     });
     conditions.collect()
-}
-
-/// As the API server keeps it.
-fn to_the_second(moment: Timestamp) -> Timestamp {
-    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
 /// The fields that differ, with null for those that go; `None` if all are the same.

@@ -17,13 +17,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub struct OwnUser(Arc<OnceLock<String>>);
 
 impl OwnUser {
-    /// A user that is known already.
-    pub fn known(user: &str) -> Self {
-        let own = Self::default();
-        let _ = own.0.set(user.to_owned());
-        own
-    }
-
     /// The user, once it is known.
     pub fn get(&self) -> Option<&str> {
         self.0.get().map(String::as_str)

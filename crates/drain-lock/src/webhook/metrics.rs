@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::decide::{Admission, Decision, RefusalKind};
+use super::decide::{Decision, RefusalKind};
 
 /// Seconds of one answer: the target is 10 ms for 99 of 100.
 const SECONDS: [f64; 10] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
@@ -98,11 +98,5 @@ impl WebhookMetrics {
     /// Counts a request for a drain.
     pub fn drain_requested(&self, outcome: &'static str) {
         self.drain_requests.get_or_create(&[("outcome", outcome)]).inc();
-    }
-
-    /// How often an eviction was admitted for this reason.
-    pub fn admitted(&self, admission: Admission) -> u64 {
-        let labels = [("decision", "admitted"), ("reason", admission.as_label())];
-        self.reviews.get_or_create(&labels).get()
     }
 }

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use nodeward_core::id::PodUid;
 use nodeward_scheduling::Placement;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use crate::observe::ClusterCache;
 use crate::plan::need::{Class, NeedRules, classify};
@@ -28,25 +27,16 @@ const SERVES: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(250);
 
 /// The pods of all claims' nodes that need no disruption, as they were classified last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UnclaimedPods {
     classified: Mutex<Option<Classified>>,
-    turn: Arc<Semaphore>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct Classified {
     pods: BTreeSet<PodUid>,
     at: Instant,
-}
-
-impl Default for UnclaimedPods {
-    fn default() -> Self {
-        Self {
-            classified: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
-        }
-    }
 }
 
 impl UnclaimedPods {
@@ -62,7 +52,7 @@ impl UnclaimedPods {
     pub async fn refresh(self: &Arc<Self>, cache: &Arc<ClusterCache>, policy: &Policy) {
         let (this, cache, rules) = (Arc::clone(self), Arc::clone(cache), NeedRules::of(policy));
         let refresh = async move {
-            let turn = Arc::clone(&this.turn).acquire_owned().await;
+            let turn = Arc::clone(&this.turn).lock_owned().await;
             if this.is_fresh() {
                 return;
             }

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use futures::StreamExt;
 use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
 use kube::core::Request;
@@ -21,6 +21,8 @@ use tokio::time::{Instant, timeout};
 use super::selection::WATCH_SECONDS;
 use super::watches::WatchEventHandler;
 use super::{Index, Selection};
+use crate::api_error::has_code;
+use crate::backoff::endless_backoff;
 
 /// One step of the watch, with whole objects.
 #[derive(Debug)]
@@ -54,12 +56,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(15);
 /// From 100 ms up to [`LONGEST_DELAY`]. Jitter, up to as much again as the delay, keeps the watches of one process, and the
 /// processes of one cluster, from coming back in the same instant.
 fn backoff() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(LONGEST_DELAY / 2)
-        .with_jitter()
-        .without_max_times()
-        .build()
+    endless_backoff(Duration::from_millis(50), LONGEST_DELAY)
 }
 
 /// Marks the bookmark that ends a streamed list (KEP-3157).
@@ -119,7 +116,7 @@ where
             }
             Err(Ending::Closed) => {}
             Err(Ending::Failed(error)) => match selection.poll_interval() {
-                Some(interval) if is_forbidden(&error) && poll(&api, &selection, handler).await.is_ok() => {
+                Some(interval) if has_code(&error, 403) && poll(&api, &selection, handler).await.is_ok() => {
                     // An API server that restarts forbids everything for a moment: one refusal is not believed for long.
                     let wait = if was_polled { interval } else { SERVED_AFTER };
                     was_polled = true;
@@ -262,7 +259,7 @@ where
 {
     let listed = list(api, selection, &mut Position::Start, handler).await;
     match (listed, selection.name()) {
-        (Err(Ending::Failed(error)), Some(name)) if is_forbidden(&error) => {
+        (Err(Ending::Failed(error)), Some(name)) if has_code(&error, 403) => {
             let object = match in_time(api.get(name)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 object => Some(object.map_err(Ending::Failed)?),
@@ -278,10 +275,6 @@ where
     }
     handler.polled(true);
     Ok(())
-}
-
-fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// A page again, without those of its objects that cannot be read: one of them must not hide the others.

@@ -29,23 +29,21 @@ fn path_of_null(value: &Value) -> Option<String> {
         Value::Null => Some(String::new()),
         Value::Mapping(fields) => fields.iter().find_map(|(key, value)| {
             let (key, inner) = (key.as_str()?, path_of_null(value)?);
-            let separator = if inner.is_empty() || inner.starts_with('[') {
-                ""
-            } else {
-                "."
-            };
-            Some(format!("{key}{separator}{inner}"))
+            Some(format!("{key}{}{inner}", separator_before(&inner)))
         }),
         Value::Sequence(items) => items.iter().enumerate().find_map(|(index, value)| {
             let inner = path_of_null(value)?;
-            let separator = if inner.is_empty() || inner.starts_with('[') {
-                ""
-            } else {
-                "."
-            };
-            Some(format!("[{index}]{separator}{inner}"))
+            Some(format!("[{index}]{}{inner}", separator_before(&inner)))
         }),
         _ => None,
+    }
+}
+
+fn separator_before(path: &str) -> &'static str {
+    if path.is_empty() || path.starts_with('[') {
+        ""
+    } else {
+        "."
     }
 }
 

@@ -1,11 +1,10 @@
 //! A cache of a kind that may be absent.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use kube::core::{ApiResource, DynamicObject};
 use nodeward_core::signal::WatchedResource;
 use parking_lot::RwLock;
@@ -13,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::kind_registry::{GroupState, KindRegistry, ServedKind};
+use crate::backoff::endless_backoff;
 use crate::cache::{Cache, Content, KindState, NamespacedName, Selection, WatchHealth, Watches};
 use crate::supervise::SharedTask;
 
@@ -54,12 +54,7 @@ const LONGEST_RETRY: Duration = Duration::from_mins(5);
 
 /// Discovery lags behind a definition by moments.
 fn retries() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_min_delay(Duration::from_millis(100))
-        .with_max_delay(LONGEST_RETRY / 2)
-        .with_jitter()
-        .without_max_times()
-        .build()
+    endless_backoff(Duration::from_millis(100), LONGEST_RETRY)
 }
 
 impl Watches {
@@ -152,41 +147,33 @@ impl<V> DynamicCache<V> {
 
     /// How the watch fares; `None` while there is none, because the kind is absent or has yet to be looked for.
     pub fn health(&self) -> Option<WatchHealth> {
-        match &*self.shared.read() {
-            Slot::Open(cache, _) => Some(cache.health()),
-            Slot::Unknown | Slot::Absent => None,
-        }
+        self.if_open(|cache, _| cache.health())
     }
 
     /// Whether the content is only read from time to time, because it may not be watched.
     pub fn is_polled(&self) -> bool {
-        match &*self.shared.read() {
-            Slot::Open(cache, _) => cache.is_polled(),
-            Slot::Unknown | Slot::Absent => false,
-        }
+        self.if_open(|cache, _| cache.is_polled()).unwrap_or_default()
     }
 
     /// How the API server serves the kind, for requests; `None` while it is absent or has yet to be looked for.
     pub fn resource(&self) -> Option<ApiResource> {
-        match &*self.shared.read() {
-            Slot::Open(_, resource) => Some(resource.clone()),
-            Slot::Unknown | Slot::Absent => None,
-        }
+        self.if_open(|_, resource| resource.clone())
     }
 
     /// One object.
     pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
-        match &*self.shared.read() {
-            Slot::Open(cache, _) => cache.get(key),
-            Slot::Unknown | Slot::Absent => None,
-        }
+        self.if_open(|cache, _| cache.get(key)).flatten()
     }
 
     /// All objects at one moment; none while the kind is absent.
     pub fn snapshot(&self) -> Content<V> {
+        self.if_open(|cache, _| cache.snapshot()).unwrap_or_default()
+    }
+
+    fn if_open<T>(&self, read: impl FnOnce(&Cache<V>, &ApiResource) -> T) -> Option<T> {
         match &*self.shared.read() {
-            Slot::Open(cache, _) => cache.snapshot(),
-            Slot::Unknown | Slot::Absent => Arc::new(BTreeMap::new()),
+            Slot::Open(cache, resource) => Some(read(cache, resource)),
+            Slot::Unknown | Slot::Absent => None,
         }
     }
 }

@@ -14,10 +14,10 @@ use super::authority::{Lifetimes, MakeError};
 use super::registration::{Registered, Registration};
 use super::renewal::{Contents, Situation, Step, next_step};
 use super::secret::{Shared, Stored, name_of};
-use crate::api_error::with_sources;
+use crate::api_error::{has_code, with_sources};
 use crate::cache::{Cache, Selection, Watches};
-use crate::client::Clients;
 use crate::component::Component;
+use crate::operator::OperatorContext;
 use crate::sleep::sleep_until;
 use crate::tls::{PairError, Served, Tls};
 
@@ -33,16 +33,6 @@ fn backoff() -> ExponentialBackoff {
 }
 
 const MOST_DELAY: Duration = Duration::from_mins(1);
-
-/// Who may be told what, and where.
-pub(super) struct Place<'a> {
-    pub(super) component: Component,
-    pub(super) clients: &'a Clients,
-    pub(super) namespace: &'a str,
-    pub(super) configuration: String,
-    pub(super) dry_run: bool,
-    pub(super) lifetimes: Lifetimes,
-}
 
 /// The operator's own certificate.
 pub(super) struct OwnCertificate {
@@ -92,22 +82,28 @@ enum Looked {
 }
 
 impl OwnCertificate {
-    pub(super) fn new(place: Place<'_>, watches: &Watches, served: Served) -> Self {
-        let (client, namespace) = (&place.clients.requests, place.namespace);
-        let secrets: Api<Secret> = Api::namespaced(place.clients.watches.clone(), namespace);
-        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(place.clients.watches.clone());
+    pub(super) fn new<T>(
+        context: &OperatorContext<T>,
+        configuration: String,
+        lifetimes: Lifetimes,
+        served: Served,
+    ) -> Self {
+        let (component, clients, watches) = (context.component, &context.clients, &context.watches);
+        let namespace = &context.args.namespace;
+        let secrets: Api<Secret> = Api::namespaced(clients.watches.clone(), namespace);
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(clients.watches.clone());
         Self {
-            component: place.component,
-            shared: Shared::new(Api::namespaced(client.clone(), namespace), place.component),
-            secret_watch: watch(watches, "webhook-secret", secrets, &name_of(place.component)),
-            registration_watch: watch(watches, "webhook-configuration", configurations, &place.configuration),
+            component,
+            shared: Shared::new(Api::namespaced(clients.requests.clone(), namespace), component),
+            secret_watch: watch(watches, "webhook-secret", secrets, &name_of(component)),
+            registration_watch: watch(watches, "webhook-configuration", configurations, &configuration),
             registration: Registration {
-                api: Api::all(client.clone()),
-                name: place.configuration,
+                api: Api::all(clients.requests.clone()),
+                name: configuration,
             },
-            lifetimes: place.lifetimes,
-            dry_run: place.dry_run,
-            fallback_host: format!("{}-webhook.{namespace}.svc", place.component.name()),
+            lifetimes,
+            dry_run: context.args.dry_run,
+            fallback_host: format!("{}-webhook.{namespace}.svc", component.name()),
             served,
             serving: None,
         }
@@ -150,10 +146,10 @@ impl OwnCertificate {
         let registered = self.registration.read().await.or_else(absent_if_forbidden);
         let registered = registered.map_err(api("the webhook configuration cannot be read"))?;
         let stored = match self.shared.read().await {
-            Err(error) if self.dry_run && is_forbidden(&error) => Stored::Absent,
+            Err(error) if self.dry_run && has_code(&error, 403) => Stored::default(),
             stored => stored.map_err(api("the Secret cannot be read"))?,
         };
-        if let Stored::Unreadable { problem, .. } = &stored {
+        if let Some(Err(problem)) = &stored.contents {
             tracing::warn!("webhook certificate: the Secret holds nothing of use: {problem}");
         }
         let mut published = Ok(false);
@@ -173,7 +169,7 @@ impl OwnCertificate {
             Step::Write { contents, why } => {
                 match self.shared.write(&contents, &stored).await {
                     Ok(()) => tracing::info!("webhook certificate: a new one was made: {why}"),
-                    Err(error) if is_conflict(&error) => {
+                    Err(error) if has_code(&error, 409) => {
                         tracing::debug!("webhook certificate: another replica was first");
                     }
                     Err(source) => return Err(api("the Secret cannot be written")(source)),
@@ -238,7 +234,7 @@ impl OwnCertificate {
                 configuration = self.registration.name,
                 "the webhook's authority was published"
             ),
-            Err(error) if is_conflict(&error) => tracing::debug!("the webhook configuration was changed meanwhile"),
+            Err(error) if has_code(&error, 409) => tracing::debug!("the webhook configuration was changed meanwhile"),
             Err(source) => {
                 return Err(KeepError::api("the webhook's authority cannot be published")(source));
             }
@@ -259,14 +255,5 @@ where
 
 /// An operator that may not read the configuration serves all the same: somebody else then publishes the authority.
 fn absent_if_forbidden(error: kube::Error) -> Result<Option<Registered>, kube::Error> {
-    if is_forbidden(&error) { Ok(None) } else { Err(error) }
-}
-
-fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
-}
-
-/// 409: it was changed, or made, since it was read.
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
+    if has_code(&error, 403) { Ok(None) } else { Err(error) }
 }

@@ -36,10 +36,7 @@ impl Registration {
             |index| json!({ "op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": bundle }),
         ));
         let patch = serde_json::from_value(serde_json::Value::Array(patch)).map_err(kube::Error::SerdeError)?;
-        let params = PatchParams {
-            field_manager: Some(manager.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = PatchParams::apply(manager);
         self.api
             .patch(&self.name, &params, &Patch::Json::<()>(patch))
             .await

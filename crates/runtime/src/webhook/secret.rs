@@ -26,30 +26,18 @@ pub(super) struct Shared {
     component: Component,
 }
 
-/// What the Secret holds.
-pub(super) enum Stored {
-    /// There is none.
-    Absent,
-    /// It holds nothing of use.
-    Unreadable {
-        /// To replace just that one.
-        resource_version: Option<String>,
-        /// What is wrong.
-        problem: String,
-    },
-    /// It holds these.
-    Contents {
-        resource_version: Option<String>,
-        contents: Box<Contents>,
-    },
+/// What there is; nothing where there is no Secret.
+#[derive(Default)]
+pub(super) struct Stored {
+    /// To replace just that one.
+    resource_version: Option<String>,
+    /// What the Secret holds, or why that is of no use.
+    pub(super) contents: Option<Result<Contents, PairError>>,
 }
 
 impl Stored {
     pub(super) fn contents(&self) -> Option<&Contents> {
-        match self {
-            Self::Contents { contents, .. } => Some(contents),
-            Self::Absent | Self::Unreadable { .. } => None,
-        }
+        self.contents.as_ref()?.as_ref().ok()
     }
 }
 
@@ -64,32 +52,18 @@ impl Shared {
     }
 
     pub(super) async fn read(&self) -> Result<Stored, kube::Error> {
-        let Some(secret) = self.api.get_opt(&name_of(self.component)).await? else {
-            return Ok(Stored::Absent);
-        };
-        let resource_version = secret.metadata.resource_version;
-        Ok(match decode(&secret.data.unwrap_or_default()) {
-            Ok(contents) => Stored::Contents {
-                resource_version,
-                contents: Box::new(contents),
-            },
-            Err(error) => Stored::Unreadable {
-                resource_version,
-                problem: error.to_string(),
-            },
-        })
+        let secret = self.api.get_opt(&name_of(self.component)).await?;
+        Ok(secret.map_or_else(Stored::default, |secret| Stored {
+            resource_version: secret.metadata.resource_version,
+            contents: Some(decode(&secret.data.unwrap_or_default())),
+        }))
     }
 
     /// Creates it, or replaces just the one that was read: of several replicas that write at once one succeeds, and the
     /// others are told 409.
     pub(super) async fn write(&self, contents: &Contents, over: &Stored) -> Result<(), kube::Error> {
         let name = name_of(self.component);
-        let resource_version = match over {
-            Stored::Absent => None,
-            Stored::Unreadable { resource_version, .. } | Stored::Contents { resource_version, .. } => {
-                resource_version.clone()
-            }
-        };
+        let resource_version = over.resource_version.clone();
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(name.clone()),

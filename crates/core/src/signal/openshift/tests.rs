@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
 
-use super::super::fixture::{cordoned, inputs, objects};
+use super::super::tests::fixture::{cordoned, inputs, objects};
 use super::super::{KindObjects, KindState};
 use super::*;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::ClaimState;
 
-use super::needs::Turn;
 use super::{Claim, HeldPod, Ledger, disruptions};
 
 /// What became of a claim whose time ran out.

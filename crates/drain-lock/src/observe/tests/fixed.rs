@@ -1,0 +1,65 @@
+//! A cache that no watch keeps up.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Resource;
+use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
+
+use super::super::index_handler::{self, IndexHandler, SharedIndex};
+use crate::observe::ClusterCache;
+
+/// Objects of a cache that no watch keeps up.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Pods.
+    pub pods: Vec<Pod>,
+    /// Budgets.
+    pub budgets: Vec<PodDisruptionBudget>,
+    /// Volumes.
+    pub volumes: Vec<PersistentVolume>,
+    /// Drains.
+    pub drains: Vec<NodeDrain>,
+    /// The ledger, if there is one.
+    pub ledger: Option<DrainLedger>,
+    /// Owners' holds.
+    pub holds: Vec<DisruptionHold>,
+    /// Node leases.
+    pub leases: Vec<Lease>,
+}
+
+impl ClusterCache {
+    /// A cache that no watch keeps up: complete, and fresh. For tests, and for tools that look once.
+    pub fn fixed(objects: &Objects) -> Arc<Self> {
+        let cache = Self {
+            index: SharedIndex::default(),
+            handles: Vec::new(),
+            leases: None,
+            is_fixed: true,
+        };
+        cache.insert(objects);
+        Arc::new(cache)
+    }
+
+    /// Adds objects to a cache that no watch keeps up, or replaces those of the same name.
+    pub fn insert(&self, objects: &Objects) {
+        put_all(index_handler::nodes(&self.index), &objects.nodes);
+        put_all(index_handler::pods(&self.index), &objects.pods);
+        put_all(index_handler::budgets(&self.index), &objects.budgets);
+        put_all(index_handler::volumes(&self.index), &objects.volumes);
+        put_all(index_handler::drains(&self.index), &objects.drains);
+        put_all(index_handler::ledgers(&self.index), objects.ledger.as_slice());
+        put_all(index_handler::holds(&self.index), &objects.holds);
+        put_all(index_handler::leases(&self.index), &objects.leases);
+    }
+}
+
+fn put_all<K: Resource, I, V>(mut handler: IndexHandler<K, I, V>, objects: &[K]) {
+    for object in objects {
+        handler.put(object);
+    }
+}
