@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_to_the_second_has_no_fraction_and_is_never_in_the_future() {
+    fn rounded_moment_is_never_in_the_future() {
         let moment: Timestamp = "2026-01-02T03:04:05.999999999Z".parse().unwrap();
         assert_eq!(to_the_second(moment), "2026-01-02T03:04:05Z");
     }

@@ -142,11 +142,7 @@ mod tests {
     #[case(Some("Suspect"), true, true)]
     #[case(Some("Failed"), false, false)]
     #[case(Some("Evaporating"), false, false)]
-    fn a_phase_tells_whether_pods_are_to_leave_and_whether_disruptions_are_held(
-        #[case] phase: Option<&str>,
-        #[case] empties: bool,
-        #[case] holds: bool,
-    ) {
+    fn phase_tells_emptying_and_holding(#[case] phase: Option<&str>, #[case] empties: bool, #[case] holds: bool) {
         let drain = drain(phase, json!({}), json!({}));
         assert_eq!(drain.is_emptying_its_node(), empties);
         assert_eq!(drain.holding_deadline().is_some(), holds);
@@ -163,7 +159,7 @@ mod tests {
     #[case(json!({}), true)]
     #[case(json!({ "nodeUID": "u1" }), true)]
     #[case(json!({ "nodeUID": "older" }), false)]
-    fn a_drain_is_of_one_node_and_not_of_the_next_of_its_name(#[case] spec: Value, #[case] is_of: bool) {
+    fn drain_is_bound_to_node_uid(#[case] spec: Value, #[case] is_of: bool) {
         assert_eq!(drain(None, spec, json!({})).is_of(&"u1".into()), is_of);
     }
 

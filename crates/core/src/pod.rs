@@ -431,7 +431,7 @@ mod tests {
     #[case("Failed", Phase::Failed, true, true)]
     #[case("Unknown", Phase::Unknown, false, false)]
     #[case("New", Phase::Unknown, false, false)]
-    fn a_phase_tells_whether_the_pod_is_finished_and_whether_budgets_are_asked(
+    fn phase_tells_finished_and_skips_budgets(
         #[case] text: &str,
         #[case] phase: Phase,
         #[case] finished: bool,

@@ -27,11 +27,7 @@ mod tests {
     #[case("aü", 2, "a")]
     #[case("aü", 3, "aü")]
     #[case("aü", 4, "aü")]
-    fn a_text_is_cut_between_characters_and_only_if_it_is_too_long(
-        #[case] text: &str,
-        #[case] most: usize,
-        #[case] expected: &str,
-    ) {
+    fn long_text_is_cut_between_characters(#[case] text: &str, #[case] most: usize, #[case] expected: &str) {
         assert_eq!(cut(text.to_owned(), most), expected);
     }
 

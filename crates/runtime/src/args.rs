@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_has_a_certificate_of_its_own_unless_a_directory_is_named() {
+    fn webhook_certificate_is_own_unless_directory_given() {
         let args = Cli::try_parse_from(["operator"]).unwrap().webhook;
         assert_eq!(args.webhook_bind.to_string(), "0.0.0.0:9443");
         assert_eq!((args.webhook_cert_dir, args.webhook_configuration), (None, None));

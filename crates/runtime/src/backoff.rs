@@ -137,7 +137,7 @@ mod tests {
     #[case::fifth(5, 16)]
     #[case::capped(7, 60)]
     #[case::far_beyond_any_power(100, 60)]
-    fn the_wait_doubles_up_to_the_limit_and_jitter_takes_at_most_half(#[case] failures: u32, #[case] most: i64) {
+    fn wait_doubles_to_limit_minus_jitter(#[case] failures: u32, #[case] most: i64) {
         for seed in 0..50 {
             let mut backoffs = Backoffs::with_seed(POLICY, seed);
             let mut not_before = now();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_again_is_forgotten_once_its_wait_is_long_over() {
+    fn idle_backoff_is_forgotten() {
         let mut backoffs = Backoffs::with_seed(POLICY, 1);
         let until = backoffs.failed("gone", Timestamp::UNIX_EPOCH, None);
         backoffs.forget_idle_since(until);

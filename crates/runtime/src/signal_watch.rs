@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_cannot_be_listed_is_waited_for_and_then_counts_as_unknown() {
+    async fn unlistable_kind_turns_unknown_after_patience() {
         let (watches, readiness) = (Watches::detached(), Readiness::new());
         let kinds = KindRegistry::spawn(&watches, silent());
         let mut signal_watches = SignalWatches::new(&watches, &kinds, &readiness);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[rstest]
-    fn a_claim_holds_what_it_has_disruptions_of_and_nothing_that_it_needs(
+    fn claim_holds_granted_budgets_only(
         #[values("Granted", "Confirmed", "Suspect", "Recovering", "Asking")] state: &str,
     ) {
         let claim = claim(state);
@@ -191,11 +191,7 @@ mod tests {
     #[case::told("Drained", 42, 42)]
     #[case::rebooted("Recovering", 42, 42)]
     #[case::not_told_yet_of_a_long_drain("Draining", 90, 90)]
-    fn the_limit_of_the_drain_is_none_once_the_node_may_go_down(
-        #[case] phase: &str,
-        #[case] deadline: i64,
-        #[case] ends: i64,
-    ) {
+    fn drain_limit_ends_once_node_may_go_down(#[case] phase: &str, #[case] deadline: i64, #[case] ends: i64) {
         let claim = claim("Drained");
         let drain = drain(json!({}), json!({ "phase": phase, "deadline": minute(deadline) }));
         let hold = of_claim(&claim, Some(&drain)).next().unwrap();

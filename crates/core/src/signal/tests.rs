@@ -205,10 +205,7 @@ fn plan(name: &str, applying: Value) -> Value {
 #[case::absent(KindState::Absent, Tristate::No)]
 #[case::syncing(KindState::Syncing, Tristate::Unknown)]
 #[case::forbidden(KindState::Forbidden("".into()), Tristate::Unknown)]
-fn a_resource_signal_is_yes_if_its_expression_is_true_for_any_object(
-    #[case] state: KindObjects,
-    #[case] truth: Tristate,
-) {
+fn resource_signal_is_yes_for_any_matching_object(#[case] state: KindObjects, #[case] truth: Tristate) {
     let answer = evaluate(RESOURCE, state.clone());
     assert_eq!((answer.truth, answer.since), (truth, None));
     // Whatever cannot be told, and whatever is absent, is explained; a plain yes or no is not.
@@ -217,7 +214,7 @@ fn a_resource_signal_is_yes_if_its_expression_is_true_for_any_object(
 }
 
 #[test]
-fn an_expression_that_fails_for_many_objects_is_one_note_that_names_the_first() {
+fn failing_expression_gives_one_note_for_many_objects() {
     let plans = |names: &[&str]| {
         KindState::Synced(
             names

@@ -61,7 +61,7 @@ const POLICY_CHANGED: PodResult = ActionResult::Stopped(Stop::PolicyChanged);
 #[case::evicted(EVICTED, Outcome::Sent, seconds(10))]
 #[case::gone(GONE, Outcome::Sent, seconds(10))]
 #[case::dry_run(DRY_RUN, Outcome::NotSent, SignedDuration::from_hours(1))]
-fn what_was_done_is_not_done_again_before_the_watch_had_time_to_show_it(
+fn done_action_is_not_repeated_before_watch_shows(
     #[case] outcome: PodResult,
     #[case] remembered: Outcome,
     #[case] wait: SignedDuration,
@@ -183,7 +183,7 @@ fn only_what_was_done_counts_for_the_minutes_limit(#[case] outcome: PodResult, #
 }
 
 #[test]
-fn the_memory_tells_how_many_acts_are_left_and_when_there_is_one_more() {
+fn memory_tells_acts_left_and_next_act() {
     let mut tracker = nothing(false);
     for _ in 0..30 {
         started(&mut tracker, &act(), second(0));
@@ -268,7 +268,7 @@ fn a_clock_that_somebody_else_has_written_since_counts() {
 
 /// The watch is late to show that the node is gone: its clock is not written again in every pass.
 #[test]
-fn a_clock_of_a_node_that_is_gone_is_expected_for_a_while() {
+fn clock_expectation_of_gone_node_expires() {
     let mut tracker = nothing(false);
     tracker.clock_completed(&clock_write(&clock(0)), &ActionResult::AlreadyDone, second(60));
     assert_eq!(tracker.next_expiry(), Some(second(70)));
@@ -336,7 +336,7 @@ fn a_node_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn what_a_plan_has_seen_and_held_back_is_remembered_for_the_next() {
+fn held_back_pods_are_remembered() {
     let mut tracker = nothing(false);
     let world = World::draining()
         .also("limits: {forcedPerNode: 1}")

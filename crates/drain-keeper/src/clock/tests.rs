@@ -114,7 +114,7 @@ fn a_clock_starts_at_the_latest_of_taint_and_upgrade(
 }
 
 #[test]
-fn without_a_time_the_cordon_counts_from_when_it_was_first_seen_not_from_when_the_gates_opened() {
+fn cordon_without_time_counts_from_first_sight() {
     let mut watched = Watched::new();
     watched.look(0, WITHOUT_TIME, true);
     watched.annotation = None;
@@ -214,7 +214,7 @@ fn an_uncordon_that_nobody_watched_ends_the_drain() {
 }
 
 #[test]
-fn an_upgrade_that_ends_stops_the_clock_and_the_next_drain_starts_when_the_gates_open_again() {
+fn clock_stops_with_upgrade_and_restarts_with_gates() {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
     watched.look(10, cordoned(0), false);
@@ -298,7 +298,7 @@ fn an_older_taint_does_not_move_a_start_at_the_gates() {
 #[case::after_a_restart(true, cordoned(0), 110, at(100))]
 // A clock that began without a time covers no cordon that is younger than its start.
 #[case::no_time_before(true, WITHOUT_TIME, 110, at(100))]
-fn a_new_cordon_behind_our_back_is_a_new_drain_unless_it_was_a_flap(
+fn unseen_new_cordon_starts_drain_unless_flap(
     #[case] restarted: bool,
     #[case] before: Option<Cordon>,
     #[case] seen: i64,

@@ -213,7 +213,7 @@ healthCheck: { ignoredCriticals: [] }
 "#;
 
 #[test]
-fn the_peers_block_replaces_ours_as_a_whole_and_its_other_blocks_are_ignored() {
+fn peer_node_drain_replaces_ours_as_a_whole() {
     let ours = "{nodeDrain: {timeOut: 30, disableDrainStrategies: true}, pdbForceDrainTimeout: 20, forceAfter: 6, \
                 pools: [{selector: {pool: slow}, nodeDrain: {timeOut: 100}}]}";
     let policy = Settings::parse(ours)

@@ -263,7 +263,7 @@ mod tests {
     #[case::was_to_stay_and_leaves(
         labelled("skip", json!({ "metadata": { "deletionTimestamp": NOW } })), &["b"], Some("has yet to leave")
     )]
-    fn no_pod_goes_down_with_a_node_that_has_yet_to_leave_or_stays_without_a_disruption(
+    fn no_reboot_over_pods_that_hold_no_disruption(
         #[case] patch: Value,
         #[case] budgets: &[&str],
         #[case] told: Option<&str>,

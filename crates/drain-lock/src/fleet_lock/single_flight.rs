@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn while_one_is_worked_out_others_are_told_to_ask_again_at_once() {
+    async fn concurrent_request_is_told_to_ask_again() {
         let flight = SingleFlight::default();
         let (begun, has_begun) = mpsc::channel();
         let (finish, is_to_finish) = mpsc::channel::<()>();

@@ -314,7 +314,7 @@ fn a_claims_volume_follows_its_binding() {
 }
 
 #[test]
-fn a_snapshot_has_the_nodes_of_all_claims_and_the_pods_that_the_ledger_names() {
+fn snapshot_holds_nodes_and_pods_of_claims() {
     let claim = json!({
         "ticket": 1, "node": "n2", "nodeUID": "uid-n2", "state": "Waiting", "since": "2026-01-01T11:00:00Z", "queuedAt": "2026-01-01T11:00:00Z",
         "needs": [{ "pdb": { "namespace": "shop", "name": "db", "uid": "uid-db" }, "pods": [{ "name": "c", "uid": "uid-c" }] }],

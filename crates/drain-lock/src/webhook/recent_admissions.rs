@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disruption_that_was_given_is_gone_until_the_watch_shows_it_or_seconds_pass() {
+    fn admitted_disruption_is_spent_until_shown_or_expired() {
         let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
         let facts = budget(&["a", "b", "c"], 2);
         recent_admissions.add(&facts.key, &"a".into(), now);

@@ -49,7 +49,7 @@ mod tests {
     use super::WatchFailureLogs;
 
     #[test]
-    fn an_outage_is_told_once_for_all_caches_of_a_name_and_so_is_its_end() {
+    fn outage_and_its_end_are_logged_once_per_name() {
         let outages = WatchFailureLogs::default();
         let (mut one, mut two, mut other) = (outages.of("pods"), outages.of("pods"), outages.of("nodes"));
         assert!(!one.begins() && !one.begins() && one.begins() && !one.begins());

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_first_list_is_a_change_and_an_empty_second_is_not() {
+    fn only_first_empty_list_is_a_change() {
         let mut store = Store::<i32>::default();
         store.apply(Change::ListBegan);
         assert!(store.apply(Change::ListEnded));

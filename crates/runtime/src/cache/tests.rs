@@ -324,7 +324,7 @@ async fn the_old_content_stays_visible_until_the_relist_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_a_state_that_ends_when_the_right_is_given() {
+async fn granted_right_ends_forbidden_state() {
     let server = Server::new([Answer::Refused(403), Answer::Open(vec![added("a", "1"), end_of_list()])]);
     let cache = server.cache();
     until(&cache, |cache| matches!(cache.state(), KindState::Forbidden(_))).await;
@@ -347,7 +347,7 @@ async fn a_right_that_is_taken_away_is_shown_and_the_content_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_close_without_a_word_are_not_reopened_in_a_hot_loop() {
+async fn silently_closed_watch_reopens_with_delay() {
     let closed = || Answer::Closed(vec![]);
     let server = Server::new(std::iter::repeat_with(closed).take(10_000));
     let _cache = server.cache();

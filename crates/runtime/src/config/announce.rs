@@ -56,7 +56,7 @@ mod tests {
     use crate::events::{Severity, pod_reference};
 
     #[test]
-    fn a_fault_is_a_warning_with_its_place_and_its_end_is_not() {
+    fn fault_is_warning_and_its_end_normal() {
         let error = Arc::new(ConfigError::at("repeat", "must be at least 1").in_origin("f.yaml"));
         let broken = Rejections {
             merged: Some(error),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_change_keeps_the_last_good_one_and_is_shown_until_mended() {
+    fn broken_change_keeps_last_good_config() {
         let fixture = fixture();
         assert!(matches!(fixture.handle.offer("0", "f.yaml"), Loaded::Rejected(_)));
         assert_eq!(*fixture.handle.current(), 1);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn another_source_that_is_broken_is_shown_like_the_file_and_mends_on_its_own() {
+    fn broken_merged_source_is_reported_and_mends_itself() {
         let fixture = fixture();
         fixture.handle.reject_merged(Some(ConfigError::new("theirs is broken")));
         assert!(fixture.rang() && fixture.shows_rejected(1));

@@ -305,7 +305,7 @@ fn two_writes(permits: &Permits) -> ActionResult {
 }
 
 #[tokio::test]
-async fn a_second_write_is_stopped_when_the_policy_has_changed_since_the_first() {
+async fn policy_change_stops_second_write() {
     let mut toy = toy();
     toy.behaviour = Arc::new(two_writes);
     let mut control = control(toy);

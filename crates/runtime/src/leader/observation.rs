@@ -53,7 +53,7 @@ mod tests {
     #[rstest]
     #[case::holder_clock_behind(LONG_AGO)]
     #[case::holder_clock_ahead(LONG_AHEAD)]
-    fn a_lease_is_free_after_standing_still_for_its_duration_whatever_the_clocks_say(#[case] renewed: &str) {
+    fn unchanged_lease_is_free_after_its_duration(#[case] renewed: &str) {
         let mut observation = Observation::default();
         let start = Instant::now();
         assert!(!observation.is_free(&held(renewed), start));

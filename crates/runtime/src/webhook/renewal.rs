@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_valid_for_the_names_asked_for_and_needs_nothing_for_a_while() {
+    fn new_certificate_has_all_names_and_needs_nothing() {
         let world = World::new();
         let contents = world.contents();
         assert_eq!(contents.leaf.hosts, world.hosts);
@@ -292,7 +292,7 @@ mod tests {
     #[case::an_address("127.0.0.1")]
     #[case::an_address_of_six("::1")]
     #[case::a_name("other.ns.svc")]
-    fn a_name_that_the_api_server_calls_by_and_the_certificate_lacks_makes_a_new_one(#[case] name: &str) {
+    fn missing_host_name_reissues_certificate(#[case] name: &str) {
         let mut world = World::new();
         let authority = world.contents().authority.clone();
         world.hosts = hosts(&[name]);

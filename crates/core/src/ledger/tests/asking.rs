@@ -13,11 +13,7 @@ use super::*;
 #[case::a_granted_pod_is_healthy_still(1, &["web-0", "web-1", "web-2", "web-held"], 0)]
 #[case::a_granted_pod_is_down(1, &["web-0", "web-1", "web-2"], 1)]
 #[case::something_else_took_what_was_granted(0, &["web-0", "web-1", "web-held"], -1)]
-fn free_disruptions_are_the_lesser_of_status_and_pods_less_healthy_pods_that_are_granted(
-    #[case] allowed: i32,
-    #[case] healthy: &[&str],
-    #[case] free: i32,
-) {
+fn free_disruptions_subtract_granted_healthy_pods(#[case] allowed: i32, #[case] healthy: &[&str], #[case] free: i32) {
     let mut ledger = queue(&[("a", &["web-held"])]);
     let mut wide = budget("web");
     (wide.healthy, wide.disruptions_allowed) = (BTreeSet::from(["web-held".into()]), 9);
@@ -72,10 +68,7 @@ fn a_claim_gets_all_that_it_needs_or_nothing() {
     LockReason::OwnerHold
 )]
 #[case::a_pod_of_it_is_unready(Some(without(budget("web"), "web-1")), LockReason::BudgetUnhealthy)]
-fn what_stands_in_the_way_is_named_and_nothing_is_reserved_for_it(
-    #[case] budget: Option<BudgetFacts>,
-    #[case] reason: LockReason,
-) {
+fn obstacle_is_named_and_reserves_nothing(#[case] budget: Option<BudgetFacts>, #[case] reason: LockReason) {
     let facts = facts(budget);
     let ledger = queue(&[("a", &["web-0"])]);
     assert_eq!(reasons(&ledger, "a", &facts), [reason]);
@@ -83,7 +76,7 @@ fn what_stands_in_the_way_is_named_and_nothing_is_reserved_for_it(
 }
 
 #[test]
-fn a_pod_that_stays_may_be_under_several_budgets_for_nobody_evicts_it() {
+fn retained_pod_may_have_several_budgets() {
     let both = BudgetFacts {
         several: BTreeSet::from(["web-0".into()]),
         ..budget("web")
@@ -103,7 +96,7 @@ fn a_need_above_what_the_budget_ever_has_is_named() {
 }
 
 #[test]
-fn an_unready_pod_is_granted_as_if_it_were_ready_and_takes_no_free_disruption() {
+fn unready_pod_is_granted_without_free_disruption() {
     let facts = facts([without(budget("web"), "web-0")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     assert_eq!(reasons(&ledger, "b", &facts), [LockReason::BudgetUnhealthy]);
@@ -133,10 +126,7 @@ fn a_grant_asked_for_twice_is_one() {
 #[case::its_owner_took_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("web") }, LockReason::OwnerHold)]
 #[case::its_spec_changed(BudgetFacts { current: false, ..budget("web") }, LockReason::StatusBehind)]
 #[case::it_is_another_budget(BudgetFacts { uid: "another".into(), ..budget("web") }, LockReason::NotPlanned)]
-fn a_grant_does_not_stand_if_a_disruption_is_gone_when_it_is_made_sure_of(
-    #[case] later: BudgetFacts,
-    #[case] reason: LockReason,
-) {
+fn unconfirmed_grant_is_lost_with_its_disruption(#[case] later: BudgetFacts, #[case] reason: LockReason) {
     let mut ledger = queue(&[("a", &["web-0"])]);
     let ticket = fence(&ledger, "a").ticket;
     let number = ledger.try_grant("a", "boot", &facts([budget("web")]), NOW).unwrap();
@@ -189,7 +179,7 @@ fn a_grant_of_the_past_is_not_confirmed() {
 /// The disruptions come back when as many pods are healthy as if none had been down at the grant: a pod that was down already,
 /// and comes back, must not pass for one that went down since.
 #[test]
-fn pods_that_are_down_under_a_claim_count_as_healthy_at_the_next_grant() {
+fn down_pods_of_claims_count_healthy_at_grant() {
     let wide = |budget: BudgetFacts| BudgetFacts {
         disruptions_allowed: budget.disruptions_allowed + 1,
         desired_healthy: 1,
@@ -208,7 +198,7 @@ fn pods_that_are_down_under_a_claim_count_as_healthy_at_the_next_grant() {
 }
 
 #[test]
-fn a_grant_by_fallback_takes_its_disruptions_whatever_the_budgets_say_and_others_see_it() {
+fn fallback_grant_ignores_budgets_and_is_visible() {
     let unhealthy = facts([without(budget("web"), "web-2")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     assert!(ledger.try_grant("a", "boot", &unhealthy, NOW).is_err());
@@ -220,7 +210,7 @@ fn a_grant_by_fallback_takes_its_disruptions_whatever_the_budgets_say_and_others
 }
 
 #[test]
-fn what_a_fallback_took_is_known_until_the_claim_is_granted_by_its_budgets() {
+fn fallback_is_recorded_until_regular_grant() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     ledger.grant_by_fallback("a", "boot", &facts, NOW).unwrap();
@@ -297,7 +287,7 @@ fn by(budget: &str, mut disruptions: Vec<Disruptions>) -> Vec<Disruptions> {
 }
 
 #[test]
-fn a_pod_that_asks_to_stay_after_the_grant_stays_under_its_disruption() {
+fn pod_retained_after_grant_keeps_disruption() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     let before = grant(&mut ledger, "a", &facts);
@@ -354,7 +344,7 @@ fn a_ledger_that_was_made_again_repeats_no_fence() {
 #[case::less(&["web-0"], NeedChange::Shrunk { returned: 1 }, ClaimState::Confirmed, &["web-0"])]
 #[case::more(&["web-0", "db-0", "api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Asking, &[])]
 #[case::something_else(&["api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Asking, &[])]
-fn a_new_need_returns_what_runs_and_queues_the_whole_under_the_same_ticket(
+fn grown_need_requeues_whole_under_same_ticket(
     #[case] need: &[&str],
     #[case] change: NeedChange,
     #[case] becomes: ClaimState,

@@ -47,7 +47,7 @@ fn of_two_that_need_the_same_disruption_the_older_gets_it() {
 #[case::an_owner_keeps_its_other_budget("web", Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("db") }), false)]
 #[case::its_other_budget_is_not_current("web", Some(BudgetFacts { current: false, ..budget("db") }), false)]
 #[case::it_waits_for_nobody("api", None, true)]
-fn the_oldest_keeps_its_disruptions_from_others_only_if_nothing_but_claims_is_in_its_way(
+fn oldest_reserves_only_if_claims_alone_block_it(
     #[case] first_holds: &str,
     #[case] db: Option<BudgetFacts>,
     #[case] reserves: bool,
@@ -68,7 +68,7 @@ fn the_oldest_keeps_its_disruptions_from_others_only_if_nothing_but_claims_is_in
 }
 
 #[test]
-fn only_the_first_that_waits_reserves_and_others_overtake_where_there_are_disruptions() {
+fn first_waiter_reserves_and_others_overtake() {
     let all = facts([budget("web"), budget("db"), budget("api")]);
     let mut ledger = queue(&[("first", &["web-2"])]);
     grant(&mut ledger, "first", &all);
@@ -120,7 +120,7 @@ fn without_a_need_a_claim_keeps_its_place_and_nothing_else() {
 }
 
 #[test]
-fn a_suspect_claim_is_waited_for_by_nobody_who_keeps_disruptions_from_others() {
+fn nobody_reserves_while_waiting_for_suspect() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("lost", &["web-2"])]);
     grant(&mut ledger, "lost", &all);
@@ -169,14 +169,14 @@ fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
 }
 
 #[test]
-fn a_node_that_may_go_down_at_any_moment_gives_way_to_nobody() {
+fn drained_node_gives_way_to_nobody() {
     let (mut ledger, down) = circle([false, false]);
     ledger.claim_mut("b").unwrap().state = ClaimState::DrainedAsking;
     assert_eq!(ledger.gives_way(&down), Some("a"));
 }
 
 #[test]
-fn a_claim_that_holds_disruptions_of_down_pods_goes_ahead_of_those_that_need_them() {
+fn holder_of_down_pods_precedes_those_waiting() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("old", &[]), ("holder", &["web-0"])]);
     ledger.enqueue("holder", "holder", true, NOW);

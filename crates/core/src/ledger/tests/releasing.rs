@@ -51,7 +51,7 @@ fn time_that_runs_out_returns_what_runs(
 }
 
 #[test]
-fn time_that_runs_out_on_one_that_holds_nothing_costs_it_no_place() {
+fn timeout_without_holds_keeps_place() {
     let mut ledger = granted(false);
     let ticket = fence(&ledger, "b").ticket;
     let later = NOW + SignedDuration::from_secs(9);
@@ -79,7 +79,7 @@ fn time_alone_frees_nothing(#[case] happens: fn(&mut Ledger)) {
 }
 
 #[test]
-fn a_claim_whose_turn_ended_while_pods_were_down_asks_for_nothing_until_they_are_back() {
+fn timed_out_claim_asks_nothing_while_pods_down() {
     let facts = facts([budget("web"), budget("db")]);
     let mut ledger = granted(false);
     ledger.time_out("a", ALL_DOWN, NOW);
@@ -96,7 +96,7 @@ fn a_claim_whose_turn_ended_while_pods_were_down_asks_for_nothing_until_they_are
 }
 
 #[test]
-fn disruptions_return_as_their_pods_are_observed_back_once_and_for_their_owner_alone() {
+fn disruption_returns_once_to_its_own_claim() {
     let mut ledger = granted(false);
     assert_eq!(
         ledger.return_pods("b", &["web-0"]),
@@ -113,7 +113,7 @@ fn disruptions_return_as_their_pods_are_observed_back_once_and_for_their_owner_a
 #[rstest]
 #[case::nothing_is_down(&[], Released::Gone)]
 #[case::a_pod_is_down(&["web-0"], Released::ComesBack { kept: 1 })]
-fn a_claim_that_is_let_go_keeps_the_disruptions_of_down_pods_alone(#[case] down: &[&str], #[case] outcome: Released) {
+fn released_claim_keeps_down_pods_only(#[case] down: &[&str], #[case] outcome: Released) {
     let mut ledger = granted(true);
     let before = fence(&ledger, "a");
     let is_down = |pod: &HeldPod| down.contains(&pod.uid.as_str());
@@ -159,7 +159,7 @@ fn drained_node_stays_so_until_the_next_grant(#[case] needs: &[&str]) {
 }
 
 #[test]
-fn once_a_node_may_go_down_no_write_returns_a_disruption_of_a_pod_that_stays_on_it() {
+fn drained_node_keeps_disruptions_of_retained_pods() {
     let facts = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &[])]);
     let needs = || retained(&["web-0"]).into_iter().chain(disruptions(&["db-0"])).collect();
@@ -177,7 +177,7 @@ fn once_a_node_may_go_down_no_write_returns_a_disruption_of_a_pod_that_stays_on_
 #[rstest]
 #[case::its_drainer_is_back(&["web-0"], ClaimState::Granted)]
 #[case::and_it_needs_more(&["web-0", "db-1"], ClaimState::Asking)]
-fn a_suspect_claim_that_is_taken_up_again_is_made_sure_of_anew(#[case] needs: &[&str], #[case] becomes: ClaimState) {
+fn resumed_suspect_claim_is_confirmed_anew(#[case] needs: &[&str], #[case] becomes: ClaimState) {
     let facts = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     assert!(!ledger.suspect("a", NOW), "what holds nothing is never suspect");

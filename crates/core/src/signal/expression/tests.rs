@@ -68,7 +68,7 @@ fn evaluate(source: &str) -> Result<bool, String> {
 #[case("int('7') == 7 && string(7) == '7' && double('0.5') == object.spec.ratio", true)]
 #[case("{'a': 1}['a'] == 1 && [1, 2][1] == 2", true)]
 #[case("object.missing == 1 || object.status.phase == 'Upgrading'", true)]
-fn an_expression_reads_the_object_and_the_node_as_the_api_shows_them(#[case] source: &str, #[case] truth: bool) {
+fn expression_reads_object_and_node(#[case] source: &str, #[case] truth: bool) {
     assert_eq!(evaluate(source), Ok(truth));
 }
 

@@ -223,7 +223,7 @@ fn two_custom_pools_are_refused_and_named_even_for_masters(#[case] roles: &[&str
 // A pool without a selector has no nodes, and one with an empty selector has none either.
 #[case::empty(json!({}), Tristate::No)]
 #[case::null(json!(null), Tristate::No)]
-fn a_pools_selector_is_a_full_one_and_an_empty_one_selects_nothing(#[case] selector: Value, #[case] truth: Tristate) {
+fn empty_pool_selector_selects_nothing(#[case] selector: Value, #[case] truth: Tristate) {
     let pools = objects([pool("blue", selector, 3, 1)]);
     assert_eq!(
         evaluate(objects([upgrading_config()]), pools, &node_with_roles(&["worker"])).truth,

@@ -160,7 +160,7 @@ fn a_hold_ends_at_its_own_limit() {
 #[rstest]
 #[case(&["p"], true)]
 #[case(&["q"], false)]
-fn a_pod_that_its_own_nodes_claim_covers_is_not_held_by_another(#[case] own: &[&str], #[case] forced: bool) {
+fn own_grant_overrides_other_holds(#[case] own: &[&str], #[case] forced: bool) {
     let world = World::draining()
         .pod(pod("p"))
         .budget(budget("web", 0))

@@ -38,7 +38,7 @@ fn uncovered(name: &str) -> Value {
 }
 
 #[test]
-fn a_drain_fails_when_the_last_due_wait_and_the_expected_time_have_passed() {
+fn drain_fails_after_last_due_and_expected_time() {
     assert_fails_at(&World::draining().pod(uncovered("p")), &["p"], 53);
     assert_fails_at(&World::draining().pod(pod("p")).budget(budget("web", 0)), &["p"], 76);
 }
@@ -104,7 +104,7 @@ fn while_a_strategys_time_is_still_to_come_no_drain_has_failed() {
 #[case::unmanaged(json!({ "metadata": { "ownerReferences": null } }))]
 #[case::ignored_namespace(json!({ "metadata": { "namespace": "ignored" } }))]
 #[case::protected_finalizer(with(terminating(30, 1), json!({ "metadata": { "finalizers": ["foregroundDeletion"] } })))]
-fn a_blocker_that_nothing_is_done_about_fails_the_drain_after_the_timeout(#[case] patch: Value) {
+fn unresolvable_blocker_fails_drain_after_timeout(#[case] patch: Value) {
     let world = World::draining()
         .also("nodeDrain: {ignoredNamespacePatterns: [ignored]}")
         .pod(with(uncovered("p"), patch));

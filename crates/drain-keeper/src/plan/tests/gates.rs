@@ -60,7 +60,7 @@ fn only_cordoned_nodes_in_scope_are_acted_on(#[case] patch: Value, #[case] reaso
 }
 
 #[test]
-fn a_taint_alone_is_no_cordon_and_a_node_that_is_not_cordoned_has_no_verdict() {
+fn uncordoned_node_with_taint_has_no_verdict() {
     let world = World::draining()
         .node_with(json!({ "spec": { "unschedulable": false } }))
         .pod(pod("p"));
@@ -91,7 +91,7 @@ fn the_selector_decides_which_nodes_are_in_scope(
 
 /// A cluster may have a drain-keeper for each of several sets of nodes: none removes what another recorded.
 #[test]
-fn the_clock_of_a_node_out_of_scope_is_removed_only_where_it_was_in_scope_before() {
+fn clock_out_of_scope_is_removed_only_if_ours() {
     let mut world = World::draining().pod(pod("p"));
     let history = world.at(1).node_history;
     world = world.also("nodeSelector: {pool: blue}");
@@ -167,7 +167,7 @@ fn an_expression_over_objects_is_a_signal(#[case] phase: &str, #[case] reason: G
 
 /// An error or a missing field is *unknown*: never upgrading, and reported.
 #[test]
-fn a_missing_field_never_counts_as_upgrading_and_is_reported_under_one_key() {
+fn missing_field_is_not_upgrading_and_noted_once() {
     let world = with_resource_signal(json!({}));
     let (one, two) = (world.at(1), world.at(2));
     assert_eq!((one.gate(), one.warnings.len()), (GateReason::UpgradeUnknown, 1));
@@ -239,7 +239,7 @@ fn a_node_under_remediation_is_not_acted_on_while_its_clock_runs() {
 
 /// Absent from a cache that has not synced is not absent.
 #[test]
-fn a_node_gets_no_action_until_its_pods_are_listed_and_others_do_not_wait_for_it() {
+fn node_waits_for_its_own_pod_list_only() {
     let world = World::draining()
         .node(node("n2"))
         .pods([pod("p"), with(pod("q"), json!({ "spec": { "nodeName": "n2" } }))])
@@ -340,7 +340,7 @@ fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
 
 /// What was seen of a drain that ended says nothing of the next.
 #[test]
-fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
+fn drain_ends_when_nothing_blocks() {
     let mut world = World::draining();
     world.memory.node_history = world.at(10).node_history;
     assert!(world.memory.node_history["n1"].drained);
@@ -359,7 +359,7 @@ fn a_drain_is_seen_to_be_done_when_nothing_blocks_it_any_more() {
 }
 
 #[test]
-fn an_uncordon_is_recorded_and_the_node_looked_at_again_when_it_is_forgotten() {
+fn uncordon_is_recorded_and_requeued_at_expiry() {
     let mut world = World::draining().pod(pod("p"));
     world.memory.node_history = world.at(10).node_history;
     let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
@@ -396,7 +396,7 @@ fn an_upgrade_that_cannot_be_told_for_a_moment_suspends_the_drain() {
 
 /// What was parked while it was out of scope is a new drain once it comes into scope.
 #[test]
-fn a_node_that_comes_into_scope_by_a_new_configuration_begins_to_drain_then() {
+fn node_newly_in_scope_starts_clock_then() {
     let outside = World::draining().also("nodeSelector: { pool: web }").pod(pod("p"));
     let history = outside.at(44).node_history;
     let mut once_more = outside.clone();
@@ -431,7 +431,7 @@ fn a_cordoned_node_counts_as_drained_while_its_node_drain_empties_it(#[case] pha
 }
 
 #[test]
-fn a_parked_node_without_a_node_drain_is_told_what_was_looked_for() {
+fn parked_node_names_missing_node_drain() {
     let world = by_node_drain();
     assert_left_alone(&world, GateReason::NotDraining);
     assert!(
@@ -453,7 +453,7 @@ fn a_node_drain_without_a_cordon_opens_no_gate() {
 
 /// Not known is not no: a drain under way is not interrupted for a moment without an answer, and nothing is forced in it.
 #[test]
-fn node_drains_that_cannot_be_read_suspend_a_drain_and_end_it_only_if_that_lasts() {
+fn unreadable_node_drains_end_drain_only_if_lasting() {
     let mut world = by_node_drain().pod(pod("p"));
     world.drains = NodeDrains::Unknown("nodedrains may not be read".to_owned());
     let plan = world.at(50);

@@ -120,7 +120,7 @@ fn forced_pods_count_where_budgets_are_forced_before_the_timeout() {
 }
 
 #[test]
-fn so_many_pods_a_minute_are_forced_in_the_cluster_and_the_next_is_waited_for() {
+fn forced_pods_per_minute_are_limited() {
     let other = (0..3).map(|index| with(pod(&format!("q{index}")), on("n2")));
     let mut world = World::draining().node(node("n2")).pods(pods(3)).pods(other);
     world.memory.acts_left = 4;
@@ -141,7 +141,7 @@ fn the_minutes_limit_wakes_only_what_it_holds_back() {
 }
 
 #[test]
-fn a_pod_that_was_held_back_says_so_when_it_is_acted_on() {
+fn held_back_pod_is_marked_in_action() {
     let mut world = World::draining().pods(pods(6));
     world.memory.held_back = world.at(45).held_back;
     let gone = world.clone();

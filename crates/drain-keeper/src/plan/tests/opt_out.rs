@@ -69,7 +69,7 @@ fn a_pod_that_asked_to_finish_blocks_until_it_has() {
 #[rstest]
 #[case(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), "karpenter.sh/do-not-disrupt")]
 #[case(json!({ "labels": { "cluster.x-k8s.io/drain": "wait-completed" } }), "cluster.x-k8s.io/drain")]
-fn a_pod_that_asked_by_the_mark_of_another_program_is_named_with_it(#[case] metadata: Value, #[case] mark: &str) {
+fn foreign_opt_out_mark_is_named(#[case] metadata: Value, #[case] mark: &str) {
     let plan = World::draining()
         .pod(with(pod("p"), json!({ "metadata": metadata })))
         .at(1);

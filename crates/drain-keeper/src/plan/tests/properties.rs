@@ -356,7 +356,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_done_before_its_deadline_or_to_a_pod_out_of_scope(cluster in some_cluster(), now in -10_i64..200) {
+    fn nothing_is_forced_early_or_out_of_scope(cluster in some_cluster(), now in -10_i64..200) {
         let now = minute(now);
         let world = cluster.world(now);
         let budgets = world.snapshot().budgets;

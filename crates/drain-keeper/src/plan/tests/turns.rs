@@ -123,11 +123,7 @@ fn the_order_is_not_ready_then_the_oldest_deadline_then_the_name() {
 #[case::not_counted(json!({}), json!({ "disruptedPods": { "gone": minute(69).to_string() } }), Some(79))]
 #[case::never_overridden(json!({}), json!({ "currentHealthy": 0 }), None)]
 #[case::unreadable_record(json!({ "metadata": { "annotations": { "nodeward.dev/last-override": "?" } } }), json!({ "currentHealthy": 0 }), None)]
-fn the_next_turn_comes_when_the_last_is_made_good_or_after_the_spacing(
-    #[case] record: Value,
-    #[case] status: Value,
-    #[case] until: Option<i64>,
-) {
+fn next_turn_follows_recovery_or_spacing(#[case] record: Value, #[case] status: Value, #[case] until: Option<i64>) {
     let world = two_nodes()
         .node(node("n3"))
         // `p` is on a node that is not acted on now; `q` is the candidate.
@@ -176,7 +172,7 @@ fn the_pod_that_the_record_names_may_go_on() {
 #[rstest]
 #[case("", 80)]
 #[case("overrideSpacing: 3m", 73)]
-fn a_pod_on_its_way_out_is_waited_for_as_long_as_the_spacing(#[case] config: &str, #[case] until: i64) {
+fn terminating_pod_blocks_override_for_spacing(#[case] config: &str, #[case] until: i64) {
     let world = two_nodes()
         .also(config)
         // Asked for at 70.
@@ -207,7 +203,7 @@ fn one_that_terminates_holds_up_the_next_although_enough_are_healthy() {
 
 /// Between the answer and the watch nothing shows that the pod goes.
 #[test]
-fn a_pod_that_was_asked_to_go_has_its_budgets_turn_before_the_watch_shows_it() {
+fn requested_pod_takes_budget_turn_before_watch_shows() {
     let world = two_nodes()
         .pods([on("p", "n1"), on("q", "n2")])
         .budget(budget("web", 0));
@@ -248,7 +244,7 @@ fn pods_that_skip_budgets_take_no_turn() {
 }
 
 #[test]
-fn of_a_budget_that_only_the_server_knows_one_pod_a_pass_is_forced() {
+fn unseen_budget_limits_force_to_one_per_pass() {
     let long_ago = minute(45);
     let plan = World::draining()
         .pods([

@@ -23,7 +23,7 @@ fn with_claim() -> Value {
 #[case::replication_controller(owned_by("v1", "ReplicationController"), true)]
 #[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
 #[case::job(owned_by("batch/v1", "Job"), false)]
-fn what_must_not_run_twice_keeps_its_grace_on_a_node_that_is_not_ready(
+fn singleton_pod_keeps_grace_on_unready_node(
     #[case] patch: Value,
     #[case] kept: bool,
     #[values(false, true)] covered: bool,
@@ -99,7 +99,7 @@ fn gentler_strategies_go_on_when_the_node_is_not_ready(#[case] state: Value, #[c
 #[case::its_own(json!({ "spec": { "terminationGracePeriodSeconds": 0 } }), false)]
 #[case::its_own_under_a_budget(json!({ "spec": { "terminationGracePeriodSeconds": 0 } }), true)]
 #[case::of_a_delete_that_a_finalizer_keeps(with(terminating(30, 0), finalizers(&["a.io/x"])), false)]
-fn what_must_not_run_twice_is_not_forgotten_by_a_grace_of_zero(#[case] state: Value, #[case] covered: bool) {
+fn singleton_pod_with_zero_grace_is_kept(#[case] state: Value, #[case] covered: bool) {
     let world = |pod: Value| {
         World::draining()
             .node_with(not_ready())

@@ -131,11 +131,7 @@ fn a_protected_finalizer_beside_others_leaves_the_others_to_be_removed() {
 #[case::not_a_number(upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": "soon" } })), 28, Some("\"soon\""))]
 #[case::negative(upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": -1 } })), 28, Some("-1"))]
 #[case::a_fraction(upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": 1.5 } })), 28, Some("1.5"))]
-fn the_wait_for_budgets_is_the_upgrade_configs_else_ours_and_a_warning(
-    #[case] config: Value,
-    #[case] due: i64,
-    #[case] warning: Option<&str>,
-) {
+fn budget_wait_falls_back_to_ours_with_warning(#[case] config: Value, #[case] due: i64, #[case] warning: Option<&str>) {
     let world = World::openshift()
         .config("pdbForceDrainTimeout: 20")
         .upgrade_configs([config])
@@ -160,7 +156,7 @@ fn the_wait_for_budgets_is_the_upgrade_configs_else_ours_and_a_warning(
 }
 
 #[test]
-fn a_pool_has_waits_of_its_own_and_what_it_leaves_out_is_the_top_levels() {
+fn pool_overrides_waits_and_inherits_the_rest() {
     let world = World::draining()
         .also(
             "nodeDrain: {timeOut: 30, expectedNodeDrainTime: 4}, pdbForceDrainTimeout: 10, \
@@ -195,7 +191,7 @@ fn a_pool_has_waits_of_its_own_and_what_it_leaves_out_is_the_top_levels() {
 /// The server decides: a budget that the cache has not seen yet refuses the eviction, and the pod moves to the strategies
 /// for covered pods.
 #[test]
-fn a_pod_that_the_server_refused_for_a_budget_waits_as_a_covered_one() {
+fn pod_refused_for_budget_waits_as_covered() {
     let refused = |now| {
         World::draining()
             .pod(pod("p"))
@@ -219,10 +215,7 @@ fn a_pod_that_the_server_refused_for_a_budget_waits_as_a_covered_one() {
 #[case::outdated(Outcome::NotSent, BlockerReason::AwaitingEviction)]
 #[case::namespace_terminating(Outcome::NamespaceTerminating, BlockerReason::NamespaceTerminating)]
 #[case::failed(Outcome::Failed("boom".to_owned()), BlockerReason::Retrying)]
-fn an_attempt_is_not_repeated_before_its_time_and_holds_up_no_other_pod(
-    #[case] outcome: Outcome,
-    #[case] reason: BlockerReason,
-) {
+fn attempt_waits_alone_for_its_retry(#[case] outcome: Outcome, #[case] reason: BlockerReason) {
     let now = minute(45);
     let world = World::draining()
         .pods([pod("p"), pod("q")])
@@ -240,11 +233,7 @@ fn an_attempt_is_not_repeated_before_its_time_and_holds_up_no_other_pod(
 #[case::asked_to_go_and_seen_to(Outcome::Sent, terminating(0, 30), true)]
 #[case(Outcome::NotSent, json!({}), true)]
 #[case(Outcome::Failed("boom".to_owned()), json!({}), false)]
-fn a_changed_pod_is_looked_at_anew_unless_its_backoff_runs_or_its_end_is_awaited(
-    #[case] outcome: Outcome,
-    #[case] state: Value,
-    #[case] acts: bool,
-) {
+fn changed_pod_is_reevaluated_unless_backoff_runs(#[case] outcome: Outcome, #[case] state: Value, #[case] acts: bool) {
     let now = minute(45);
     let changed = with(with(pod("p"), state), json!({ "metadata": { "resourceVersion": "2" } }));
     let plan = World::draining().pod(changed).attempted("p", outcome, now).plan(now);
@@ -328,7 +317,7 @@ fn waits_count_from_the_recorded_clock(#[case] start: i64, #[case] due: i64) {
 
 /// The server's clock may be behind ours: its deletionTimestamp then lies in our past at once.
 #[test]
-fn a_pod_that_we_evicted_has_its_grace_by_our_own_clock_too() {
+fn evicted_pod_keeps_grace_by_our_clock() {
     let mut world = World::draining()
         .pod(with(pod("p"), terminating(41, 1)))
         .attempted("p", Outcome::Sent, minute(1));

@@ -91,7 +91,7 @@ fn an_ordinary_drain_leaves_no_trace(#[case] state: Value) {
 }
 
 #[test]
-fn an_obstacle_that_goes_within_the_settling_time_is_never_said_and_the_next_settles_anew() {
+fn obstacle_gone_while_settling_is_never_reported() {
     let mut conditions = Conditions::default();
     quiet(&mut conditions, &blocked(), at(60));
     quiet(&mut conditions, &World::draining(), at(63));
@@ -298,7 +298,7 @@ fn a_node_that_is_gone_is_forgotten() {
 #[rstest]
 #[case::cordoned(json!({}))]
 #[case::uncordoned(json!({ "spec": { "unschedulable": false, "taints": null } }))]
-fn the_condition_of_a_node_out_of_scope_is_removed_only_where_it_was_in_scope_before(#[case] node: Value) {
+fn condition_out_of_scope_is_removed_only_if_ours(#[case] node: Value) {
     let (mut conditions, world, _) = told(blocked());
     let world = world.node_with(node).also("nodeSelector: {pool: blue}");
     quiet(&mut Conditions::default(), &world, at(100));

@@ -410,7 +410,7 @@ fn what_no_room_would_help_is_named_first(#[case] patch: Value, #[case] reached:
 #[case::a_node_without_room("n3", &["n2"], None)]
 #[case::no_room_anyway("n3", &[], None)]
 #[case::its_own_node("n1", &["n2"], None)]
-fn a_cordon_that_takes_the_last_room_of_a_movable_pod_is_known(
+fn cordon_that_strands_movable_pod_is_found(
     #[case] cordon: &str,
     #[case] with_room: &[&str],
     #[case] stranded: Option<&str>,

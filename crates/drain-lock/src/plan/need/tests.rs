@@ -122,11 +122,7 @@ fn with_cpu(cpu: &str) -> Value {
 #[case::held_under_no_budget(
     merged(tied_to_n1(), json!({ "metadata": { "labels": { "app": "other" } } })), Class::Held(LockReason::Pinned), ""
 )]
-fn a_pod_is_of_one_class_and_only_pods_that_stay_down_need_disruptions(
-    #[case] patch: Value,
-    #[case] class: Class,
-    #[case] needs: &str,
-) {
+fn only_pods_that_stay_down_need_disruptions(#[case] patch: Value, #[case] class: Class, #[case] needs: &str) {
     let need = classified(&draining([pod("a", patch)]).volumes([volume("pv", "local", &["n1"])]));
     assert_eq!(need.pods.iter().map(|pod| pod.class).collect::<Vec<_>>(), [class]);
     assert_eq!(shown(&need.needs).join(" "), needs);
@@ -155,7 +151,7 @@ fn two_movable_pods_do_not_share_the_last_place() {
 }
 
 #[test]
-fn the_disruptions_of_a_budget_are_one_for_each_pod_that_stays_down() {
+fn budget_need_counts_pods_that_stay_down() {
     let other = json!({ "metadata": { "labels": { "app": "db" } } });
     let db = budget(
         "db",
@@ -224,7 +220,7 @@ fn unschedulable_since(time: &str) -> Value {
     json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), Class::Movable, None
 )]
 #[case::that_has_a_node(json!({ "spec": { "nodeName": "n2" } }), Class::Movable, None)]
-fn a_replacement_that_finds_no_node_for_30_s_makes_its_siblings_held(
+fn unschedulable_replacement_holds_siblings(
     #[case] patch: Value,
     #[case] class: Class,
     #[case] changes_at: Option<&str>,
@@ -382,7 +378,7 @@ fn a_node_without_pods_needs_nothing() {
 #[rstest]
 #[case::held(tied_to_n1(), true)]
 #[case::retained(tolerations(both(Value::Null)), false)]
-fn the_ledger_refuses_a_pod_of_several_budgets_only_if_it_must_be_evicted(#[case] patch: Value, #[case] refused: bool) {
+fn several_budgets_block_only_pods_to_evict(#[case] patch: Value, #[case] refused: bool) {
     let cluster = draining([pod("a", patch)]).budgets([budget("web", json!({})), budget("more", json!({}))]);
     let facts = cluster.snapshot().facts;
     let mut ledger = Ledger::default();
@@ -477,7 +473,7 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
 
 proptest! {
     #[test]
-    fn every_pod_is_of_one_class_every_held_pod_has_a_disruption_of_each_of_its_budgets_and_no_room_is_promised_twice(
+    fn each_held_pod_needs_each_budget_and_room_once(
         cluster in any_cluster()
     ) {
         let snapshot = cluster.snapshot_of(&["n1", "n2"]);

@@ -51,11 +51,7 @@ const AFTER: &str = "2026-01-01T11:30:01Z";
 #[case::since_when_its_node_is_ready_is_not_told(
     json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }), started(AFTER), false
 )]
-fn a_retained_pod_is_back_when_it_is_ready_in_a_new_boot(
-    #[case] node_patch: Value,
-    #[case] pod_patch: Value,
-    #[case] back: bool,
-) {
+fn retained_pod_recovers_ready_in_new_boot(#[case] node_patch: Value, #[case] pod_patch: Value, #[case] back: bool) {
     let snapshot = Cluster::new([rebooted(node_patch)], [pod("a", pod_patch)]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
@@ -216,10 +212,7 @@ fn a_successor_by_name_is_no_replacement_of_another_pod() {
 #[rstest]
 #[case::the_other_claims_pod(&["a", "x", "y", "z"], false)]
 #[case::its_own_too(&["a", "v", "x", "y", "z"], true)]
-fn a_claim_that_was_granted_while_another_held_is_not_served_by_the_others_pods(
-    #[case] there: &[&str],
-    #[case] recovered: bool,
-) {
+fn recovered_pods_of_other_claim_do_not_count(#[case] there: &[&str], #[case] recovered: bool) {
     let status = json!({ "status": { "expectedPods": 5, "desiredHealthy": 3, "disruptionsAllowed": 1 } });
     let before = Cluster::new([], running(&["b", "x", "y", "z"])).budgets([budget("web", status.clone())]);
     let facts = before.cache().facts([&BudgetKey::new("shop", "web")], now());

@@ -26,7 +26,7 @@ fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] exp
 }
 
 #[test]
-fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_disruption_is_spent() {
+fn requested_eviction_spends_its_disruption_once() {
     let mut memory = Memory::default();
     let until = at("2026-01-01T12:00:10Z");
     memory.note_eviction(PodUid::from("uid-a"), true, until);
@@ -37,7 +37,7 @@ fn an_eviction_that_was_asked_for_is_not_asked_for_again_and_its_disruption_is_s
 }
 
 #[test]
-fn the_disruption_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass() {
+fn disruption_of_movable_pod_is_not_granted_in_same_pass() {
     let second = json!({
         "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-second" } }, "spec": { "unschedulable": true },
     });
@@ -73,7 +73,7 @@ fn the_disruption_that_a_movable_pod_takes_is_granted_to_nobody_in_the_same_pass
 #[case::one_that_has_just_gone(None, Some(pod("a", json!({}))), false)]
 #[case::what_replaces_it(Some(waiting("a", json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:50Z" } }))), None, false)]
 #[case::a_pod_that_has_waited_in_vain(Some(waiting("a", json!({ "metadata": { "creationTimestamp": A_MINUTE_AGO } }))), None, true)]
-fn no_cordon_takes_the_last_room_of_a_pod_that_another_drain_moves(
+fn cordon_leaves_room_for_pods_of_other_drains(
     #[case] present: Option<Value>,
     #[case] departed: Option<Value>,
     #[case] is_cordoned: bool,

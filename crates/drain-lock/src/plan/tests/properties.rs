@@ -302,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn a_held_pod_leaves_under_the_grant_that_is_written_and_any_other_takes_a_disruption_that_is_free(given in given()) {
+    fn held_pods_leave_by_grant_others_by_free_disruption(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
         let written = facts.ledger.clone();
@@ -330,7 +330,7 @@ proptest! {
     }
 
     #[test]
-    fn only_a_cordon_of_ours_is_lifted_and_no_other_is_taken_over(given in given()) {
+    fn foreign_cordon_is_neither_lifted_nor_taken(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());
         for action in &plan.actions {

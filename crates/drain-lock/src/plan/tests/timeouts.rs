@@ -208,7 +208,7 @@ fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters:
 }
 
 #[test]
-fn a_requeued_drain_with_pods_down_lifts_its_own_cordon_and_waits_for_them() {
+fn requeued_drain_uncordons_until_pods_recover() {
     let claim = claim(json!({ "holds": [disruptions(&["a"])] }));
     let lines = shown(&planned(&cluster(
         ours(json!({})),

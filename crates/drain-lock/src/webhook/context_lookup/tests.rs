@@ -104,10 +104,7 @@ fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[
 #[case::by_cluster_api(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), Some(OptOut::Skip))]
 #[case::by_karpenter(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), Some(OptOut::WaitCompleted))]
 #[case::no_mark(json!({}), None)]
-fn a_pod_that_asked_to_stay_or_to_finish_is_seen_by_its_marks(
-    #[case] metadata: Value,
-    #[case] opted_out: Option<OptOut>,
-) {
+fn opt_out_is_read_from_label_or_annotation(#[case] metadata: Value, #[case] opted_out: Option<OptOut>) {
     let context = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));
     assert_eq!(context.opted_out, opted_out);
 }
@@ -154,15 +151,12 @@ fn of_budget(node: Value, allowed: i32) -> Cluster {
     true
 )]
 #[tokio::test(start_paused = true)]
-async fn only_an_eviction_that_would_take_the_last_disruption_from_a_running_node_waits_for_a_cordon(
-    #[case] cluster: Cluster,
-    #[case] at_once: bool,
-) {
+async fn only_eviction_of_last_disruption_awaits_cordon(#[case] cluster: Cluster, #[case] at_once: bool) {
     assert_eq!(is_answered_at_once(&cluster).await, at_once);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_that_comes_ahead_of_its_nodes_cordon_is_judged_with_it() {
+async fn early_eviction_is_judged_with_late_cordon() {
     let cache = of_budget(node("n1", json!({})), 1).cache();
     let lookup = ContextLookup::new(Arc::clone(&cache));
     let (began, policy, review) = (time::Instant::now(), policy(json!({})), review());
@@ -267,7 +261,7 @@ async fn told(lookup: &ContextLookup, name: &str) -> Decision {
 #[case::held("h1", false)]
 #[case::retained("s", false)]
 #[tokio::test(start_paused = true)]
-async fn a_movable_pod_goes_while_the_claim_waits_for_disruptions_of_its_budget(#[case] pod: &str, #[case] goes: bool) {
+async fn movable_pod_leaves_while_claim_waits(#[case] pod: &str, #[case] goes: bool) {
     let told = told(&ContextLookup::new(two_drains().cache()), pod).await;
     assert_eq!(told == Decision::Admit(Admission::FreeDisruption), goes, "{told:?}");
 }

@@ -271,7 +271,7 @@ fn the_claim_of_another_node_lets_nobody_through() {
 }
 
 #[test]
-fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one() {
+fn new_node_of_same_name_has_no_claim() {
     let mut old = claim(1, NODE, ClaimState::Confirmed, &[], &[POD]);
     old.node_uid = "n1-before".to_owned();
     assert_eq!(told(&case().with(vec![old]).judge()), Err(LockReason::NotPlanned));
@@ -286,7 +286,7 @@ fn a_node_that_came_again_under_its_name_has_no_part_in_the_claim_of_the_old_one
 #[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Ok(Admission::FreeDisruption))]
 #[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 #[case::its_owner_holds_a_disruption(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
-fn a_movable_pod_of_a_planned_drain_goes_while_a_disruption_is_free(
+fn movable_pod_of_planned_drain_takes_free_disruption(
     #[case] budget: BudgetFacts,
     #[case] others: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
@@ -312,7 +312,7 @@ fn a_movable_pod_of_a_planned_drain_goes_while_a_disruption_is_free(
 #[case::movable(true, budget(), Ok(Admission::FreeDisruption))]
 #[case::movable_without_a_free_disruption(true, exhausted(), Err(LockReason::BudgetUnhealthy))]
 #[case::held_or_not_classified(false, budget(), Err(LockReason::Queued))]
-fn of_a_needed_budget_only_pods_that_need_a_disruption_wait_with_the_claim(
+fn only_pods_needing_disruption_wait_with_claim(
     #[case] needs_no_disruption: bool,
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
@@ -333,7 +333,7 @@ fn of_a_needed_budget_only_pods_that_need_a_disruption_wait_with_the_claim(
 #[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 #[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Err(LockReason::Reserved))]
 #[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
-fn any_other_eviction_goes_while_a_disruption_is_free_after_grants_and_reservations(
+fn foreign_eviction_respects_grants_and_reservations(
     #[case] budget: BudgetFacts,
     #[case] claims: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
@@ -353,7 +353,7 @@ fn any_other_eviction_goes_while_a_disruption_is_free_after_grants_and_reservati
 #[case::not_cordoned(NodeContext { cordoned: false, ..node() }, Ok(Admission::FreeDisruption), false)]
 #[case::waits_for_a_plan(node(), Err(LockReason::NotPlanned), true)]
 #[case::no_plan_ever_came(NodeContext { planning_timed_out: true, ..node() }, Ok(Admission::Unplanned), true)]
-fn an_eviction_from_a_cordoned_node_asks_for_its_drain_in_auto_mode(
+fn eviction_from_cordoned_node_requests_drain(
     #[case] node: NodeContext,
     #[case] expected: Result<Admission, LockReason>,
     #[case] requests_drain: bool,
@@ -404,7 +404,7 @@ fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
 #[case::suspect("1/10", ClaimState::Suspect, false)]
 #[case::malformed("ten", ClaimState::Confirmed, false)]
 #[case::empty("", ClaimState::Confirmed, false)]
-fn our_own_eviction_of_a_held_pod_goes_under_a_grant_in_force_only(
+fn own_eviction_of_held_pod_needs_grant(
     #[case] ticket: &str,
     #[case] claim_state: ClaimState,
     #[case] goes: bool,
@@ -453,7 +453,7 @@ fn our_own_eviction_of_a_held_pod_must_name_its_grant() {
 #[rstest]
 #[case::a_disruption_is_free(budget(), Ok(Admission::FreeDisruption))]
 #[case::none_is(exhausted(), Err(LockReason::BudgetUnhealthy))]
-fn our_own_eviction_of_a_movable_pod_goes_while_a_disruption_is_free(
+fn own_eviction_of_movable_pod_takes_free_disruption(
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
 ) {
@@ -503,7 +503,7 @@ fn refused_opt_out_says_what_was_asked(#[case] opt_out: OptOut, #[case] reason: 
 #[rstest]
 #[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], context(), Ok(Admission::UnderClaim))]
 #[case::under_no_budget(vec![], EvictionContext { budgets: MatchingBudgets::None, ..context() }, Ok(Admission::NoBudget))]
-fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused(
+fn foreign_eviction_of_opted_out_pod_is_announced_or_refused(
     #[case] claims: Vec<Claim>,
     #[case] seen: EvictionContext,
     #[case] expected: Result<Admission, LockReason>,
@@ -531,7 +531,7 @@ fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_refused
 #[case::dry_run(Case { dry_run: true, ..case() })]
 #[case::not_drained(case().on_a_running_node())]
 #[case::finished(case().of(EvictionContext { state: PodState::SkipsBudgets, ..context() }))]
-fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Case) {
+fn only_ignored_opt_out_is_announced(#[case] case: Case) {
     let opted_out = EvictionContext {
         opted_out: Some(OptOut::Skip),
         ..case.context.clone()
@@ -540,7 +540,7 @@ fn an_opt_out_is_announced_only_when_a_drain_does_not_honour_it(#[case] case: Ca
 }
 
 #[test]
-fn a_refusal_says_what_is_waited_for_who_has_it_and_since_when() {
+fn refusal_names_budget_holder_and_since() {
     let claims = vec![
         claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
         claim(2, NODE, ClaimState::Asking, &[POD], &[]),

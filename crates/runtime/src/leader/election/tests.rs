@@ -323,7 +323,7 @@ async fn a_renewal_that_meets_another_holder_ends_the_lead() {
 }
 
 #[tokio::test]
-async fn a_lease_that_another_holds_at_the_second_reading_is_not_led_upon() {
+async fn lease_lost_at_second_reading_is_not_led() {
     let server = Server::default();
     // 1 looks, 2 is the library's look, 3 its creation, 4 reads once more.
     server.meanwhile(4, Meanwhile::Written(held_by("other", 1)));
@@ -333,7 +333,7 @@ async fn a_lease_that_another_holds_at_the_second_reading_is_not_led_upon() {
 }
 
 #[tokio::test]
-async fn a_restart_under_the_same_name_leads_in_a_new_term_without_waiting() {
+async fn restart_under_same_name_leads_at_once() {
     let server = Server::holding(&held_by(US, 3));
     leading(&server).await;
     assert_eq!(
@@ -415,7 +415,7 @@ async fn the_lease_is_given_back_on_shutdown() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_is_not_given_back_for_it_may_be_anothers() {
+async fn expired_lease_is_not_released() {
     let server = Server::default();
     let (election, _) = leading(&server).await;
     election.deadline.expire();
