@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nodeward_api::reason::{
     ActReason, BlockerReason, DisabledReason, DrainReason, GateReason, HealthEvent, HealthReason, LockReason,
 };
+use regex::Regex;
 use rstest::rstest;
 
 /// An operator, as far as its pages speak of it.
@@ -154,24 +155,25 @@ fn names_registered_in(source: &str, operator: Operator) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let prefix = format!("nodeward_{}_", operator.name().replace('-', "_"));
     let mut names = Vec::new();
-    for call in code.split("registry.register(").skip(1) {
-        let mut strings = call.split('"');
-        let (Some(before), Some(name)) = (strings.next(), strings.next()) else {
-            continue;
-        };
+    let calls =
+        r#"\b(?:registry|metrics)\.(?:register|register_as|seconds_since|seconds_until)\(\s*(format!\()?("?)([^",)]+)"#;
+    for call in Regex::new(calls).unwrap().captures_iter(code) {
+        let (is_format, is_literal, name) = (call.get(1).is_some(), !call[2].is_empty(), &call[3]);
         let suffix = match name {
             "build" => "_info",
             counter if COUNTERS.contains(&counter) => "_total",
             _ => "",
         };
-        match before.trim() {
-            "" if operator.foreign_metrics().contains(&name) => {}
-            "" => names.push(format!("{prefix}{name}{suffix}")),
-            "format!(" => {
+        match (is_format, is_literal) {
+            (true, true) => {
                 let of_endpoint = |endpoint: &&str| format!("{prefix}{}", name.replace("{name}", endpoint));
                 names.extend(operator.tls_endpoints().iter().map(of_endpoint));
             }
-            other => panic!("a metric's name stands where it is registered: {other}"),
+            (false, true) if operator.foreign_metrics().contains(&name) => {}
+            (false, true) => names.push(format!("{prefix}{name}{suffix}")),
+            // The one call through which the others go.
+            (false, false) if name == "name" => {}
+            _ => panic!("a metric's name stands where it is registered: {name}"),
         }
     }
     for call in code.split("encode_descriptor(").skip(1) {
