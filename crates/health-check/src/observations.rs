@@ -13,7 +13,8 @@ use crate::snapshot::{CheckName, ConditionFacts};
 /// What this process remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observations {
-    /// By node and type of condition, since when the node is seen to lack a condition that some NodeHealthCheck wants.
+    /// By node and type of condition, since when the node is seen to lack a condition that some NodeHealthCheck wants; by
+    /// our clock as it was before any step.
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
     /// By node, since when it cannot be told whether it is being upgraded.
     pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
@@ -114,6 +115,31 @@ impl Observations {
     }
 }
 
+/// A moment by the wall clock, which may have been stepped since this process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// What the wall clock shows.
+    pub now: Timestamp,
+    /// By how much it has been stepped.
+    pub stepped_by: SignedDuration,
+}
+
+impl Moment {
+    /// By a clock that was not stepped.
+    pub fn steady(self, at: Timestamp) -> Timestamp {
+        saturating_add(at, -self.stepped_by)
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(now: Timestamp) -> Self {
+        Self {
+            now,
+            stepped_by: SignedDuration::ZERO,
+        }
+    }
+}
+
 /// How a condition came to our knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
@@ -123,7 +149,7 @@ pub enum Sight {
     Live,
 }
 
-/// From when the duration of a condition counts, by our clock; `before` is the node's condition of that type as it was known.
+/// From when the duration of a condition counts, by our clock as it was before any step; `before` is the node's condition of that type as it was known.
 /// What came about before our eyes counts from its arrival, however far the writer's clock is off; what was there before us
 /// counts from its stamp, unless that lies in the future.
 pub fn counts_since(
@@ -131,12 +157,12 @@ pub fn counts_since(
     status: &str,
     stamp: Option<Timestamp>,
     sight: Sight,
-    now: Timestamp,
+    moment: Moment,
 ) -> Timestamp {
     match (before, sight) {
         (Some(before), _) if *before.status == *status && before.last_transition == stamp => before.counts_since,
-        (None, Sight::FirstList) => stamp.filter(|stamp| *stamp <= now).unwrap_or(now),
-        _ => now,
+        (None, Sight::FirstList) => moment.steady(stamp.map_or(moment.now, |stamp| stamp.min(moment.now))),
+        _ => moment.steady(moment.now),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod peer;
 pub(crate) mod project;
+mod steady_clock;
 mod surroundings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,7 @@ use crate::snapshot::{
 
 use self::peer::PeerLookup;
 use self::project::NodeProjector;
+use self::steady_clock::SteadyClock;
 use self::surroundings::Surroundings;
 pub(crate) use self::surroundings::{ETCD_GUARDS, ETCD_NAMESPACE};
 
@@ -55,6 +57,7 @@ pub struct Observer {
     kinds: KindRegistry,
     leadership: Leadership,
     own_namespace: String,
+    clock: SteadyClock,
     nodes: NodeWatch,
     checks: Cache<CheckFacts>,
     leases: LeaseWatch,
@@ -84,7 +87,8 @@ impl Observer {
         let (watches, readiness) = (&context.watches, &context.readiness);
         let client = context.clients.watches.clone();
         let policy = &context.config.current().policy;
-        let nodes = NodeWatch::open(watches, &client, keeps_all_annotations(policy));
+        let clock = SteadyClock::new();
+        let nodes = NodeWatch::open(watches, &client, &clock, keeps_all_annotations(policy));
         let checks = watches.cache(
             "nodehealthchecks",
             Api::<NodeHealthCheck>::all(client.clone()),
@@ -114,6 +118,7 @@ impl Observer {
             kinds,
             leadership: context.leadership.clone(),
             own_namespace: context.args.namespace.clone(),
+            clock,
             nodes,
             checks,
             leases,
@@ -132,6 +137,7 @@ impl Observer {
     /// not synced is not absent.
     pub fn snapshot(&mut self, policy: &Policy, memory: &Observations, now: Timestamp) -> Observed<Snapshot> {
         self.follow(policy);
+        let clock_stepped_by = self.clock.now().stepped_by;
         let wait = |why: String, again| Observed::Wait { why, again };
         if !(is_fresh(&self.nodes.cache) && is_fresh(&self.checks)) {
             return wait("nodes or NodeHealthChecks are incomplete or stale".to_owned(), None);
@@ -157,7 +163,7 @@ impl Observer {
         }
         self.has_started = true;
         let surrounding = self.surroundings.observe();
-        let peer = match self.peer.live(now) {
+        let peer = match self.peer.live() {
             Ok(peer) => peer,
             Err(why) => return wait(why, None),
         };
@@ -194,7 +200,8 @@ impl Observer {
             etcd: surrounding.etcd,
             signals: self.signal.inputs(),
             peer,
-            settle_until: settle_until(self.leadership.state(), policy.settle),
+            settle_until: settle_until(self.leadership.state(), self.clock.last_step(), policy.settle, now),
+            clock_stepped_by,
             memory: memory.clone(),
             checks,
         })
@@ -204,7 +211,7 @@ impl Observer {
     fn follow(&mut self, policy: &Policy) {
         let keeps_all = keeps_all_annotations(policy);
         if self.nodes.keeps_all_annotations != keeps_all {
-            self.nodes = NodeWatch::open(&self.watches, &self.client, keeps_all);
+            self.nodes = NodeWatch::open(&self.watches, &self.client, &self.clock, keeps_all);
         }
         if self.leases.namespace != policy.lease_namespace {
             self.leases = LeaseWatch::open(&self.watches, &self.client, &policy.lease_namespace);
@@ -288,8 +295,9 @@ impl Observer {
 }
 
 impl NodeWatch {
-    fn open(watches: &Watches, client: &Client, keeps_all_annotations: bool) -> Self {
+    fn open(watches: &Watches, client: &Client, clock: &SteadyClock, keeps_all_annotations: bool) -> Self {
         let mut projector = NodeProjector::new(keeps_all_annotations);
+        let clock = clock.clone();
         let nodes = Api::<Node>::all(client.clone());
         let cache = watches.cache_comparing("nodes", nodes, Selection::all(), move |node, previous| {
             let sight = if previous.is_first_list {
@@ -297,7 +305,7 @@ impl NodeWatch {
             } else {
                 Sight::Live
             };
-            projector.project(&node, previous.value.as_deref(), sight, Timestamp::now())
+            projector.project(&node, previous.value.as_deref(), sight, clock.now())
         });
         Self {
             cache,
@@ -349,15 +357,23 @@ fn silent_for<V>(cache: &Cache<V>) -> SignedDuration {
         .unwrap_or(SignedDuration::MAX)
 }
 
-/// Until when nothing is started, for the API server or this operator was away and nodes need a moment to report.
-fn settle_until(leadership: LeaderState, settle: SignedDuration) -> Option<Timestamp> {
+/// Until when nothing is started: the API server or this operator was away, and nodes need a moment to report, or the clock by
+/// which they are judged was stepped.
+fn settle_until(
+    leadership: LeaderState,
+    last_step: Option<SignedDuration>,
+    settle: SignedDuration,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let ordinary = ElectionTimes::default().lease_duration + FAILOVER_SLACK;
-    match leadership {
+    let after_outage = match leadership {
         LeaderState::Leading { since, unrenewed_for } if ordinary < unrenewed_for => {
             Some(saturating_add(since, settle))
         }
         LeaderState::Leading { .. } | LeaderState::Following => None,
-    }
+    };
+    let after_step = last_step.filter(|ago| *ago < settle);
+    after_outage.max(after_step.map(|ago| saturating_add(now, settle - ago)))
 }
 
 fn templates_of(check: &CheckFacts) -> impl Iterator<Item = &TemplateRef> {

@@ -76,6 +76,8 @@ pub struct Snapshot {
     pub peer: Reading<Option<String>>,
     /// Nothing is started before: the API server, or this process, was away.
     pub settle_until: Option<Timestamp>,
+    /// By how much the wall clock has been stepped since this process began: what is counted by our clock goes along.
+    pub clock_stepped_by: SignedDuration,
     /// What this process remembers.
     pub memory: Observations,
 }
@@ -121,7 +123,7 @@ pub struct ConditionFacts {
     pub status: Arc<str>,
     /// `lastTransitionTime`.
     pub last_transition: Option<Timestamp>,
-    /// From when its duration counts by our clock, see [`crate::observations::counts_since`].
+    /// From when its duration counts by our clock as it was before any step, see [`crate::observations::counts_since`].
     pub counts_since: Timestamp,
 }
 

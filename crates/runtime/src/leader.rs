@@ -29,6 +29,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 pub use election::{Election, ElectionTimes};
+pub use observation::Observation;
 
 use deadline::Deadline;
 

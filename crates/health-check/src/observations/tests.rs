@@ -32,7 +32,26 @@ fn duration_counts_from_what_can_be_trusted(
     #[case] sight: Sight,
     #[case] since: i64,
 ) {
-    let since_then = counts_since(before.as_ref(), "False", stamp.map(at), sight, at(1000));
+    let since_then = counts_since(before.as_ref(), "False", stamp.map(at), sight, at(1000).into());
+    assert_eq!(since_then, at(since));
+}
+
+/// At second 1000 by a clock that was an hour behind when the process began.
+#[rstest]
+#[case::seen_live(Some(known("True", Some(1), 1)), Some(999), Sight::Live, -2600)]
+#[case::in_a_first_list(None, Some(400), Sight::FirstList, -3200)]
+#[case::unchanged(Some(known("False", Some(700), -2900)), Some(700), Sight::Live, -2900)]
+fn steps_of_the_clock_are_taken_off(
+    #[case] before: Option<ConditionFacts>,
+    #[case] stamp: Option<i64>,
+    #[case] sight: Sight,
+    #[case] since: i64,
+) {
+    let moment = Moment {
+        now: at(1000),
+        stepped_by: SignedDuration::from_hours(1),
+    };
+    let since_then = counts_since(before.as_ref(), "False", stamp.map(at), sight, moment);
     assert_eq!(since_then, at(since));
 }
 

@@ -1,13 +1,15 @@
 //! Whether medik8s' own controller runs: its leader lease is read once a minute by the leader, and when one takes over.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::lease::LeaseView;
+use nodeward_runtime::leader::Observation;
 use nodeward_runtime::supervise::TaskGuard;
 use nodeward_runtime::{ApiError, LeaderState, Leadership, OperatorContext, ReconcileTrigger};
 use tokio::sync::watch;
@@ -24,7 +26,11 @@ const INTERVAL: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// An answer that is older than this is not relied on.
-const RELIED_ON_FOR: SignedDuration = SignedDuration::from_mins(5);
+const RELIED_ON_FOR: Duration = Duration::from_mins(5);
+
+/// A lease that ran out so long ago is a leftover, whatever the clocks show: no two of them are that far apart. Any other is
+/// live for its duration from when we last saw it change, as leader election has it.
+const LEFTOVER_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Looks for the peer, for as long as it lives.
 pub(super) struct PeerLookup {
@@ -37,12 +43,20 @@ pub(super) struct PeerLookup {
 /// The last answer of all namespaces.
 #[derive(Debug, Clone, Default)]
 struct Answer {
-    /// When it was asked for; `None`: there is none for these namespaces yet.
-    asked_at: Option<Timestamp>,
+    /// When it was asked for, and who led then; `None`: there is none for these namespaces yet.
+    asked: Option<(Instant, LeaderState)>,
     /// The leader that is live, and where.
     live: Option<String>,
     /// Why the last look failed, if it did.
     failure: Option<String>,
+}
+
+/// A leader that is live.
+struct Live {
+    /// Who, and where.
+    leader: String,
+    /// For how long, unless it renews its lease.
+    lasts: Duration,
 }
 
 struct Looker {
@@ -51,6 +65,8 @@ struct Looker {
     last: Arc<Mutex<Answer>>,
     leadership: watch::Receiver<LeaderState>,
     trigger: ReconcileTrigger,
+    /// The lease of each namespace, as it was seen to change.
+    observations: BTreeMap<Arc<str>, Observation>,
 }
 
 impl PeerLookup {
@@ -61,7 +77,7 @@ impl PeerLookup {
         let answer = Arc::clone(&last);
         context.readiness.require("peer", move || {
             let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-            match (answer.asked_at, &answer.failure) {
+            match (answer.asked, &answer.failure) {
                 (Some(_), _) => Ok(()),
                 (None, Some(failure)) => Err(failure.clone()),
                 (None, None) => Err("its leader lease has not been looked for yet".to_owned()),
@@ -73,6 +89,7 @@ impl PeerLookup {
             last: Arc::clone(&last),
             leadership: context.leadership.subscribe(),
             trigger: context.trigger.clone(),
+            observations: BTreeMap::new(),
         };
         Self {
             _task: context.supervisor.spawn_guarded("peer", looker.run()),
@@ -98,16 +115,13 @@ impl PeerLookup {
     ///
     /// # Errors
     /// Since this process leads it has not looked yet.
-    pub(super) fn live(&self, now: Timestamp) -> Result<Reading<Option<String>>, String> {
+    pub(super) fn live(&self) -> Result<Reading<Option<String>>, String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = match self.leadership.state() {
-            LeaderState::Leading { since, .. } => since,
-            LeaderState::Following => Timestamp::MIN,
-        };
+        let state = self.leadership.state();
         let relied_on = last
-            .asked_at
-            .filter(|at| since <= *at && now < saturating_add(*at, RELIED_ON_FOR));
-        match (relied_on, &last.failure, self.leadership.state()) {
+            .asked
+            .filter(|(at, asked_in)| *asked_in == state && at.elapsed() < RELIED_ON_FOR);
+        match (relied_on, &last.failure, state) {
             (Some(_), _, _) | (None, _, LeaderState::Following) => Ok(Reading::Known(last.live.clone())),
             (None, Some(failure), _) => Ok(Reading::Unknown(failure.clone())),
             (None, None, _) => Err("whether medik8s' own controller runs is being looked up".to_owned()),
@@ -119,33 +133,56 @@ impl Looker {
     async fn run(mut self) {
         let mut is_first = true;
         loop {
-            let leads = matches!(*self.leadership.borrow_and_update(), LeaderState::Leading { .. });
+            let state = *self.leadership.borrow_and_update();
+            let leads = matches!(state, LeaderState::Leading { .. });
             let namespaces = self.namespaces.borrow_and_update().clone();
-            let mut wait = INTERVAL;
+            let (mut wait, mut has_failed) = (INTERVAL, false);
             if std::mem::take(&mut is_first) || leads {
-                let asked_at = Timestamp::now();
-                let answer = self.look(&namespaces).await;
-                if answer.is_err() {
-                    wait = RETRY;
-                }
-                self.tell(asked_at, answer);
+                let asked_at = Instant::now();
+                let was_live = self.last.lock().unwrap_or_else(PoisonError::into_inner).live.is_some();
+                let answer = match self.look(&namespaces).await {
+                    Ok(Some(live)) => {
+                        // Whether it is renewed at all shows within its duration.
+                        if !was_live {
+                            wait = INTERVAL.min(live.lasts).max(RETRY);
+                        }
+                        Ok(Some(live.leader))
+                    }
+                    Ok(None) => Ok(None),
+                    Err(failure) => {
+                        wait = RETRY;
+                        Err(failure)
+                    }
+                };
+                has_failed = answer.is_err();
+                self.tell((asked_at, state), answer);
             }
             tokio::select! {
                 Ok(()) = self.leadership.changed() => {}
                 Ok(()) = self.namespaces.changed() => is_first = true,
-                () = tokio::time::sleep(wait), if leads || wait == RETRY => is_first = wait == RETRY,
+                () = tokio::time::sleep(wait), if leads || has_failed => is_first = has_failed,
             }
         }
     }
 
-    async fn look(&self, namespaces: &[Arc<str>]) -> Result<Option<String>, String> {
+    async fn look(&mut self, namespaces: &[Arc<str>]) -> Result<Option<Live>, String> {
+        self.observations.retain(|namespace, _| namespaces.contains(namespace));
         for namespace in namespaces {
             let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
             match leases.get(PEER_LEASE).await.map_err(ApiError::from) {
                 Ok(lease) => {
-                    let view = LeaseView::project(&lease);
-                    if let Some(holder) = view.and_then(|lease| live_holder(&lease, Timestamp::now())) {
-                        return Ok(Some(format!("{holder} in namespace {namespace}")));
+                    let observation = self.observations.entry(Arc::clone(namespace)).or_default();
+                    let is_free = observation.is_free(&lease, Instant::now());
+                    let lease = LeaseView::project(&lease).filter(|_| !is_free);
+                    if let Some(lease) = lease.filter(|lease| !is_leftover(lease, Timestamp::now())) {
+                        let holder = lease.holder.as_deref().unwrap_or_default();
+                        return Ok(Some(Live {
+                            leader: format!("{holder} in namespace {namespace}"),
+                            lasts: lease
+                                .duration
+                                .and_then(|lasts| lasts.try_into().ok())
+                                .unwrap_or(INTERVAL),
+                        }));
                     }
                 }
                 Err(ApiError::NotFound) => {}
@@ -160,18 +197,14 @@ impl Looker {
     }
 
     /// A failure leaves the last answer as it is: it is relied on for some minutes.
-    fn tell(&self, asked_at: Timestamp, answer: Result<Option<String>, String>) {
+    fn tell(&self, asked: (Instant, LeaderState), answer: Result<Option<String>, String>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let leads_since = match *self.leadership.borrow() {
-            LeaderState::Leading { since, .. } => since,
-            LeaderState::Following => Timestamp::MIN,
-        };
-        let was_relied_on = last.asked_at.is_some_and(|at| leads_since <= at);
+        let was_relied_on = last.asked.is_some_and(|(_, asked_in)| asked_in == asked.1);
         let before = last.live.clone();
         match answer {
             Ok(live) => {
                 *last = Answer {
-                    asked_at: Some(asked_at),
+                    asked: Some(asked),
                     live,
                     failure: None,
                 };
@@ -195,30 +228,30 @@ impl Looker {
     }
 }
 
-/// Who holds the lease, if it is valid.
-fn live_holder(lease: &LeaseView, now: Timestamp) -> Option<Arc<str>> {
-    let is_valid = lease.until().is_some_and(|until| now < until);
-    lease.holder.clone().filter(|_| is_valid)
+/// Whether a lease ran out longer ago than clocks differ.
+fn is_leftover(lease: &LeaseView, now: Timestamp) -> bool {
+    let until = lease.until();
+    until.is_some_and(|until| saturating_add(until, LEFTOVER_AFTER) <= now)
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     #[rstest]
-    #[case::renewed_lately(json!({ "holderIdentity": "nhc-1_x", "renewTime": "2026-01-01T11:59:50.000000Z", "leaseDurationSeconds": 15 }), true)]
-    #[case::run_out(json!({ "holderIdentity": "nhc-1_x", "renewTime": "2026-01-01T11:59:45.000000Z", "leaseDurationSeconds": 15 }), false)]
-    #[case::released(json!({ "holderIdentity": "", "renewTime": "2026-01-01T11:59:59.000000Z", "leaseDurationSeconds": 1 }), false)]
-    #[case::never_renewed(json!({ "holderIdentity": "nhc-1_x" }), false)]
-    fn peer_is_live_while_its_lease_is(#[case] spec: Value, #[case] expected: bool) {
-        let lease = json!({ "metadata": { "name": PEER_LEASE }, "spec": spec });
+    #[case::renewed_lately("2026-01-01T11:59:50.000000Z", false)]
+    #[case::run_out_by_a_clock_that_may_be_wrong("2026-01-01T11:00:00.000000Z", false)]
+    #[case::of_a_clock_ahead("2026-01-01T17:00:00.000000Z", false)]
+    #[case::run_out_for_an_hour("2026-01-01T10:59:45.000000Z", true)]
+    fn leftover_lease_ran_out_long_ago(#[case] renewed: &str, #[case] expected: bool) {
+        let lease = json!({
+            "metadata": { "name": PEER_LEASE },
+            "spec": { "holderIdentity": "nhc-1_x", "renewTime": renewed, "leaseDurationSeconds": 15 },
+        });
         let lease = LeaseView::project(&serde_json::from_value(lease).unwrap()).unwrap();
-        assert_eq!(
-            live_holder(&lease, "2026-01-01T12:00:00Z".parse().unwrap()).is_some(),
-            expected
-        );
+        assert_eq!(is_leftover(&lease, "2026-01-01T12:00:00Z".parse().unwrap()), expected);
     }
 }

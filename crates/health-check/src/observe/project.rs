@@ -15,7 +15,7 @@ use nodeward_core::signal::WatchedResource;
 use serde_json::Value;
 
 use crate::check_spec::CheckSpec;
-use crate::observations::{Sight, counts_since};
+use crate::observations::{Moment, Sight, counts_since};
 use crate::snapshot::{
     CheckFacts, ConditionFacts, MachineFacts, NodeFacts, RemediationFacts, RemediationKind, TemplateFacts,
 };
@@ -47,7 +47,7 @@ impl NodeProjector {
         node: &Node,
         before: Option<&NodeFacts>,
         sight: Sight,
-        now: Timestamp,
+        moment: Moment,
     ) -> Option<NodeFacts> {
         let keeps_all = self.keeps_all_annotations;
         let view = NodeView::project_sharing(node, &mut self.texts, |key| keeps_all || is_read(key))?;
@@ -61,13 +61,13 @@ impl NodeProjector {
                 type_: self.texts.text(&condition.type_),
                 status: self.texts.text(&condition.status),
                 last_transition,
-                counts_since: counts_since(before, &condition.status, last_transition, sight, now),
+                counts_since: counts_since(before, &condition.status, last_transition, sight, moment),
             }
         });
         let machine = node.annotations().get(MACHINE_ANNOTATION);
         Some(NodeFacts {
             conditions: conditions.collect(),
-            created: node.creation_timestamp().map_or(now, |created| created.0),
+            created: node.creation_timestamp().map_or(moment.now, |created| created.0),
             machine: machine
                 .and_then(|machine| machine.split_once('/'))
                 .map(|(namespace, name)| NamespacedName::new(namespace, name)),

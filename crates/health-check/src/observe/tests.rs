@@ -16,7 +16,11 @@ fn nodes_get_a_moment_to_report_after_an_outage(#[case] unrenewed: Option<u64>, 
         since: at(100),
         unrenewed_for: Duration::from_secs(seconds),
     });
-    assert_eq!(settle_until(state, SignedDuration::from_secs(60)), expected);
+    let settle = SignedDuration::from_secs(60);
+    assert_eq!(settle_until(state, None, settle, at(100)), expected);
+    let stepped = |ago| settle_until(state, Some(SignedDuration::from_secs(ago)), settle, at(150));
+    assert_eq!(stepped(10), Some(at(200)).max(expected), "a step of the clock");
+    assert_eq!(stepped(60), expected, "that has settled");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::storm::Storm;
 use super::threshold::ThresholdState;
 use super::verdict::Warning;
 use super::{Planner, enablement, lease, selector, threshold};
+use crate::observations::Moment;
 use crate::snapshot::{CheckFacts, NodeFacts};
 
 impl<'a> Planner<'a> {
@@ -103,8 +104,12 @@ impl<'a> Planner<'a> {
             before: &self.snapshot.memory.absent_since,
             after: &mut self.plan.absent_since,
         };
+        let moment = Moment {
+            now: self.now,
+            stepped_by: self.snapshot.clock_stepped_by,
+        };
         let conditions = &check.spec.conditions;
-        expiry::judge(node, conditions, self.has_termination_handler, &mut absences, self.now)
+        expiry::judge(node, conditions, self.has_termination_handler, &mut absences, moment)
     }
 
     fn open_case(

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::NodeUid;
 
 use super::evidence::{NodeEvidence, RestsOn};
 use super::verdict::ConditionVerdict;
 use crate::check_spec::UnhealthyCondition;
+use crate::observations::Moment;
 use crate::snapshot::NodeFacts;
 
 const READY: &str = "Ready";
@@ -68,11 +69,12 @@ pub struct Absences<'a> {
 
 impl Absences<'_> {
     /// Since when the node lacks the condition, as far as we have seen, but not from before there was a node.
-    fn since(&mut self, node: &NodeFacts, type_: &Arc<str>, now: Timestamp) -> Timestamp {
+    fn since(&mut self, node: &NodeFacts, type_: &Arc<str>, moment: Moment) -> Timestamp {
         let key = (node.view.uid.clone(), Arc::clone(type_));
+        let now = moment.steady(moment.now);
         let first_seen = self.before.get(&key).copied().unwrap_or(now);
         self.after.insert(key, first_seen);
-        first_seen.max(node.created)
+        saturating_add(first_seen, moment.stepped_by).max(node.created)
     }
 }
 
@@ -82,7 +84,7 @@ pub fn judge(
     conditions: &[UnhealthyCondition],
     has_termination_handler: bool,
     absences: &mut Absences<'_>,
-    now: Timestamp,
+    moment: Moment,
 ) -> Health {
     if conditions.is_empty() {
         return Health::NotJudged;
@@ -97,8 +99,10 @@ pub fn judge(
     let holding = conditions.iter().filter_map(|unhealthy| {
         let found = node.condition(&unhealthy.type_);
         let since = match (&unhealthy.status, found) {
-            (None, None) => absences.since(node, &unhealthy.type_, now),
-            (Some(status), Some(found)) if *found.status == **status => found.counts_since,
+            (None, None) => absences.since(node, &unhealthy.type_, moment),
+            (Some(status), Some(found)) if *found.status == **status => {
+                saturating_add(found.counts_since, moment.stepped_by)
+            }
             _ => return None,
         };
         Some(Unhealthy {
@@ -112,7 +116,7 @@ pub fn judge(
         })
     });
     match holding.min_by_key(|unhealthy| unhealthy.condition.expires) {
-        Some(unhealthy) if is_due(unhealthy.condition.expires, now) => Health::Expired(unhealthy),
+        Some(unhealthy) if is_due(unhealthy.condition.expires, moment.now) => Health::Expired(unhealthy),
         Some(unhealthy) => Health::NotExpired(unhealthy),
         None if node.condition(READY).is_none() => Health::ReadyUnknown,
         None => Health::Healthy,
@@ -120,9 +124,14 @@ pub fn judge(
 }
 
 /// Since when no unhealthy condition holds, as far as the node's conditions tell.
-pub fn healthy_at_most_since(node: &NodeFacts, conditions: &[UnhealthyCondition]) -> Option<Timestamp> {
+pub fn healthy_at_most_since(
+    node: &NodeFacts,
+    conditions: &[UnhealthyCondition],
+    clock_stepped_by: SignedDuration,
+) -> Option<Timestamp> {
     let named = conditions
         .iter()
         .filter_map(|unhealthy| node.condition(&unhealthy.type_));
-    named.map(|condition| condition.counts_since).max()
+    let changed = named.map(|condition| condition.counts_since).max()?;
+    Some(saturating_add(changed, clock_stepped_by))
 }

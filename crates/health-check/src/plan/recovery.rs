@@ -94,7 +94,7 @@ impl Planner<'_> {
         let annotated = case.chain.live().filter_map(|live| live.healthy_since).max();
         let stored = case.entry.and_then(|entry| entry.conditions_healthy_timestamp);
         let known = annotated.or(stored).unwrap_or_else(|| self.now_to_the_second());
-        let changed = expiry::healthy_at_most_since(node, &check.spec.conditions);
+        let changed = expiry::healthy_at_most_since(node, &check.spec.conditions, self.snapshot.clock_stepped_by);
         changed.map_or(known, |changed| known.max(changed))
     }
 

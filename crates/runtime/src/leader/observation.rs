@@ -7,13 +7,13 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 /// The last state of the lease that we saw, and since when it has not moved. Like client-go, we never compare the
 /// holder's clock with ours.
 #[derive(Debug, Default)]
-pub(super) struct Observation {
+pub struct Observation {
     last: Option<(LeaseSpec, Instant)>,
 }
 
 impl Observation {
     /// Notes what the lease looks like at `now`, and tells whether it may be taken.
-    pub(super) fn is_free(&mut self, lease: &Lease, now: Instant) -> bool {
+    pub fn is_free(&mut self, lease: &Lease, now: Instant) -> bool {
         let Some(spec) = lease.spec.clone() else { return true };
         let duration = spec
             .lease_duration_seconds

@@ -31,7 +31,9 @@ fn node(uid: &str, status: &str, stamp: &str, heartbeat: &str) -> Node {
 }
 
 fn project(node: &Node, before: Option<&NodeFacts>, sight: Sight, now: Timestamp) -> NodeFacts {
-    NodeProjector::new(false).project(node, before, sight, now).unwrap()
+    NodeProjector::new(false)
+        .project(node, before, sight, now.into())
+        .unwrap()
 }
 
 const STAMP: &str = "2026-01-01T11:00:00Z";
@@ -76,7 +78,7 @@ fn node_that_was_made_again_has_its_own_history() {
 fn annotations_are_kept(#[case] keeps_all: bool, #[case] expected: &[&str]) {
     let object = node("u1", "True", STAMP, STAMP);
     let facts = NodeProjector::new(keeps_all)
-        .project(&object, None, Sight::FirstList, now())
+        .project(&object, None, Sight::FirstList, now().into())
         .unwrap();
     assert_eq!(facts.view.annotations.keys().collect::<Vec<_>>(), expected);
     assert_eq!(facts.machine, Some(NamespacedName::new("machines", "m1")));

@@ -1,3 +1,4 @@
+use jiff::SignedDuration;
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -230,4 +231,25 @@ fn node_whose_remediation_is_not_known_to_be_gone_is_not_healthy() {
         facts.listed = crate::snapshot::Listed::Complete;
     }
     assert_eq!(world.plan(320).counts("workers"), (5, 5));
+}
+
+/// `w1` has failed for ten seconds, and `w2` has lacked a condition for as long, when the clock is stepped.
+#[rstest]
+#[case::forward(3600)]
+#[case::backward(-200)]
+fn stepped_clock_makes_no_condition_older(#[case] step: i64) {
+    let missing = json!([
+        { "type": "Ready", "status": "Unknown", "duration": "5m" },
+        { "type": "Checked", "status": "Missing", "duration": "5m" },
+    ]);
+    let check = json!({ "unhealthyConditions": missing, "maxUnhealthy": "100%" });
+    let mut world = World::workers(2).check("workers", check).failed("w1", 300);
+    world.set_condition("w1", "Checked", Some("True"), 0);
+    world.settle(300);
+    world.settle(310);
+    world.snapshot.clock_stepped_by = SignedDuration::from_secs(step);
+    world.settle(step + 599);
+    assert_eq!(world.remediations(), [""; 0]);
+    world.settle(step + 600);
+    assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
 }
