@@ -119,29 +119,33 @@ async fn health_check_reviews_under_the_installed_account() -> Result<()> {
         dry_run: true,
         ..PostParams::default()
     };
-    let check: NodeHealthCheck = serde_json::from_value(json!({
-        "metadata": { "name": unique("check") },
-        "spec": {
-            "selector": { "matchLabels": { "nobody": "here" } },
-            "remediationTemplate": { "apiVersion": "absent.example.com/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "t" },
-        },
-    }))?;
+    let check = |operator: &str| -> Result<NodeHealthCheck> {
+        Ok(serde_json::from_value(json!({
+            "metadata": { "name": unique("check") },
+            "spec": {
+                "selector": { "matchExpressions": [{ "key": "nobody", "operator": operator }] },
+                "remediationTemplate": { "apiVersion": "absent.example.com/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "t" },
+            },
+        }))?)
+    };
+    // The schema takes any word for an operator.
+    let unknown = check("Near")?;
     // Until the certificate is published the API server goes on without an answer.
     wait::until("the API server to ask", secs(60), || async {
-        let refused = checks.create(&dry_run, &check).await;
+        let refused = checks.create(&dry_run, &unknown).await;
         let Err(kube::Error::Api(status)) = &refused else {
             anyhow::bail!("{refused:?}");
         };
-        ensure!(
-            status
-                .message
-                .contains("install the remediator of FenceTemplate fence/t"),
-            "{}",
-            status.message
-        );
+        ensure!(status.message.contains("spec.selector"), "{}", status.message);
         Ok(())
     })
     .await?;
+    // A template that does not exist is a warning.
+    checks.create(&dry_run, &check("Exists")?).await?;
+    let reviews = operator.metrics().await?;
+    let warned = [("decision", "warned")];
+    let warned = reviews.sum("nodeward_health_check_node_health_check_reviews_total", &warned);
+    ensure!(warned >= 1.0, "it was not asked");
 
     exports_what_is_documented(&operator, "health-check").await?;
     ends_well(&operator).await?;
