@@ -59,7 +59,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 
 {{/*
-The values of drain-keeper as its templates use them: where readManagedUpgradeConfigMap is on, the configuration says so too.
+The values of drain-keeper as its templates use them: where readManagedUpgradeConfigMap is on, and where the leases of nodes
+can be read, the configuration says so too.
 */}}
 {{- define "nodeward.drainKeeper" -}}
 {{- $values := deepCopy .Values.drainKeeper -}}
@@ -69,6 +70,12 @@ The values of drain-keeper as its templates use them: where readManagedUpgradeCo
 {{- end -}}
 {{- $reference := pick $values.readManagedUpgradeConfigMap "namespace" "name" -}}
 {{- $values = set $values "config" (set $values.config "managedUpgradeConfigMap" $reference) -}}
+{{- end -}}
+{{- if hasKey $values.config "leaseNamespace" -}}
+{{- fail "drainKeeper.config.leaseNamespace and drainKeeper.leases say the same: set the second only, which also grants the right to read them" -}}
+{{- end -}}
+{{- if or (eq $values.leases.rbac "external") (include "nodeward.leaseRole" (dict "root" . "leases" $values.leases)) -}}
+{{- $_ := set $values.config "leaseNamespace" $values.leases.namespace -}}
 {{- end -}}
 {{- toJson (dict "component" "drain-keeper" "values" $values) -}}
 {{- end -}}
@@ -146,9 +153,16 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{/* Whether the role for medik8s' node leases is made: a Role cannot be made in a namespace that is not there. */}}
 {{- define "nodeward.drainLock.leaseRole" -}}
 {{- $lease := .Values.drainLock.medik8sLease -}}
-{{- $hc := .Values.healthCheck -}}
-{{- $made := and $hc.enabled $hc.rbac.create (ne $hc.leases.create "never") (eq $hc.leases.namespace $lease.namespace) -}}
-{{- if and $lease.enabled (or (eq $lease.rbac "create") (and (eq $lease.rbac "auto") (or $made (lookup "v1" "Namespace" "" $lease.namespace)))) -}}
+{{- if $lease.enabled -}}
+{{- include "nodeward.leaseRole" (dict "root" . "leases" $lease) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The same for the leases in .leases.namespace, as .leases.rbac says. */}}
+{{- define "nodeward.leaseRole" -}}
+{{- $hc := .root.Values.healthCheck -}}
+{{- $made := and $hc.enabled $hc.rbac.create (ne $hc.leases.create "never") (eq $hc.leases.namespace .leases.namespace) -}}
+{{- if or (eq .leases.rbac "create") (and (eq .leases.rbac "auto") (or $made (lookup "v1" "Namespace" "" .leases.namespace))) -}}
 true
 {{- end -}}
 {{- end -}}

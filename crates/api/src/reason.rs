@@ -103,6 +103,8 @@ reasons! {
         DrainUnknown => "is cordoned, and what would mark it as being drained cannot be read",
         /// A remediation of it is open.
         UnderRemediation => "is being remediated",
+        /// Whether it is being remediated cannot be told.
+        RemediationUnknown => "may be under remediation, but that cannot be read",
         /// Its drain clock is being written.
         ClockStarting => "has just begun to drain",
         /// Its pods have not been listed yet.
@@ -182,6 +184,10 @@ reasons! {
         AwaitingReady => "waits for pods to be ready again",
         /// Another program has the node's medik8s lease.
         LeaseHeldByOther => "waits for the node's lease, which another program holds",
+        /// A remediation of the node is open.
+        UnderRemediation => "waits until the node is no longer being remediated",
+        /// Another node of the control plane is away, or about to be.
+        ControlPlaneBusy => "waits while another node of the control plane is taken out of service",
 
         // What a person has to see to.
         /// The budget allows no disruption, whatever its pods do.

@@ -1,9 +1,11 @@
 //! Leases by which components take turns at a node, or at the control plane.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
 
 use crate::deadline::saturating_add;
 use crate::id::{NodeName, ResourceVersion};
@@ -100,6 +102,18 @@ pub fn lease_state(lease: Option<&LeaseView>, us: &str, now: Timestamp) -> Lease
         },
         _ => LeaseState::Free,
     }
+}
+
+/// The NodeHealthCheck that remediates the node, as its lease tells it, and until when the lease lasts.
+pub fn remediation_lease(
+    leases: &BTreeMap<Arc<str>, Arc<LeaseView>>,
+    node: &NodeName,
+    now: Timestamp,
+) -> Option<(Arc<str>, Timestamp)> {
+    let lease = leases.get(node_lease_name(node).as_str())?;
+    let check = lease.holder.as_deref()?.strip_prefix(REMEDIATION_HOLDER_PREFIX)?;
+    let until = lease.until().filter(|until| now < *until)?;
+    Some((check.into(), until))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub mod node;
 pub mod pattern;
 pub mod pod;
 pub mod predicate;
+pub mod remediation;
 pub mod selector;
 pub mod signal;
 pub mod strategy;

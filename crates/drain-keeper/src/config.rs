@@ -41,6 +41,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
     pub pools: Vec<PoolConfig>,
+    /// Where the leases of nodes are, which tell remediations, too. Default: they are not read.
+    pub lease_namespace: Option<String>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
 }

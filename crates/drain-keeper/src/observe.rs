@@ -17,7 +17,8 @@ use nodeward_core::pod::PodView;
 use nodeward_core::signal::UpgradeSignal;
 use nodeward_runtime::control::Observed;
 use nodeward_runtime::{
-    Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, Selection, SignalWatches, Watches,
+    Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, RemediationWatches, Selection, SignalWatches,
+    Watches,
 };
 
 use crate::policy::ConfigMapRef;
@@ -41,6 +42,7 @@ pub struct Observer {
     pods: BTreeMap<NodeName, Cache<PodView>>,
     signal: SignalWatches,
     holds: HoldWatches,
+    remediations: RemediationWatches,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
 }
 
@@ -70,6 +72,7 @@ impl Observer {
             pods: BTreeMap::new(),
             signal: SignalWatches::new(watches, &kinds, &context.readiness),
             holds: HoldWatches::open(watches, &kinds),
+            remediations: RemediationWatches::new(watches, &kinds),
             config_map: None,
         }
     }
@@ -77,6 +80,11 @@ impl Observer {
     /// Watches what the signal reads, and nothing that an earlier one read.
     pub fn follow_signal(&mut self, signal: &UpgradeSignal) {
         self.signal.follow(signal);
+    }
+
+    /// Watches remediations; `lease_namespace` is where the leases of nodes are, if they are read.
+    pub fn follow_remediations(&mut self, lease_namespace: Option<&str>) {
+        self.remediations.follow(lease_namespace);
     }
 
     /// Reads managed-upgrade-operator's ConfigMap through the API, or stops doing so.
@@ -121,7 +129,8 @@ impl Observer {
     pub fn snapshot(&self, memory: &Memory) -> Observed<Snapshot> {
         let again = self.waits_until();
         if !self.nodes.is_fresh() || !self.budgets.is_fresh() || again.is_some() {
-            let why = "nodes, budgets or what the upgrade signal reads are incomplete or stale".to_owned();
+            let why =
+                "nodes, budgets, remediations or what the upgrade signal reads are incomplete or stale".to_owned();
             return Observed::Wait { why, again };
         }
         let budgets = self.budgets.snapshot();
@@ -138,8 +147,7 @@ impl Observer {
             budgets: Budgets::new(budgets.values().cloned()),
             drains,
             lock_kinds: self.holds.kinds(),
-            // Remediations come from health-check.
-            remediations: BTreeSet::new(),
+            remediations: self.remediations.remediations(),
             memory: memory.clone(),
         })
     }
@@ -150,7 +158,8 @@ impl Observer {
             let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
             Some(saturating_add(Timestamp::now(), left))
         });
-        [self.signal.waits_until(), holds].into_iter().flatten().min()
+        let waits = [self.signal.waits_until(), self.remediations.waits_until(), holds];
+        waits.into_iter().flatten().min()
     }
 }
 

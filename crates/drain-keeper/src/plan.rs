@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_api::reason::{BlockerReason, DrainReason, GateReason};
 use nodeward_api::{annotation, condition};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
@@ -98,6 +98,8 @@ struct Candidate {
 pub struct Warning {
     /// Stays the same while the warning does: one that has been reported need not be reported again.
     pub key: String,
+    /// Of its Event.
+    pub reason: &'static str,
     /// What is wrong, and what to do.
     pub text: String,
     /// The node whose drain it concerns.
@@ -259,23 +261,45 @@ impl<'a> Planner<'a> {
     }
 
     /// A node whose clock runs.
-    fn draining(&self, node: &NodeView, clock: DrainClock, gates: Gates) -> NodeState<'a> {
-        let not_yet = |reason, clock| NodeState::NotYet {
+    fn draining(&mut self, node: &NodeView, clock: DrainClock, gates: Gates) -> NodeState<'a> {
+        let not_yet = |reason, clock, detail| NodeState::NotYet {
             reason,
             clock: Some(clock),
-            detail: gates.detail,
+            detail,
         };
-        if self.snapshot.remediations.contains(&node.name) {
-            return not_yet(GateReason::UnderRemediation, clock);
+        if let Some((reason, detail)) = self.remediation(node) {
+            return not_yet(reason, clock, detail);
         }
         match self.snapshot.pods.get(&node.name) {
-            None | Some(NodePods::Syncing) => not_yet(GateReason::PodsSyncing, clock),
+            None | Some(NodePods::Syncing) => not_yet(GateReason::PodsSyncing, clock, gates.detail),
             Some(NodePods::Synced(pods)) => NodeState::Draining {
                 clock,
                 pods,
                 blockers: Vec::new(),
             },
         }
+    }
+
+    /// What keeps drain-keeper off a node that somebody is remediating: whoever reboots it takes its pods with it.
+    fn remediation(&mut self, node: &NodeView) -> Option<(GateReason, String)> {
+        let (reason, detail) = match self.snapshot.remediations.of(&node.name, self.now) {
+            Ok(None) => return None,
+            Ok(Some(open)) => {
+                self.requeue_at.note(open.until());
+                (GateReason::UnderRemediation, open.to_string())
+            }
+            Err(why) => (GateReason::RemediationUnknown, why.to_owned()),
+        };
+        let text = format!("nothing is forced on it: the node {}: {detail}", reason.explanation());
+        // The text names moments that change with each renewal, the key does not.
+        self.warn(
+            node,
+            DrainReason::Unreadable.as_str(),
+            reason.as_str(),
+            format!("{reason}/{}", node.name),
+            text,
+        );
+        Some((reason, detail))
     }
 
     fn write_clock(&mut self, node: &Arc<NodeView>, write: ClockWrite) {
@@ -293,16 +317,22 @@ impl<'a> Planner<'a> {
                     "annotation {} is not readable and does not count: {error}",
                     annotation::DRAIN_CLOCK
                 );
-                self.warn(node, format!("drain-clock/{}", node.name), text);
+                self.warn(
+                    node,
+                    DrainReason::Unreadable.as_str(),
+                    format!("drain-clock/{}", node.name),
+                    text,
+                );
                 None
             }
         }
     }
 
-    fn warn(&mut self, node: &NodeView, key: String, text: String) {
+    fn warn(&mut self, node: &NodeView, reason: &'static str, key: String, text: String) {
         let (node, node_uid) = (node.name.clone(), node.uid.clone());
         let warning = Warning {
             key,
+            reason,
             text,
             node,
             node_uid,
@@ -312,14 +342,24 @@ impl<'a> Planner<'a> {
 
     fn collect_warnings(&mut self, node: &NodeView, gates: &Gates) {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
-            self.warn(node, note.key.clone(), note.message.clone());
+            self.warn(
+                node,
+                DrainReason::Unreadable.as_str(),
+                note.key.clone(),
+                note.message.clone(),
+            );
         }
         let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
         if gates.are_open()
             && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) = timeout
         {
             let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
-            self.warn(node, "PDBForceDrainTimeout".to_owned(), text);
+            self.warn(
+                node,
+                DrainReason::Unreadable.as_str(),
+                "PDBForceDrainTimeout".to_owned(),
+                text,
+            );
         }
     }
 

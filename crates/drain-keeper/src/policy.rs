@@ -52,6 +52,8 @@ pub struct Policy {
     pub flap_tolerance: SignedDuration,
     /// How long a budget that does not recover is left alone between two overrides.
     pub override_spacing: SignedDuration,
+    /// Where to read the leases of nodes, if at all.
+    pub lease_namespace: Option<String>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
     force_after: SignedDuration,
@@ -112,6 +114,13 @@ impl Policy {
             } else {
                 UnmanagedPods::Keep
             });
+        let lease_namespace = config.lease_namespace;
+        if lease_namespace.as_deref() == Some("") {
+            return Err(ConfigError::at(
+                "leaseNamespace",
+                "must name a namespace; leave it out to read no leases",
+            ));
+        }
         let or = |given: Option<ConfigDuration>, default| given.map_or(default, ConfigDuration::get);
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
@@ -126,6 +135,7 @@ impl Policy {
             forced_per_minute: config.limits.forced_per_minute.unwrap_or(FORCED_PER_MINUTE),
             flap_tolerance: or(config.flap_tolerance, FLAP_TOLERANCE),
             override_spacing: or(config.override_spacing, OVERRIDE_SPACING),
+            lease_namespace,
             managed_upgrade_config_map: config.managed_upgrade_config_map,
             force_after: or(config.force_after, FORCE_AFTER),
             budget_force: or(config.pdb_force_drain_timeout, PDB_FORCE_DRAIN_TIMEOUT),

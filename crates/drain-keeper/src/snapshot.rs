@@ -10,6 +10,7 @@ use nodeward_core::hold::Holds;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
+use nodeward_core::remediation::Remediations;
 use nodeward_core::signal::SignalInputs;
 
 use crate::clock::NodeHistory;
@@ -30,8 +31,8 @@ pub struct Snapshot {
     pub holds: Holds,
     /// Which of drain-lock's kinds there are.
     pub lock_kinds: LockKinds,
-    /// Nodes with an open remediation.
-    pub remediations: BTreeSet<NodeName>,
+    /// Nodes with an open remediation, as far as that is known.
+    pub remediations: Remediations,
     /// What this process remembers.
     pub memory: Memory,
 }

@@ -111,7 +111,13 @@ impl ReportedState {
     ) -> Option<Change> {
         let standing = node.condition(condition::DRAIN_BLOCKED);
         // While pods are still being listed nothing is known, and what stands stays.
-        if verdict.is_some_and(|verdict| matches!(verdict.gate, GateReason::PodsSyncing | GateReason::ClockStarting)) {
+        let is_unknown = |gate| {
+            matches!(
+                gate,
+                GateReason::PodsSyncing | GateReason::ClockStarting | GateReason::RemediationUnknown
+            )
+        };
+        if verdict.is_some_and(|verdict| is_unknown(verdict.gate)) {
             return None;
         }
         // What stands on a node out of scope is another drain-keeper's, unless it was in scope before.

@@ -114,7 +114,7 @@ impl Announcer {
             if self.warned.insert(warning.key.clone()) {
                 tracing::warn!(node = %warning.node, "{}", warning.text);
                 let node = events::node_reference(warning.node.as_str(), warning.node_uid.as_str());
-                self.emit(node, None, DrainReason::Unreadable.as_str(), warning.text.clone());
+                self.emit(node, None, warning.reason, warning.text.clone());
             }
         }
     }

@@ -126,7 +126,10 @@ impl DrainMetrics {
             .filter(|v| {
                 matches!(
                     v.gate,
-                    GateReason::PodsSyncing | GateReason::ClockStarting | GateReason::UnderRemediation
+                    GateReason::PodsSyncing
+                        | GateReason::ClockStarting
+                        | GateReason::UnderRemediation
+                        | GateReason::RemediationUnknown
                 )
             })
             .map(|verdict| &verdict.node)

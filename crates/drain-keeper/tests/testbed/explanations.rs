@@ -23,7 +23,7 @@ async fn events(env: &Environment<'_>, name: &str) -> Result<Vec<(String, String
         .collect())
 }
 
-async fn event_that_names(env: &Environment<'_>, object: &str, reason: &str, parts: &[&str]) -> Result<()> {
+pub async fn event_that_names(env: &Environment<'_>, object: &str, reason: &str, parts: &[&str]) -> Result<()> {
     wait::until(
         format!("an Event {reason} on {object} with {parts:?}"),
         secs(20),

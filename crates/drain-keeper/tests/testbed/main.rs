@@ -12,5 +12,6 @@ mod flapping;
 mod holds;
 mod leaders;
 mod openshift;
+mod remediations;
 mod requests;
 mod strategies;

@@ -23,8 +23,9 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
     } }));
-    let dry = Release::new(&unique("dry"), &namespace)
-        .values(json!({ "drainKeeper": { "deployment": { "enabled": false }, "dryRun": true } }));
+    let dry = Release::new(&unique("dry"), &namespace).values(json!({ "drainKeeper": {
+            "deployment": { "enabled": false }, "dryRun": true, "leases": { "rbac": "none" },
+        } }));
     let own = namespace.as_str();
     let table = format!(
         "
@@ -65,6 +66,10 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         watch             disruptionholds.nodeward.dev                          -                                                    yes  yes
         patch             nodedrains.nodeward.dev                               -                                                    no   no
         patch             drainledgers.nodeward.dev                             -                                                    no   no
+        watch             nodehealthchecks.remediation.medik8s.io               -                                                    yes  yes
+        patch             nodehealthchecks.remediation.medik8s.io               -                                                    no   no
+        watch             leases.coordination.k8s.io                            {LEASES_NAMESPACE}                                   yes  no
+        update            leases.coordination.k8s.io                            {LEASES_NAMESPACE}/node-n1                           no   no
         "
     );
     expect(plane, "drain-keeper", [&real, &dry], &table).await
@@ -120,6 +125,9 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         create  drainledgers.nodeward.dev                                     -                              yes  no
         patch   drainledgers.nodeward.dev                                     -                              yes  no
         delete  drainledgers.nodeward.dev                                     -                              no   no
+        watch   nodehealthchecks.remediation.medik8s.io                       -                              yes  yes
+        patch   nodehealthchecks.remediation.medik8s.io                       -                              no   no
+        watch   customresourcedefinitions.apiextensions.k8s.io                -                              yes  yes
         watch   disruptionholds.nodeward.dev                                  -                              yes  yes
         patch   disruptionholds.nodeward.dev                                  -                              no   no
         patch   disruptionholds.nodeward.dev/status                           -                              yes  no

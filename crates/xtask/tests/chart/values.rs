@@ -81,6 +81,9 @@ fn helm_lints_without_complaint(#[case] values: Value) {
     "managedUpgradeConfigMap"
 )]
 #[case::fleet_lock_said_twice(locked(json!({ "config": { "fleetLock": { "enabled": true } } })), "drainLock.fleetLock")]
+#[case::leases_of_drain_keeper_said_twice(
+    json!({ "drainKeeper": { "config": { "leaseNamespace": "a" } } }), "drainKeeper.leases"
+)]
 #[case::leases_said_twice(locked(json!({ "config": { "medik8sLease": { "enabled": false } } })), "drainLock.medik8sLease")]
 #[case::a_webhook_without_tls(locked(json!({ "webhook": { "url": "http://192.0.2.1:9443" } })), "webhook/url")]
 #[case::a_webhook_with_a_path(locked(json!({ "webhook": { "url": "https://192.0.2.1:9443/x" } })), "webhook/url")]
@@ -235,14 +238,17 @@ fn kinds_are_installed_with_their_operator() {
     assert_eq!(groups(checked(json!({}))), ["remediation.medik8s.io"]);
 }
 
-/// On a first install the namespace of the leases is made by health-check's templates, and drain-lock uses it at once.
+/// On a first install the namespace of the leases is made by health-check's templates, and the others use it at once.
 #[test]
-fn drain_lock_uses_the_leases_that_health_check_brings() {
+fn others_use_the_leases_that_health_check_brings() {
     let values = |create: &str| json!({ "drainLock": { "enabled": true }, "healthCheck": { "enabled": true, "leases": { "create": create } } });
     for (create, uses) in [("auto", true), ("never", false)] {
         let text = configuration(&rendered(&values(create)), "drain-lock");
         let policy = LockSettings::parse(&text).unwrap().policy;
         assert_eq!(policy.medik8s_leases.is_some(), uses, "{create}");
+        let text = configuration(&rendered(&values(create)), "drain-keeper");
+        let policy = KeeperSettings::parse(&text).unwrap().policy;
+        assert_eq!(policy.lease_namespace.is_some(), uses, "{create}");
     }
 }
 

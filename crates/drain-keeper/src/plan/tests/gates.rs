@@ -1,15 +1,18 @@
 //! Which nodes are acted on, and when their clock starts.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use nodeward_api::drain_clock::ClockSource;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::drain::NodeDrains;
+use nodeward_core::lease::LeaseView;
 use nodeward_core::signal::KindState;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::world::{
-    World, budget, cordon, machine_config_pool, minute, node, objects, pod, second, upgrade_config, with,
+    World, budget, cordon, machine_config_pool, minute, node, objects, pod, remediated, second, upgrade_config, with,
 };
 use crate::clock::{ClockWrite, NodeHistory};
 
@@ -226,15 +229,58 @@ fn elsewhere_a_mark_of_the_users_choice_counts_as_drain(#[case] mark: &str, #[ca
 #[test]
 fn a_node_under_remediation_is_not_acted_on_while_its_clock_runs() {
     let mut world = World::draining().pod(pod("p"));
-    world.remediations.insert("n1".into());
+    world.remediations = remediated("n1");
     let plan = world.at(10_000);
     assert_eq!(
         (plan.gate(), plan.acted().len(), plan.has_failed()),
         (GateReason::UnderRemediation, 0, false)
     );
     assert_eq!(plan.verdict("n1").since, Some(minute(0)));
-    world.remediations.clear();
+    assert_eq!(
+        plan.verdict("n1").gate_detail,
+        "NodeHealthCheck workers has a Fence for it"
+    );
+    let said: Vec<_> = plan
+        .warnings
+        .iter()
+        .map(|warning| (warning.reason, &*warning.text))
+        .collect();
+    let text = "nothing is forced on it: the node is being remediated: NodeHealthCheck workers has a Fence for it";
+    assert_eq!(said, [("UnderRemediation", text)]);
+    world.remediations = remediated("another");
     assert_eq!(world.at(10_000).acted(), ["p"], "the clock went on");
+}
+
+/// Its end is no change that a watch tells.
+#[test]
+fn a_lease_of_a_remediation_closes_the_gate_until_it_expires() {
+    let lease = json!({
+        "metadata": { "name": "node-n1", "resourceVersion": "1" },
+        "spec": { "holderIdentity": "NodeHealthCheck-workers", "renewTime": minute(99), "leaseDurationSeconds": 120 },
+    });
+    let lease = LeaseView::project(&serde_json::from_value(lease).unwrap()).unwrap();
+    let mut world = World::draining().pod(pod("p"));
+    world.remediations.add_lease(Arc::new(lease));
+    let plan = world.at(100);
+    assert_eq!((plan.gate(), plan.acted().len()), (GateReason::UnderRemediation, 0));
+    assert_eq!(plan.requeue_at, Some(minute(101)));
+    assert_eq!(world.at(101).acted(), ["p"]);
+}
+
+#[test]
+fn nothing_is_forced_while_remediations_cannot_be_told() {
+    let mut world = World::draining()
+        .node(node("n2"))
+        .pods([pod("p"), with(pod("q"), json!({ "spec": { "nodeName": "n2" } }))]);
+    world.remediations = remediated("n2");
+    world
+        .remediations
+        .add_unknown("nodehealthchecks may not be read".to_owned());
+    let plan = world.at(10_000);
+    assert_eq!(plan.acted(), [""; 0]);
+    let gates = ["n1", "n2"].map(|node| plan.verdict(node).gate);
+    assert_eq!(gates, [GateReason::RemediationUnknown, GateReason::UnderRemediation]);
+    assert_eq!(plan.verdict("n1").gate_detail, "nodehealthchecks may not be read");
 }
 
 /// Absent from a cache that has not synced is not absent.

@@ -130,7 +130,7 @@ fn next_turn_follows_recovery_or_spacing(#[case] record: Value, #[case] status: 
         .pods([on("p", "n3"), on("q", "n2")])
         .budget(with(with(budget("web", 0), record), json!({ "status": status })));
     let mut world = world;
-    world.remediations.insert("n3".into());
+    world.remediations = super::world::remediated("n3");
     let plan = world.at(70);
     let Some(until) = until else {
         assert_eq!(plan.acted(), ["q"]);

@@ -13,6 +13,7 @@ use nodeward_core::hold::{Held, Hold, Holder, Holds};
 use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
+use nodeward_core::remediation::{RemediatedNodes, Remediations};
 use nodeward_core::signal::{KindObjects, KindState, SignalInputs, WatchedResource};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
@@ -33,6 +34,17 @@ pub fn minute(minutes: i64) -> Timestamp {
 
 pub fn second(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).unwrap()
+}
+
+/// A NodeHealthCheck that has a remediation of the node.
+pub fn remediated(node: &str) -> Remediations {
+    let check = json!({ "metadata": { "name": "workers" }, "spec": {}, "status": { "unhealthyNodes": [
+        { "name": node, "remediations": [{ "resource": { "kind": "Fence" } }] },
+    ] } });
+    let check = serde_json::from_value(check).unwrap();
+    let mut remediations = Remediations::default();
+    remediations.add_check(&RemediatedNodes::project(&check).unwrap());
+    remediations
 }
 
 /// Merges `patch` into `object` as a JSON merge patch does: null removes.
@@ -145,7 +157,7 @@ pub struct World {
     signals: SignalInputs,
     pub drains: NodeDrains,
     pub holds: Holds,
-    pub remediations: BTreeSet<NodeName>,
+    pub remediations: Remediations,
     pub memory: Memory,
 }
 
@@ -165,7 +177,7 @@ impl World {
             signals: SignalInputs::default(),
             drains: NodeDrains::default(),
             holds: Holds::default(),
-            remediations: BTreeSet::new(),
+            remediations: Remediations::default(),
             memory,
         }
     }

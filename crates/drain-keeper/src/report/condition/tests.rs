@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::tests::world::{World, budget, minute, pod, terminating, with};
+use crate::plan::tests::world::{World, budget, minute, pod, remediated, terminating, with};
 use crate::snapshot::Outcome;
 
 /// Every moment is told in seconds after the drain's start.
@@ -143,7 +143,7 @@ fn a_removal_is_not_repeated_at_once(#[case] succeeded: bool, #[case] again: i64
 #[case::no_blocker_left(|_: World, standing: Value| World::draining().node_with(standing))]
 #[case::uncordoned(|world: World, _: Value| world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } })))]
 #[case::upgrade_over(|world: World, _: Value| world.config("{upgradeSignal: {node: {label: upgrading}}}"))]
-#[case::under_remediation(|mut world: World, _: Value| { world.remediations.insert("n1".into()); world })]
+#[case::under_remediation(|mut world: World, _: Value| { world.remediations = remediated("n1"); world })]
 #[case::only_its_own_pace(|_: World, standing: Value| World::draining().node_with(standing).pod(pod("p")))]
 fn the_condition_goes_at_once_with_what_it_says(#[case] becomes: fn(World, Value) -> World) {
     let (mut conditions, world, condition) = told(blocked());
@@ -155,6 +155,7 @@ fn the_condition_goes_at_once_with_what_it_says(#[case] becomes: fn(World, Value
 
 #[rstest]
 #[case::pods_syncing(|world: World| world.syncing("n1"))]
+#[case::remediation_unknown(|mut world: World| { world.remediations.add_unknown("forbidden".to_owned()); world })]
 #[case::clock_starting(|world: World| world.node_with(json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": null } } })))]
 fn what_stands_stays_while_nothing_is_known(#[case] becomes: fn(World) -> World) {
     let (mut conditions, world, _) = told(blocked());

@@ -1,0 +1,221 @@
+//! Remediations: which nodes are being remediated, as NodeHealthChecks and the leases of nodes tell it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_health_check::NodeHealthCheck;
+use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
+
+use crate::id::NodeName;
+use crate::lease::{LeaseView, remediation_lease};
+use crate::signal::WatchedResource;
+
+/// What tells that a node is being remediated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpenRemediation {
+    /// The status of a NodeHealthCheck lists a remediation of it, or the intent of one.
+    Status {
+        check: Arc<str>,
+        /// Kind of the remediation.
+        kind: Arc<str>,
+        since: Option<Timestamp>,
+    },
+    /// Its lease is held by a NodeHealthCheck.
+    Lease { check: Arc<str>, until: Timestamp },
+}
+
+impl OpenRemediation {
+    /// The NodeHealthCheck that remediates.
+    pub fn check(&self) -> &str {
+        match self {
+            Self::Status { check, .. } | Self::Lease { check, .. } => check,
+        }
+    }
+
+    /// When it ends by itself, if it does.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Status { .. } => None,
+            Self::Lease { until, .. } => Some(*until),
+        }
+    }
+}
+
+impl fmt::Display for OpenRemediation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status { check, kind, since } => {
+                write!(f, "NodeHealthCheck {check} has a {kind} for it")?;
+                since.iter().try_for_each(|since| write!(f, " since {since}"))
+            }
+            Self::Lease { check, until } => {
+                write!(f, "{REMEDIATION_HOLDER_PREFIX}{check} holds its lease until {until}")
+            }
+        }
+    }
+}
+
+/// What is watched: all NodeHealthChecks.
+pub fn health_checks() -> WatchedResource {
+    WatchedResource::of::<NodeHealthCheck>()
+}
+
+/// The nodes that a NodeHealthCheck's status lists with a remediation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemediatedNodes(BTreeMap<NodeName, OpenRemediation>);
+
+impl RemediatedNodes {
+    /// Projects a NodeHealthCheck as the API server sends it; `None` without a name. A step that has timed out is open
+    /// until its remediation is gone.
+    pub fn project(check: &NodeHealthCheck) -> Option<Self> {
+        let name: Arc<str> = check.metadata.name.as_deref()?.into();
+        let unhealthy = check.status.iter().flat_map(|status| &status.unhealthy_nodes);
+        let remediated = unhealthy.filter_map(|node| {
+            let newest = node.remediations.last()?;
+            let open = OpenRemediation::Status {
+                check: Arc::clone(&name),
+                kind: newest.resource.kind.as_deref().unwrap_or("remediation").into(),
+                since: newest.started,
+            };
+            Some((node.name.as_str().into(), open))
+        });
+        Some(Self(remediated.collect()))
+    }
+}
+
+/// All open remediations, as far as they are known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remediations {
+    by_status: BTreeMap<NodeName, OpenRemediation>,
+    leases: BTreeMap<Arc<str>, Arc<LeaseView>>,
+    unknown: Option<String>,
+}
+
+impl Remediations {
+    /// Adds those that the status of a NodeHealthCheck lists.
+    pub fn add_check(&mut self, check: &RemediatedNodes) {
+        self.by_status
+            .extend(check.0.iter().map(|(node, open)| (node.clone(), open.clone())));
+    }
+
+    /// Adds what a lease tells.
+    pub fn add_lease(&mut self, lease: Arc<LeaseView>) {
+        self.leases.insert(Arc::clone(&lease.name), lease);
+    }
+
+    /// Of nodes without an open remediation it cannot be told whether they have one, for this reason.
+    pub fn add_unknown(&mut self, why: String) {
+        self.unknown.get_or_insert(why);
+    }
+
+    /// The open remediation of a node; `None` where there is none.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn of(&self, node: &NodeName, now: Timestamp) -> Result<Option<OpenRemediation>, &str> {
+        if let Some(open) = self.by_status.get(node) {
+            return Ok(Some(open.clone()));
+        }
+        if let Some((check, until)) = remediation_lease(&self.leases, node, now) {
+            return Ok(Some(OpenRemediation::Lease { check, until }));
+        }
+        self.unknown.as_deref().map_or(Ok(None), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn check(name: &str, unhealthy: Value) -> RemediatedNodes {
+        let object = json!({ "metadata": { "name": name }, "spec": {}, "status": { "unhealthyNodes": unhealthy } });
+        RemediatedNodes::project(&serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn lease(node: &str, holder: &str, seconds: Option<i32>) -> Arc<LeaseView> {
+        let object = json!({
+            "metadata": { "name": format!("node-{node}"), "resourceVersion": "1" },
+            "spec": { "holderIdentity": holder, "renewTime": at(0), "leaseDurationSeconds": seconds },
+        });
+        Arc::new(LeaseView::project(&serde_json::from_value(object).unwrap()).unwrap())
+    }
+
+    fn text(remediations: &Remediations) -> Option<String> {
+        remediations
+            .of(&"n1".into(), at(60))
+            .unwrap()
+            .map(|open| open.to_string())
+    }
+
+    #[rstest]
+    #[case::unhealthy_without_a_remediation(json!([{ "name": "n1" }]), None)]
+    #[case::of_another_node(json!([{ "name": "n2", "remediations": [{ "resource": { "kind": "Fence" } }] }]), None)]
+    #[case::running(
+        json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence", "uid": "u" }, "started": at(7) }] }]),
+        Some("NodeHealthCheck workers has a Fence for it since 1970-01-01T00:00:07Z")
+    )]
+    #[case::intended(
+        json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" } }] }]),
+        Some("NodeHealthCheck workers has a Fence for it")
+    )]
+    #[case::timed_out_and_still_there(
+        json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" }, "timedOut": at(9) }] }]),
+        Some("NodeHealthCheck workers has a Fence for it")
+    )]
+    fn a_status_tells_the_remediations_that_are_open(#[case] unhealthy: Value, #[case] expected: Option<&str>) {
+        let mut remediations = Remediations::default();
+        remediations.add_check(&check("workers", unhealthy));
+        remediations.add_check(&check("others", json!([])));
+        assert_eq!(text(&remediations).as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case::of_a_remediation("n1", "NodeHealthCheck-workers", Some(61), true)]
+    #[case::expired("n1", "NodeHealthCheck-workers", Some(60), false)]
+    #[case::without_a_duration("n1", "NodeHealthCheck-workers", None, false)]
+    #[case::of_another_node("n2", "NodeHealthCheck-workers", Some(61), false)]
+    #[case::of_maintenance("n1", "node-maintenance-operator", Some(61), false)]
+    #[case::given_back("n1", "", Some(61), false)]
+    fn a_lease_tells_a_remediation_while_it_is_valid(
+        #[case] node: &str,
+        #[case] holder: &str,
+        #[case] seconds: Option<i32>,
+        #[case] is_open: bool,
+    ) {
+        let mut remediations = Remediations::default();
+        remediations.add_lease(lease(node, holder, seconds));
+        let expected = is_open.then_some("NodeHealthCheck-workers holds its lease until 1970-01-01T00:01:01Z");
+        assert_eq!(text(&remediations).as_deref(), expected);
+    }
+
+    #[test]
+    fn the_control_planes_lease_is_no_nodes_remediation() {
+        let mut control_plane = (*lease("n1", "NodeHealthCheck-workers/n1", Some(61))).clone();
+        control_plane.name = crate::lease::CONTROL_PLANE_LEASE.into();
+        let mut remediations = Remediations::default();
+        remediations.add_lease(Arc::new(control_plane));
+        assert_eq!(text(&remediations), None);
+    }
+
+    /// What is known of one node counts although the others' state cannot be told.
+    #[test]
+    fn what_cannot_be_read_is_not_absent() {
+        let mut remediations = Remediations::default();
+        remediations.add_unknown("nodehealthchecks may not be read".to_owned());
+        remediations.add_lease(lease("n1", "NodeHealthCheck-workers", Some(61)));
+        assert!(text(&remediations).is_some());
+        assert_eq!(
+            remediations.of(&"n2".into(), at(60)),
+            Err("nodehealthchecks may not be read")
+        );
+    }
+}
