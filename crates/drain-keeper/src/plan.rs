@@ -292,13 +292,7 @@ impl<'a> Planner<'a> {
         };
         let text = format!("nothing is forced on it: the node {}: {detail}", reason.explanation());
         // The text names moments that change with each renewal, the key does not.
-        self.warn(
-            node,
-            DrainReason::Unreadable.as_str(),
-            reason.as_str(),
-            format!("{reason}/{}", node.name),
-            text,
-        );
+        self.warn(node, reason.as_str(), format!("{reason}/{}", node.name), text);
         Some((reason, detail))
     }
 

@@ -45,8 +45,8 @@ pub enum TaskKey {
     Pod(PodUid),
     /// The pods of a granted claim.
     Held(NodeUid),
-    /// A node's lease.
-    Lease(NodeName),
+    /// A lease, by name.
+    Lease(String),
     /// The pods that are reserved in a budget's status.
     Reservation(BudgetKey),
     /// Something that is only for people: by kind and name.
@@ -62,7 +62,7 @@ impl fmt::Display for TaskKey {
             Self::Conditions(uid) => write!(f, "conditions of node {uid}"),
             Self::Pod(uid) => write!(f, "pod {uid}"),
             Self::Held(uid) => write!(f, "pods of node {uid}"),
-            Self::Lease(node) => write!(f, "lease of node {node}"),
+            Self::Lease(name) => write!(f, "lease {name}"),
             Self::Reservation(budget) => write!(f, "reservation in budget {budget}"),
             Self::StatusUpdate(kind, name) => write!(f, "{kind} {name}"),
         }
@@ -202,7 +202,7 @@ impl Action for Task {
                 Planned::Conditions(write) => TaskKey::Conditions(write.node.uid.clone()),
                 Planned::Evict { eviction } => TaskKey::Pod(eviction.pod.uid.clone()),
                 Planned::EvictHeld { node_uid, .. } => TaskKey::Held(node_uid.clone()),
-                Planned::Lease(change) => TaskKey::Lease(change.node.clone()),
+                Planned::Lease(change) => TaskKey::Lease(change.name.clone()),
                 Planned::Reserve(reservation) => TaskKey::Reservation(reservation.budget.clone()),
                 Planned::Touch(touch) => {
                     TaskKey::StatusUpdate(status_update::BUDGET_ANNOTATION, touch.budget.to_string())

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::observe::ClusterCache;
 use crate::plan::need::{Class, ClassifiedPod, Ignored, NeedRules, NodeNeed, classify};
-use crate::plan::preview::grant_obstacles;
+use crate::plan::preview::{grant_obstacles, node_obstacles};
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, Snapshot, SnapshotScope};
 
@@ -139,7 +139,10 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
         drain: snapshot.drains.get(&node.name).map(|drain| explained_drain(drain)),
         claim: ledger.claim(node.uid.as_str()).map(explained_claim),
         pods: need.pods.into_iter().map(|pod| explained_pod(pod, snapshot)).collect(),
-        obstacles: grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now),
+        obstacles: node_obstacles(node, snapshot, now)
+            .into_iter()
+            .chain(grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now))
+            .collect(),
         needs: explained_disruptions(&need.needs),
         problems: need.problems,
     }

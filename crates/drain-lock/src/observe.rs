@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use nodeward_api::NodeDrain;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
 use nodeward_runtime::cache::STALE_AFTER;
-use nodeward_runtime::{KindState, OperatorContext, Selection, WatchHandle, Watches};
+use nodeward_runtime::{KindRegistry, KindState, OperatorContext, RemediationWatches, Selection, WatchHandle, Watches};
 use parking_lot::RwLockReadGuard;
 use serde::de::DeserializeOwned;
 
@@ -50,6 +50,7 @@ pub struct ClusterCache {
     index: SharedIndex,
     handles: Vec<WatchHandle>,
     leases: Option<WatchHandle>,
+    remediations: Option<RemediationWatches>,
     /// No watch keeps it up.
     is_fixed: bool,
 }
@@ -81,10 +82,13 @@ impl ClusterCache {
             let api = Api::<Lease>::namespaced(client.clone(), namespace);
             watches.follow("node leases", api, Selection::all(), index_handler::leases(&index))
         });
+        let mut remediations = RemediationWatches::new(watches, &KindRegistry::spawn(watches, client.clone()));
+        remediations.follow(None);
         Self {
             index,
             handles,
             leases,
+            remediations: Some(remediations),
             is_fixed: false,
         }
     }
@@ -179,7 +183,22 @@ impl ClusterCache {
 
     /// This moment, as far as these nodes and budgets are concerned; `None` while it cannot be decided by.
     pub fn snapshot(&self, scope: &SnapshotScope, now: Timestamp) -> Option<Snapshot> {
-        (self.is_fixed || self.is_fresh()).then(|| self.read().snapshot(scope, self.uses_leases(), now))
+        if !self.is_fixed && !self.is_fresh() {
+            return None;
+        }
+        let mut snapshot = self.read().snapshot(scope, self.uses_leases(), now);
+        if let Some(watches) = &self.remediations {
+            snapshot.remediations = watches.remediations();
+        }
+        for lease in snapshot.leases.iter().flat_map(BTreeMap::values) {
+            snapshot.remediations.add_lease(Arc::clone(lease));
+        }
+        Some(snapshot)
+    }
+
+    /// Until when the first list of what tells remediations is waited for, if it is still to come.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        self.remediations.as_ref().and_then(RemediationWatches::waits_until)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ClusterIndex> {

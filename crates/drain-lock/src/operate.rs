@@ -113,6 +113,12 @@ impl Operator for DrainLock {
     /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, and those in whose
     /// statuses pods are reserved.
     fn observe(&mut self, _: &Policy, now: Timestamp) -> Observed<Snapshot> {
+        if let Some(until) = self.cache.waits_until() {
+            return Observed::Wait {
+                why: "remediations are still being listed".to_owned(),
+                again: Some(until),
+            };
+        }
         let held = self.cache.owner_holds().into_iter().map(|hold| hold.budget.clone());
         let scope = SnapshotScope {
             budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),

@@ -6,6 +6,7 @@
 
 mod action;
 mod completion;
+pub mod control_plane;
 mod cordon;
 mod drain_context;
 mod evict;
@@ -98,6 +99,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         eviction_budget: EvictionBudget::new(snapshot, memory, now),
         scheduling: Cow::Borrowed(&snapshot.scheduling),
         other_movable_pods: Vec::new(),
+        control_plane_for: BTreeSet::new(),
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
@@ -161,6 +163,8 @@ struct Planner<'a> {
     scheduling: Cow<'a, SchedulingView>,
     /// The movable pods of each node that is being emptied.
     other_movable_pods: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
+    /// Control-plane nodes that need their lease to be granted what they ask for.
+    control_plane_for: BTreeSet<NodeName>,
     plan: Plan,
     requeue_at: RequeueAt,
 }
@@ -310,6 +314,7 @@ impl Planner<'_> {
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn finish(mut self) -> Plan {
         self.reserve_retained_pods();
+        self.keep_control_plane_lease();
         self.touch_stale_budgets();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();

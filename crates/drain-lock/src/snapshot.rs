@@ -11,6 +11,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::SchedulingView;
 
 pub use memory::{Contradiction, Memory, Reserved, StaleBudgets, Touched};
@@ -118,6 +119,8 @@ pub struct Snapshot {
     pub held: BTreeMap<PodKey, Arc<PodFacts>>,
     /// Node leases by name, as far as they are listed; `None` where they are not used.
     pub leases: Option<BTreeMap<Arc<str>, Arc<LeaseView>>>,
+    /// Nodes that are being remediated, as far as that is known.
+    pub remediations: Remediations,
     /// Owners' holds, in force or not.
     pub holds: Vec<Arc<HoldFacts>>,
 }

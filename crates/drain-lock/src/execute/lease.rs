@@ -1,12 +1,11 @@
-//! The node's lease: taken, renewed and given back by compare-and-swap.
+//! The leases of nodes and of the control plane: taken, renewed and given back by compare-and-swap.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use nodeward_core::lease::node_lease_name;
 use nodeward_runtime::LeaseTerms;
 use nodeward_runtime::lease::{give_back_lease, take_lease};
 
-use crate::plan::lease::{DURATION, HOLDER, LeaseChange, LeaseStep};
+use crate::plan::lease::{DURATION, LeaseChange, LeaseStep};
 
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
 
@@ -23,19 +22,19 @@ pub(super) async fn write(context: &ExecutorContext, change: &LeaseChange) -> Ta
 }
 
 async fn compare_and_swap(context: &ExecutorContext, change: &LeaseChange) -> Written {
-    let (name, seen) = (node_lease_name(&change.node), change.seen.as_deref());
+    let (name, seen) = (change.name.as_str(), change.seen.as_deref());
     let _permit = context.permits.next_write().await?;
     let leases: Api<Lease> = context.api_in(&change.namespace);
     match (change.step, seen) {
         (LeaseStep::Take, seen) => {
             let terms = LeaseTerms {
-                holder: HOLDER.to_owned(),
+                holder: change.holder.clone(),
                 duration: DURATION,
                 owner: None,
             };
-            take_lease(&leases, &name, seen, &terms).await?;
+            take_lease(&leases, name, seen, &terms).await?;
         }
-        (LeaseStep::Release, Some(seen)) => give_back_lease(&leases, &name, &seen.resource_version).await?,
+        (LeaseStep::Release, Some(seen)) => give_back_lease(&leases, name, &seen.resource_version).await?,
         (LeaseStep::Release, None) => return Err(ActionResult::AlreadyDone),
     }
     Ok(())

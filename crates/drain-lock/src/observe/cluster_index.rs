@@ -9,6 +9,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerDisruptions};
+use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
@@ -104,6 +105,7 @@ impl ClusterIndex {
             scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
             ledger,
+            remediations: Remediations::default(),
             leases: leases_are_used.then(|| self.leases.to_map()),
             holds: self.holds.values().cloned().collect(),
         }

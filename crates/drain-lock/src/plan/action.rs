@@ -99,7 +99,7 @@ pub enum Action {
         /// The pods.
         pods: Vec<PodEviction>,
     },
-    /// Take, renew or give back a node's lease.
+    /// Take, renew or give back the lease of a node or of the control plane.
     Lease(LeaseChange),
     /// Reserve retained pods in their budget's status, or release them there.
     Reserve(Reservation),

@@ -12,11 +12,17 @@ use super::{ActiveDrain, Planner};
 const A_MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
 impl Planner<'_> {
-    /// Cordons a node whose turn has come, unless that would take the last room that a movable pod of another draining
+    /// Cordons a node whose turn has come, unless it is being remediated, or that would take the last room that a movable pod of another draining
     /// node finds. With nothing else in progress a drain is never refused for room.
     pub(super) fn cordon(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let node = active.node;
         self.set_needs(active, Vec::new());
+        if let Some(text) = self.remediation(&node.name) {
+            self.write_node_markers(node, Cordon::Keep, true, None);
+            verdict.block(LockReason::UnderRemediation, text.clone());
+            verdict.message = text;
+            return;
+        }
         // What has waited for longer finds no node, whatever it looks like from here.
         let since = saturating_add(self.now, -self.policy.unschedulable_after);
         let others = self.other_movable_pods.iter().filter(|(name, _)| *name != node.name);

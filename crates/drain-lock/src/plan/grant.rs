@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
+use nodeward_core::id::NodeName;
 use nodeward_core::lease::LeaseState;
 use nodeward_core::ledger::Disruptions;
 
@@ -19,20 +20,44 @@ impl Planner<'_> {
         ledger.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
     }
 
-    /// Asks for all that it needs, unless somebody else has the node's lease.
-    pub(super) fn request_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
-        let (node, uid) = (active.node, active.uid());
+    /// What keeps drain-lock off a node that somebody is remediating.
+    pub(super) fn remediation(&mut self, node: &NodeName) -> Option<String> {
+        let open = self.snapshot.remediations.of(node, self.now).ok()??;
+        self.requeue_at.note(open.until());
+        Some(format!("{} ({open})", LockReason::UnderRemediation.explanation()))
+    }
+
+    /// Who else has the node, or another one of the control plane.
+    fn taken_by_other(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String)> {
+        if let Some(text) = self.remediation(&active.node.name) {
+            return Some((LockReason::UnderRemediation, text));
+        }
         if let Some(LeaseState::Others { holder, until }) = self.lease(active.context) {
             self.requeue_at.note(until);
+            let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
+            return Some((LockReason::LeaseHeldByOther, text));
+        }
+        let text = self.control_plane_is_busy(active.node)?;
+        Some((LockReason::ControlPlaneBusy, text))
+    }
+
+    /// Asks for all that it needs, unless somebody else has the node, or another one of the control plane.
+    pub(super) fn request_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let (node, uid) = (active.node, active.uid());
+        if let Some((reason, text)) = self.taken_by_other(active) {
             self.set_needs(active, Vec::new());
             self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
-            let text = format!("{} ({holder})", LockReason::LeaseHeldByOther.explanation());
-            verdict.block(LockReason::LeaseHeldByOther, text.clone());
+            verdict.block(reason, text.clone());
             verdict.message = text;
             return;
         }
         self.set_needs(active, active.classes.needs.clone());
+        // No fallback takes a second node of the control plane.
         if active.forced {
+            if !self.has_control_plane_lease(node) {
+                verdict.set_message("takes the control plane's lease");
+                return;
+            }
             let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
             ledger.grant_by_fallback(uid, &node.boot_id, facts, self.now);
             return;
@@ -44,7 +69,9 @@ impl Planner<'_> {
             }
             None => self.write.next.obstacles(uid, &self.snapshot.facts),
         };
-        if obstacles.is_empty() {
+        if obstacles.is_empty() && !self.has_control_plane_lease(node) {
+            verdict.set_message("takes the control plane's lease");
+        } else if obstacles.is_empty() {
             self.write.grants.push(GrantAsk {
                 node_uid: node.uid.clone(),
                 boot_id: Arc::clone(&node.boot_id),
@@ -66,18 +93,23 @@ impl Planner<'_> {
             LockReason::AwaitsConfirmation.explanation(),
         );
         self.mark_draining(active);
+        if let Some((reason, text)) = self.taken_by_other(active) {
+            let is_down = |pod: &_| context.unavailable.contains(pod);
+            self.write.next.time_out(uid, &is_down, self.now);
+            verdict.message = format!("gives its disruptions back: it {text}");
+            self.announce(&node.name, uid, reason, verdict.message.clone());
+            return;
+        }
+        if !self.has_control_plane_lease(node) {
+            verdict.set_message("takes the control plane's lease");
+            return;
+        }
         match self.lease(context) {
-            Some(LeaseState::Others { holder, .. }) => {
-                let is_down = |pod: &_| context.unavailable.contains(pod);
-                self.write.next.time_out(uid, &is_down, self.now);
-                verdict.message = format!("gives its disruptions back: {holder} has the node's lease");
-                self.announce(&node.name, uid, LockReason::LeaseHeldByOther, verdict.message.clone());
-            }
             Some(LeaseState::Free) => {
                 self.take_lease(&context.name);
                 verdict.set_message("takes the node's lease");
             }
-            Some(LeaseState::Ours { .. }) | None => {
+            Some(LeaseState::Ours { .. } | LeaseState::Others { .. }) | None => {
                 let Some(claim) = self.write.next.claim(uid) else {
                     return;
                 };

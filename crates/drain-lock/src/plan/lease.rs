@@ -1,5 +1,6 @@
 //! The node lease of medik8s (`node-<name>`), by which drainers and remediators keep out of each other's way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -20,11 +21,13 @@ pub const HOLDER: &str = "nodeward-drain-lock";
 /// For how long a lease is taken: long enough for a leader that is away, short enough if none comes back.
 pub const DURATION: SignedDuration = SignedDuration::from_mins(10);
 
-/// A change of a node's lease.
+/// A change of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseChange {
-    /// The node.
-    pub node: NodeName,
+    /// Its name.
+    pub name: String,
+    /// Who is to hold it.
+    pub holder: String,
     /// Namespace of the leases.
     pub namespace: String,
     /// The lease as it was seen, if it was.
@@ -51,20 +54,37 @@ pub fn node_lease(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<LeaseState> {
-    let leases = snapshot.leases.as_ref().filter(|_| policy.medik8s_leases.is_some())?;
-    let lease = leases.get(node_lease_name(node).as_str());
-    let is_used = lease.is_some() || memory.leases_absent_until.is_none();
-    is_used.then(|| lease_state(lease.map(Arc::as_ref), HOLDER, now))
+    let name = node_lease_name(node);
+    let leases = leases_in_use(snapshot, memory, policy, &name)?;
+    Some(lease_state(leases.get(name.as_str()).map(Arc::as_ref), HOLDER, now))
 }
 
-/// The change of a node's lease.
-pub fn change(node: &NodeName, snapshot: &Snapshot, policy: &Policy, step: LeaseStep) -> Option<LeaseChange> {
-    Some(LeaseChange {
-        node: node.clone(),
-        namespace: policy.medik8s_leases.clone()?,
-        seen: snapshot.leases.as_ref()?.get(node_lease_name(node).as_str()).cloned(),
-        step,
-    })
+/// The leases, where the one of this name is to be gone by.
+pub fn leases_in_use<'a>(
+    snapshot: &'a Snapshot,
+    memory: &Memory,
+    policy: &Policy,
+    name: &str,
+) -> Option<&'a BTreeMap<Arc<str>, Arc<LeaseView>>> {
+    let leases = snapshot.leases.as_ref().filter(|_| policy.medik8s_leases.is_some())?;
+    (leases.contains_key(name) || memory.leases_absent_until.is_none()).then_some(leases)
+}
+
+impl LeaseChange {
+    /// A change of the lease of this name.
+    pub fn of(name: String, holder: String, snapshot: &Snapshot, policy: &Policy, step: LeaseStep) -> Option<Self> {
+        Some(Self {
+            namespace: policy.medik8s_leases.clone()?,
+            seen: snapshot.leases.as_ref()?.get(name.as_str()).cloned(),
+            name,
+            holder,
+            step,
+        })
+    }
+
+    fn of_node(node: &NodeName, snapshot: &Snapshot, policy: &Policy, step: LeaseStep) -> Option<Self> {
+        Self::of(node_lease_name(node), HOLDER.to_owned(), snapshot, policy, step)
+    }
 }
 
 impl Planner<'_> {
@@ -96,7 +116,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn take_lease(&mut self, node: &NodeName) {
-        let change = change(node, self.snapshot, self.policy, LeaseStep::Take);
+        let change = LeaseChange::of_node(node, self.snapshot, self.policy, LeaseStep::Take);
         self.plan.actions.extend(change.map(Action::Lease));
     }
 
@@ -104,7 +124,7 @@ impl Planner<'_> {
     pub(super) fn release_lease(&mut self, node: &NodeName) {
         let state = node_lease(node, self.snapshot, self.memory, self.policy, self.now);
         if matches!(state, Some(LeaseState::Ours { .. })) {
-            let change = change(node, self.snapshot, self.policy, LeaseStep::Release);
+            let change = LeaseChange::of_node(node, self.snapshot, self.policy, LeaseStep::Release);
             self.plan.actions.extend(change.map(Action::Lease));
         }
     }

@@ -5,9 +5,9 @@ use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{ClaimState, Disruptions, Facts, Ledger};
 
-use crate::snapshot::NodeFacts;
+use crate::snapshot::{NodeFacts, Snapshot};
 
-use super::{DrainContext, Planner, verdict};
+use super::{DrainContext, Planner, control_plane, verdict};
 
 impl Planner<'_> {
     /// A drain that cannot be followed, and that nothing was done for.
@@ -28,10 +28,25 @@ impl Planner<'_> {
             verdict.blocked_by.extend(classes.problems.iter().cloned());
             let (ledger, facts) = (self.before.clone(), &self.snapshot.facts);
             let obstacles = grant_obstacles(ledger, node, &classes.needs, facts, self.now);
+            verdict.blocked_by.extend(node_obstacles(node, self.snapshot, self.now));
             verdict.blocked_by.extend(obstacles);
         }
         self.plan.drains.push(verdict);
     }
+}
+
+/// What keeps a node's drain from its turn besides budgets.
+pub fn node_obstacles(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> Vec<BlockedBy> {
+    let about = |reason: LockReason, who: String| {
+        let text = format!("{} ({who})", reason.explanation());
+        verdict::about_node(reason, text)
+    };
+    let own = snapshot.remediations.of(&node.name, now).ok().flatten();
+    let own = own.map(|open| about(LockReason::UnderRemediation, open.to_string()));
+    let busy = control_plane::taken_for_another(node, snapshot, now);
+    own.into_iter()
+        .chain(busy.map(|who| about(LockReason::ControlPlaneBusy, who)))
+        .collect()
 }
 
 /// Why a node's drain is not granted its disruptions: by the claim that it has, or by one that asks for `needs` after all others.

@@ -1,5 +1,6 @@
 //! The life of a drain, one step at a time: from a moment of a small cluster to what is written, done and said.
 
+mod control_plane;
 mod endings;
 mod grants;
 mod properties;
@@ -224,10 +225,17 @@ fn shown_action(action: &Action) -> Option<String> {
                 .collect();
             format!("evict {} under {}/{}", pods.join("+"), fence.ticket, fence.grant)
         }
-        Action::Lease(change) => match change.step {
-            LeaseStep::Take => "take lease".to_owned(),
-            LeaseStep::Release => "release lease".to_owned(),
-        },
+        Action::Lease(change) => {
+            let step = match change.step {
+                LeaseStep::Take => "take",
+                LeaseStep::Release => "release",
+            };
+            if change.name.starts_with("node-") {
+                format!("{step} lease")
+            } else {
+                format!("{step} {} for {}", change.name, change.holder)
+            }
+        }
         Action::Reserve(reservation) => format!("reserve in {}", reservation.budget),
         Action::Touch(touch) => format!("touch {}", touch.budget),
     })

@@ -39,6 +39,7 @@ impl ClusterCache {
             index: SharedIndex::default(),
             handles: Vec::new(),
             leases: None,
+            remediations: None,
             is_fixed: true,
         };
         cache.insert(objects);

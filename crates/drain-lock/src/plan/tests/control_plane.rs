@@ -1,0 +1,162 @@
+//! Nodes that others take out of service: those that are being remediated, and those of the control plane.
+
+use nodeward_api::node_lease;
+
+use super::*;
+
+const RENEWED: &str = "2026-01-01T11:59:00.000000Z";
+
+fn lease(name: &str, holder: &str, renewed: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "medik8s-leases", "name": name, "resourceVersion": "3" },
+        "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 600 },
+    })
+}
+
+fn remediates(node: &str) -> Value {
+    lease(&node_lease::name_of(node), "NodeHealthCheck-workers", RENEWED)
+}
+
+fn control_plane(holder: &str) -> Value {
+    lease(node_lease::CONTROL_PLANE, holder, RENEWED)
+}
+
+/// The labels of a control-plane node.
+fn member() -> Value {
+    json!({ "metadata": { "labels": { "node-role.kubernetes.io/control-plane": "" } } })
+}
+
+fn leased_policy() -> Policy {
+    Policy::from_config(Config::default()).unwrap()
+}
+
+/// What is done about leases and grants, and how the drains stand: the ledger's own lines and the node's markers are left out.
+fn turns(plan: &Plan) -> Vec<String> {
+    let mut lines = shown(plan);
+    lines.retain(|line| !line.starts_with("ledger") && !line.starts_with("mark"));
+    lines
+}
+
+#[rstest]
+#[case::not_cordoned_yet(node("n1", json!({})), json!({}), &["n1 is Queued: UnderRemediation"])]
+#[case::asking(ours(json!({})), json!({ "state": "Asking" }), &["n1 is Queued: UnderRemediation"])]
+#[case::granted_and_not_confirmed(ours(json!({})), granted("Granted", &["a"]), &["n1 is Granted: AwaitsConfirmation"])]
+fn a_node_under_remediation_is_neither_cordoned_nor_granted(
+    #[case] node_1: Value,
+    #[case] state: Value,
+    #[case] expected: &[&str],
+) {
+    let turns_with = |remediated: &str| {
+        let cluster = cluster(
+            node_1.clone(),
+            Some(drain(json!({}))),
+            &[claim(state.clone())],
+            &[held("a", json!({}))],
+        );
+        let snapshot = cluster.leases([remediates(remediated)]).snapshot();
+        turns(&plan(&snapshot, &Memory::default(), &policy(), now()))
+    };
+    assert_eq!(turns_with("n1"), expected);
+    assert_ne!(turns_with("n2"), expected, "another node's remediation changes nothing");
+}
+
+/// `n1` and `n2` are of the control plane, and `n1` has this claim.
+fn members(evict: &str, state: Value, leases: Vec<Value>) -> Plan {
+    let drain = drain(json!({ "spec": { "evict": evict } }));
+    let pods = [held("a", json!({}))].into_iter().chain(siblings());
+    let cluster = Cluster::new([ours(member()), node("n2", member())], pods)
+        .budgets([budget("web", json!({}))])
+        .drains([drain])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim(state)] }))
+        .leases(leases);
+    plan(&cluster.snapshot(), &Memory::default(), &leased_policy(), now())
+}
+
+const OURS: &str = "nodeward-drain-lock/n1";
+const TAKES: &str = "take nodeward-control-plane for nodeward-drain-lock/n1";
+
+#[rstest]
+#[case::free(vec![], &[TAKES, "n1 is Queued"])]
+#[case::expired(vec![lease(node_lease::CONTROL_PLANE, "NodeHealthCheck-workers/n2", YESTERDAY)], &[TAKES, "n1 is Queued"])]
+#[case::ours(vec![control_plane(OURS)], &["grant uid-n1", "n1 is Queued"])]
+#[case::of_a_remediation(vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Queued: ControlPlaneBusy"])]
+#[case::of_another_drain(vec![control_plane("nodeward-drain-lock/n2")], &[
+    "release nodeward-control-plane for nodeward-drain-lock", "n1 is Queued: ControlPlaneBusy",
+])]
+#[case::another_member_is_remediated(vec![remediates("n2")], &["n1 is Queued: ControlPlaneBusy"])]
+fn a_control_plane_node_gets_its_disruptions_with_the_lease_in_hand(
+    #[values("Nodeward", "Requester")] evict: &str,
+    #[case] leases: Vec<Value>,
+    #[case] expected: &[&str],
+) {
+    assert_eq!(turns(&members(evict, json!({ "state": "Asking" }), leases)), expected);
+}
+
+#[rstest]
+#[case::granted(granted("Granted", &["a"]), vec![], &[TAKES, "n1 is Granted: AwaitsConfirmation"])]
+#[case::granted_while_another_has_it(
+    granted("Granted", &["a"]), vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Granted: AwaitsConfirmation"]
+)]
+#[case::drained(granted("Drained", &["a"]), vec![lease(node_lease::CONTROL_PLANE, OURS, YESTERDAY)], &[TAKES])]
+fn the_control_planes_lease_stays_with_a_node_that_is_away(
+    #[case] state: Value,
+    #[case] leases: Vec<Value>,
+    #[case] expected: &[&str],
+) {
+    let plan = members("Requester", state, leases);
+    assert!(plan.ledger.iter().all(|write| write.confirms.is_empty()));
+    let turns = turns(&plan);
+    assert!(
+        expected.iter().all(|line| turns.iter().any(|turn| turn == line)),
+        "{turns:?}"
+    );
+}
+
+#[test]
+fn the_control_planes_lease_goes_back_once_nothing_is_held() {
+    let release = "release nodeward-control-plane for nodeward-drain-lock";
+    let goes_back =
+        |state: Value| turns(&members("Requester", state, vec![control_plane(OURS)])).contains(&release.to_owned());
+    // Its budget has no room, so it has no use of the lease yet.
+    let waits = json!({ "state": "Asking", "needs": [] });
+    assert!(!goes_back(granted("Confirmed", &["a"])));
+    assert!(!goes_back(granted("Suspect", &["a"])));
+    let cluster = Cluster::new([node("n1", member())], []).leases([control_plane(OURS)]);
+    let plan = plan(&cluster.snapshot(), &Memory::default(), &leased_policy(), now());
+    assert_eq!(turns(&plan), [release]);
+    let blocked = Cluster::new([ours(member())], [held("a", json!({}))])
+        .budgets([budget("web", json!({ "status": { "disruptionsAllowed": 0 } }))])
+        .drains([drain(json!({}))])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim(waits)] }))
+        .leases([control_plane(OURS)]);
+    let plan = super::plan(&blocked.snapshot(), &Memory::default(), &leased_policy(), now());
+    assert_eq!(turns(&plan)[0], release);
+}
+
+#[test]
+fn a_worker_needs_no_lease_of_the_control_plane() {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[claim(json!({ "state": "Asking" }))],
+        &[held("a", json!({}))],
+    );
+    let leases = [control_plane("NodeHealthCheck-workers/n2")];
+    let plan = plan(
+        &cluster.leases(leases).snapshot(),
+        &Memory::default(),
+        &leased_policy(),
+        now(),
+    );
+    assert_eq!(turns(&plan), ["grant uid-n1", "n1 is Queued"]);
+}
+
+#[test]
+fn a_preview_names_what_others_do_with_the_node() {
+    let drain = drain(json!({ "spec": { "dryRun": true } }));
+    let cluster = Cluster::new([node("n1", member()), node("n2", member())], [])
+        .drains([drain])
+        .leases([remediates("n1"), control_plane("NodeHealthCheck-workers/n1")]);
+    let plan = plan(&cluster.snapshot(), &Memory::default(), &leased_policy(), now());
+    assert_eq!(turns(&plan), ["n1 is Queued: UnderRemediation, ControlPlaneBusy"]);
+}
