@@ -13,7 +13,7 @@ use nodeward_api::annotation::HOLD;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::opt_out::OptOut;
-use nodeward_api::reason::{BlockerReason, LockReason};
+use nodeward_api::reason::{BlockerReason, GateReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
 use nodeward_core::ledger::Ledger;
 use nodeward_core::pod::PodView;
@@ -237,7 +237,8 @@ impl Why {
             None => page.field("drain", Style::Plain, "not requested from drain-lock"),
         }
         if let Some(keeper) = self.node.as_ref().and_then(|node| node.drain_keeper.as_ref()) {
-            print_keeper(page, keeper, now);
+            let is_remediated = self.health.iter().flatten().any(|health| health.step.is_some());
+            print_keeper(page, keeper, is_remediated, now);
         }
         for health in self.health.iter().flatten() {
             health::print(page, health, now);
@@ -384,10 +385,20 @@ fn claims_ahead(ledger: &Ledger, node: &str) -> Option<usize> {
     ledger.claims().iter().position(|claim| claim.node == node)
 }
 
-fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, now: Timestamp) {
+fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, is_remediated: bool, now: Timestamp) {
     page.heading("drain-keeper");
     if let Some(began) = keeper.drain_began {
         page.field("times", Style::Plain, format!("the drain since {}", moment(began, now)));
+    }
+    if is_remediated {
+        let reason = GateReason::UnderRemediation;
+        let text = format!("the node {} [{reason}]", reason.explanation());
+        page.field("stopped by", Style::Warning, text);
+        return page.field(
+            "next",
+            Style::Plain,
+            "goes on when the remediation is gone; the waits go on meanwhile",
+        );
     }
     let Some(blocked) = &keeper.blocked else {
         page.field(

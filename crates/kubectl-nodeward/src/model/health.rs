@@ -179,6 +179,10 @@ impl NodeHealth {
                 let expired = condition.as_ref().filter(|_| has_expired);
                 stopped_by.extend(stops_of_first_step(name, check, &status, sources, expired, now));
                 stopped_by.dedup_by_key(|stop| stop.reason);
+            } else if let Some(due) = step.as_ref().and_then(|step| step.escalates_at(now))
+                && stopped_by.is_empty()
+            {
+                stopped_by.extend(sources.skipped.and_then(|skipped| said(name, skipped, due)));
             }
         }
         let reason = match (entry, &step) {
@@ -328,6 +332,12 @@ impl Step {
         }
     }
 
+    /// When the next step was due, if there is one and it is.
+    fn escalates_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let over = self.timed_out.or(self.ends).filter(|over| *over <= now);
+        over.filter(|_| self.number < self.of)
+    }
+
     fn of(node: &UnhealthyNode, chain: &[ChainStep<'_>]) -> Option<Self> {
         let remediation = node.remediations.last()?;
         let resource = remediation.resource.clone();
@@ -456,7 +466,9 @@ fn stops_of_first_step(
         );
     }
     if let Some(condition) = expired.filter(|_| stops.is_empty()) {
-        let said = sources.skipped.and_then(|skipped| said(skipped, condition));
+        let said = sources
+            .skipped
+            .and_then(|skipped| said(name, skipped, condition.expires));
         stops.extend(told(name, status).or(said));
     }
     stops
@@ -464,32 +476,34 @@ fn stops_of_first_step(
 
 /// The cause that the status gives, where it names this node as one that is not remediated.
 fn told(name: &str, status: &NodeHealthCheckStatus) -> Option<Stop> {
-    let text = status
-        .reason
-        .strip_prefix("node ")?
-        .strip_prefix(name)?
-        .strip_prefix(' ')?;
+    cause(name, &status.reason)
+}
+
+/// The cause that the operator gave in an Event since a step is due.
+fn said(name: &str, skipped: &Event, due: Timestamp) -> Option<Stop> {
+    let stop = cause(name, skipped.message.as_deref()?)?;
+    (time_of(skipped)? >= due).then_some(stop)
+}
+
+/// What stops this node's remediation, as health-check words it: `node NAME is unhealthy, but …`, and the detail in
+/// parentheses or after a colon.
+fn cause(name: &str, text: &str) -> Option<Stop> {
+    let text = text.strip_prefix("node ")?.strip_prefix(name)?.strip_prefix(' ')?;
     let stops = HealthReason::ALL
         .iter()
         .filter(|reason| reason.explanation().starts_with("is unhealthy, but"));
     let (reason, detail) = stops
         .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
         .min_by_key(|(_, detail)| detail.len())?;
-    let detail = detail.trim_start_matches(" (").trim_end_matches(')').to_owned();
+    let detail = match detail.strip_prefix(": ") {
+        Some(detail) => detail,
+        None => detail.trim_start_matches(" (").trim_end_matches(')'),
+    };
     Some(Stop {
         reason,
-        detail,
+        detail: detail.to_owned(),
         until: None,
     })
-}
-
-/// The cause that the operator gave in an Event since the condition counts.
-fn said(skipped: &Event, condition: &MatchedCondition) -> Option<Stop> {
-    let action = skipped.action.as_deref()?;
-    let reason = *HealthReason::ALL.iter().find(|reason| reason.as_str() == action)?;
-    let detail = skipped.message.clone().unwrap_or_default();
-    let until = None;
-    (time_of(skipped)? >= condition.expires).then_some(Stop { reason, detail, until })
 }
 
 /// When an Event was seen last.

@@ -272,17 +272,29 @@ fn what_only_the_operator_knows_comes_from_its_status(#[case] said: &str, #[case
 }
 
 #[rstest]
-#[case::since_it_counts("EtcdQuorumAtRisk", "2026-01-01T10:06:00Z", HealthReason::EtcdQuorumAtRisk)]
-#[case::of_an_earlier_failure("EtcdQuorumAtRisk", "2026-01-01T09:00:00Z", HealthReason::StartingRemediation)]
-#[case::of_another_version("SomethingNew", "2026-01-01T10:06:00Z", HealthReason::StartingRemediation)]
+#[case::since_it_counts(
+    "node n1 is unhealthy, but etcd may lose its quorum without it: its guard pod is Ready",
+    "2026-01-01T10:06:00Z",
+    HealthReason::EtcdQuorumAtRisk
+)]
+#[case::of_an_earlier_failure(
+    "node n1 is unhealthy, but etcd may lose its quorum without it",
+    "2026-01-01T09:00:00Z",
+    HealthReason::StartingRemediation
+)]
+#[case::of_another_version(
+    "node n1 is unhealthy, but the moon is full",
+    "2026-01-01T10:06:00Z",
+    HealthReason::StartingRemediation
+)]
 fn what_only_the_operator_knows_comes_from_its_event(
-    #[case] action: &str,
+    #[case] note: &str,
     #[case] at_: &str,
     #[case] reason: HealthReason,
 ) {
     let event = json!({
-        "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped", "action": action,
-        "message": "the guard pod is Ready", "lastTimestamp": at_,
+        "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped",
+        "action": "Remediation", "message": note, "lastTimestamp": at_,
     });
     let event = serde_json::from_value(event).unwrap();
     let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
@@ -292,7 +304,44 @@ fn what_only_the_operator_knows_comes_from_its_event(
         skipped: Some(&event),
         ..HealthSources::default()
     };
-    assert_eq!(of_node("n1", &sources, at(NOW)).pop().unwrap().reason, reason);
+    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
+    assert_eq!(health.reason, reason);
+    let details: Vec<_> = health.stopped_by.iter().map(|stop| &*stop.detail).collect();
+    let expected = if health.reason == HealthReason::EtcdQuorumAtRisk {
+        vec!["its guard pod is Ready"]
+    } else {
+        vec![]
+    };
+    assert_eq!(details, expected);
+}
+
+/// An upgrade, NodeMaintenance or an outage stops an escalation too, and only the operator knows of them.
+#[rstest]
+#[case::the_step_is_over("2026-01-01T10:15:00Z", "2026-01-01T10:26:00Z", Some(HealthReason::ClusterUpgrading))]
+#[case::said_before_it_was("2026-01-01T10:15:00Z", "2026-01-01T10:24:00Z", None)]
+#[case::the_step_runs("2026-01-01T10:25:00Z", "2026-01-01T10:26:00Z", None)]
+fn what_stops_an_escalation_comes_from_the_operators_event(
+    #[case] started: &str,
+    #[case] said: &str,
+    #[case] expected: Option<HealthReason>,
+) {
+    let event = json!({
+        "metadata": {}, "involvedObject": {}, "action": "Remediation",
+        "message": "node n1 is unhealthy, but being upgraded: its annotation upgrading",
+        "eventTime": said.replace('Z', ".000000Z"),
+    });
+    let event = serde_json::from_value(event).unwrap();
+    let remediations = json!([remediation("First", json!({ "started": started }))]);
+    let (node, checks) = (sick(), [check("workers", json!({}), entry(remediations, json!({})))]);
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        skipped: Some(&event),
+        ..HealthSources::default()
+    };
+    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
+    assert_eq!(health.reason, HealthReason::RemediationRunning);
+    assert_eq!(health.stopped_by.first().map(|stop| stop.reason), expected);
 }
 
 #[rstest]
