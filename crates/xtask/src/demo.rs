@@ -8,6 +8,7 @@ mod parallel_drains;
 mod removal;
 mod upgrade;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,21 +46,24 @@ pub struct Args {
 /// What can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Act {
-    /// A fleet is upgraded node by node, and drain-keeper unblocks it
+    /// A fleet is upgraded node by node, and drain-keeper unblocks it; nodes die meanwhile, and health-check sees to them
     Upgrade,
     /// Three nodes are drained at once, and drain-lock keeps their drains from waiting for each other for ever
     ParallelDrains,
 }
 
 impl Act {
-    /// The operator that it is about.
-    const fn operator(self) -> &'static str {
+    /// The operators that it is about; the first is the one that still runs at its end.
+    const fn operators(self) -> &'static [&'static str] {
         match self {
-            Self::Upgrade => "drain-keeper",
-            Self::ParallelDrains => "drain-lock",
+            Self::Upgrade => &["drain-keeper", "health-check"],
+            Self::ParallelDrains => &["drain-lock"],
         }
     }
 }
+
+/// The operators' binaries by name; none where they are left out.
+type Binaries = BTreeMap<&'static str, PathBuf>;
 
 /// What is left when an act has been played to its end.
 struct Played {
@@ -141,32 +145,34 @@ fn interrupted() -> ExitCode {
 }
 
 /// All that takes long the first time: the binaries of the acts' operators, unless they are left out, and the environment.
-async fn open(args: &Args, acts: &[Act]) -> Result<(Vec<Option<PathBuf>>, Environment)> {
-    let mut found = Vec::new();
-    for operator in acts.iter().map(|act| act.operator()) {
+async fn open(args: &Args, acts: &[Act]) -> Result<(Binaries, Environment)> {
+    let mut found = Binaries::new();
+    let operators = acts.iter().flat_map(|act| act.operators());
+    for &operator in operators.filter(|_| !args.without) {
         let build = || tokio::task::spawn_blocking(|| binaries::operator(operator));
-        found.push(if args.without { None } else { Some(build().await??) });
+        found.insert(operator, build().await??);
     }
     Ok((found, Environment::open(args.kubeconfig.as_deref()).await?))
 }
 
 /// Plays all acts; gives the last one's operator, which still runs.
-async fn play(env: &Environment, acts: &[Act], binaries: &[Option<PathBuf>]) -> Result<(ExitCode, Option<Last>)> {
+async fn play(env: &Environment, acts: &[Act], binaries: &Binaries) -> Result<(ExitCode, Option<Last>)> {
     let mut code = ExitCode::SUCCESS;
     let mut last = None;
-    for (act, binary) in acts.iter().zip(binaries) {
+    let binary = |operator| binaries.get(operator).cloned();
+    for act in acts {
         if let Some(Last(Some(operator))) = last.take() {
             install::stop(&operator).await?;
         }
         let played = match act {
-            Act::Upgrade => upgrade::play(env, binary.clone()).await?,
-            Act::ParallelDrains => parallel_drains::play(env, binary.clone()).await?,
+            Act::Upgrade => upgrade::play(env, binary("drain-keeper"), binary("health-check")).await?,
+            Act::ParallelDrains => parallel_drains::play(env, binary("drain-lock")).await?,
         };
         println!("\n{}\n{}\n", played.outcome.table(), played.outcome.verdict());
         if !played.outcome.is_promised() {
             code = ExitCode::FAILURE;
             if let Some(operator) = &played.operator {
-                let (name, tail) = (act.operator(), operator.process().log_tail(30));
+                let (name, tail) = (act.operators()[0], operator.process().log_tail(30));
                 eprintln!("the last lines of {name}'s log:\n{tail}");
             }
         }

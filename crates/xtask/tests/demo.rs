@@ -52,6 +52,8 @@ async fn every_node_is_upgraded_drains_at_once_end_and_no_budget_is_violated() {
     assert!(output.status.success(), "{text}");
     assert_eq!(row(&text, "nodes upgraded"), "12 of 12");
     assert_eq!(row(&text, "never-forced and opted-out pods touched"), "0");
+    assert_eq!(row(&text, "remediations by health-check"), "2");
+    assert_eq!(row(&text, "of any other node"), "0");
     assert_eq!(row(&text, "with drain-lock: nodes maintained"), "3 of 3");
     let (first, second) = text.split_once("kubectl drain, three at once").unwrap();
     for act in [first, second] {

@@ -18,6 +18,8 @@ use super::page::{self, MARGIN};
 pub enum Voice {
     Upgrader,
     Keeper,
+    Health,
+    Machine,
     Owner,
     Kubectl,
     Lock,
@@ -31,6 +33,8 @@ impl Voice {
         match self {
             Self::Upgrader => style("upgrader    ").blue(),
             Self::Keeper => style("drain-keeper").green(),
+            Self::Health => style("health-check").green(),
+            Self::Machine => style("machine     ").red(),
             Self::Owner => style("owner       ").magenta(),
             Self::Kubectl => style("kubectl     ").blue(),
             Self::Lock => style("drain-lock  ").green(),

@@ -1,5 +1,6 @@
 //! An act: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
 
+mod failures;
 mod follow;
 mod outcome;
 mod owners;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use anyhow::Result;
 use nodeward_testkit::progress::Progress;
 
+use self::failures::Failures;
 use self::outcome::{Kept, Upgraded};
 use self::simulated_mco::SimulatedMco;
 use self::upgrader::Upgrader;
@@ -22,10 +24,13 @@ use super::Played;
 use super::environment::Environment;
 use super::narrator::Narrator;
 use crate::budget_watch::BudgetWatch;
+use crate::install;
 
-/// With drain-keeper's binary, or without drain-keeper.
-pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> {
+/// With the binaries of both operators, or without any. On a user's cluster health-check has no part: no kinds are installed
+/// there.
+pub async fn play(env: &Environment, binary: Option<PathBuf>, health: Option<PathBuf>) -> Result<Played> {
     let without = binary.is_none();
+    let health = health.filter(|_| env.plane.is_some());
     let progress = Progress::begin("fleet and workloads");
     scenario::create(env, &progress).await?;
     progress.done(&format!("{} nodes, all workloads ready", scenario::NODES));
@@ -41,13 +46,28 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> 
         }
         None => None,
     };
+    let health = match health {
+        Some(binary) => {
+            failures::create(env).await?;
+            let health = env.installation("health-check", binary, failures::config(env));
+            Some(health.start(&env.cluster).await?)
+        }
+        None => None,
+    };
 
     let narrator = Arc::new(Narrator::new(env));
     introduce(&narrator, without, env);
+    if health.is_some() {
+        introduce_failures(&narrator);
+    }
     let _events = follow::events(&narrator, env);
     let _conditions = follow::conditions(&narrator, env);
     let budgets = BudgetWatch::start(env.client(), &env.prefix);
     let _owners = owners::start(env, &narrator);
+    let failures = match &health {
+        Some(_) => Some(Failures::prepare(env, &narrator).await?),
+        None => None,
+    };
     let began = Instant::now();
     let patience = if without {
         scenario::PATIENCE_WITHOUT
@@ -55,7 +75,7 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> 
         scenario::PATIENCE
     };
     let upgrade = Upgrader::new(env, Arc::clone(&narrator))
-        .upgrade_all(&scenario::nodes(env), patience)
+        .upgrade_all(&scenario::nodes(env), patience, failures.as_ref())
         .await?;
     let took = began.elapsed();
     narrator.finish();
@@ -72,11 +92,20 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> 
         }
         None => None,
     };
+    let remediated = match (&failures, &health) {
+        (Some(failures), Some(health)) => {
+            let remediated = failures.gather().await?;
+            install::stop(health).await?;
+            Some(remediated)
+        }
+        _ => None,
+    };
     let upgraded = Upgraded {
         upgrade,
         took,
         violations: budgets.violations(),
         keeper: kept,
+        remediated,
     };
     Ok(Played {
         outcome: upgraded.outcome(),
@@ -113,5 +142,16 @@ fn introduce(narrator: &Narrator, without: bool, env: &Environment) {
             ),
             0,
         );
+    }
+}
+
+fn introduce_failures(narrator: &Narrator) {
+    let title = format!(
+        "When it comes to {}, three nodes that still wait for it fail, with health-check watching:",
+        failures::FAIL_WITH
+    );
+    narrator.preface(&title, 0);
+    for (node, text) in failures::FAILURES {
+        narrator.preface(&format!("  {node:<13} {text}"), 16);
     }
 }

@@ -11,6 +11,7 @@ use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::{fleet, wait};
 
+use super::failures::Remediated;
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
@@ -27,6 +28,8 @@ pub struct Upgraded {
     pub violations: Vec<String>,
     /// `None` where drain-keeper was left out.
     pub keeper: Option<Kept>,
+    /// `None` where health-check was left out.
+    pub remediated: Option<Remediated>,
 }
 
 /// What became of drain-keeper's part.
@@ -91,19 +94,34 @@ impl Upgraded {
             Some(kept) => self.with_keeper(kept, &mut outcome),
             None => self.without_keeper(&mut outcome),
         }
+        if let Some(remediated) = &self.remediated {
+            outcome.row("remediations by health-check", remediated.remediations.len());
+            let others: Vec<_> = remediated.others().map(|(_, node)| node).collect();
+            outcome.must_be_none("  of any other node", "remediated", &others);
+            for why in remediated.broken() {
+                outcome.broken(why);
+            }
+        }
         outcome.must_be_none("budget violations", "budget violated", &self.violations);
         outcome
     }
 
     fn promised(&self) -> String {
-        match (&self.keeper, &self.upgrade.stuck) {
-            (None, Some((node, pods))) => format!(
+        if let (None, Some((node, pods))) = (&self.keeper, &self.upgrade.stuck) {
+            return format!(
                 "STUCK at {node}, as expected: {} stays, and nobody says why. With drain-keeper (without --without) the same \
                  upgrade ends.",
                 pods.join(", ")
-            ),
-            _ => "Every node is upgraded, no budget was violated, no protected pod was touched, and nothing is left behind.".to_owned(),
+            );
         }
+        let remediated = match &self.remediated {
+            Some(_) => "the one dead node was remediated and no other, ",
+            None => "",
+        };
+        format!(
+            "Every node is upgraded, {remediated}no budget was violated, no protected pod was touched, and nothing is left \
+             behind."
+        )
     }
 
     fn with_keeper(&self, kept: &Kept, outcome: &mut Outcome) {
@@ -180,6 +198,7 @@ async fn leftovers(env: &Environment) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::failures::STAYS_AWAY;
     use super::*;
 
     fn promised() -> Upgraded {
@@ -192,6 +211,12 @@ mod tests {
                 forced: [4.0, 1.0, 1.0],
                 ..Kept::default()
             }),
+            remediated: Some(Remediated {
+                remediations: ["SelfNodeRemediation", "FenceAgentsRemediation"]
+                    .map(|kind| (kind.to_owned(), STAYS_AWAY.to_owned()))
+                    .into(),
+                leftovers: Vec::new(),
+            }),
             ..Upgraded::default()
         }
     }
@@ -201,6 +226,10 @@ mod tests {
             stuck: Some((node.to_owned(), vec![pod.to_owned()])),
             ..Upgrade::default()
         }
+    }
+
+    fn remediated(outcome: &mut Upgraded) -> &mut Remediated {
+        outcome.remediated.as_mut().unwrap()
     }
 
     fn kept(outcome: &mut Upgraded) -> &mut Kept {
@@ -222,6 +251,12 @@ mod tests {
     #[case::nothing_overridden(|o: &mut Upgraded| kept(o).forced[0] = 0.0, "no budget was overridden")]
     #[case::no_finalizer(|o: &mut Upgraded| kept(o).forced[1] = 0.0, "no finalizer")]
     #[case::nothing_forced(|o: &mut Upgraded| kept(o).forced[2] = 0.0, "without grace")]
+    #[case::not_escalated(|o: &mut Upgraded| drop(remediated(o).remediations.pop_first()), "node-10 got no FenceAgentsRemediation")]
+    #[case::maintenance_remediated(
+        |o: &mut Upgraded| remediated(o).remediations.extend([("SelfNodeRemediation".to_owned(), "node-12".to_owned())]),
+        "node-12 got a SelfNodeRemediation"
+    )]
+    #[case::remediation_left(|o: &mut Upgraded| remediated(o).leftovers.push("node-10 is not Ready".to_owned()), "left behind: node-10")]
     #[case::not_stuck_without(|o: &mut Upgraded| o.keeper = None, "should have got stuck")]
     #[case::stuck_elsewhere_without(
         |o: &mut Upgraded| (o.keeper, o.upgrade) = (None, stuck("node-04", "finance/ledger-1")),

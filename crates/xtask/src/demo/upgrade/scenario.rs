@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nodeward_testkit::bulk;
-use nodeward_testkit::fleet;
+use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 use serde_json::json;
@@ -26,6 +26,9 @@ pub const CLEAN_WITHIN: Duration = Duration::from_secs(20);
 
 /// The label by which a workload is pinned to nodes.
 const SLOT: &str = "demo.nodeward.dev/slot";
+
+/// The slot of the nodes that fail: [`super::failures`].
+const SPARE: &str = "spare";
 
 /// What stands in the upgrade's way: where, and what.
 pub const OBSTACLES: [(&str, &str); 5] = [
@@ -63,16 +66,28 @@ pub async fn create(env: &Environment, progress: &Progress) -> Result<()> {
     progress.step("nodes");
     let client = env.client();
     let nodes = nodes(env);
-    fleet::create(&client, nodes.iter().map(|name| env.node(name).label(SLOT, slot(name)))).await?;
+    fleet::create(&client, nodes.iter().map(|name| node(env, name))).await?;
     progress.step("the upgrade's own objects");
     SimulatedMco::of(env).begin(env).await?;
     progress.step("workloads");
     workloads(env, progress).await
 }
 
+/// A node. No workload with a budget runs on those that fail: none falls short when they do.
+fn node(env: &Environment, name: &str) -> NodeSpec {
+    let slot = slot(name);
+    let node = env.node(name).label(SLOT, slot);
+    if slot == SPARE {
+        node.taint(SLOT, SPARE, "NoSchedule")
+    } else {
+        node
+    }
+}
+
 /// Which pinned workload a node is for.
 fn slot(node: &str) -> &'static str {
     match &node[node.len().saturating_sub(2)..] {
+        "07" | "10" | "12" => SPARE,
         "02" => "media",
         "04" | "05" | "06" => "ledger",
         "08" => "cache",

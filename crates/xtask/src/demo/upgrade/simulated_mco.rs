@@ -15,6 +15,7 @@ const UPGRADE_NAMESPACE: &str = "openshift-managed-upgrade-operator";
 /// What machine-config-operator writes on a node that it wants drained, and when it is.
 const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+const DRAIN: &str = "drain-rendered-worker-2";
 
 /// The demo's own, for clusters in which nothing may be mistaken for OpenShift's.
 const DRAINING: &str = "demo.nodeward.dev/draining";
@@ -61,7 +62,7 @@ impl SimulatedMco {
         match self {
             Self::OpenShift => {
                 fleet::annotate(client, node, APPLIED, Some("uncordon-rendered-worker-1")).await?;
-                fleet::annotate(client, node, DESIRED, Some("drain-rendered-worker-2")).await
+                fleet::annotate(client, node, DESIRED, Some(DRAIN)).await
             }
             Self::Annotation => fleet::annotate(client, node, DRAINING, Some("true")).await,
         }
@@ -70,7 +71,7 @@ impl SimulatedMco {
     /// Marks a node as drained; it is still cordoned.
     pub async fn drained(self, client: &Client, node: &str) -> Result<()> {
         match self {
-            Self::OpenShift => fleet::annotate(client, node, APPLIED, Some("drain-rendered-worker-2")).await,
+            Self::OpenShift => fleet::annotate(client, node, APPLIED, Some(DRAIN)).await,
             Self::Annotation => fleet::annotate(client, node, DRAINING, None).await,
         }
     }
@@ -82,6 +83,14 @@ impl SimulatedMco {
             fleet::annotate(client, node, APPLIED, Some("uncordon-rendered-worker-2")).await?;
         }
         Ok(())
+    }
+
+    /// What marks a node as being upgraded.
+    pub fn mark(self) -> Value {
+        match self {
+            Self::OpenShift => json!({ "annotation": { "key": DESIRED, "value": DRAIN } }),
+            Self::Annotation => json!({ "annotation": DRAINING }),
+        }
     }
 
     /// drain-keeper's configuration: minutes are seconds here, so that the demo is short.
@@ -99,7 +108,7 @@ impl SimulatedMco {
             "upgradeSignal": "openshift",
         });
         if matches!(self, Self::Annotation) {
-            let mark = json!({ "annotation": DRAINING });
+            let mark = self.mark();
             config["upgradeSignal"] = json!({ "node": mark });
             config["countsAsDrain"] = mark;
             config["nodeDrain"]["expectedNodeDrainTime"] = json!("8s");

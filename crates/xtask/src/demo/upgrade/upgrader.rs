@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::{fleet, workload};
+use tokio::task::JoinSet;
 
+use super::failures::{self, Failures};
 use super::simulated_mco::SimulatedMco;
 use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
@@ -56,11 +58,30 @@ impl<'a> Upgrader<'a> {
         }
     }
 
-    /// Upgrades the nodes one by one; stops at the first that does not drain within `patience`.
-    pub async fn upgrade_all(&self, nodes: &[String], patience: Duration) -> Result<Upgrade> {
+    /// Upgrades the nodes one by one, while some of those fail whose turn is still to come; stops at the first that does not drain within `patience`.
+    pub async fn upgrade_all(
+        &self,
+        nodes: &[String],
+        patience: Duration,
+        failures: Option<&Failures>,
+    ) -> Result<Upgrade> {
         let mut upgrade = Upgrade::default();
+        let mut failing: Option<JoinSet<Result<()>>> = None;
         for (index, node) in nodes.iter().enumerate() {
             self.narrator.heading(node, index + 1, nodes.len());
+            if let Some(failures) = failures {
+                let name = self.narrator.short(node);
+                if name == failures::FAIL_WITH {
+                    failing = Some(failures.begin().await?);
+                } else if name == failures::RECOVERS
+                    && let Some(mut story) = failing.take()
+                {
+                    // A node that is away is not upgraded.
+                    while let Some(ended) = story.join_next().await {
+                        ended??;
+                    }
+                }
+            }
             self.narrator.progress(index, nodes.len(), &format!("draining {node}"));
             let began = Instant::now();
             self.mco.drain_begins(&self.client, node).await?;
