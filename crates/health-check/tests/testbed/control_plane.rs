@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use crate::environment::{OwnEnvironment, SOON, micros, prepare};
 
 /// A control plane on which the nodes of these tests are the only ones of the control plane, one test at a time.
-async fn own_cluster() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)> {
+pub async fn own_cluster() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>)> {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
@@ -29,7 +29,7 @@ async fn own_cluster() -> Result<(&'static ControlPlane, MutexGuard<'static, ()>
 }
 
 /// Nodes of the control plane, each with a label of its own.
-async fn add_members<const N: usize>(own: &OwnEnvironment, members: [&str; N]) -> Result<[String; N]> {
+pub async fn add_members<const N: usize>(own: &OwnEnvironment, members: [&str; N]) -> Result<[String; N]> {
     let specs = members.map(|member| {
         own.labelled(NodeSpec::control_plane(own.node_name(member)))
             .label("member", member)
@@ -38,7 +38,7 @@ async fn add_members<const N: usize>(own: &OwnEnvironment, members: [&str; N]) -
     Ok(members.map(|member| own.node_name(member)))
 }
 
-async fn remove(own: &OwnEnvironment, members: &[String]) -> Result<()> {
+pub async fn remove(own: &OwnEnvironment, members: &[String]) -> Result<()> {
     for member in members {
         own.nodes().delete(member, &DeleteParams::default()).await?;
     }

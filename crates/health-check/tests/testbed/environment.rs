@@ -508,11 +508,16 @@ impl OwnEnvironment {
         for (key, value) in changes.as_object().into_iter().flatten() {
             own[key] = value.clone();
         }
+        // For the tests that run one, too.
+        let lock = json!({
+            "enabled": true, "deployment": { "enabled": false }, "webhook": { "enabled": false },
+            "medik8sLease": { "namespace": leases },
+        });
         let system = format!("{name}-system");
-        Release::new(&name, &system)
-            .values(json!({ "crds": { "enabled": false }, "drainKeeper": { "enabled": false }, "healthCheck": own }))
-            .install(plane)
-            .await?;
+        let values = json!({
+            "crds": { "enabled": false }, "drainKeeper": { "enabled": false }, "drainLock": lock, "healthCheck": own,
+        });
+        Release::new(&name, &system).values(values).install(plane).await?;
         Ok(Self {
             proxy: confined_proxy(plane, &name).await?,
             service_account: format!("{name}-nodeward-{COMPONENT}"),

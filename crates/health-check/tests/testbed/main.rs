@@ -4,6 +4,7 @@
 mod chains;
 mod control_plane;
 mod defaults;
+mod drain_lock;
 mod environment;
 mod failures;
 mod fault_injection;
