@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, PostParams};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
@@ -256,6 +256,7 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         all
     };
     let group = format!("{}.example.com", unique("fence"));
+    let aggregated = add_aggregated_role(plane).await?;
     let template = json!({ "apiVersion": "a/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" });
     let values = json!({
         "default": { "enabled": true, "remediationTemplate": template },
@@ -265,7 +266,7 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
     let dry = Release::new(&unique("dry"), &namespace).values(with(json!({ "dryRun": true })));
     let own = namespace.as_str();
     let hook = format!("{}-nodeward-health-check", real.name());
-    // What a remediator grants is granted to every health-check, to a dry run too.
+    // What a remediator's own role grants is granted to every health-check, to a dry run too.
     let table = format!(
         "
         watch   nodes                                                         -                                          yes  yes
@@ -314,14 +315,34 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         list    secrets                                                       -                                          no   no
         patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/{hook}                                   yes  no
         patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/another                                  no   no
-        get     fencetemplates.{group}                                        fence                                      yes  yes
-        create  fences.{group}                                                fence                                      yes  yes
-        delete  fences.{group}                                                fence                                      yes  yes
+        get     fencetemplates.{group}                                        fence                                      yes  no
+        create  fences.{group}                                                fence                                      yes  no
+        delete  fences.{group}                                                fence                                      yes  no
         create  fencetemplates.{group}                                        fence                                      no   no
+        get     resettemplates.{aggregated}                                   reset                                      yes  yes
+        create  resets.{aggregated}                                           reset                                      yes  yes
+        create  resettemplates.{aggregated}                                   reset                                      no   no
         patch   clusterroles.rbac.authorization.k8s.io                        -                                          no   no
         "
     );
     expect(plane, "health-check", [&real, &dry], &table).await
+}
+
+/// Makes the role that a remediator brings; gives its API group. It stays: another one that goes while a release does would let
+/// the aggregation controller create the release's role anew.
+async fn add_aggregated_role(plane: &ControlPlane) -> Result<String> {
+    let name = unique("reset");
+    let group = format!("{name}.example.com");
+    let role: ClusterRole = serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": { "rbac.ext-remediation/aggregate-to-ext-remediation": "true" } },
+        "rules": [
+            { "apiGroups": [group], "resources": ["resettemplates"], "verbs": ["get"] },
+            { "apiGroups": [group], "resources": ["resets"], "verbs": ["get", "list", "create", "delete"] },
+        ],
+    }))?;
+    let roles: Api<ClusterRole> = Api::all(plane.client().await?);
+    roles.create(&PostParams::default(), &role).await?;
+    Ok(group)
 }
 
 /// Installs both, waits until the accounts' rights are these, and uninstalls them.
