@@ -482,8 +482,8 @@ mod tests {
         }
     }
 
-    /// What drain-keeper and drain-lock both say of a pod or a budget.
-    const SHARED: [&str; 3] = ["SeveralPDBs", "WaitCompleted", "UnknownOptOut"];
+    /// What drain-keeper and drain-lock both say of a node, a pod or a budget.
+    const SHARED: [&str; 4] = ["SeveralPDBs", "WaitCompleted", "UnknownOptOut", "UnderRemediation"];
 
     #[test]
     fn a_reason_of_a_later_version_is_read_as_another_one() {

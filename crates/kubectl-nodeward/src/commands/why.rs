@@ -394,7 +394,7 @@ fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, is_remediated: bool, no
         let reason = GateReason::UnderRemediation;
         let text = format!("the node {} [{reason}]", reason.explanation());
         page.field("stopped by", Style::Warning, text);
-        return page.field(
+        page.field(
             "next",
             Style::Plain,
             "goes on when the remediation is gone; the waits go on meanwhile",
