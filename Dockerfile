@@ -1,4 +1,4 @@
-# One image per component: --build-arg COMPONENT=drain-keeper, or drain-lock. The result holds one binary, runs as 65532, needs no shell
+# One image per component: --build-arg COMPONENT=drain-keeper, drain-lock or health-check. The result holds one binary, runs as 65532, needs no shell
 # and writes to no file, so its root file system can be read-only.
 #
 # Two ways in, chosen by --build-arg BINARY_FROM:
@@ -32,6 +32,6 @@ LABEL org.opencontainers.image.title="${COMPONENT}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=binary --chmod=0555 /out/operator /operator
 USER 65532:65532
-# Metrics and health; drain-lock's webhook and FleetLock come with its chart: 9443, 9444.
+# Metrics and health; the webhooks of drain-lock and health-check, and FleetLock, come with the chart: 9443, 9444.
 EXPOSE 8080
 ENTRYPOINT ["/operator"]

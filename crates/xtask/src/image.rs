@@ -12,7 +12,7 @@ use nodeward_testkit::binaries;
 use serde_json::Value;
 
 /// What has an image: the operators.
-const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock"];
+const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock", "health-check"];
 
 /// The name that the Dockerfile's `RUNTIME` argument gets here.
 const BASE: &str = "localhost/nodeward-runtime";
