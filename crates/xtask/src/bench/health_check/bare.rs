@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use nodeward_testkit::bulk;
 use nodeward_testkit::remediator::{Family, NODE_NAME};
 use serde_json::{Value, json};
@@ -37,6 +37,12 @@ pub async fn measure(
         client: client.clone(),
         template: template.clone(),
     };
+    // What the operator had no time to give back.
+    let all = ListParams::default();
+    requests
+        .leases()
+        .delete_collection(&DeleteParams::default(), &all)
+        .await?;
     let mut alone = Vec::new();
     for node in 0..singles {
         alone.extend(requests.remediate(node..node + 1).await?);
