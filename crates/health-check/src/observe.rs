@@ -41,9 +41,6 @@ use self::steady_clock::SteadyClock;
 use self::surroundings::Surroundings;
 pub(crate) use self::surroundings::{ETCD_GUARDS, ETCD_NAMESPACE};
 
-/// A watch that has not had a sign of life for so long is not relied on: bookmarks come every minute.
-const STALE_AFTER: Duration = Duration::from_mins(5);
-
 /// What may not be watched is read with each safety pass, and at least as often as this.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -139,10 +136,10 @@ impl Observer {
         self.follow(policy);
         let clock_stepped_by = self.clock.now().stepped_by;
         let wait = |why: String, again| Observed::Wait { why, again };
-        if !(is_fresh(&self.nodes.cache) && is_fresh(&self.checks)) {
+        if !(self.nodes.cache.is_fresh() && self.checks.is_fresh()) {
             return wait("nodes or NodeHealthChecks are incomplete or stale".to_owned(), None);
         }
-        if !is_fresh(&self.leases.cache) {
+        if !self.leases.cache.is_fresh() {
             return wait(self.leases.explain(), None);
         }
         let checks: BTreeMap<_, _> = self
@@ -289,7 +286,7 @@ impl Observer {
 
     /// Whether the default NodeHealthCheck was created, where it is asked for; `None`: that is not known yet.
     pub fn default_record(&self) -> Option<Record> {
-        let record = self.default_record.as_ref().filter(|record| is_fresh(record))?;
+        let record = self.default_record.as_ref().filter(|record| record.is_fresh())?;
         Some(Record::read(record.snapshot().values().next().map(|data| &**data)))
     }
 }
@@ -340,13 +337,6 @@ impl LeaseWatch {
 /// Only a signal of the user's reads other annotations than the few that are always kept.
 fn keeps_all_annotations(policy: &Policy) -> bool {
     policy.upgrade_signal != Policy::default().upgrade_signal
-}
-
-/// Whether a cache's content can be decided by: complete, and not cut off from the server for long. An API server that
-/// restarts answers 403 for a moment, which changes nothing; one that goes on answering so gives no sign of life.
-fn is_fresh<V>(cache: &Cache<V>) -> bool {
-    let last_response = cache.health().last_response;
-    cache.is_synced() && last_response.is_some_and(|contact| contact.elapsed() < STALE_AFTER)
 }
 
 /// For how long a cache's watch has given no sign of life.
