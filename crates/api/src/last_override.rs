@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_override_is_the_json_that_other_versions_read() {
+    fn last_override_json_stays_compatible() {
         let last = LastOverride {
             at: "2026-01-01T00:00:00Z".parse().unwrap(),
             pod: "web-0".to_owned(),

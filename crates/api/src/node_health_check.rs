@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_written_back_under_the_same_names() {
+    fn fields_keep_their_names_when_written_back() {
         let stored = json!({
             "apiVersion": "remediation.medik8s.io/v1alpha1",
             "kind": "NodeHealthCheck",
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_field_of_the_spec_is_kept_apart_from_an_absent_one() {
+    fn unreadable_spec_field_is_not_absent() {
         let spec = read(json!({ "metadata": {}, "spec": {
             "minHealthy": { "at": "least" }, "unhealthyConditions": [{ "type": "Ready" }], "maxUnhealthy": null, "dryRun": "yes",
             "stormCooldownDuration": "10m",

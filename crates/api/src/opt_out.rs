@@ -142,7 +142,7 @@ mod tests {
         &[],
         Some((OptOut::Unknown, OptOutSource::Label))
     )]
-    fn what_was_written_for_nodeward_comes_before_what_was_written_for_others(
+    fn own_annotations_precede_foreign_ones(
         #[case] labels: &[(&str, &'static str)],
         #[case] annotations: &[(&str, &'static str)],
         #[case] expected: Option<(OptOut, OptOutSource)>,

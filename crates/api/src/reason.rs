@@ -443,7 +443,7 @@ mod tests {
 
     /// Event and condition reasons are CamelCase of at most 128 characters, and label values of a metric must differ.
     #[test]
-    fn every_reason_has_one_spelling_that_the_api_accepts_and_an_explanation() {
+    fn every_reason_is_valid_unique_and_explained() {
         macro_rules! all {
             ($($name:ident),+) => {
                 [$($name::ALL.iter().map(|r| (r.as_str(), r.explanation(), r.to_string())).collect::<Vec<_>>()),+].concat()
@@ -486,7 +486,7 @@ mod tests {
     const SHARED: [&str; 4] = ["SeveralPDBs", "WaitCompleted", "UnknownOptOut", "UnderRemediation"];
 
     #[test]
-    fn a_reason_of_a_later_version_is_read_as_another_one() {
+    fn reason_of_later_version_reads_as_other() {
         for reason in LockReason::ALL {
             assert_eq!(LockReason::parse(reason.as_str()), *reason);
         }

@@ -481,7 +481,7 @@ mod tests {
     #[case::label(true, false, Some(BlockerReason::BudgetNeverForced))]
     #[case::ceph(false, true, Some(BlockerReason::CephBudget))]
     #[case::label_before_ceph(true, true, Some(BlockerReason::BudgetNeverForced))]
-    fn a_labelled_budget_and_a_ceph_budget_are_never_overridden(
+    fn labelled_and_ceph_budgets_are_never_overridden(
         #[case] never_forced: bool,
         #[case] ceph: bool,
         #[case] reason: Option<BlockerReason>,
@@ -506,7 +506,7 @@ mod tests {
     #[case::nothing_demanded(1, 0, 0, true, true)]
     #[case::status_behind(0, 2, 2, false, false)]
     #[case::status_ahead(2, 2, 2, true, true)]
-    fn a_budget_has_recovered_when_a_current_status_counts_enough_healthy_pods(
+    fn budget_recovers_by_a_current_status(
         #[case] observed: i64,
         #[case] healthy: i32,
         #[case] desired: i32,
@@ -537,7 +537,7 @@ mod tests {
     #[case::all_but_ceph(json!({}), json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["rook-ceph-osd"] }] } }), false)]
     #[case::ceph_among_others(json!({}), json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": ["rook-ceph-osd", "web"] }] } }), false)]
     #[case::everything(json!({}), json!({ "selector": {} }), false)]
-    fn budgets_of_ceph_are_known_by_owner_label_or_selector(
+    fn ceph_budgets_are_known_by_owner_label_selector(
         #[case] metadata: Value,
         #[case] spec: Value,
         #[case] ceph: bool,
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_override_is_read_from_the_annotation_and_nonsense_is_none() {
+    fn malformed_last_override_is_none() {
         let last = LastOverride {
             at: Timestamp::UNIX_EPOCH,
             pod: "web-0".to_owned(),
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_finds_every_budget_of_the_pods_namespace_that_selects_it() {
+    fn index_finds_all_selecting_budgets_in_namespace() {
         let budget = |namespace: &str, name: &str, selector: Value| {
             Arc::new(project(
                 json!({ "namespace": namespace, "name": name }),

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_future_moment_is_kept_and_past_ones_are_not() {
+    fn requeue_keeps_the_earliest_future_moment() {
         let mut requeue_at = RequeueAt::after(at(100));
         for second in [50, 100, 300, 200, 250] {
             requeue_at.note(at(second));

@@ -151,7 +151,7 @@ mod tests {
     #[rstest]
     #[case::dry_run(json!({ "dryRun": true }), json!({}))]
     #[case::called_off(json!({}), json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }))]
-    fn a_plan_and_what_was_called_off_empty_no_node(#[case] spec: Value, #[case] metadata: Value) {
+    fn planned_and_cancelled_drains_empty_no_node(#[case] spec: Value, #[case] metadata: Value) {
         assert!(!drain(Some("Draining"), spec, metadata).is_emptying_its_node());
     }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_read_and_what_is_no_duration_is_none() {
+    fn malformed_deadline_is_none() {
         let deadlines = drain(
             None,
             json!({ "deadlines": { "drain": "1h30m", "recover": "soon" } }),

@@ -229,7 +229,7 @@ mod tests {
     #[case("\"24h\"", 86400)]
     #[case("\"0h1m\"", 60)]
     #[case("52560000", 52_560_000 * 60)]
-    fn an_integer_is_minutes_and_a_string_is_a_duration(#[case] yaml: &str, #[case] expected: i64) {
+    fn integers_are_minutes_and_strings_durations(#[case] yaml: &str, #[case] expected: i64) {
         assert_eq!(seconds(serde_yaml::from_str(yaml).unwrap()), expected);
     }
 
@@ -266,7 +266,7 @@ mod tests {
     #[case("\"1h-5m\"", "not a duration")]
     #[case("\"PT5M\"", "not a duration")]
     #[case("soon", "not a duration")]
-    fn anything_else_is_an_error_that_says_what_to_write(#[case] yaml: &str, #[case] says: &str) {
+    fn other_types_are_errors_with_a_hint(#[case] yaml: &str, #[case] says: &str) {
         let error = serde_yaml::from_str::<ConfigDuration>(yaml).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }

@@ -199,7 +199,7 @@ mod tests {
     #[case::still_held(owner(""), Some(1), true)]
     #[case::ends_now(owner(""), Some(0), false)]
     #[case::ended(node("n2", &[]), Some(-1), false)]
-    fn a_hold_stands_against_all_but_its_own_node_until_it_ends(
+    fn hold_binds_all_other_nodes_until_its_end(
         #[case] holder: Holder,
         #[case] until: Option<i64>,
         #[case] stands: bool,
@@ -214,7 +214,7 @@ mod tests {
         [Holder::Node { name: "n1".into(), uid: "older".into(), pods: BTreeSet::new() }, node("n3", &[])], true
     )]
     #[case::granted_but_held_by_the_owner([node("n1", &["p"]), owner("")], true)]
-    fn what_the_ledger_granted_to_two_nodes_both_may_use(#[case] holders: [Holder; 2], #[case] stands: bool) {
+    fn both_grantees_may_use_a_shared_budget(#[case] holders: [Holder; 2], #[case] stands: bool) {
         assert_eq!(against(holders.map(|holder| hold(holder, None))).is_some(), stands);
     }
 
@@ -225,7 +225,7 @@ mod tests {
     #[case(Held::Namespace("shop".into()), true)]
     #[case(Held::Namespace("other".into()), false)]
     #[case(Held::Everything, true)]
-    fn a_hold_is_on_a_budget_a_namespace_or_everything(#[case] held: Held, #[case] stands: bool) {
+    fn hold_covers_budget_namespace_or_cluster(#[case] held: Held, #[case] stands: bool) {
         let hold = Hold {
             held,
             ..hold(owner(""), None)

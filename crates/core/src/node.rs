@@ -292,7 +292,7 @@ mod tests {
     #[case("True", true)]
     #[case("False", false)]
     #[case("Unknown", false)]
-    fn only_a_ready_condition_that_is_true_makes_a_node_ready(#[case] status: &str, #[case] ready: bool) {
+    fn node_is_ready_only_by_a_true_condition(#[case] status: &str, #[case] ready: bool) {
         let conditions = json!([{ "type": "Ready", "status": status }]);
         assert_eq!(
             cordoned(json!({ "metadata": {}, "status": { "conditions": conditions } })).ready,

@@ -115,11 +115,7 @@ mod tests {
     #[case(&["Kube"], "kube-system", false)]
     #[case(&[], "kube-system", false)]
     #[case(&[""], "anything", true)]
-    fn a_pattern_is_anchored_only_where_the_user_anchors_it(
-        #[case] patterns: &[&str],
-        #[case] namespace: &str,
-        #[case] matches: bool,
-    ) {
+    fn pattern_is_not_anchored_by_itself(#[case] patterns: &[&str], #[case] namespace: &str, #[case] matches: bool) {
         assert_eq!(compile(patterns).unwrap().matches(namespace), matches);
     }
 
@@ -137,7 +133,7 @@ mod tests {
     #[case(&["a", "b", "\\p{Nothing}"], 2, Some(1), "Unicode property not found")]
     #[case(&["(?=a)"], 0, Some(1), "look-around")]
     #[case(&["a{1000}{1000}{1000}"], 0, None, "size limit")]
-    fn a_bad_pattern_is_refused_with_its_index_and_position(
+    fn bad_pattern_is_named_by_index_and_position(
         #[case] patterns: &[&str],
         #[case] index: usize,
         #[case] column: Option<usize>,

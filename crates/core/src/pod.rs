@@ -355,7 +355,7 @@ mod tests {
     #[case("2026-01-01T00:59:59Z", false)]
     #[case("2026-01-01T01:00:00Z", true)]
     #[case("2026-01-01T01:00:01Z", true)]
-    fn beyond_its_grace_means_that_the_deletion_timestamp_has_come(#[case] now: &str, #[case] beyond: bool) {
+    fn grace_is_over_at_the_deletion_timestamp(#[case] now: &str, #[case] beyond: bool) {
         let deletion = Deletion {
             deadline: "2026-01-01T01:00:00Z".parse().unwrap(),
             grace: SignedDuration::from_secs(30),
@@ -365,7 +365,7 @@ mod tests {
 
     /// The later of the readings, so that nothing that counts from the delete comes early.
     #[test]
-    fn a_deletion_that_tells_no_grace_was_asked_for_at_its_deadline() {
+    fn deletion_without_grace_was_requested_at_its_deadline() {
         let deletion = with_metadata(json!({ "deletionTimestamp": "2026-01-01T01:00:00Z" }))
             .summary
             .deletion
@@ -389,7 +389,7 @@ mod tests {
         { "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" },
         { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true },
     ]), Owner::DaemonSet)]
-    fn only_the_controller_is_an_owner_and_its_group_counts(#[case] references: Value, #[case] owner: Owner) {
+    fn only_the_controller_reference_is_the_owner(#[case] references: Value, #[case] owner: Owner) {
         assert_eq!(with_metadata(json!({ "ownerReferences": references })).owner(), owner);
     }
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_copy_of_a_static_pod_is_a_mirror() {
+    fn static_pods_api_copy_is_a_mirror() {
         assert!(with_metadata(json!({ "annotations": { "kubernetes.io/config.mirror": "hash" } })).mirror);
         assert!(!with_metadata(json!({ "labels": { "kubernetes.io/config.mirror": "hash" } })).mirror);
     }

@@ -327,7 +327,7 @@ mod tests {
         { "key": "i", "operator": "DoesNotExist" },
     ] }), "a=b,c in (d,e),f notin (g),h,!i")]
     #[case(json!({}), "")]
-    fn a_selector_is_written_as_the_api_takes_it_in_a_query(#[case] selector: Value, #[case] query: &str) {
+    fn selector_prints_as_a_query_parameter(#[case] selector: Value, #[case] query: &str) {
         assert_eq!(parse(&selector).unwrap().to_string(), query);
     }
 

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_beyond_what_can_be_counted_is_the_longest() {
+    fn uncountable_wait_is_the_longest() {
         let endless = Waits {
             expected_drain: SignedDuration::MAX,
             ..WAITS
@@ -326,7 +326,7 @@ mod tests {
         Some((Finalizer, Remedy::RemoveFinalizers)),
         Some((PdbFinalizer, Remedy::RemoveFinalizers))
     )]
-    fn a_pod_has_the_one_strategy_that_fits_it_as_it_stands(
+    fn pod_has_exactly_one_fitting_strategy(
         #[case] pod: PodView,
         #[case] without_budget: Option<(StrategyName, Remedy)>,
         #[case] with_budget: Option<(StrategyName, Remedy)>,
@@ -363,7 +363,7 @@ mod tests {
 
     /// `PDBForceDrainTimeout: 0` is legal, and means `expectedNodeDrainTime` alone.
     #[test]
-    fn a_budget_wait_of_zero_leaves_the_expected_drain_time() {
+    fn zero_budget_wait_keeps_the_expected_drain_time() {
         let pod = running();
         let strategy = of(&pod, true).unwrap();
         let waits = Waits {
@@ -396,7 +396,7 @@ mod tests {
     proptest::proptest! {
         /// Whatever a pod is like, nothing is done to it before the drain's own wait has passed, nor while its grace lasts.
         #[test]
-        fn nothing_falls_due_before_its_wait_or_within_a_grace(
+        fn nothing_is_due_before_wait_and_grace(
             created in -100_i64..100,
             deletion in proptest::option::of((-100_i64..200, 0_i64..120)),
             finalizer in proptest::sample::select(vec![None, Some("a.io/x"), Some("foregroundDeletion")]),

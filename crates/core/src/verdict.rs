@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_as_json_leaves_out_what_there_is_not() {
+    fn verdict_json_omits_absent_fields() {
         let verdict = NodeVerdict {
             node: "n1".into(),
             gate: GateReason::Open,

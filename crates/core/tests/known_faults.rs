@@ -72,7 +72,7 @@ const COVERED: (StrategyName, i64) = (StrategyName::PdbDelete, 68);
 // There, an empty selector covers nothing; in policy/v1 it covers the namespace.
 #[case::everything_of_its_namespace("shop", json!({}), COVERED)]
 #[case::nothing("shop", Value::Null, UNCOVERED)]
-fn a_pods_deadline_follows_from_the_budgets_that_really_cover_it(
+fn pod_deadline_follows_only_covering_budgets(
     #[case] namespace: &str,
     #[case] selector: Value,
     #[case] expected: (StrategyName, i64),

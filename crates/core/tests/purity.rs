@@ -52,13 +52,13 @@ fn impure_dependencies_of(package: &str) -> Vec<&'static str> {
 #[case("nodeward-api")]
 #[case("nodeward-core")]
 #[case("nodeward-scheduling")]
-fn the_pure_crates_depend_on_no_client_and_no_async_runtime(#[case] package: &str) {
+fn pure_crates_have_no_client_or_async_runtime(#[case] package: &str) {
     assert_eq!(impure_dependencies_of(package), Vec::<&str>::new());
 }
 
 /// The check above can fail: it finds what the shell is made of.
 #[test]
-fn the_check_finds_client_and_async_runtime_where_they_are() {
+fn purity_check_finds_real_dependencies() {
     let found = impure_dependencies_of("nodeward-runtime");
     for expected in ["kube", "kube-client", "tokio"] {
         assert!(found.contains(&expected), "{found:?}");
@@ -68,7 +68,7 @@ fn the_check_finds_client_and_async_runtime_where_they_are() {
 /// The clock and the file system need no dependency; the lints that keep them out stand in this crate's own clippy.toml,
 /// where a file further up no longer counts.
 #[test]
-fn the_clock_and_the_file_system_are_kept_out_by_a_lint() {
+fn lint_keeps_clock_and_file_system_out() {
     let lints = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("clippy.toml")).unwrap();
     for method in [
         "jiff::Timestamp::now",

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_is_named_with_the_flag_to_change() {
+    async fn taken_address_is_named_with_its_flag() {
         let first = AdminServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let refusal = AdminServer::bind(first.address()).await.unwrap_err().to_string();
         assert!(

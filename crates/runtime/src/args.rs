@@ -163,7 +163,7 @@ mod tests {
     #[rstest]
     #[case::bare(&["--dry-run"], true)]
     #[case::explicit(&["--dry-run", "false"], false)]
-    fn dry_run_is_a_switch_that_can_be_spelled_out(#[case] flags: &[&str], #[case] expected: bool) {
+    fn dry_run_flag_takes_an_optional_value(#[case] flags: &[&str], #[case] expected: bool) {
         assert_eq!(parsed(flags).unwrap().dry_run, expected);
     }
 

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_given_up_before_its_turn_is_never_asked() {
+    async fn abandoned_question_is_never_asked() {
         let hanging = hanging(&supervisor());
         hanging.begin(1).await;
         assert!(hanging.service.ask(2, SHORT).await.is_err());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_ends_the_process_and_a_drop_does_not() {
+    async fn panic_ends_the_process_drop_does_not() {
         let supervisor = supervisor();
         let dropped = BlockingService::spawn(&supervisor, "unused", |(): ()| ());
         drop(dropped.unwrap());

@@ -141,7 +141,7 @@ mod tests {
     use crate::component::Component;
 
     #[test]
-    fn nothing_is_retried_behind_our_back_and_watches_may_be_quiet() {
+    fn client_retries_nothing_and_allows_quiet_watches() {
         let given = Config::new("https://127.0.0.1:1".parse().unwrap());
         assert!(
             given.default_retry,

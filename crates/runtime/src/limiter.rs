@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_available_at_the_promised_time_and_not_before() {
+    fn token_is_available_exactly_when_promised() {
         for rate in [1, 3, 7, 30, 59, 1000] {
             let (mut bucket, now) = per_minute(rate);
             while bucket.try_take(now).is_ok() {}
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_burst_and_the_rate_in_any_time() {
+    fn rate_never_exceeds_burst_plus_refill() {
         let (mut bucket, start) = per_minute(30);
         let taken = (0..600)
             .filter(|s| bucket.try_take(start + seconds(*s)).is_ok())
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_does_not_save_up_more_than_one_burst() {
+    fn pause_saves_at_most_one_burst() {
         let (mut bucket, now) = per_minute(5);
         let later = now + seconds(86_400);
         assert_eq!((0..100).filter(|_| bucket.try_take(later).is_ok()).count(), 5);

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_does_not_end_is_cut_off_and_is_a_failure() {
+    async fn endless_work_is_cut_off_as_failure() {
         let fixture = fixture();
         fixture.shutdown.cancel();
         let began = Instant::now();
@@ -420,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_of_shutting_down_fits_into_a_pods_grace() {
+    fn shutdown_fits_a_pods_grace() {
         assert!(FINISH + RELEASE + RELEASE + LAST_EVENTS <= Duration::from_secs(30));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_dies_stops_the_operator_and_is_a_failure() {
+    async fn dead_task_stops_the_operator_as_failure() {
         let fixture = fixture();
         let told = fixture.shutdown.clone();
         fixture.supervisor.spawn("reporter", async { panic!("boom") });
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_not_ready_before_its_operator_has_added_its_gates() {
+    async fn process_is_unready_before_its_gates() {
         let readiness = Readiness::new();
         let first_turn = FirstTurn::required_by(&readiness);
         let closed = || -> Vec<String> { readiness.closed_gates().into_iter().map(|gate| gate.gate).collect() };
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_the_operators_own_loop_is_a_failure() {
+    async fn loop_panic_is_a_failure() {
         let fixture = fixture();
         let outcome = fixture.finish(async { panic!("boom") }).await.unwrap_err();
         assert!(outcome.contains("panic"), "{outcome}");

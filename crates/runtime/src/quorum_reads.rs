@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_from_before_the_plan_is_asked_for_anew() {
+    async fn answer_older_than_the_plan_is_reread() {
         let (reads, asked) = (QuorumReads::default(), AtomicU32::new(0));
         let get = |planned_at| reads.get("a", planned_at, async { Ok(asked.fetch_add(1, Ordering::SeqCst)) });
         let first_plan = Instant::now();

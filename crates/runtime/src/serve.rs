@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_does_not_come_is_not_waited_for() {
+    async fn missing_body_is_not_awaited() {
         let served = serve(echo(), short()).await;
         let answer = all(served.say(&format!("{ASK}5\r\n\r\nhe")).await).await;
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     }
 
     #[tokio::test]
-    async fn a_header_that_does_not_end_is_not_waited_for() {
+    async fn endless_header_is_not_awaited() {
         let served = serve(echo(), short()).await;
         assert_eq!(all(served.say("POST / HTTP/1.1\r\nhost").await).await, "");
     }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_under_way_is_finished_when_it_is_time_to_stop() {
+    async fn requests_in_flight_finish_at_shutdown() {
         let (began, mut begun) = mpsc::channel::<()>(1);
         let router = Router::new().route(
             "/",

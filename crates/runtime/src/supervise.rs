@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_may_end_once_shutdown_has_begun_and_are_waited_for() {
+    async fn tasks_may_end_during_shutdown() {
         let shutdown = CancellationToken::new();
         let supervisor = Supervisor::new(shutdown.clone());
         let finished = Arc::new(AtomicU32::new(0));

@@ -88,7 +88,7 @@ mod tests {
     #[case("info", true)]
     #[case("debug", false)]
     #[case("info,kube=info", false)]
-    fn failed_requests_are_told_by_us_unless_more_is_asked_for(#[case] given: &str, #[case] silenced: bool) {
+    fn client_errors_are_silenced_unless_requested(#[case] given: &str, #[case] silenced: bool) {
         let filter = parse_filter(given).unwrap().to_string();
         assert_eq!(
             filter.contains("kube_client::client::builder=off"),
@@ -100,7 +100,7 @@ mod tests {
     #[rstest]
     #[case("inof")]
     #[case("info,kube=loud")]
-    fn a_misspelled_level_is_refused_instead_of_silencing_the_log(#[case] given: &str) {
+    fn misspelled_log_level_is_refused(#[case] given: &str) {
         let refusal = parse_filter(given).unwrap_err().to_string();
         assert!(refusal.contains("use a level"), "{refusal}");
     }

@@ -87,7 +87,7 @@ fn bad_arguments_exit_with_2_and_name_the_fault(#[case] args: &[&str], #[case] f
     ":1:1: greting: unknown field `greting`, expected `greeting` or `repeat`"
 )]
 #[case::refused_by_the_operator("greeting: hi\nrepeat: 0\n", ":2:9: repeat: must be at least 1")]
-fn a_bad_config_exits_with_2_and_names_file_line_and_field(#[case] text: &str, #[case] fault: &str) {
+fn bad_config_exits_2_with_position(#[case] text: &str, #[case] fault: &str) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, text).unwrap();
@@ -101,14 +101,14 @@ fn a_bad_config_exits_with_2_and_names_file_line_and_field(#[case] text: &str, #
 }
 
 #[test]
-fn without_a_cluster_it_exits_with_1_and_says_what_to_set() {
+fn missing_cluster_exits_1_with_hint() {
     let output = without_cluster(&["--admin-bind", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("set KUBECONFIG"), "{}", stderr(&output));
 }
 
 #[test]
-fn an_address_that_is_taken_exits_with_1_and_names_the_flag() {
+fn taken_address_exits_1_with_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = without_cluster(&["--admin-bind", &address]);
@@ -286,7 +286,7 @@ async fn an_event_is_sent_before_the_process_ends() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_broken_config_keeps_the_last_good_one_until_it_is_mended() -> Result<()> {
+async fn broken_config_keeps_last_good_one() -> Result<()> {
     let place = Place::new().await?;
     let config = place.config();
     std::fs::write(&config, "greeting: good day\n")?;
@@ -328,7 +328,7 @@ async fn every_line_of_a_json_log_is_json() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_dry_run_beside_the_real_one_writes_nothing_but_a_lease_of_its_own() -> Result<()> {
+async fn parallel_dry_run_writes_only_its_lease() -> Result<()> {
     let place = Place::new().await?;
     let dry = place.start("dry", &["--dry-run"])?;
     dry.until_ready().await?;
@@ -352,7 +352,7 @@ async fn a_dry_run_beside_the_real_one_writes_nothing_but_a_lease_of_its_own() -
 }
 
 #[tokio::test]
-async fn a_standby_is_ready_and_takes_over_at_once_when_the_leader_stops() -> Result<()> {
+async fn ready_standby_takes_over_at_once() -> Result<()> {
     let place = Place::new().await?;
     let leader = place.start("leader", &[])?;
     place.until_held_by(LEASE, "leader").await?;

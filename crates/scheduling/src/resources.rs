@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overcommitted_resource_that_is_not_asked_for_stops_nobody() {
+    fn unrequested_overcommitted_resource_stops_nobody() {
         let (offered, taken) = (amounts(1000, 100, 10, 0), amounts(2000, 200, 1, 0));
         let nothing = Resources::default();
         assert_eq!(offered.shortage(&taken, &nothing, &amounts(0, 0, 1, 0)), None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_and_taken_away_again_leaves_nothing_behind() {
+    fn adding_and_subtracting_leaves_nothing() {
         let mut total = Resources::default();
         total += &amounts(1, 2, 3, 4);
         total.take_away(&amounts(1, 2, 3, 4));

@@ -114,7 +114,7 @@ proptest! {
 
     /// Each leaving pod is alone on its node here, so that none takes another's place.
     #[test]
-    fn a_cordon_strands_exactly_the_pods_that_fit_on_no_other_node((pods, nodes) in any_fleet(), cordoned in 0..6_usize) {
+    fn cordon_strands_exactly_unplaceable_pods((pods, nodes) in any_fleet(), cordoned in 0..6_usize) {
         let (mut view, leaving) = fleet(&pods, &nodes, &json!({}));
         view.pending.clear();
         let cordoned = cordoned % nodes.len();

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_is_found_by_some_of_its_labels_whatever_characters_they_hold() {
+    fn series_is_found_by_partial_labels() {
         let text = "# TYPE a counter\na_total{node=\"n1\",why=\"a \\\"b\\\", {c}\"} 3\na_total{node=\"n2\"} 4.5 1700000000\nplain 1e3\n# EOF\n";
         let metrics = Metrics::parse(text);
         assert_eq!(

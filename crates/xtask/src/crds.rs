@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_are_what_the_rust_types_give_and_there_are_no_others() {
+    fn crd_files_match_the_rust_types() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let expected = files(&definitions()).unwrap();
         for (path, text) in &expected {

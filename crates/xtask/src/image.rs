@@ -209,14 +209,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ldd_names_libraries_by_their_path_and_the_kernels_own_has_none() {
+    fn ldd_paths_exclude_the_kernels_library() {
         let output = "\tlinux-vdso.so.1 (0x00007f55)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f55)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f55)";
         let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
         assert_eq!(paths_in_ldd(output), BTreeSet::from(expected));
     }
 
     #[test]
-    fn a_size_is_cut_to_a_tenth_of_a_mebibyte() {
+    fn size_is_cut_to_tenths_of_mebibytes() {
         assert_eq!(mib((5 << 20) + (1 << 19)), "5.5");
         assert_eq!(mib(0), "0.0");
     }

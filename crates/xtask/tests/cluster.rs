@@ -51,7 +51,7 @@ fn nodes(kubeconfig: &str, dir: &Path) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn a_detached_cluster_outlives_its_command_and_ends_with_down() -> Result<()> {
+async fn detached_cluster_lives_until_down() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
     let said = String::from_utf8(output(dir, &["up", "--detach", "--nodes", "2"])?.stdout)?;

@@ -46,7 +46,7 @@ fn fits_a_terminal(output: Output) {
 }
 
 #[tokio::test]
-async fn every_node_is_upgraded_drains_at_once_end_and_no_budget_is_violated() {
+async fn demo_upgrades_every_node_without_violation() {
     let output = ended(demo(&[])).await;
     let text = said(&output);
     assert!(output.status.success(), "{text}");
@@ -63,7 +63,7 @@ async fn every_node_is_upgraded_drains_at_once_end_and_no_budget_is_violated() {
 }
 
 #[tokio::test]
-async fn without_drain_lock_drains_at_once_wait_for_each_other_for_ever() {
+async fn parallel_drains_deadlock_without_drain_lock() {
     let output = ended(demo(&["--act", "parallel-drains", "--without"])).await;
     let text = said(&output);
     assert!(
@@ -99,7 +99,7 @@ fn objects(plane: &ControlPlane) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_drain_keeper_it_ends_stuck_and_nothing_is_left_on_a_users_cluster_even_if_interrupted() {
+async fn demo_without_drain_keeper_sticks_and_cleans_up() {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await.unwrap();
     fleet::create(&client, NodeSpec::workers("users-own", 2)).await.unwrap();

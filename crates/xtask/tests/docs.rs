@@ -95,7 +95,7 @@ impl Operator {
 }
 
 #[rstest]
-fn each_reason_has_a_section_and_each_section_a_reason(
+fn reasons_and_their_sections_match(
     #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
 ) {
     let page = operator.page("reasons.md");
@@ -106,7 +106,7 @@ fn each_reason_has_a_section_and_each_section_a_reason(
 }
 
 #[rstest]
-fn each_registered_metric_is_on_the_page_and_each_name_on_the_page_is_registered(
+fn registered_metrics_and_their_page_match(
     #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
 ) {
     let own_source = format!("crates/{}/src", operator.name());
@@ -300,9 +300,7 @@ fn the_table_of_contents_names_every_page() {
 }
 
 #[rstest]
-fn every_alert_has_its_runbook_and_is_listed_with_the_metrics(
-    #[values("drain-keeper", "drain-lock", "health-check")] component: &str,
-) {
+fn every_alert_has_a_runbook_and_listing(#[values("drain-keeper", "drain-lock", "health-check")] component: &str) {
     let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let alerts: Vec<&str> = rules
         .lines()

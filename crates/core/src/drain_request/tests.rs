@@ -156,7 +156,7 @@ fn people_change_only_what_they_name() {
 }
 
 #[test]
-fn people_who_asked_before_change_nothing_or_what_they_name() {
+fn repeated_request_changes_only_named_fields() {
     let mine = json!({ "spec": { "requesters": [{ "name": "kubectl-nodeward:alice" }] } });
     assert_eq!(joined(mine.clone(), &person(), NOW), (JoinOutcome::Known, None));
     let now_says_why = DrainRequest {

@@ -198,7 +198,7 @@ mod tests {
     #[case::no_request_and_degraded(mco(None, Some("drain-a"), Some("Degraded")), true)]
     #[case::no_request_and_done(mco(None, None, Some("Done")), false)]
     #[case::parked(json!({}), false)]
-    fn the_machine_config_operator_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
+    fn mco_drains_while_its_request_is_open(#[case] annotations: Value, #[case] drained: bool) {
         for yaml in [
             "openshift",
             "openshiftClusterVersion",
@@ -224,7 +224,7 @@ mod tests {
     #[case("{preset: kured}", Some("all"), json!({}), true)]
     // Every leaf's mark counts, whether any or all of the signals are asked for.
     #[case("{allOf: [{preset: kured}, {anyOf: [always, {node: {annotation: mark}}]}]}", None, json!({ "mark": "" }), true)]
-    fn what_the_signal_brings_and_what_the_user_adds_both_count(
+    fn markers_of_signal_and_user_both_count(
         #[case] yaml: &str,
         #[case] counts_as_drain: Option<&str>,
         #[case] annotations: Value,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parked_node_is_told_every_mark_that_was_looked_for() {
+    fn parked_node_names_every_expected_marker() {
         let marks = marks("{anyOf: [openshift, {preset: kured}]}", Some("{label: draining}")).unwrap();
         let because = is_drained(&marks, json!({})).because;
         for mark in [
@@ -256,7 +256,7 @@ mod tests {
     #[case("always")]
     #[case("{resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}")]
     #[case("{anyOf: [always, {resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}]}")]
-    fn a_signal_that_marks_no_drain_needs_counts_as_drain(#[case] yaml: &str) {
+    fn signal_without_marker_requires_counts_as_drain(#[case] yaml: &str) {
         let error = marks(yaml, None).unwrap_err().to_string();
         assert!(
             error.contains("set countsAsDrain") && error.contains("or to all"),
@@ -285,11 +285,7 @@ mod tests {
     #[case::an_earlier_node_of_its_name(node_drain("Draining", json!({ "nodeUID": "older" })), Tristate::No, "a NodeDrain of the node")]
     #[case::none(NodeDrains::default(), Tristate::No, "not found: a NodeDrain of the node")]
     #[case::unreadable(NodeDrains::Unknown("nodedrains are forbidden".to_owned()), Tristate::Unknown, "forbidden")]
-    fn a_node_drain_that_is_under_way_marks_its_node(
-        #[case] drains: NodeDrains,
-        #[case] truth: Tristate,
-        #[case] says: &str,
-    ) {
+    fn running_node_drain_marks_its_node(#[case] drains: NodeDrains, #[case] truth: Tristate, #[case] says: &str) {
         let node = cordoned(json!({}));
         let marks = marks("always", Some("nodeDrain")).unwrap();
         assert!(marks.read_node_drains());
@@ -299,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn another_mark_is_enough_where_node_drains_cannot_be_read() {
+    fn other_marker_suffices_without_readable_node_drains() {
         let node = cordoned(json!({ "annotations": { "weave.works/kured-reboot-in-progress": "" } }));
         let marks = marks("{preset: kured}", Some("nodeDrain")).unwrap();
         let unknown = NodeDrains::Unknown("forbidden".to_owned());

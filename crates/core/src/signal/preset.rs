@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_only_a_presets_taint_cordons_is_kept() {
+    fn node_cordoned_only_by_preset_taint_is_kept() {
         let cordoning: Vec<NodeMarker> = Preset::ALL.iter().copied().filter_map(Preset::cordon_taint).collect();
         assert!(!cordoning.is_empty());
         for taint in cordoning {
@@ -233,11 +233,7 @@ mod tests {
     #[case::not_a_list(plan(json!({ "drain": {} }), json!({ "applying": "n1" })), Tristate::Unknown, false)]
     #[case::not_names(plan(json!({ "drain": {} }), json!({ "applying": ["n1", 2] })), Tristate::Unknown, false)]
     #[case::no_object(json!("nonsense"), Tristate::No, false)]
-    fn a_plan_lists_the_nodes_that_it_is_applied_to(
-        #[case] plan: Value,
-        #[case] truth: Tristate,
-        #[case] drained: bool,
-    ) {
+    fn plan_lists_the_nodes_it_applies_to(#[case] plan: Value, #[case] truth: Tristate, #[case] drained: bool) {
         let inputs = inputs([(plan_kind(), objects([plan]))]);
         assert_eq!(
             both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),

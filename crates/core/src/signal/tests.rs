@@ -41,7 +41,7 @@ fn no_signal_configured_means_openshift() {
     "{anyOf: [openshift, {allOf: [always, {preset: kured}]}]}",
     "anyOf[openshift, allOf[always, preset kured]]"
 )]
-fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[case] shown: &str) {
+fn every_signal_form_parses_as_yaml_and_json(#[case] yaml: &str, #[case] shown: &str) {
     let signal = read(yaml).unwrap();
     assert_eq!(signal.spec().to_string(), shown);
     let json: Value = serde_yaml::from_str(yaml).unwrap();
@@ -116,7 +116,7 @@ fn every_form_of_a_signal_is_read_from_yaml_and_from_json(#[case] yaml: &str, #[
 )]
 #[case("{resource: {apiVersion: v1, kind: Plan, when: 'self.a'}}", "\"self\" is not known")]
 #[case("{resource: {apiVersion: v1, kind: Plan, when: [a]}}", "expected a string")]
-fn a_signal_that_cannot_be_used_is_refused_with_what_to_write(#[case] yaml: &str, #[case] says: &str) {
+fn unusable_signal_is_refused_with_a_hint(#[case] yaml: &str, #[case] says: &str) {
     let error = read(yaml).unwrap_err();
     assert!(error.contains(says), "{error}");
 }
@@ -315,7 +315,7 @@ fn answer(truth: Tristate, since: Option<i64>) -> Answer {
 #[case::one_has_no_start(&[(Tristate::Yes, Some(7)), (Tristate::Yes, None)], Tristate::Yes, None)]
 #[case::unknown_over_no(&[(Tristate::No, None), (Tristate::Unknown, None)], Tristate::Unknown, None)]
 #[case::all_no(&[(Tristate::No, None), (Tristate::No, None)], Tristate::No, None)]
-fn any_of_is_yes_if_any_is_since_the_earliest(
+fn any_of_counts_since_the_earliest(
     #[case] answers: &[(Tristate, Option<i64>)],
     #[case] truth: Tristate,
     #[case] since: Option<i64>,
@@ -331,7 +331,7 @@ fn any_of_is_yes_if_any_is_since_the_earliest(
 #[case::latest(&[(Tristate::Yes, Some(7)), (Tristate::Yes, Some(5))], Tristate::Yes, Some(7))]
 #[case::one_has_no_start(&[(Tristate::Yes, Some(7)), (Tristate::Yes, None)], Tristate::Yes, Some(7))]
 #[case::unknown_over_yes(&[(Tristate::Yes, Some(5)), (Tristate::Unknown, None)], Tristate::Unknown, None)]
-fn all_of_is_no_if_any_is_since_the_latest(
+fn all_of_counts_since_the_latest(
     #[case] answers: &[(Tristate, Option<i64>)],
     #[case] truth: Tristate,
     #[case] since: Option<i64>,
@@ -456,7 +456,7 @@ proptest! {
 #[case::another(json!({ "currentConfig": "rendered-worker-1", "desiredConfig": "rendered-worker-2" }), Tristate::Yes)]
 #[case::joining(json!({ "desiredConfig": "rendered-worker-1" }), Tristate::No)]
 #[case::unmanaged(json!({}), Tristate::No)]
-fn another_desired_machine_config_is_an_upgrade_of_the_node(#[case] configs: Value, #[case] truth: Tristate) {
+fn differing_desired_machine_config_is_an_upgrade(#[case] configs: Value, #[case] truth: Tristate) {
     let annotations: serde_json::Map<String, Value> = configs
         .as_object()
         .unwrap()

@@ -86,7 +86,7 @@ fn what_is_under_way_is_not_started_again() {
 }
 
 #[test]
-fn a_refusal_by_a_budget_is_remembered_through_later_attempts() {
+fn budget_refusal_survives_later_attempts() {
     let mut tracker = nothing(false);
     completed(&mut tracker, act(), refused(), minute(45));
     started(&mut tracker, &act(), minute(46));
@@ -129,7 +129,7 @@ fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case]
 
 /// The delay has passed, and the pod still counts as covered.
 #[test]
-fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
+fn refusal_for_a_budget_lasts_until_next_attempt() {
     let mut tracker = nothing(false);
     let world = World::draining().pod(pod("p"));
     completed(&mut tracker, act(), refused(), minute(45));
@@ -141,7 +141,7 @@ fn a_refusal_for_a_budget_is_remembered_until_the_next_attempt() {
 }
 
 #[test]
-fn an_attempt_of_a_replica_that_does_not_lead_is_forgotten() {
+fn attempt_without_leadership_is_forgotten() {
     let mut tracker = nothing(false);
     started(&mut tracker, &act(), minute(45));
     completed(&mut tracker, act(), NOT_LEADING, minute(45));
@@ -244,7 +244,7 @@ fn a_written_clock_counts_before_the_watch_shows_it() {
 }
 
 #[test]
-fn a_removed_clock_is_gone_before_the_watch_shows_it() {
+fn removed_clock_is_gone_before_the_watch() {
     let mut tracker = nothing(false);
     let world = World::draining();
     let action = ClockAction {
@@ -287,7 +287,7 @@ fn a_clock_that_was_not_written_does_not_count() {
 
 /// A dry run writes nothing, and goes on as if it had.
 #[test]
-fn a_dry_run_sees_the_clocks_that_it_would_have_written() {
+fn dry_run_sees_its_unwritten_clocks() {
     let mut tracker = nothing(true);
     let action = clock_write(&clock(0));
     let dry_run = ActionResult::Stopped(Stop::DryRun);

@@ -98,7 +98,7 @@ impl Watched {
 #[case::a_later_upgrade(Watched::upgrading_since(-60), cordoned(-600), at(-60), ClockSource::Upgrade)]
 #[case::an_earlier_upgrade(Watched::upgrading_since(-900), cordoned(-600), at(-600), ClockSource::Taint)]
 #[case::an_earlier_upgrade_and_no_time(Watched::upgrading_since(-900), WITHOUT_TIME, at(0), ClockSource::FirstSeen)]
-fn a_clock_starts_at_the_latest_of_taint_and_upgrade(
+fn clock_starts_at_later_of_taint_and_upgrade(
     #[case] mut watched: Watched,
     #[case] cordon: Option<Cordon>,
     #[case] start: Timestamp,
@@ -124,7 +124,7 @@ fn cordon_without_time_counts_from_first_sight() {
 #[rstest]
 #[case::gate_last(None, at(300), ClockSource::Gate)]
 #[case::upgrade_last(Some(at(400)), at(400), ClockSource::Upgrade)]
-fn a_node_that_was_seen_parked_starts_when_its_gates_open(
+fn parked_node_starts_when_gates_open(
     #[case] upgrade_since: Option<Timestamp>,
     #[case] start: Timestamp,
     #[case] from: ClockSource,
@@ -139,7 +139,7 @@ fn a_node_that_was_seen_parked_starts_when_its_gates_open(
 
 /// After a restart nothing was seen, and the taint alone tells.
 #[test]
-fn a_node_whose_parking_nobody_remembers_starts_at_its_taint() {
+fn forgotten_parking_starts_at_the_taint() {
     let mut watched = Watched::new();
     watched.look(100, cordoned(0), false);
     watched.restart();
@@ -161,7 +161,7 @@ fn a_restart_changes_nothing() {
 #[case::shorter(10 + 119, at(0))]
 #[case::not_shorter(10 + 120, at(130))]
 #[case::longer(10 + 500, at(510))]
-fn an_uncordon_shorter_than_the_tolerance_does_not_restart_the_clock(
+fn short_uncordon_keeps_the_clock(
     #[case] again: i64,
     #[case] start: Timestamp,
     #[values(true, false)] has_time: bool,
@@ -185,7 +185,7 @@ fn an_uncordon_shorter_than_the_tolerance_does_not_restart_the_clock(
 #[rstest]
 #[case(119, at(0))]
 #[case(120, at(130))]
-fn a_flap_is_one_for_a_process_that_was_restarted_in_it(#[case] length: i64, #[case] start: Timestamp) {
+fn flap_survives_a_restart_in_it(#[case] length: i64, #[case] start: Timestamp) {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
     watched.look(10, None, false);
@@ -194,7 +194,7 @@ fn a_flap_is_one_for_a_process_that_was_restarted_in_it(#[case] length: i64, #[c
 }
 
 #[test]
-fn an_uncordon_is_recorded_and_forgotten_when_the_tolerance_has_passed() {
+fn uncordon_record_ends_with_the_tolerance() {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
     watched.look(10, None, false);
@@ -273,7 +273,7 @@ fn a_node_left_without_blockers_ends_the_drain(#[case] seen_uncordoned: bool) {
 #[rstest]
 #[case::of_the_taint(Watched::new(), at(-3600))]
 #[case::not_before_the_upgrade(Watched::upgrading_since(-600), at(-600))]
-fn a_taint_that_turns_out_to_be_older_moves_the_start(#[case] mut watched: Watched, #[case] start: Timestamp) {
+fn older_taint_moves_the_start(#[case] mut watched: Watched, #[case] start: Timestamp) {
     watched.drains(0, cordoned(0));
     assert_eq!(watched.start_after(10, cordoned(-3600)).0, start);
     assert!(
@@ -284,7 +284,7 @@ fn a_taint_that_turns_out_to_be_older_moves_the_start(#[case] mut watched: Watch
 
 /// A start that was not read from the taint does not move with it.
 #[test]
-fn an_older_taint_does_not_move_a_start_at_the_gates() {
+fn older_taint_keeps_a_start_at_gates() {
     let mut watched = Watched::new();
     watched.look(0, cordoned(0), false);
     watched.drains(100, cordoned(0));
@@ -331,7 +331,7 @@ fn a_newer_upgrade_moves_the_start() {
 
 /// As if there were none: a clock that cannot be read is `None` here.
 #[test]
-fn a_clock_that_cannot_be_read_is_begun_anew_from_the_taint() {
+fn unreadable_clock_restarts_from_the_taint() {
     let mut watched = Watched::new();
     watched.drains(0, cordoned(0));
     watched.annotation = None;

@@ -99,7 +99,7 @@ mod tests {
         { "op": "test", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": "old" },
         { "op": "add", "path": "/metadata/annotations/nodeward.dev~1drain-clock", "value": clock(0) },
     ]))]
-    fn a_clock_is_written_on_top_of_nothing_but_what_was_read(#[case] annotations: Value, #[case] expected: Value) {
+    fn clock_write_requires_the_read_version(#[case] annotations: Value, #[case] expected: Value) {
         let mut object = node("n1");
         object["metadata"]["annotations"] = annotations;
         let view = NodeView::project(&serde_json::from_value(object).unwrap()).unwrap();

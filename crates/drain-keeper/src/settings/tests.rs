@@ -160,7 +160,7 @@ fn every_field_is_read() {
 #[case::pool_without_a_selector("pools: [{nodeDrain: {}}]", "pools[0]", "selector")]
 #[case::not_a_map("[]", "", "")]
 #[case::not_yaml("nodeDrain: {timeOut: ", "nodeDrain.timeOut", "did not find")]
-fn a_bad_value_is_refused_with_its_field_and_what_is_wrong(#[case] text: &str, #[case] path: &str, #[case] says: &str) {
+fn bad_value_is_refused_with_field_and_cause(#[case] text: &str, #[case] path: &str, #[case] says: &str) {
     let error = Settings::parse(text).expect_err(text).located_in(text);
     let shown = error.to_string();
     assert_eq!(error.path().unwrap_or_default(), path, "{shown}");
@@ -244,7 +244,7 @@ fn peer_node_drain_replaces_ours_as_a_whole() {
     waits(45, 9, 60, 5)
 )]
 #[case::empty("nodeDrain: {}", waits(45, 8, 60, 5))]
-fn a_missing_time_of_the_peers_is_the_default_and_never_zero(#[case] theirs: &str, #[case] expected: Waits) {
+fn missing_peer_timeout_is_the_default(#[case] theirs: &str, #[case] expected: Waits) {
     let policy = Settings::parse("nodeDrain: {timeOut: 30}")
         .unwrap()
         .with_managed_upgrade_config(theirs)

@@ -38,7 +38,7 @@ async fn installed(env: &Environment<'_>) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_leaves_nothing_of_the_chart_and_no_held_lease() -> Result<()> {
+async fn uninstall_leaves_no_objects_and_no_lease() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_cordoned_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;

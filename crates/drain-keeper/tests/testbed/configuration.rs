@@ -22,7 +22,7 @@ async fn rejected_is(keeper: &Keeper, value: f64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() -> Result<()> {
+async fn broken_file_keeps_last_good_configuration() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_cordoned_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;
@@ -68,7 +68,7 @@ async fn a_broken_file_leaves_the_last_good_one_in_force_until_it_is_mended() ->
 #[case::no_mapping("- 1\n", 1, "")]
 #[case::no_yaml("nodeDrain: {timeOut: 1\n", 2, "")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_configuration_at_the_start_ends_it_with_status_2_and_names_file_line_and_field(
+async fn bad_first_configuration_exits_2_with_position(
     #[case] text: &str,
     #[case] line: usize,
     #[case] field: &str,
@@ -94,7 +94,7 @@ async fn unprivileged() -> Result<&'static Environment<'static>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_file_at_the_start_ends_it_with_status_2_and_names_the_file() -> Result<()> {
+async fn missing_first_file_exits_2_with_name() -> Result<()> {
     let env = unprivileged().await?;
     let operator = env
         .keeper()
@@ -111,7 +111,7 @@ async fn a_missing_file_at_the_start_ends_it_with_status_2_and_names_the_file() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_managed_upgrade_operators_node_drain_is_read_and_its_last_good_text_stays_in_force() -> Result<()> {
+async fn managed_upgrade_config_keeps_last_good_text() -> Result<()> {
     let theirs = names::unique("managed-upgrade");
     let plane = ControlPlane::shared().await;
     plane.namespace(&theirs).await?;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::environment::{ENVIRONMENT, Environment, an_hour_ago, managed};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_decides_as_the_real_one_does_and_writes_nothing_but_its_lease() -> Result<()> {
+async fn dry_run_decides_alike_and_writes_only_its_lease() -> Result<()> {
     let env = Environment::new().await?;
     let dry = Environment::with(ControlPlane::shared().await, json!({ "dryRun": true })).await?;
     let node = env.add_node("a").await?;

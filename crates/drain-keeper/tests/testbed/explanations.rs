@@ -47,7 +47,7 @@ async fn series_is(keeper: &Keeper, node: &str, value: Option<f64>) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_the_cordon() -> Result<()> {
+async fn blocked_node_is_explained_until_uncordoned() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     env.add_pods([
@@ -141,7 +141,7 @@ async fn a_node_that_stays_blocked_is_explained_and_the_explanation_goes_with_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_strategies_disabled_nothing_is_forced_and_the_alert_is_raised() -> Result<()> {
+async fn disabled_strategies_force_nothing_and_alert() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;

@@ -161,7 +161,7 @@ fn scenario() -> Scenario<World> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_comes_to_the_same_end_whatever_happens_to_drain_keeper_in_between() -> Result<()> {
+async fn drain_ends_the_same_under_every_fault() -> Result<()> {
     let keepers = Arc::new(Environment::new().await?);
     let launch = {
         let keepers = Arc::clone(&keepers);

@@ -69,7 +69,7 @@ async fn is_recorded_once(env: &Environment<'_>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_and_failed_writes_are_tried_again_and_stop_no_other_pod() -> Result<()> {
+async fn failed_writes_are_retried_and_isolated() -> Result<()> {
     let env = Environment::new().await?;
     let proxy = Proxy::start(env.plane).await?;
     let node = env.add_node("a").await?;
@@ -111,7 +111,7 @@ async fn refused_and_failed_writes_are_tried_again_and_stop_no_other_pod() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_whose_answer_is_lost_is_not_done_twice() -> Result<()> {
+async fn lost_reply_repeats_no_write() -> Result<()> {
     let env = Environment::new().await?;
     let proxy = Proxy::start(env.plane).await?;
     let node = env.add_node("a").await?;
@@ -145,7 +145,7 @@ async fn a_write_whose_answer_is_lost_is_not_done_twice() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_that_break_or_expire_do_not_stop_the_drain() -> Result<()> {
+async fn broken_watches_do_not_stop_the_drain() -> Result<()> {
     let env = Environment::new().await?;
     let proxy = Proxy::start(env.plane).await?;
     let node = env.add_node("a").await?;
@@ -173,7 +173,7 @@ async fn watches_that_break_or_expire_do_not_stop_the_drain() -> Result<()> {
 
 /// On a control plane of its own, for the others must not lose theirs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -> Result<()> {
+async fn api_server_restart_only_delays_a_drain() -> Result<()> {
     // Pods of a node without heartbeats are unready, and the server evicts them in spite of their budget.
     let options = Options {
         node_monitor_grace: secs(60),

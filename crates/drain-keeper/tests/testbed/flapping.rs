@@ -22,7 +22,7 @@ async fn draining(env: &Environment<'_>, node: &str) -> Result<(String, Timestam
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uncordon_within_the_tolerance_continues_the_drain_unless_the_node_has_booted() -> Result<()> {
+async fn short_uncordon_continues_drain_unless_rebooted() -> Result<()> {
     let env = Environment::new().await?;
     let keeper = env.start(json!({ "flapTolerance": "10m" })).await?;
     let (flapping, since) = draining(&env, "flapping").await?;
@@ -70,7 +70,7 @@ async fn blocked_by_a_pod(keeper: &crate::environment::Keeper, node: &str) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uncordon_beyond_the_tolerance_ends_the_drain_and_nothing_is_left_of_it() -> Result<()> {
+async fn long_uncordon_ends_the_drain_without_traces() -> Result<()> {
     let env = Environment::new().await?;
     let keeper = env.start(json!({ "flapTolerance": "1s" })).await?;
     let (node, since) = draining(&env, "a").await?;
@@ -91,7 +91,7 @@ async fn an_uncordon_beyond_the_tolerance_ends_the_drain_and_nothing_is_left_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_without_a_time_counts_from_when_it_was_first_seen() -> Result<()> {
+async fn untimed_cordon_counts_from_first_sight() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;

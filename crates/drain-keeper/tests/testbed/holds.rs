@@ -168,7 +168,7 @@ fn shown(moment: Timestamp) -> String {
 
 /// On a control plane of its own: the kinds are not there at first.
 #[tokio::test(flavor = "multi_thread")]
-async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()> {
+async fn holds_last_and_their_kinds_may_come_late() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let env = Environment::with(&plane, json!({})).await?;
     let node = env.add_cordoned_node("a").await?;
@@ -218,7 +218,7 @@ async fn holds_stand_until_they_end_and_their_kinds_may_come_late() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owners_annotation_holds_its_budget_until_it_is_removed() -> Result<()> {
+async fn owner_annotation_holds_budget_until_removed() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
     let env = Environment::with(plane, json!({})).await?;
     let node = env.add_node("a").await?;
@@ -250,7 +250,7 @@ fn was_read(records: &[Record], verb: Verb, resource: &str) -> bool {
 /// The watches show an old world, in which nothing is held, or no longer; what is read just before the override shows the
 /// present one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Result<()> {
+async fn unwatched_hold_is_seen_before_the_override() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
     let env = Environment::with(plane, json!({})).await?;
     let node = env.add_node("a").await?;
@@ -312,7 +312,7 @@ async fn a_hold_that_no_watch_has_shown_yet_is_seen_before_the_override() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_holds_may_not_be_read_no_budget_is_overridden() -> Result<()> {
+async fn forbidden_hold_reads_stop_overrides() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
     let env = Environment::with(plane, json!({})).await?;
     let node = env.add_node("a").await?;
@@ -366,7 +366,7 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
 
 /// One mark is enough, for an override too: that NodeDrains may not be read stops only what nothing else marks.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_mark_is_enough_where_node_drains_may_not_be_read() -> Result<()> {
+async fn other_marker_suffices_where_node_drains_are_forbidden() -> Result<()> {
     const MARK: &str = "test.nodeward.dev/upgrading";
     let plane = with_drain_locks_kinds().await?;
     let env = Environment::with(plane, json!({})).await?;

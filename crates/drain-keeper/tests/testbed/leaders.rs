@@ -20,7 +20,7 @@ const LEASE: &str = "drain-keeper";
 
 /// Both lead, for neither asks for a lease: what keeps them from overriding a budget twice are preconditions.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_leaders_at_once_override_a_budget_for_one_pod_at_a_time() -> Result<()> {
+async fn two_leaders_override_one_pod_at_a_time() -> Result<()> {
     const SPACING: SignedDuration = SignedDuration::from_secs(4);
     let env = Environment::new().await?;
     let nodes = [env.add_node("a").await?, env.add_node("b").await?];
@@ -99,7 +99,7 @@ async fn two_leaders_at_once_override_a_budget_for_one_pod_at_a_time() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_standby_ends_the_drain_that_a_killed_leader_had_begun_by_the_same_clock() -> Result<()> {
+async fn standby_finishes_a_killed_leaders_drain() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let [free, covered] = env
@@ -149,7 +149,7 @@ async fn holder_is(env: &Environment<'_>, name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_told_to_end_gives_its_lease_back_and_the_standby_leads_at_once() -> Result<()> {
+async fn stopped_leader_hands_over_at_once() -> Result<()> {
     let env = Environment::new().await?;
     let spec = |name: &str| env.spec(&json!({})).identity(name);
     let first = env.run(spec("first")).await?;
@@ -177,7 +177,7 @@ async fn a_leader_that_is_told_to_end_gives_its_lease_back_and_the_standby_leads
 
 /// A leader that stood still while another led must not go on where it was.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_frozen_does_nothing_when_it_wakes() -> Result<()> {
+async fn frozen_leader_does_nothing_on_waking() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let config = json!({ "pdbForceDrainTimeout": "1s", "overrideSpacing": "10m" });

@@ -83,7 +83,7 @@ async fn is_said_to_be_unreadable(env: &Environment<'_>, node: &str, parts: &[&s
 
 /// The kinds belong to the whole cluster: one test for all that happens to them.
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_that_come_go_and_hold_nonsense_force_nothing_and_are_picked_up_without_a_restart() -> Result<()> {
+async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
     let env = Environment::new().await?;
     let (node, pod) = draining(&env, "first").await?;
     let config = json!({

@@ -42,7 +42,7 @@ async fn set_unhealthy(checks: &Api<NodeHealthCheck>, nodes: Value) -> Result<()
 
 /// The kind is not served yet when drain-keeper starts.
 #[tokio::test]
-async fn a_remediated_node_is_left_alone_until_its_remediation_ends() -> Result<()> {
+async fn remediated_node_waits_for_its_remediation() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let namespace = node_lease::DEFAULT_NAMESPACE;
     plane.namespace(namespace).await?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::environment::{Environment, an_hour_ago, managed};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_rest_it_asks_for_nothing_but_its_lease_and_watches() -> Result<()> {
+async fn idle_requests_are_lease_and_watches_only() -> Result<()> {
     let env = Environment::new().await?;
     let workers: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
     fleet::create(&env.client, workers.iter().map(|node| env.worker(node))).await?;
@@ -58,7 +58,7 @@ async fn at_rest_it_asks_for_nothing_but_its_lease_and_watches() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_it_overrides_a_budget_it_reads_the_node_and_the_budgets_once_and_nothing_else() -> Result<()> {
+async fn override_reads_node_and_budgets_once() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let [pod] = env.add_pods([("covered", managed(&node))]).await?;

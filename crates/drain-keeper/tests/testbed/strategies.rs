@@ -46,7 +46,7 @@ fn created(pod: &Pod) -> Result<Timestamp> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_without_a_budget_are_evicted_freed_and_deleted_when_due_and_nothing_else_is_touched() -> Result<()> {
+async fn pods_without_budget_are_forced_when_due() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_cordoned_node("a").await?;
     let elsewhere = env.add_node("b").await?;
@@ -184,8 +184,7 @@ async fn agent(env: &Environment<'_>) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_with_a_budget_are_evicted_overridden_freed_and_deleted_when_due_and_protected_budgets_hold() -> Result<()>
-{
+async fn pods_with_budget_are_forced_unless_protected() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_cordoned_node("a").await?;
     let pods = env
@@ -300,7 +299,7 @@ fn step(request: &AuditedRequest) -> (&str, &str, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_pod_of_an_overridden_budget_goes_when_the_last_one_has_been_replaced() -> Result<()> {
+async fn overridden_budget_waits_for_the_replacement() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let app = PodTemplate::new().node_selector(crate::environment::ENVIRONMENT, &env.name);

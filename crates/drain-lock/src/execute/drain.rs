@@ -123,7 +123,7 @@ mod tests {
     #[case::another_is_cordoned(UNCORDONED, Some("uid-n1"), Some(another()), None)]
     #[case::cordoned_before_it_was_adopted(UNCORDONED, None, Some(another()), Some("the node is cordoned"))]
     #[case::whatever_the_node_is(LockReason::Abandoned, Some("uid-n1"), Some(cordoned("n1")), None)]
-    fn a_drain_ends_for_what_its_node_is_by_now(
+    fn drain_ends_by_its_nodes_present_state(
         #[case] reason: LockReason,
         #[case] node_uid: Option<&str>,
         #[case] node: Option<Value>,

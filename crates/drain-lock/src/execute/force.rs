@@ -105,7 +105,7 @@ mod tests {
         vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "expiresAt": "2026-01-01T11:59:00Z" } }))], 1, None
     )]
     #[case::another_is_held(vec![budget("web", json!({}))], vec![hold(json!({ "spec": { "pdbRef": "other" } }))], 1, None)]
-    fn a_pod_is_deleted_around_no_budget_that_somebody_keeps(
+    fn kept_budget_is_never_bypassed(
         #[case] budgets: Vec<Value>,
         #[case] holds: Vec<Value>,
         #[case] refusing: usize,

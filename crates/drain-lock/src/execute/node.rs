@@ -194,7 +194,7 @@ mod tests {
     #[case::it_was_seen(Some(TWO), Some(TWO), false)]
     #[case::another_was_seen(Some(TWO), Some(ONE), true)]
     #[case::what_was_seen_is_gone(Some(TWO), None, false)]
-    fn a_drain_that_goes_on_and_was_not_seen_is_news(
+    fn unseen_running_drain_is_news(
         #[case] seen: Option<(&str, bool)>,
         #[case] present: Option<(&str, bool)>,
         #[case] expected: bool,

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_names_what_it_rests_on_and_touches_nothing_else() {
+    fn reservation_patch_names_only_its_preconditions() {
         let reservation = Reservation {
             budget: nodeward_core::id::BudgetKey::new("shop", "web"),
             uid: "u1".into(),

@@ -174,7 +174,7 @@ mod tests {
     #[rstest]
     #[case::cloned_machines(&[("n1", MACHINE), ("n2", MACHINE)], DERIVED)]
     #[case::a_name_that_is_anothers_id(&[("n1", MACHINE), (MACHINE, "")], MACHINE)]
-    fn an_id_that_several_nodes_have_means_none_of_them(#[case] known: &[(&str, &str)], #[case] id: &str) {
+    fn ambiguous_machine_id_matches_no_node(#[case] known: &[(&str, &str)], #[case] id: &str) {
         assert_eq!(Machines::default().find(id, &nodes(known)), Match::Several);
     }
 

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_may_reboot_once_its_claim_says_that_it_is_drained() {
+    fn reboot_is_allowed_once_claim_is_drained() {
         assert_eq!(told(vec![drained()], true), Ok(()));
     }
 
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_node_without_a_claim_may_not_go_down() {
+    fn empty_node_without_claim_may_not_reboot() {
         let ledger = Ledger::default();
         let gate = RebootGate {
             node: "n1",
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_rebooted_says_so_before_it_reboots_again() {
+    fn rebooted_machine_must_release_before_next_reboot() {
         let problem = told_after(vec![drained()], true, "b2").unwrap_err();
         assert_eq!(problem.kind, Kind::Ending);
         assert!(problem.value.contains("steady-state"), "{}", problem.value);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_hangs_up_makes_no_room_for_the_next() {
+    async fn hung_up_client_keeps_its_flight() {
         let flight = SingleFlight::default();
         let (begun, has_begun) = mpsc::channel();
         let (finish, is_to_finish) = mpsc::channel::<()>();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_fails_is_told_and_does_not_end_the_next() {
+    async fn failed_work_is_told_and_isolated() {
         let flight = SingleFlight::default();
         let told: Result<(), Problem> = flight.run(|| panic!("a fault of this test's own")).await;
         assert_eq!(told.unwrap_err().kind, Kind::NotReady);

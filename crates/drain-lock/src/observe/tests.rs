@@ -30,7 +30,7 @@ fn web() -> BudgetKey {
 }
 
 #[test]
-fn a_pod_is_found_by_all_that_it_belongs_to() {
+fn pod_is_found_by_each_membership() {
     let cluster = Cluster::new([], [pod("a", json!({})), waiting("b", json!({}))]).budgets([budget("web", json!({}))]);
     let cache = cluster.cache();
     let both = BTreeSet::from(["shop/a".to_owned(), "shop/b".to_owned()]);
@@ -109,7 +109,7 @@ fn pods_that_several_budgets_select_are_known() {
 #[rstest]
 #[case::current(json!({}), true)]
 #[case::behind(json!({ "metadata": { "generation": 2 } }), false)]
-fn a_budgets_numbers_speak_of_its_present_spec_or_do_not(#[case] patch: Value, #[case] current: bool) {
+fn budget_status_counts_only_for_present_spec(#[case] patch: Value, #[case] current: bool) {
     let facts = Cluster::default()
         .budgets([budget("web", patch)])
         .cache()
@@ -346,7 +346,7 @@ fn snapshot_holds_nodes_and_pods_of_claims() {
 }
 
 #[test]
-fn volume_that_is_deleted_after_a_relist_ties_no_pod() {
+fn volume_deleted_after_relist_ties_no_pod() {
     let objects = Cluster::default().volumes([volume("pv", "data", &["n1"])]).0;
     let cache = ClusterCache::fixed(&objects);
     cache.insert(&objects);
@@ -530,7 +530,7 @@ fn a_node_whose_pods_are_gone_carries_nothing() {
 #[case::refused_for_a_moment(forbidden(), Some(30), false)]
 #[case::shut_out_since_long(forbidden(), Some(300), true)]
 #[case::cut_off_is_not_shut_out(KindState::Synced(()), Some(900), false)]
-fn only_a_refusal_that_lasts_means_that_the_right_is_missing(
+fn right_is_missing_only_after_lasting_refusal(
     #[case] state: KindState,
     #[case] silent_for: Option<u64>,
     #[case] expected: bool,

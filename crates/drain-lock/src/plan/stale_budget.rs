@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_behind_its_spec_is_left_to_the_controller() {
+    fn outdated_status_is_left_to_its_controller() {
         let behind = snapshot(json!({ "currentHealthy": 0, "observedGeneration": 0 }));
         let mut memory = Memory::default();
         planned(&mut memory, &behind, now());

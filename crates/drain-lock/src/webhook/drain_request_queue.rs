@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_a_second_files_its_drain_twice_a_minute() {
+    fn frequent_evictions_request_a_drain_twice_a_minute() {
         let (sender, mut writer) = ends();
         let now = Instant::now();
         for second in 0..60 {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_filed_with_the_next_eviction() {
+    fn overflowing_request_is_queued_by_next_eviction() {
         let (sender, mut writer) = ends();
         let now = Instant::now();
         for number in 0..=QUEUE {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_users_makes_it_remember_more_than_its_bound() {
+    fn memory_stays_bounded_for_any_number_of_users() {
         let (sender, mut writer) = ends();
         for number in 0..2 * REMEMBERED {
             sender.push(request(number), Instant::now());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_that_is_filed_falls_back_as_the_configuration_says() {
+    fn requested_drain_has_the_configured_fallback() {
         assert_eq!(request(1).request().fallback, Some(Fallback::Wait));
     }
 }

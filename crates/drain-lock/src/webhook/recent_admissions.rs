@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_asks_again_is_not_in_its_own_way() {
+    fn repeated_pod_does_not_block_itself() {
         let (mut recent_admissions, now) = (RecentAdmissions::default(), Instant::now());
         let facts = budget(&["a", "b", "c"], 1);
         recent_admissions.add(&facts.key, &"a".into(), now);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_taken_from_the_eviction_where_the_request_has_none() {
+    fn missing_request_name_is_the_evictions() {
         assert_eq!(
             parse(&with("/request/name", json!(""))).unwrap().pod,
             PodKey::new("shop", "web-0")
@@ -323,7 +323,7 @@ mod tests {
     #[case::another_resource(with("/request/resource/resource", json!("nodes")), "not-an-eviction")]
     #[case::another_group(with("/request/resource/group", json!("apps")), "not-an-eviction")]
     #[case::another_object(with("/request/kind/kind", json!("Binding")), "not-an-eviction")]
-    fn what_is_not_the_review_of_an_eviction_is_refused(#[case] review: Value, #[case] label: &str) {
+    fn reviews_of_other_requests_are_refused(#[case] review: Value, #[case] label: &str) {
         let bad = parse(&review).unwrap_err();
         assert_eq!(bad.as_label(), label, "{bad}");
         assert!(bad.into_response().status().is_client_error());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_only_a_little_of_what_was_sent() {
+    fn error_quotes_little_of_the_input() {
         let bad = parse(&with("/request/operation", json!("é".repeat(10_000)))).unwrap_err();
         assert!(bad.to_string().len() < 400);
     }
@@ -369,7 +369,7 @@ mod tests {
 
         /// Any JSON in the node of any field.
         #[test]
-        fn a_review_with_a_foreign_value_anywhere_is_read_or_refused(
+        fn mutated_review_is_read_or_refused(
             field in prop::sample::select(vec![
                 "/kind", "/apiVersion", "/request", "/request/uid", "/request/kind", "/request/resource", "/request/name",
                 "/request/userInfo", "/request/object", "/request/object/metadata", "/request/object/deleteOptions",
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_that_clients_repeat_and_that_names_its_cause() {
+    fn refusal_is_retriable_and_names_its_cause() {
         let review = parse(&sent()).unwrap();
         let response = answer(&review, &refused(RefusalKind::Wait), None);
         assert_eq!(response["response"]["uid"], review.uid.as_str());

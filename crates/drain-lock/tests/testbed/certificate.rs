@@ -14,7 +14,7 @@ use crate::reviewed::{NAME, Reviewed};
 const SECRET: &str = "drain-lock-webhook-cert";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_keeps_the_authority_and_one_that_is_lost_is_made_anew_and_published() -> Result<()> {
+async fn restart_keeps_authority_and_loss_renews_it() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1"], json!({})).await?;
     let secrets: Api<Secret> = Api::namespaced(reviewed.env.client.clone(), SYSTEM);
     let (first, kept) = (reviewed.published().await?, secrets.get(SECRET).await?);

@@ -36,8 +36,7 @@ async fn is_blocked(env: &Environment, node: &str, reasons: &[LockReason]) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_that_is_deleted_binds_nobody_and_one_made_anew_or_selecting_otherwise_counts_as_it_is() -> Result<()>
-{
+async fn changed_budgets_count_as_they_are_now() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -70,8 +69,7 @@ async fn a_budget_that_is_deleted_binds_nobody_and_one_made_anew_or_selecting_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_whose_pods_others_delete_waits_until_they_are_ready_and_a_smaller_application_holds_less()
--> Result<()> {
+async fn foreign_deletions_and_scale_down_adjust_the_claim() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(4)));
     env.add_app("a", &NODES, slow).await?;
@@ -94,7 +92,7 @@ async fn a_budget_whose_pods_others_delete_waits_until_they_are_ready_and_a_smal
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_under_the_same_ticket() -> Result<()> {
+async fn growing_need_is_regranted_under_its_ticket() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
@@ -146,7 +144,7 @@ async fn a_need_that_grows_gives_back_what_it_can_and_is_granted_as_a_whole_unde
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by_then() -> Result<()> {
+async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_app("a", &NODES, pinned("a", &NODES)).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -182,7 +180,7 @@ async fn an_eviction_that_arrives_late_does_not_hit_the_pod_that_has_the_name_by
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_written_by_clocks_that_were_wrong_delays_nobody() -> Result<()> {
+async fn ledger_of_wrong_clocks_delays_nobody() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;

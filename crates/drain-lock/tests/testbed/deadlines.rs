@@ -32,7 +32,7 @@ async fn counted(lock: &Lock, reason: &str) -> Result<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_fallback_is_to_wait_waits_on_and_says_that_it_is_late() -> Result<()> {
+async fn wait_fallback_waits_and_reports_lateness() -> Result<()> {
     let (env, lock) = waiting(json!({ "fallback": "Wait", "deadlines": { "queue": "2s" } })).await?;
     env.status_that("n2", "to be late", secs(20), |status| {
         status
@@ -46,7 +46,7 @@ async fn a_drain_whose_fallback_is_to_wait_waits_on_and_says_that_it_is_late() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_holds_nothing_begins_its_turn_anew_when_its_time_in_the_queue_is_over() -> Result<()> {
+async fn empty_drain_requeues_after_its_queue_timeout() -> Result<()> {
     let (env, lock) = waiting(json!({ "deadlines": { "queue": "3s" } })).await?;
     wait::until("a new turn", secs(20), || async {
         ensure!(counted(&lock, "Requeued").await? > 0.5, "none");
@@ -60,8 +60,7 @@ async fn a_drain_that_holds_nothing_begins_its_turn_anew_when_its_time_in_the_qu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_fallback_is_to_evict_anyway_is_refused_by_the_budget_and_goes_when_there_is_room() -> Result<()>
-{
+async fn evict_fallback_still_obeys_the_budget() -> Result<()> {
     let (env, lock) = waiting(json!({ "fallback": "EvictAnyway", "deadlines": { "queue": "2s" } })).await?;
     let watch = env.watch_budgets();
     wait::until("the fallback", secs(20), || async {
@@ -81,7 +80,7 @@ async fn a_drain_whose_fallback_is_to_evict_anyway_is_refused_by_the_budget_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_fallback_is_to_delete_deletes_around_the_budget_and_counts_it() -> Result<()> {
+async fn delete_fallback_bypasses_budget_and_counts() -> Result<()> {
     let (env, lock) = waiting(json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } })).await?;
     env.phase("n2", Phase::Drained, secs(40)).await?;
     ensure!(counted(&lock, "Fallback").await? > 0.5, "not announced");
@@ -103,7 +102,7 @@ async fn hanging(spec: Value) -> Result<(Environment, Lock)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_takes_too_long_uncordons_its_node_until_its_pods_are_ready_again() -> Result<()> {
+async fn overdue_drain_uncordons_until_pods_are_ready() -> Result<()> {
     let (env, lock) = hanging(json!({ "deadlines": { "drain": "4s" } })).await?;
     wait::until("the node to be uncordoned", secs(40), || async {
         let node = env.nodes().get("n1").await?;
@@ -125,8 +124,7 @@ async fn a_drain_that_takes_too_long_uncordons_its_node_until_its_pods_are_ready
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_the_disruptions_of_its_pods_that_are_down()
--> Result<()> {
+async fn overdue_drain_under_foreign_cordon_keeps_its_place() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
@@ -161,7 +159,7 @@ async fn under_anothers_cordon_a_drain_that_takes_too_long_keeps_its_place_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disruptions_of_pods_that_are_down_are_never_freed_by_time_alone() -> Result<()> {
+async fn time_never_frees_disruptions_of_down_pods() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;

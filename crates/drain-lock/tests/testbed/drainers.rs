@@ -179,7 +179,7 @@ impl Drainer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drainers_of_every_make_that_empty_nodes_at_once_wait_their_turn_and_end() -> Result<()> {
+async fn all_kinds_of_drainers_take_turns() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4"];
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
     let env = &reviewed.env;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::environment::{APPS, Environment, pinned};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_is_granted_evicts_its_pods_and_is_released_when_its_node_is_uncordoned() -> Result<()> {
+async fn drain_runs_from_grant_to_release() -> Result<()> {
     let env = Environment::new(&["n1", "n2", "n3"]).await?;
     env.add_pinned("a", &["n1", "n2", "n3"]).await?;
     let lock = env.start(json!({})).await?;
@@ -34,7 +34,7 @@ async fn a_drain_is_granted_evicts_its_pods_and_is_released_when_its_node_is_unc
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_nodes_whose_pods_fit_no_other_drain_at_once_and_no_budget_is_violated() -> Result<()> {
+async fn three_full_nodes_drain_without_budget_violation() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     for app in ["a", "b"] {
         env.add_pinned(app, &NODES).await?;
@@ -63,7 +63,7 @@ async fn three_nodes_whose_pods_fit_no_other_drain_at_once_and_no_budget_is_viol
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_find_room_elsewhere_leave_first_as_many_at_a_time_as_their_budget_allows() -> Result<()> {
+async fn movable_pods_leave_first_within_their_budget() -> Result<()> {
     let env = Environment::new(&["n1", "n2"]).await?;
     env.add_app("web", &["n1", "n1", "n1"], PodTemplate::new()).await?;
     let lock = env.start(json!({})).await?;
@@ -80,7 +80,7 @@ async fn pods_that_find_room_elsewhere_leave_first_as_many_at_a_time_as_their_bu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_asked_to_stay_stays_and_one_that_asked_to_finish_is_waited_for() -> Result<()> {
+async fn opted_out_pods_stay_or_finish() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_app(
         "stays",
@@ -115,7 +115,7 @@ async fn a_pod_that_asked_to_stay_stays_and_one_that_asked_to_finish_is_waited_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_disruption_of_a_pod_that_stays_is_held_through_the_reboot_until_the_pod_is_back() -> Result<()> {
+async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_app(
         "stays",
@@ -150,7 +150,7 @@ async fn the_disruption_of_a_pod_that_stays_is_held_through_the_reboot_until_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_that_is_not_ours_is_respected_and_never_lifted() -> Result<()> {
+async fn foreign_cordon_is_never_lifted() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -171,7 +171,7 @@ async fn a_cordon_that_is_not_ours_is_respected_and_never_lifted() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_drain_leaves_on_its_node_goes_with_it() -> Result<()> {
+async fn node_markers_go_with_their_drain() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;

@@ -10,7 +10,7 @@ use crate::environment::{ACCOUNT, Environment, SYSTEM, spec};
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
+async fn process_dry_run_writes_only_its_lease() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let mark = env.plane.audit().mark()?;
@@ -38,7 +38,7 @@ async fn a_dry_run_of_the_process_writes_nothing_but_its_lease() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_is_only_to_be_planned_says_what_it_would_do_and_does_nothing() -> Result<()> {
+async fn dry_run_drain_reports_and_does_nothing() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;

@@ -35,7 +35,7 @@ async fn waits(env: &Environment, node: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_is_called_off_in_the_queue_leaves_nothing_behind() -> Result<()> {
+async fn cancelled_queued_drain_leaves_nothing() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
@@ -49,7 +49,7 @@ async fn a_drain_that_is_called_off_in_the_queue_leaves_nothing_behind() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_a_drain_uncordons_its_node_and_returns_its_disruptions_once_its_pods_are_ready() -> Result<()> {
+async fn deleted_drain_uncordons_then_releases() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
@@ -65,7 +65,7 @@ async fn deleting_a_drain_uncordons_its_node_and_returns_its_disruptions_once_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_ends_when_its_last_requester_has_released_it() -> Result<()> {
+async fn drain_ends_with_its_last_requester() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     let two = json!({ "requesters": [{ "name": "one" }, { "name": "two" }] });
@@ -87,7 +87,7 @@ async fn a_drain_ends_when_its_last_requester_has_released_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_deleted_while_it_holds_gives_its_disruption_back_when_its_pod_is_replaced() -> Result<()> {
+async fn deleted_node_releases_once_pod_is_replaced() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     // A fourth node takes the pod once it is there.
     env.add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"])).await?;
@@ -118,7 +118,7 @@ async fn a_node_that_is_deleted_while_it_holds_gives_its_disruption_back_when_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_comes_again_under_its_name_is_another_one_and_is_not_drained() -> Result<()> {
+async fn recreated_node_is_not_drained() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -141,7 +141,7 @@ async fn a_node_that_comes_again_under_its_name_is_another_one_and_is_not_draine
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_that_is_deleted_is_made_anew_from_what_is_there_and_no_budget_is_violated() -> Result<()> {
+async fn deleted_ledger_is_rebuilt_without_violation() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     let watch = env.watch_budgets();
@@ -173,7 +173,7 @@ async fn a_ledger_that_is_deleted_is_made_anew_from_what_is_there_and_no_budget_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_administrator_frees_what_a_drain_holds_and_that_is_on_the_record() -> Result<()> {
+async fn administrator_release_frees_and_is_recorded() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     // A foreign cordon: its node stays cordoned, so its pod stays down and would hold its disruption for ever.

@@ -122,7 +122,7 @@ fn scenario() -> Scenario<World> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drains_come_to_the_same_end_whatever_happens_to_drain_lock_in_between() -> Result<()> {
+async fn drains_end_the_same_under_every_fault() -> Result<()> {
     let plane = ControlPlane::shared().await;
     install(plane, &plane.client().await?).await?;
     let launch = |env: TestEnv| async move {

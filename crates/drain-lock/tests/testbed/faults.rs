@@ -39,7 +39,7 @@ async fn both_end(env: &Environment) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_is_violated() -> Result<()> {
+async fn failed_and_lost_writes_happen_once() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -73,7 +73,7 @@ async fn writes_that_fail_or_whose_answers_are_lost_are_done_once_and_no_budget_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_that_break_expire_or_stand_still_delay_drains_only() -> Result<()> {
+async fn broken_or_frozen_watches_only_delay_drains() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -98,7 +98,7 @@ async fn watches_that_break_expire_or_stand_still_delay_drains_only() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -> Result<()> {
+async fn api_server_restart_only_delays_a_drain() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -115,7 +115,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_a_drain_delays_it_only() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_whose_disruption_is_gone_before_it_is_confirmed_is_returned_and_nothing_is_evicted() -> Result<()> {
+async fn grant_without_disruption_is_returned_unused() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(5)));
     env.add_app("a", &NODES, slow).await?;

@@ -99,7 +99,7 @@ async fn answers(env: &Environment, dir: &Path) -> Result<(Lock, Caller)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Result<()> {
+async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let stays = pinned("stays", &NODES)
         .label(nodeward_api::label::DRAIN, "skip")
@@ -208,7 +208,7 @@ async fn machines_reboot_one_after_another_where_their_budgets_say_so() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Result<()> {
+async fn machine_keeps_a_drain_with_another_requester() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let dir = tempfile::tempdir()?;
@@ -236,7 +236,7 @@ async fn a_machine_whose_drain_is_wanted_by_another_too_does_not_end_it() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_bound_late_takes_the_leave_to_reboot_back_until_it_has_gone() -> Result<()> {
+async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let dir = tempfile::tempdir()?;
@@ -289,7 +289,7 @@ fn replace(dir: &Path, name: &str, content: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_machines_with_a_certificate_and_the_token_are_heard_and_what_is_malformed_is_named() -> Result<()> {
+async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
     let env = Environment::new(&["n1", "n2"]).await?;
     for node in ["n1", "n2"] {
         identify(&env, node, MACHINE).await?;

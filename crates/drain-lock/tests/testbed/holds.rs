@@ -53,7 +53,7 @@ async fn is_blocked_by_owner(env: &Environment, node: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_keeps_drains_from_its_budget_until_it_is_deleted() -> Result<()> {
+async fn hold_blocks_drains_until_deleted() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -90,7 +90,7 @@ async fn a_hold_lasts_no_longer_than_the_configuration_allows() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_annotation_of_a_budget_holds_it_too_and_an_administrator_frees_a_hold() -> Result<()> {
+async fn budget_annotation_holds_until_administrator_frees() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     env.add_pinned("b", &NODES).await?;

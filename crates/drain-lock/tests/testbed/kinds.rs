@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::environment::{Environment, Lock, spec};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_kinds_it_waits_unready_and_begins_when_they_appear() -> Result<()> {
+async fn missing_kinds_keep_it_unready_until_they_appear() -> Result<()> {
     let nodes = ["n1", "n2"];
     let env = Environment::new(&nodes).await?;
     env.add_pinned("a", &nodes).await?;

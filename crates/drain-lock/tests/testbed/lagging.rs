@@ -39,7 +39,7 @@ async fn read(proxy: &Proxy, resource: &str, name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_disruptions_alone() -> Result<()> {
+async fn lagging_leader_leaves_unseen_drains_alone() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -69,7 +69,7 @@ async fn a_new_leader_that_does_not_see_a_drain_leaves_its_node_and_its_disrupti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_nodes_cordon_is_not_seen_yet_is_not_called_off() -> Result<()> {
+async fn unseen_cordon_does_not_cancel_the_drain() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
@@ -126,7 +126,7 @@ async fn patch_budget(env: &Environment, name: &str, metadata: Value) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_pod_is_deleted_around_a_budget_whose_owner_has_just_said_no() -> Result<()> {
+async fn fresh_owner_refusal_stops_the_delete_fallback() -> Result<()> {
     let (env, proxy, lock) = with_the_right_to_delete(&["annotated", "held", "labelled", "silent"]).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
@@ -168,7 +168,7 @@ async fn no_pod_is_deleted_around_a_budget_whose_owner_has_just_said_no() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_fails_is_not_a_budget_that_refuses() -> Result<()> {
+async fn server_failure_is_not_a_budget_refusal() -> Result<()> {
     let (env, proxy, lock) = with_the_right_to_delete(&["a"]).await?;
     proxy.inject(Rule::new(Fault::Status(500, "InternalError")).resource("pods/eviction"));
     env.drain("n1", json!({ "fallback": "Delete", "deadlines": { "drain": "1s" } }))

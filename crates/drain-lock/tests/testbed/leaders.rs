@@ -64,7 +64,7 @@ async fn two_leaders_at_once_do_no_harm() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_killed_in_the_middle_is_followed_by_its_standby() -> Result<()> {
+async fn standby_follows_a_killed_leader() -> Result<()> {
     let env = env().await?;
     let watch = env.watch_budgets();
     let first = env.run(spec(&json!({})).identity("first")).await?;
@@ -77,7 +77,7 @@ async fn a_leader_that_is_killed_in_the_middle_is_followed_by_its_standby() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_stood_still_does_no_harm_when_it_goes_on() -> Result<()> {
+async fn resumed_leader_does_no_harm() -> Result<()> {
     let env = env().await?;
     let watch = env.watch_budgets();
     let paused = leaderless(&env, "paused").await?;

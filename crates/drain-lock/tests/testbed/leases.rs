@@ -26,7 +26,7 @@ fn theirs(name: &str) -> Result<Lease> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_another_holds_is_waited_for_then_taken_and_given_back_at_the_end() -> Result<()> {
+async fn foreign_lease_is_awaited_taken_and_released() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.plane.namespace(NAMESPACE).await?;
     // The right to its leases is granted where the namespace exists.
@@ -77,7 +77,7 @@ async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_forbids_everything_for_a_moment_takes_no_lease_out_of_use() -> Result<()> {
+async fn brief_forbidden_answers_keep_leases_in_use() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.plane.namespace(NAMESPACE).await?;
     // The right to its leases is granted where the namespace exists.

@@ -30,8 +30,7 @@ async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_drain_that_waits_for_disruptions_has_its_budgets_kept_for_it_and_all_others_overtake() -> Result<()>
-{
+async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     let env = Environment::new(&["n1", "n2", "n3", "n4"]).await?;
     env.add_pinned("a", &["n1", "n2"]).await?;
     env.add_pinned("b", &["n2", "n3"]).await?;
@@ -70,7 +69,7 @@ async fn the_oldest_drain_that_waits_for_disruptions_has_its_budgets_kept_for_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_nodes_that_are_each_others_only_room_are_cordoned_one_after_another() -> Result<()> {
+async fn mutually_dependent_nodes_are_cordoned_in_turn() -> Result<()> {
     let env = Environment::new(&["n1", "n2"]).await?;
     env.add_app("web", &["n1", "n2"], PodTemplate::new()).await?;
     let lock = env.start(json!({})).await?;

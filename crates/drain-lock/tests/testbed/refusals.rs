@@ -61,7 +61,7 @@ async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_it_go_on_once_mended() -> Result<()> {
+async fn impossible_budgets_are_named_and_block_only_their_drain() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4", "n5"];
     let env = Environment::new(&nodes).await?;
     let on = |node: &str| PodTemplate::new().node_selector("kubernetes.io/hostname", node);
@@ -99,7 +99,7 @@ async fn budgets_that_never_allow_a_drain_are_named_hold_nobody_else_up_and_let_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drains_that_cannot_be_followed_say_why_and_stop_no_other() -> Result<()> {
+async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
     let nodes = ["n1", "n2", "n3"];
     let env = Environment::new(&nodes).await?;
     env.add_pinned("a", &nodes).await?;

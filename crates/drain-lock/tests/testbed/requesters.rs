@@ -13,7 +13,7 @@ use crate::environment::Environment;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_drainer_evicts_by_itself_under_the_claim_and_ends_it_by_uncordoning() -> Result<()> {
+async fn foreign_drainer_evicts_under_its_claim() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
@@ -35,7 +35,7 @@ async fn another_drainer_evicts_by_itself_under_the_claim_and_ends_it_by_uncordo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drainer_that_is_silent_ends_its_drain_while_nothing_is_down_and_is_suspect_otherwise() -> Result<()> {
+async fn silent_drainer_ends_or_becomes_suspect() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     env.add_pinned("b", &NODES).await?;

@@ -14,7 +14,7 @@ use crate::reviewed::Reviewed;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_webhook_a_budget_itself_refuses_others_while_a_pod_of_it_stays_on_a_drained_node() -> Result<()> {
+async fn reservation_alone_refuses_others_without_webhook() -> Result<()> {
     let values = json!({ "webhook": { "enabled": false }, "reserveThroughBudgetStatus": true });
     let reviewed = Reviewed::new(&NODES, values).await?;
     let env = &reviewed.env;

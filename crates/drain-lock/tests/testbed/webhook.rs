@@ -30,7 +30,7 @@ async fn refused_once_cordoned(reviewed: &Reviewed, pod: &str) -> Result<Evicted
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and_waits_for_it() -> Result<()> {
+async fn eviction_from_cordoned_node_requests_its_drain() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     env.add_pinned("a", &NODES).await?;
@@ -63,8 +63,7 @@ async fn an_eviction_from_a_cordoned_node_asks_for_a_drain_in_its_users_name_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_disruption_and_a_ticket_is_good_for_its_grant_alone()
--> Result<()> {
+async fn held_disruption_is_refused_to_other_evictions() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     // It stays on its node, so that the budget itself still shows a free disruption while the claim holds it.
@@ -128,7 +127,7 @@ async fn while_a_node_holds_a_budget_no_other_eviction_takes_its_disruption_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_by_policy_refused() -> Result<()> {
+async fn foreign_eviction_of_retained_pod_follows_policy() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip");
@@ -193,7 +192,7 @@ async fn another_drainers_eviction_of_a_pod_that_asked_to_stay_is_announced_or_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_decides_without_counting_disruptions_gets_its_own_answer() -> Result<()> {
+async fn evictions_without_budget_check_pass_through() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
     let env = &reviewed.env;
     let on = |name: &str, template: PodTemplate| template.tolerates_all().label("app", name).pod(APPS, name);
@@ -260,7 +259,7 @@ async fn another_leads(env: &Environment) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evictions_are_answered_without_a_request_to_the_api_server_and_ask_once_for_their_drain() -> Result<()> {
+async fn reviews_need_no_api_request() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
     let env = &reviewed.env;
     another_leads(env).await?;
@@ -288,7 +287,7 @@ async fn evictions_are_answered_without_a_request_to_the_api_server_and_ask_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_hangs_or_is_down_stops_no_eviction_and_the_budget_itself_still_refuses() -> Result<()> {
+async fn webhook_outage_stops_no_eviction() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     env.add_pinned("a", &NODES).await?;
@@ -311,7 +310,7 @@ async fn a_webhook_that_hangs_or_is_down_stops_no_eviction_and_the_budget_itself
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_of_kubectl_drain_ends_and_asks_for_nothing() -> Result<()> {
+async fn kubectl_dry_run_requests_no_drain() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
@@ -330,7 +329,7 @@ async fn a_dry_run_of_kubectl_drain_ends_and_asks_for_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_of_the_process_refuses_nobody_and_asks_for_no_drain() -> Result<()> {
+async fn process_dry_run_refuses_and_requests_nothing() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
     let env = &reviewed.env;
     // Only somebody else can tell the API server whom to trust, for a dry run publishes nothing.
@@ -398,7 +397,7 @@ async fn too_large(lock: &Lock, caller: &Caller) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_review_gets_a_clear_refusal_and_harms_nobody() -> Result<()> {
+async fn malformed_review_gets_a_clear_refusal() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&["n1"], json!({})).await?;
     let authority = reviewed.published().await?;
     let dir = tempfile::tempdir()?;

@@ -31,7 +31,7 @@ async fn end(command: &Said) -> Result<(i32, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_who_waits_for_whom() -> Result<()> {
+async fn drains_of_one_budget_queue_and_pages_tell() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2, n3] = env.workers().await?;
     env.add_pinned("db", &[n1.clone(), n2.clone(), n3]).await?;
@@ -142,7 +142,7 @@ async fn nodes_that_need_one_budget_drain_one_after_another_and_every_page_says_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_drain_goes_on_and_the_same_command_takes_it_up_again() -> Result<()> {
+async fn interrupted_drain_continues_and_can_be_followed_again() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2] = env.workers().await?;
     env.add_pinned("web", &[n1.clone(), n2]).await?;
@@ -291,7 +291,7 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_somebody_uncordons_before_it_is_drained_may_not_go_down() -> Result<()> {
+async fn early_uncordon_withdraws_the_reboot_permission() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2] = env.workers().await?;
     env.add_pinned("web", &[n1.clone(), n2]).await?;
@@ -309,7 +309,7 @@ async fn a_node_that_somebody_uncordons_before_it_is_drained_may_not_go_down() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_administrator_overrides_what_is_held_and_the_reason_is_written_down() -> Result<()> {
+async fn administrator_release_records_its_reason() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2] = env.workers().await?;
     env.add_pinned("db", &[n1.clone(), n2]).await?;

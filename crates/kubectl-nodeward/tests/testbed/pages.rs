@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::person::says;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_puts_the_verdicts_of_drain_keeper_and_drain_lock_together() -> Result<()> {
+async fn why_combines_both_operators_verdicts() -> Result<()> {
     let env = Environment::new().await?;
     let [node, other] = env.workers().await?;
     // A budget that can never allow a disruption, and one that its owner holds.

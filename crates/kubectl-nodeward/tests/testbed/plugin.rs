@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::person::{Person, plugins, says};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<()> {
+async fn missing_nodeward_differs_from_no_drains() -> Result<()> {
     for (command, answer) in Environment::bare().await? {
         match command[0] {
             "status" | "locks" => {
@@ -31,7 +31,7 @@ async fn a_cluster_without_nodeward_is_told_from_one_without_drains() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_finds_the_plugin_and_completes_what_it_is_asked() -> Result<()> {
+async fn kubectl_finds_the_plugin_and_its_completion() -> Result<()> {
     let env = Environment::new().await?;
     let [node] = env.workers().await?;
     let budget = Budget::max_unavailable(&env.name, "web", 1).of("web").build()?;

@@ -24,7 +24,7 @@ async fn bind(env: &Environment, role: &str, person: &str, namespace: Option<&st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_charts_roles_suffice_and_a_right_that_is_missing_is_named_with_the_role_that_gives_it() -> Result<()> {
+async fn chart_roles_suffice_and_missing_rights_are_named() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2] = env.workers().await?;
     env.add_pinned("web", &[n1.clone(), n2]).await?;

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counts_as_synced_before_the_first_list_is_complete() {
+    fn store_syncs_with_the_first_complete_list() {
         let mut store = Store::default();
         store.apply(Change::ListBegan);
         store.apply(listed("a", 1));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relist_keeps_the_allocations_of_what_did_not_change() {
+    fn relist_keeps_unchanged_allocations() {
         let mut store = synced_with(&[("a", 1), ("b", 2)]);
         let before = store.get(&key("a")).unwrap();
         for change in [Change::ListBegan, listed("a", 1), listed("b", 3), Change::ListEnded] {

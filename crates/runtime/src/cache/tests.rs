@@ -305,7 +305,7 @@ async fn the_content_survives(#[case] script: Vec<Answer>, #[case] expected: &st
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_old_content_stays_visible_until_the_relist_is_complete() {
+async fn old_content_stays_until_relist_completes() {
     let server = Server::new([
         Answer::Open(vec![added("a", "1"), end_of_list(), error(410)]),
         Answer::Open(vec![added("b", "1")]),
@@ -334,7 +334,7 @@ async fn granted_right_ends_forbidden_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_taken_away_is_shown_and_the_content_kept() {
+async fn revoked_right_is_shown_and_content_kept() {
     let server = Server::new([
         Answer::Closed(vec![added("a", "1"), end_of_list()]),
         Answer::Refused(403),
@@ -360,7 +360,7 @@ async fn silently_closed_watch_reopens_with_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ignores_streaming_is_listed_after_a_while() {
+async fn server_without_streaming_lists_is_listed() {
     let server = Server::new([Answer::Open(vec![]), page(&[object("a", "1", "8")], "")]);
     let cache = server.cache();
     until(&cache, |cache| cache.is_synced()).await;
@@ -456,7 +456,7 @@ impl Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_is_told_every_step_of_its_watch_in_order() {
+async fn index_hears_every_watch_step_in_order() {
     let server = Server::new([
         Answer::Closed(vec![added("a", "1")]),
         Answer::Open(vec![
@@ -489,7 +489,7 @@ async fn an_index_is_told_every_step_of_its_watch_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_whose_first_list_changed_nothing_is_complete_all_the_same() {
+async fn index_completes_on_an_unchanged_first_list() {
     let server = Server::new([Answer::Open(vec![end_of_list()])]);
     let feed = server.feed(&Diary::default());
     let mut changes = feed.changes();

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_map_volume_that_swaps_its_link_is_noticed() {
+    async fn swapped_config_map_volume_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let volume = directory.path();
         let put = |generation: &str, text: &str| {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_configuration_is_refused_with_its_name() {
+    fn unusable_configuration_file_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f.yaml");
         let refusal = |path: &Path| read(path).unwrap_err().to_string();

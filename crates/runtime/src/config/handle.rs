@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_first_configuration_is_an_error_that_names_its_origin() {
+    fn broken_first_configuration_names_its_origin() {
         let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
         let error = ConfigHandle::first(parse, "0".to_owned(), "f.yaml", ReconcileTrigger::new(), &metrics)
             .err()
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_keeps_the_last_good_one() {
+    fn unreadable_file_keeps_the_last_good_one() {
         let fixture = fixture();
         fixture.handle.reject(ConfigError::new("cannot be read"));
         assert_eq!(fixture.handle.current(), Arc::new(1));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_never_shows_a_write_is_believed_again() {
+    fn expectation_ends_at_its_timeout() {
         let mut expectations = Expectations::<&str, &str, u32>::default();
         expectations.expect("a", 1, "written", second(0));
         expectations.expect_until("dry run", 1, "written", Timestamp::MAX);

@@ -224,7 +224,7 @@ async fn one_action_of_a_key_runs_at_once() {
 }
 
 #[tokio::test]
-async fn a_failed_key_waits_for_its_backoff_and_others_do_not() {
+async fn only_the_failed_key_backs_off() {
     let mut toy = toy();
     toy.behaviour = Arc::new(|_| ActionResult::Failed(ApiError::Timeout));
     let mut control = control(toy);
@@ -244,7 +244,7 @@ async fn a_failed_key_waits_for_its_backoff_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn a_panic_backs_off_and_is_completed_without_an_outcome() {
+async fn panic_backs_off_without_an_outcome() {
     let mut toy = toy();
     toy.behaviour = Arc::new(|_| panic!("boom"));
     let mut control = control(toy);
@@ -369,7 +369,7 @@ async fn action_that_is_planned_again_while_queued_runs() {
 }
 
 #[tokio::test]
-async fn a_dry_run_sends_nothing_and_repeats_itself_after_its_silence() {
+async fn dry_run_logs_again_after_its_interval() {
     let mut control = Control::new(toy(), Leadership::fixed(true), true);
     control.pass(at(0));
     control.settle().await;
@@ -416,7 +416,7 @@ async fn nothing_under_way_is_waited_for_in_vain() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_all_actions_and_loses_none_that_has_ended() {
+async fn shutdown_waits_for_all_actions() {
     let mut toy = toy();
     toy.planned = vec![(1, 1), (2, 1)];
     let mut control = control(toy);

@@ -90,7 +90,7 @@ mod tests {
     const TERM: Duration = Duration::from_secs(10);
 
     #[test]
-    fn it_counts_from_before_the_request_not_from_the_answer() {
+    fn deadline_counts_from_the_requests_start() {
         let deadline = Deadline::passed();
         let asked = ClockReading::now();
         deadline.extend(asked, TERM);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_machine_finds_it_passed_although_its_monotonic_clock_stood_still() {
+    fn deadline_passes_while_the_machine_is_suspended() {
         let deadline = Deadline::passed();
         let asked = ClockReading::now();
         deadline.extend(asked, TERM);

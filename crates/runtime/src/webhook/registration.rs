@@ -101,7 +101,7 @@ mod tests {
     #[case::address(json!({ "url": "https://127.0.0.1:9443/evictions" }), "127.0.0.1")]
     #[case::address_of_six(json!({ "url": "https://[0:0::1]:9443/evictions" }), "::1")]
     #[case::name(json!({ "url": "https://example.com/evictions" }), "example.com")]
-    fn the_names_are_those_by_which_the_api_server_calls(#[case] config: Value, #[case] expected: &str) {
+    fn names_match_the_api_servers_calls(#[case] config: Value, #[case] expected: &str) {
         assert_eq!(registered(&[config]).hosts, BTreeSet::from([expected.to_owned()]));
     }
 

@@ -319,7 +319,7 @@ mod tests {
 
     /// From the first authority to the third, whenever the API server is told.
     #[test]
-    fn while_authorities_change_the_api_server_can_always_check_what_is_served() {
+    fn served_certificate_is_trusted_during_renewal() {
         let mut world = World::new();
         let mut given = world.contents().bundle();
         let (mut authorities, first) = (1, world.contents().authority.clone());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_authority_does_not_sign_before_it_is_published_and_settled() {
+    fn new_authority_signs_only_once_settled() {
         let mut world = World::new();
         world.now = start() + HOUR * 62;
         while world.contents().next.is_none() {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_signs_no_more_is_trusted_until_it_expires() {
+    fn retired_authority_is_trusted_until_expiry() {
         let mut world = World::new();
         let first = world.contents().authority.clone();
         while world.now < first.validity.not_after - HOUR {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_expired_while_nobody_ran_is_made_anew() {
+    fn expired_authority_is_made_anew() {
         let mut world = World::new();
         world.now = start() + lifetimes().authority;
         assert_eq!(world.write(), "its authority has expired");

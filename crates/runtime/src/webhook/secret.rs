@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_the_certificates_is_an_error() {
+    fn mismatched_key_is_an_error() {
         let mut data = encode(&contents());
         let other = encode(&contents());
         data.insert(KEY.to_owned(), other[KEY].clone());

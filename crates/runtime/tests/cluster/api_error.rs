@@ -116,10 +116,7 @@ async fn two_budgets_on_one_pod_are_a_server_error() -> Result<()> {
     ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
 )]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_429_is_told_by_its_cause_and_keeps_its_retry_after(
-    #[case] fault: Fault,
-    #[case] expected: ApiError,
-) -> Result<()> {
+async fn too_many_requests_is_classified_by_cause(#[case] fault: Fault, #[case] expected: ApiError) -> Result<()> {
     let scene = scene().await?;
     scene.proxy.inject(Rule::new(fault));
     assert_eq!(scene.evict().await?, expected);
@@ -128,7 +125,7 @@ async fn a_429_is_told_by_its_cause_and_keeps_its_retry_after(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_objects_uid_is_a_conflict_and_an_absent_object_is_gone() -> Result<()> {
+async fn wrong_uid_conflicts_and_absent_is_gone() -> Result<()> {
     let scene = scene().await?;
     crate::access::put(&scene.clients.requests, &scene.namespace, "a", serde_json::json!({})).await?;
     let other = Preconditions {
@@ -157,7 +154,7 @@ async fn another_objects_uid_is_a_conflict_and_an_absent_object_is_gone() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_goes_is_told_from_a_missing_right() -> Result<()> {
+async fn terminating_namespace_differs_from_forbidden() -> Result<()> {
     let scene = scene().await?;
     let admin = scene.plane.client().await?;
     let held = ConfigMap {

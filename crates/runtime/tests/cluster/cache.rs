@@ -113,7 +113,7 @@ const AFTER_CHURN: [(&str, &str); 3] = [("a", "10"), ("c", "30"), ("d", "40")];
     Fault::BrokenConnection, Fault::GoneEvent,
 ])]
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_dropped_watch_and_failing_requests_it_shows_the_cluster(#[case] faults: Vec<Fault>) -> Result<()> {
+async fn cache_recovers_from_dropped_watches_and_errors(#[case] faults: Vec<Fault>) -> Result<()> {
     let scene = scene().await?;
     for fault in faults {
         let rule = Rule::new(fault)
@@ -155,7 +155,7 @@ async fn a_view_that_stood_still_catches_up() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_costs_one_request_to_fill_and_one_to_resume_and_none_at_rest() -> Result<()> {
+async fn cache_fills_and_resumes_with_one_request() -> Result<()> {
     let scene = scene().await?;
     assert_eq!(scene.proxy.count(is_read), 1, "the list comes with the watch");
     scene.churn().await?;
@@ -175,7 +175,7 @@ async fn it_costs_one_request_to_fill_and_one_to_resume_and_none_at_rest() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loop_is_woken_only_by_what_it_can_see() -> Result<()> {
+async fn loop_wakes_only_for_visible_changes() -> Result<()> {
     let scene = scene().await?;
     // What is visible is told of a moment later.
     let mut changes = scene.cache.changes();
@@ -205,7 +205,7 @@ async fn the_loop_is_woken_only_by_what_it_can_see() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_a_state_and_ends_when_it_is_granted() -> Result<()> {
+async fn forbidden_watch_recovers_once_granted() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let admin = plane.client().await?;
     let (namespace, user) = (names::unique("forbidden"), names::unique("user"));

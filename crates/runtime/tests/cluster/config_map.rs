@@ -53,7 +53,7 @@ async fn it_follows_the_config_map_through_its_whole_life() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_told_from_a_missing_config_map() -> Result<()> {
+async fn forbidden_differs_from_missing_config_map() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = client_as(plane, &names::unique("user")).await?;
     let source = ConfigMapSource::spawn(&Watches::detached(), client, "default", "theirs", "config.yaml");

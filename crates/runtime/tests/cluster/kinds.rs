@@ -106,7 +106,7 @@ async fn shows(cache: &DynamicCache<String>, name: &str, expected: &str) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_appears_late_is_picked_up_and_one_that_goes_is_let_go() -> Result<()> {
+async fn kinds_are_followed_as_they_come_and_go() -> Result<()> {
     let admin = ControlPlane::shared().await.client().await?;
     let kind = Kind::of_its_own(&admin);
     let watches = Watches::detached();
@@ -128,7 +128,7 @@ async fn a_kind_that_appears_late_is_picked_up_and_one_that_goes_is_let_go() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_there_already_and_one_that_is_built_in_are_served() -> Result<()> {
+async fn existing_and_builtin_kinds_are_served() -> Result<()> {
     let admin = ControlPlane::shared().await.client().await?;
     let kind = Kind::of_its_own(&admin);
     kind.define().await?;
@@ -146,7 +146,7 @@ async fn a_kind_that_is_there_already_and_one_that_is_built_in_are_served() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_absent_kind_is_not_asked_for_again_and_again() -> Result<()> {
+async fn absent_kind_is_not_polled() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let proxy = Proxy::start(plane).await?;
     let admin = plane.client().await?;
@@ -175,7 +175,7 @@ async fn an_absent_kind_is_not_asked_for_again_and_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_may_not_be_read_is_told_from_one_that_is_absent() -> Result<()> {
+async fn forbidden_kind_differs_from_absent() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let admin = plane.client().await?;
     let kind = Kind::of_its_own(&admin);

@@ -146,7 +146,7 @@ impl Arena {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_candidates_at_once_one_leads_and_another_follows_it_without_waiting() -> Result<()> {
+async fn one_leads_and_the_next_follows_at_once() -> Result<()> {
     let arena = arena().await?;
     let mut candidates: Vec<Candidate> = (0..6).map(|number| arena.stand(&format!("c{number}"))).collect();
     let referee = Referee::of(candidates.iter().map(|candidate| &candidate.leadership));
@@ -192,7 +192,7 @@ async fn of_many_candidates_at_once_one_leads_and_another_follows_it_without_wai
 #[case::server_errors(Fault::Status(500, "InternalError"))]
 #[case::throttled(Fault::TooManyRequests { retry_after: Some(1) })]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_cannot_renew_has_stopped_before_another_starts(#[case] fault: Fault) -> Result<()> {
+async fn unrenewed_leader_stops_before_the_next_starts(#[case] fault: Fault) -> Result<()> {
     let arena = arena().await?;
     let proxy = Proxy::start(arena.plane).await?;
     let first = stand(proxy.client()?, &arena.namespace, "first");
@@ -216,7 +216,7 @@ async fn a_leader_that_cannot_renew_has_stopped_before_another_starts(#[case] fa
 
 /// Its renewals arrive, so the lease stays its own, but it cannot know.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_renewals_go_unanswered_stops_and_nobody_takes_its_place() -> Result<()> {
+async fn leader_with_lost_replies_stops_without_successor() -> Result<()> {
     let arena = arena().await?;
     let proxy = Proxy::start(arena.plane).await?;
     let first = stand(proxy.client()?, &arena.namespace, "first");
@@ -272,7 +272,7 @@ impl Stoppable {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_paused_does_not_act_when_it_wakes_nor_take_the_lease_back() -> Result<()> {
+async fn paused_leader_neither_acts_nor_retakes_on_waking() -> Result<()> {
     let arena = arena().await?;
     let paused = Stoppable::stand(&arena, "paused").await?;
     // At other moments of its loop each time: asleep, in a request, between two.
@@ -299,7 +299,7 @@ async fn a_leader_that_was_paused_does_not_act_when_it_wakes_nor_take_the_lease_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_of_one_that_died_is_taken_when_it_has_stood_still_for_its_duration() -> Result<()> {
+async fn dead_leaders_lease_is_taken_after_its_duration() -> Result<()> {
     let arena = arena().await?;
     let first = arena.stand("first");
     leads(&first.leadership).await?;

@@ -12,7 +12,7 @@ use crate::leader::{leads, stand};
 
 /// On a control plane of its own: the others' must not go away.
 #[tokio::test(flavor = "multi_thread")]
-async fn caches_and_leadership_survive_an_outage_of_the_api_server() -> Result<()> {
+async fn caches_and_leadership_survive_server_outage() -> Result<()> {
     let plane = ControlPlane::start(Options {
         scheduler: false,
         ..Options::default()

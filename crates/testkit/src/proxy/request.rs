@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_as_the_api_server_reads_it() {
+    fn request_paths_parse_as_the_api_server_does() {
         let cases = [
             (Method::GET, "/api/v1/nodes", Verb::List, "", "nodes", "", ""),
             (

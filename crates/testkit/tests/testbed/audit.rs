@@ -11,7 +11,7 @@ use nodeward_testkit::{Cluster, ControlPlane, bulk, names};
 use serde_json::json;
 
 #[tokio::test]
-async fn requests_of_a_service_account_are_counted_by_verb_and_resource() -> Result<()> {
+async fn service_account_requests_are_counted_by_verb() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     let namespace = names::unique("audit");

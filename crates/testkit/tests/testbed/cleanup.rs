@@ -65,7 +65,7 @@ async fn holds_a_control_plane_until_it_is_killed() -> Result<()> {
 #[case::killed(Signal::KILL)]
 #[case::interrupted_by_ctrl_c(Signal::INT)]
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_when_the_process_that_started_it_is(#[case] signal: Signal) -> Result<()> {
+async fn nothing_survives_the_starting_process(#[case] signal: Signal) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("started");
     // What a shell runs in the background ignores Ctrl-C, and so would all that comes of it.

@@ -241,10 +241,7 @@ fn failed(report: &Report, is_meant: impl Fn(Point) -> bool) -> (usize, usize) {
 #[case::flapping(flapping(), 2)]
 #[case::taken_over(taken_over(), 1)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_operator_comes_to_the_same_end_under_every_fault(
-    #[case] scenario: Scenario<()>,
-    #[case] events: usize,
-) -> Result<()> {
+async fn sound_operator_passes_every_fault(#[case] scenario: Scenario<()>, #[case] events: usize) -> Result<()> {
     let report = report_of(scenario, Fault::None).await?.same_end()?;
     assert!(report.writes >= 2);
     assert_eq!(report.stale(), 2 * events);
@@ -254,7 +251,7 @@ async fn a_sound_operator_comes_to_the_same_end_under_every_fault(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_takes_half_for_done_is_found_by_ending_it_between_its_writes() -> Result<()> {
+async fn kill_between_writes_finds_half_done_work() -> Result<()> {
     let report = report_of(flapping(), Fault::HalfDoneIsDone).await?;
     let (meant, _) = failed(&report, |point| matches!(point, Point::AfterWrite(_)));
     assert!(meant >= 1, "{report}");
@@ -263,7 +260,7 @@ async fn an_operator_that_takes_half_for_done_is_found_by_ending_it_between_its_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_trusts_its_cache_is_found_by_a_stale_view() -> Result<()> {
+async fn stale_view_finds_blind_cache_trust() -> Result<()> {
     let report = report_of(taken_over(), Fault::TrustsItsCache).await?;
     let after_a_restart = |point| matches!(point, Point::StaleView { restart: true, .. });
     assert_eq!(failed(&report, after_a_restart).0, 1, "{report}\n{:?}", report.failures);
@@ -274,7 +271,7 @@ async fn an_operator_that_trusts_its_cache_is_found_by_a_stale_view() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_needs_to_see_every_change_is_found_by_an_unobserved_state() -> Result<()> {
+async fn unobserved_state_finds_edge_triggered_operator() -> Result<()> {
     let report = report_of(flapping(), Fault::NeedsToSeeEveryChange).await?;
     let (meant, _) = failed(&report, |point| matches!(point, Point::UnobservedState { .. }));
     assert_eq!(meant, 1, "{report}");
@@ -282,7 +279,7 @@ async fn an_operator_that_needs_to_see_every_change_is_found_by_an_unobserved_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_invariant_fails_the_run_even_if_the_end_is_as_expected() -> Result<()> {
+async fn broken_invariant_fails_despite_expected_end() -> Result<()> {
     let scenario = flapping().throughout(|env, _| async move {
         let second = maps(&env.client, &env).get_opt("second").await?;
         ensure!(

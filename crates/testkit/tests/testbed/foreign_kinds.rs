@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// One test for all: the kinds belong to the whole cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn foreign_kinds_are_served_hold_nonsense_too_and_can_be_removed() -> Result<()> {
+async fn foreign_kinds_accept_nonsense_and_removal() -> Result<()> {
     let client = ControlPlane::shared().await.client().await?;
     // Other tests use the other kinds meanwhile.
     let kinds = [

@@ -8,7 +8,7 @@ use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use nodeward_testkit::{ControlPlane, bulk, names};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commands_lines_are_told_once_each_and_whole_and_a_drain_that_waits_is_ended_with_its_value() -> Result<()> {
+async fn command_lines_are_whole_and_drop_ends_it() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     let (ns, node) = (names::unique("kubectl"), names::unique("node"));

@@ -17,7 +17,7 @@ async fn ready_node() -> Result<(Client, Api<Node>, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_since_the_past_keeps_its_time_while_the_controller_works_on_the_node() -> Result<()> {
+async fn backdated_cordon_keeps_its_time() -> Result<()> {
     let (client, nodes, name) = ready_node().await?;
     let since: Timestamp = "2024-02-29T12:00:00Z".parse()?;
     fleet::cordon_since(&client, &name, since).await?;

@@ -35,7 +35,7 @@ fn script(dir: &std::path::Path, body: &str) -> Result<std::path::PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_is_the_service_account_that_the_chart_installed() -> Result<()> {
+async fn operator_runs_as_the_charts_service_account() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let (chart, namespace) = (chart()?, names::unique("operators"));
     let release = Release::new("small", &namespace)

@@ -16,7 +16,7 @@ async fn everything_works(plane: &ControlPlane, name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_part_that_is_killed_comes_back_with_the_cluster_as_it_was() -> Result<()> {
+async fn killed_parts_return_with_their_state() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let client = plane.client().await?;
     fleet::create(&client, NodeSpec::workers("kept", 2)).await?;

@@ -93,7 +93,7 @@ fn code(outcome: kube::Result<ConfigMap>) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn an_injected_status_strikes_as_often_as_asked_and_only_what_it_names() -> Result<()> {
+async fn injected_status_hits_named_requests_and_counts() -> Result<()> {
     let bench = Bench::new().await?;
     let cases = [
         (Fault::TooManyRequests { retry_after: Some(1) }, 429, "TooManyRequests"),
@@ -125,7 +125,7 @@ async fn an_injected_status_strikes_as_often_as_asked_and_only_what_it_names() -
 }
 
 #[tokio::test]
-async fn a_budget_refusal_carries_the_cause_by_which_it_is_known() -> Result<()> {
+async fn injected_budget_refusal_carries_its_cause() -> Result<()> {
     let bench = Bench::new().await?;
     bench
         .proxy
@@ -140,7 +140,7 @@ async fn a_budget_refusal_carries_the_cause_by_which_it_is_known() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_of_a_write_that_happened_and_a_broken_connection_of_one_that_did_not() -> Result<()> {
+async fn lost_reply_writes_and_broken_connection_does_not() -> Result<()> {
     let bench = Bench::new().await?;
     bench
         .proxy
@@ -180,7 +180,7 @@ async fn a_delay_holds_a_request_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn watches_break_when_dropped_or_cut_and_may_be_told_410() -> Result<()> {
+async fn watches_break_by_drop_cut_and_410() -> Result<()> {
     let bench = Bench::new().await?;
     let version = bench.version().await?;
     let mut dropped = bench.watch(&WatchParams::default(), &version).await?;
@@ -215,7 +215,7 @@ async fn watches_break_when_dropped_or_cut_and_may_be_told_410() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_frozen_view_stands_still_for_watches_and_caches_but_not_for_quorum_reads() -> Result<()> {
+async fn frozen_view_spares_quorum_reads() -> Result<()> {
     let bench = Bench::new().await?;
     Bench::write(&bench.direct, "before", "1").await?;
     let mut open = bench.watch(&WatchParams::default(), &bench.version().await?).await?;
@@ -279,7 +279,7 @@ async fn a_frozen_view_stands_still_for_watches_and_caches_but_not_for_quorum_re
 }
 
 #[tokio::test]
-async fn a_view_that_jumps_to_the_present_never_tells_what_happened_meanwhile() -> Result<()> {
+async fn thaw_to_present_skips_missed_changes() -> Result<()> {
     let bench = Bench::new().await?;
     Bench::write(&bench.direct, "flapping", "1").await?;
     let version = bench.version().await?;
@@ -299,7 +299,7 @@ async fn a_view_that_jumps_to_the_present_never_tells_what_happened_meanwhile() 
 }
 
 #[tokio::test]
-async fn the_gate_stands_before_and_after_each_write_and_may_cut_there() -> Result<()> {
+async fn gate_stops_before_and_after_each_write() -> Result<()> {
     let bench = Bench::new().await?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);

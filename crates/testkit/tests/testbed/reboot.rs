@@ -23,7 +23,7 @@ fn container(pod: &Pod) -> Option<(i32, Timestamp)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_away_then_back_with_another_boot_and_its_pods_are_the_same_but_started_again() -> Result<()> {
+async fn reboot_changes_boot_id_and_restarts_pods() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     let (ns, node) = (names::unique("reboot"), names::unique("node"));

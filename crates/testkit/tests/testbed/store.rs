@@ -8,7 +8,7 @@ use nodeward_testkit::{ControlPlane, names, wait};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_in_etcd_is_listed_read_with_its_defaults_and_deleted_as_any_other() -> Result<()> {
+async fn object_written_to_etcd_behaves_as_any_other() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
     let (ns, node) = (names::unique("stored"), names::unique("node"));

@@ -87,7 +87,7 @@ fn retained_pod_may_have_several_budgets() {
 }
 
 #[test]
-fn a_need_above_what_the_budget_ever_has_is_named() {
+fn need_above_the_budgets_maximum_is_named() {
     let ledger = queue(&[("a", &["web-0", "web-1"])]);
     let obstacles = ledger.obstacles("a", &facts([budget("web")]));
     assert_eq!(obstacles.len(), 1);
@@ -248,7 +248,7 @@ fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<
 }
 
 #[test]
-fn what_a_fallback_waits_for_is_not_its_own_claim() {
+fn fallback_does_not_wait_for_its_own_claim() {
     let mut ledger = queue(&[("a", &["web-0"])]);
     let short = without(budget("web"), "web-2");
     ledger
@@ -301,7 +301,7 @@ fn pod_retained_after_grant_keeps_disruption() {
 #[case::another_grant(0, 1, "web-0", false)]
 #[case::another_ticket(1, 0, "web-0", false)]
 #[case::another_pod(0, 0, "web-1", false)]
-fn an_eviction_passes_only_under_the_grant_that_is_in_force(
+fn eviction_passes_only_under_the_current_grant(
     #[case] tickets_off: i64,
     #[case] grants_off: i64,
     #[case] pod: &str,
@@ -364,7 +364,7 @@ fn grown_need_requeues_whole_under_same_ticket(
 }
 
 #[test]
-fn a_need_that_grows_keeps_the_disruptions_of_pods_that_are_down() {
+fn growing_need_keeps_disruptions_of_down_pods() {
     let all = facts([budget("web"), budget("db")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
     grant(&mut ledger, "a", &all);

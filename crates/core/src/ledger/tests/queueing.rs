@@ -30,7 +30,7 @@ fn a_ticket_is_never_given_twice() {
 }
 
 #[test]
-fn of_two_that_need_the_same_disruption_the_older_gets_it() {
+fn older_claim_gets_a_contested_disruption() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     assert_eq!(reasons(&ledger, "b", &facts), [LockReason::Reserved]);
@@ -80,7 +80,7 @@ fn first_waiter_reserves_and_others_overtake() {
 }
 
 #[test]
-fn movable_pods_pass_a_reservation_but_not_a_grant_nor_an_owner() {
+fn movable_pods_pass_reservations_only() {
     let all = facts([budget("web"), budget("db")]);
     let web = &all[&key("web")];
     let mut ledger = queue(&[("first", &["web-2"])]);
@@ -110,7 +110,7 @@ fn movable_pods_pass_a_reservation_but_not_a_grant_nor_an_owner() {
 }
 
 #[test]
-fn without_a_need_a_claim_keeps_its_place_and_nothing_else() {
+fn claim_without_need_keeps_only_its_place() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
     assert_eq!(reasons(&ledger, "b", &facts), [LockReason::Reserved]);
@@ -151,10 +151,7 @@ fn circle(foreign: [bool; 2]) -> (Ledger, Facts) {
 #[case::the_younger_is_anothers([false, true], Some("a"))]
 #[case::the_older_is_anothers([true, false], Some("b"))]
 #[case::both_anothers([true, true], None)]
-fn in_a_circle_the_youngest_gives_way_whose_cordon_is_ours(
-    #[case] foreign: [bool; 2],
-    #[case] gives_way: Option<&str>,
-) {
+fn youngest_claim_we_cordoned_yields_in_a_circle(#[case] foreign: [bool; 2], #[case] gives_way: Option<&str>) {
     let (mut ledger, down) = circle(foreign);
     assert_eq!(reasons(&ledger, "a", &down), [LockReason::CircularWait]);
     assert_eq!(reasons(&ledger, "b", &down), [LockReason::CircularWait]);

@@ -128,7 +128,7 @@ fn released_claim_keeps_down_pods_only(#[case] down: &[&str], #[case] outcome: R
 }
 
 #[test]
-fn a_claim_that_holds_nothing_any_more_has_its_time_again() {
+fn emptied_claim_gets_its_time_anew() {
     let mut ledger = granted(false);
     let fence = fence(&ledger, "a");
     ledger.drained("a", fence, "boot-2");

@@ -130,7 +130,7 @@ fn what_a_later_version_has_written_survives() {
 }
 
 #[test]
-fn a_claim_in_an_unknown_state_holds_until_an_override() {
+fn claim_of_unknown_state_holds_until_override() {
     let mut ledger = Ledger::from(&of_later_version());
     let before = ledger.clone();
     assert!(ledger.is_held("web-0"));

@@ -99,7 +99,7 @@ fn expression_reads_object_and_node(#[case] source: &str, #[case] truth: bool) {
 #[case("{null: true}[null]", "")]
 #[case("object.status.phase.size(1) == 2", "")]
 #[case("matches(1, 'a')", "only a string")]
-fn what_cannot_be_told_is_an_error_and_neither_true_nor_false(#[case] source: &str, #[case] says: &str) {
+fn undecidable_expression_is_an_error(#[case] source: &str, #[case] says: &str) {
     let problem = evaluate(source).unwrap_err();
     assert!(problem.contains(says), "{problem}");
 }
@@ -168,7 +168,7 @@ fn nested(form: &str, depth: usize) -> String {
 
 /// A test runs on a thread with the stack of any other (2 MiB): an expression that is accepted must evaluate on it.
 #[rstest]
-fn nesting_is_refused_or_evaluated_and_never_exhausts_the_stack(
+fn deep_nesting_never_exhausts_the_stack(
     #[values(
         "not",
         "bang",

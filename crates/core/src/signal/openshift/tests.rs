@@ -175,7 +175,7 @@ fn the_nodes_own_pool_must_not_be_done(#[case] pool: Value, #[case] truth: Trist
 #[case::master_before_custom(&["master", "infra", "worker"], Some("master"))]
 #[case::none(&["edge"], None)]
 #[case::no_labels(&[], None)]
-fn the_pool_is_chosen_as_the_machine_config_operator_chooses_it(#[case] roles: &[&str], #[case] chosen: Option<&str>) {
+fn pool_is_chosen_as_the_mco_chooses(#[case] roles: &[&str], #[case] chosen: Option<&str>) {
     let names = ["worker", "infra", "gpu", "master"];
     let pools = names.map(|name| pool(name, role(name), 3, if Some(name) == chosen { 1 } else { 3 }));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
@@ -200,7 +200,7 @@ fn the_pool_is_chosen_as_the_machine_config_operator_chooses_it(#[case] roles: &
 #[case(&["infra", "gpu"])]
 #[case(&["worker", "infra", "gpu"])]
 #[case(&["master", "infra", "gpu"])]
-fn two_custom_pools_are_refused_and_named_even_for_masters(#[case] roles: &[&str]) {
+fn two_custom_pools_are_refused_by_name(#[case] roles: &[&str]) {
     let pools = ["worker", "infra", "gpu", "master"].map(|name| pool(name, role(name), 3, 1));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
     assert_eq!(answer.truth, Tristate::Unknown);
@@ -232,7 +232,7 @@ fn empty_pool_selector_selects_nothing(#[case] selector: Value, #[case] truth: T
 }
 
 #[test]
-fn one_pool_that_cannot_be_read_leaves_the_choice_open() {
+fn unreadable_pool_leaves_the_choice_unknown() {
     let broken = pool(
         "broken",
         json!({ "matchExpressions": [{ "key": "a", "operator": "Near" }] }),
@@ -280,7 +280,7 @@ fn a_kind_that_cannot_be_read_is_explained(
 }
 
 #[test]
-fn no_upgrade_config_is_no_upgrade_whatever_the_pools_say() {
+fn no_upgrade_without_an_upgrade_config() {
     let answer = evaluate(objects([]), KindState::Syncing, &node_with_roles(&["worker"]));
     assert_eq!(answer, Answer::no());
 }
@@ -330,7 +330,7 @@ fn timeout(state: KindObjects) -> PdbForceDrainTimeout {
 #[case(60, 60)]
 #[case(0, 0)]
 #[case(i64::from(i32::MAX), i64::from(i32::MAX))]
-fn the_upgrading_configs_timeout_is_whole_minutes_and_0_is_legal(#[case] written: i64, #[case] minutes: i64) {
+fn upgrade_timeout_is_whole_minutes_or_zero(#[case] written: i64, #[case] minutes: i64) {
     let found = timeout(objects([with_timeout(written.into(), "Upgrading")]));
     assert_eq!(found, PdbForceDrainTimeout::Minutes(SignedDuration::from_mins(minutes)));
 }
@@ -343,7 +343,7 @@ fn the_upgrading_configs_timeout_is_whole_minutes_and_0_is_legal(#[case] written
 #[case(json!(18_446_744_073_709_551_615_u64))]
 #[case(json!(true))]
 #[case(json!([60]))]
-fn a_timeout_that_is_no_number_of_minutes_is_named(#[case] written: Value) {
+fn malformed_upgrade_timeout_is_named(#[case] written: Value) {
     let PdbForceDrainTimeout::Malformed(problem) = timeout(objects([with_timeout(written.clone(), "Upgrading")]))
     else {
         panic!("{written} was accepted");
@@ -355,7 +355,7 @@ fn a_timeout_that_is_no_number_of_minutes_is_named(#[case] written: Value) {
 }
 
 #[test]
-fn a_timeout_that_an_upgrading_config_does_not_set_is_missing() {
+fn unset_upgrade_timeout_is_missing() {
     assert!(matches!(
         timeout(objects([with_timeout(json!(null), "Upgrading")])),
         PdbForceDrainTimeout::Missing(_)
@@ -426,7 +426,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn no_custom_resource_panics_or_is_an_upgrade_by_nonsense(config in any_json(), pool_object in any_json(), version in any_json()) {
+    fn malformed_resources_neither_panic_nor_upgrade(config in any_json(), pool_object in any_json(), version in any_json()) {
         let node = node_with_roles(&["worker"]);
         let worker = pool("worker", role("worker"), 3, 1);
         for (config, pool_object) in [(config.clone(), worker), (upgrading_config(), pool_object)] {

@@ -51,10 +51,7 @@ fn room_is_what_the_eviction_handler_reads(#[case] patch: Value, #[case] reason:
 )]
 #[case::everything(json!({ "spec": { "selector": { "matchLabels": null } } }), PdbDelete)]
 #[case::nothing(json!({ "spec": { "selector": null } }), Delete)]
-fn a_budget_covers_what_its_whole_selector_matches_in_its_namespace(
-    #[case] patch: Value,
-    #[case] strategy: StrategyName,
-) {
+fn budget_covers_full_selector_matches_in_namespace(#[case] patch: Value, #[case] strategy: StrategyName) {
     let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), patch));
     let due = if strategy == Delete { 45 } else { 68 };
     assert_eq!(
@@ -101,7 +98,7 @@ fn some_budgets_are_never_overridden_by_any_strategy(
 #[rstest]
 #[case::of_another_value(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Never" } } }))]
 #[case::in_an_annotation(json!({ "metadata": { "annotations": { "nodeward.dev/force-drain": "never" } } }))]
-fn only_the_label_with_its_very_value_protects_a_budget(#[case] patch: Value) {
+fn budget_is_protected_only_by_exact_label(#[case] patch: Value) {
     let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), patch));
     assert_eq!(world.at(68).strategy(), Some(PdbDelete));
 }
@@ -171,7 +168,7 @@ fn own_grant_overrides_other_holds(#[case] own: &[&str], #[case] forced: bool) {
 
 /// Of several holds the verdict names the last to end, and the pod goes when that has.
 #[test]
-fn a_pod_waits_for_the_last_hold_on_its_budgets() {
+fn pod_waits_for_the_last_hold() {
     let world = World::draining()
         .pod(pod("p"))
         .budgets([budget("web", 0), budget("all", 0)])
@@ -187,7 +184,7 @@ fn a_pod_waits_for_the_last_hold_on_its_budgets() {
 
 /// What cannot be read may hold anything: nothing is done against a budget, and pods without one are none of its concern.
 #[test]
-fn nothing_is_forced_against_a_budget_while_holds_cannot_be_read() {
+fn unreadable_holds_stop_budget_overrides() {
     let mut world = World::draining()
         .pods([
             pod("covered"),
@@ -206,7 +203,7 @@ fn nothing_is_forced_against_a_budget_while_holds_cannot_be_read() {
 
 /// A hold that ends before the deadline changes nothing but what is said.
 #[test]
-fn a_hold_before_the_deadline_is_named_with_the_deadline() {
+fn early_hold_is_named_with_the_deadline() {
     let world =
         World::draining()
             .pod(pod("p"))
@@ -237,7 +234,7 @@ fn a_hold_on_another_budget_is_no_concern() {
 
 /// The eviction API answers 500 every time: known from our own count, and treated as refused.
 #[test]
-fn several_budgets_on_one_pod_are_named_and_overridden_in_time() {
+fn several_budgets_are_named_then_overridden() {
     let world = World::draining()
         .pod(pod("p"))
         .budgets([budget("web", 1), budget("all", 1)]);

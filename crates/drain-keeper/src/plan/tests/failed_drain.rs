@@ -47,7 +47,7 @@ fn drain_fails_after_last_due_and_expected_time() {
 #[rstest]
 #[case(&["a", "b"])]
 #[case(&["b", "a"])]
-fn of_several_waits_the_last_counts_in_whatever_order_the_pods_come(#[case] order: &[&str]) {
+fn last_wait_counts_in_any_pod_order(#[case] order: &[&str]) {
     let of = |name: &str| if name == "a" { pod(name) } else { uncovered(name) };
     let world = World::draining()
         .pods(order.iter().map(|name| of(name)))
@@ -78,7 +78,7 @@ fn a_pod_created_later_moves_the_failure() {
 }
 
 #[test]
-fn while_a_strategys_time_is_still_to_come_no_drain_has_failed() {
+fn drain_has_not_failed_before_pending_strategies() {
     let opted_out = with(
         uncovered("o"),
         json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }),
@@ -113,7 +113,7 @@ fn unresolvable_blocker_fails_drain_after_timeout(#[case] patch: Value) {
 
 /// Not even a time for its failure is given.
 #[test]
-fn no_failure_is_foreseen_while_a_strategys_time_is_still_to_come() {
+fn no_failure_is_foreseen_before_pending_strategies() {
     let world = World::draining()
         .pods([uncovered("p"), pod("q")])
         .budget(budget("web", 0));

@@ -220,14 +220,14 @@ fn a_parked_node_is_left_alone(#[case] marks: Value, #[case] drains: bool) {
     "{taint: a.io/draining}",
     json!({ "spec": { "taints": [cordon(0), { "key": "a.io/draining", "effect": "NoSchedule" }] } })
 )]
-fn elsewhere_a_mark_of_the_users_choice_counts_as_drain(#[case] mark: &str, #[case] patch: Value) {
+fn user_chosen_marker_counts_as_drain(#[case] mark: &str, #[case] patch: Value) {
     let world = World::draining().config(&format!("{{upgradeSignal: always, countsAsDrain: {mark}}}"));
     assert_left_alone(&world, GateReason::NotDraining);
     assert_eq!(world.node_with(patch).at(1).gate(), GateReason::Open);
 }
 
 #[test]
-fn a_node_under_remediation_is_not_acted_on_while_its_clock_runs() {
+fn remediated_node_is_skipped_while_clock_runs() {
     let mut world = World::draining().pod(pod("p"));
     world.remediations = remediated("n1");
     let plan = world.at(10_000);
@@ -253,7 +253,7 @@ fn a_node_under_remediation_is_not_acted_on_while_its_clock_runs() {
 
 /// Its end is no change that a watch tells.
 #[test]
-fn a_lease_of_a_remediation_closes_the_gate_until_it_expires() {
+fn remediation_lease_closes_gate_until_expiry() {
     let lease = json!({
         "metadata": { "name": "node-n1", "resourceVersion": "1" },
         "spec": { "holderIdentity": "NodeHealthCheck-workers", "renewTime": minute(99), "leaseDurationSeconds": 120 },
@@ -296,7 +296,7 @@ fn node_waits_for_its_own_pod_list_only() {
 }
 
 #[test]
-fn disabled_strategies_are_explained_and_the_drain_fails_after_the_timeout() {
+fn disabled_strategies_are_explained_until_failure() {
     let world = World::draining()
         .also("nodeDrain: {disableDrainStrategies: true}")
         .pods([pod("p"), with(pod("q"), super::world::terminating(30, 1))])
@@ -342,7 +342,7 @@ fn a_drain_begins_with_its_clock_in_the_annotation(
 }
 
 #[test]
-fn a_drain_that_the_upgrade_found_cordoned_begins_with_the_upgrade() {
+fn precordoned_drain_begins_with_the_upgrade() {
     let config = upgrade_config(json!({ "status": { "history": [
         { "version": "4.20.1", "phase": "Upgrading", "startTime": minute(30).to_string() },
     ] } }));
@@ -358,7 +358,7 @@ fn a_drain_that_the_upgrade_found_cordoned_begins_with_the_upgrade() {
 
 /// Gates 3 and 5 opening start the clock of a node that was seen cordoned before.
 #[test]
-fn a_node_that_was_seen_parked_begins_when_its_gates_open() {
+fn parked_node_begins_when_gates_open() {
     let mut world = World::openshift()
         .node_with(annotations(json!({ "nodeward.dev/drain-clock": null })))
         .pools([machine_config_pool("worker", 3, 3)]);
@@ -371,7 +371,7 @@ fn a_node_that_was_seen_parked_begins_when_its_gates_open() {
 }
 
 #[test]
-fn an_annotation_that_cannot_be_read_is_said_and_written_anew() {
+fn unreadable_annotation_is_reported_and_rewritten() {
     let world = World::draining()
         .node_with(annotations(json!({ "nodeward.dev/drain-clock": "soon" })))
         .pod(pod("p"));
@@ -420,7 +420,7 @@ fn uncordon_is_recorded_and_requeued_at_expiry() {
 
 /// An API server that cannot be read for a moment does not end a drain; one that cannot be read for long does.
 #[test]
-fn an_upgrade_that_cannot_be_told_for_a_moment_suspends_the_drain() {
+fn unknown_upgrade_suspends_the_drain() {
     let known = World::openshift().pod(pod("p"));
     let unknown = || {
         known
@@ -467,7 +467,7 @@ fn by_node_drain() -> World {
 #[case::released("Released", false)]
 #[case::suspect("Suspect", true)]
 #[case::failed("Failed", false)]
-fn a_cordoned_node_counts_as_drained_while_its_node_drain_empties_it(#[case] phase: &str, #[case] drained: bool) {
+fn node_drain_counts_a_cordoned_node_as_drain(#[case] phase: &str, #[case] drained: bool) {
     let world = by_node_drain().node_drain(phase);
     if drained {
         assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);

@@ -18,7 +18,7 @@ fn on(node: &str) -> Value {
 }
 
 #[test]
-fn so_many_pods_of_a_node_are_forced_at_once() {
+fn forced_pods_stay_within_the_node_limit() {
     let world = World::draining().pods(pods(7));
     let plan = world.at(45);
     assert_eq!(plan.acted(), ["p0", "p1", "p2", "p3", "p4"]);
@@ -76,7 +76,7 @@ fn pods_on_their_way_out_count(#[case] state: Value, #[case] allowed: usize) {
 }
 
 #[test]
-fn a_slot_is_waited_for_until_the_first_grace_ends() {
+fn full_slots_wait_for_the_first_grace() {
     let going = (0..5).map(|index| with(pod(&format!("a{index}")), terminating(60 + index, 10)));
     let plan = World::draining().pods(going).pod(pod("p")).at(52);
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_slot_is_waited_for_until_the_first_grace_ends() {
 
 /// Between the answer and the watch nothing shows that a pod goes.
 #[test]
-fn pods_that_were_asked_to_go_count_before_the_watch_shows_it() {
+fn forced_pods_count_before_the_watch() {
     let now = minute(45);
     let mut world = World::draining().pods(pods(7));
     for name in ["p0", "p1", "p2", "p3", "p4"] {
@@ -109,7 +109,7 @@ fn pods_that_were_asked_to_go_count_before_the_watch_shows_it() {
 
 /// `PDBForceDrainTimeout: 0` makes covered pods fall due before the others.
 #[test]
-fn forced_pods_count_where_budgets_are_forced_before_the_timeout() {
+fn forced_pods_count_before_the_drain_timeout() {
     let going = (0..5).map(|index| with(pod(&format!("a{index}")), terminating(60, 50)));
     let world = World::openshift()
         .upgrade_configs([upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": 0 } }))])

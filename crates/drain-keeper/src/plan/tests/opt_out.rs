@@ -55,7 +55,7 @@ fn a_pod_that_opted_out_is_never_touched(
 }
 
 #[test]
-fn a_pod_that_asked_to_finish_blocks_until_it_has() {
+fn finishing_pod_blocks_until_done() {
     let done = json!({ "status": { "phase": "Succeeded" } });
     let world = |patch| {
         World::draining()
@@ -113,7 +113,7 @@ fn unmanaged() -> Value {
 #[case::by_default_with_all_of_openshift(
     World::openshift().config("upgradeSignal: {allOf: [openshift]}"), true
 )]
-fn pods_without_a_controller_are_named_unless_told_to_delete_them(#[case] world: World, #[case] deleted: bool) {
+fn uncontrolled_pods_are_named_unless_deletion_allowed(#[case] world: World, #[case] deleted: bool) {
     let plan = world.pod(with(pod("p"), unmanaged())).at(45);
     assert_eq!(plan.strategy(), deleted.then_some(StrategyName::Delete));
     if !deleted {
@@ -136,7 +136,7 @@ fn an_owner_that_is_no_controller_manages_nothing() {
 
 /// Whoever deleted it has decided.
 #[test]
-fn a_pod_without_a_controller_that_is_stuck_terminating_is_helped_on() {
+fn stuck_uncontrolled_pod_is_deleted() {
     let stuck = with(with(pod("p"), unmanaged()), terminating(30, 1));
     assert_eq!(
         World::draining().pod(stuck).at(45).strategy(),
@@ -166,7 +166,7 @@ fn a_pod_that_came_knowingly_is_named_not_forced(
 
 /// emptyDir spares no pod.
 #[test]
-fn a_pod_with_an_empty_dir_is_evicted_like_any_other() {
+fn empty_dir_pod_is_evicted_normally() {
     let patch = json!({ "spec": { "volumes": [{ "name": "scratch", "emptyDir": {} }] } });
     assert_eq!(
         World::draining().pod(with(pod("p"), patch)).at(45).strategy(),

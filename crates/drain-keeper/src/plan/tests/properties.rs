@@ -394,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_plan_is_made_no_later_than_any_deadline(cluster in some_cluster(), now in -10_i64..200) {
+    fn next_plan_precedes_every_deadline(cluster in some_cluster(), now in -10_i64..200) {
         let now = minute(now);
         let plan = cluster.world(now).plan(now);
         for blocker in plan.verdicts.iter().flat_map(|verdict| &verdict.blockers) {

@@ -29,7 +29,7 @@ fn overridden(minutes: i64, uid: &str) -> Value {
 }
 
 #[test]
-fn one_pod_of_a_budget_is_forced_in_the_whole_cluster() {
+fn one_pod_per_budget_is_forced_clusterwide() {
     let plan = two_nodes()
         .pods([on("p", "n1"), on("q", "n2")])
         .budget(budget("web", 0))
@@ -48,7 +48,7 @@ fn one_pod_of_a_budget_is_forced_in_the_whole_cluster() {
 }
 
 #[test]
-fn pods_of_different_budgets_do_not_wait_for_each_other() {
+fn different_budgets_do_not_block_each_other() {
     let db = json!({ "metadata": { "labels": { "app": "db" } } });
     let for_db = json!({ "spec": { "selector": { "matchLabels": { "app": "db" } } } });
     let plan = two_nodes()
@@ -63,7 +63,7 @@ fn pods_of_different_budgets_do_not_wait_for_each_other() {
 #[case(1, &["a"])]
 #[case(2, &["a", "b"])]
 #[case(9, &["a", "b", "c"])]
-fn as_many_as_the_budget_has_room_for_are_evicted_at_once(#[case] room: i32, #[case] acted: &[&str]) {
+fn evictions_at_once_match_allowed_disruptions(#[case] room: i32, #[case] acted: &[&str]) {
     let plan = World::draining()
         .pods([pod("a"), pod("b"), pod("c")])
         .budget(budget("web", room))
@@ -73,7 +73,7 @@ fn as_many_as_the_budget_has_room_for_are_evicted_at_once(#[case] room: i32, #[c
 
 /// A turn needs the turn of every budget of the pod.
 #[test]
-fn a_pod_of_several_budgets_waits_for_all_of_them() {
+fn pod_waits_for_all_its_budgets() {
     let plan = World::draining()
         .pods([
             pod("a"),
@@ -97,7 +97,7 @@ fn a_pod_of_several_budgets_waits_for_all_of_them() {
 }
 
 #[test]
-fn the_order_is_not_ready_then_the_oldest_deadline_then_the_name() {
+fn order_is_unready_then_deadline_then_name() {
     let created = |minutes: i64| json!({ "metadata": { "creationTimestamp": minute(minutes).to_string() } });
     let plan = World::draining()
         .pods([
@@ -192,7 +192,7 @@ fn terminating_pod_blocks_override_for_spacing(#[case] config: &str, #[case] unt
 
 /// A pod that the record names and that terminates is as much on its way as any other.
 #[test]
-fn one_that_terminates_holds_up_the_next_although_enough_are_healthy() {
+fn terminating_pod_delays_next_despite_healthy_count() {
     let plan = two_nodes()
         .pods([with(on("p", "n1"), terminating(90, 20)), on("q", "n2")])
         .budget(with(budget("web", 0), overridden(70, "p")))
@@ -261,7 +261,7 @@ fn unseen_budget_limits_force_to_one_per_pass() {
 }
 
 #[test]
-fn a_pod_that_the_limits_hold_back_takes_no_turn() {
+fn limited_pod_takes_no_turn() {
     let plan = two_nodes()
         .also("limits: {forcedPerNode: 1}")
         .pods([on("a", "n1"), on("b", "n1"), on("c", "n2")])
@@ -284,7 +284,7 @@ fn an_override_that_was_begun_is_finished(#[case] record: Value, #[case] status:
 }
 
 #[test]
-fn an_override_whose_record_is_lost_still_counts_for_who_made_it() {
+fn unrecorded_override_counts_for_its_maker() {
     let mut world = World::draining()
         .pod(pod("q"))
         .budget(with(budget("web", 0), json!({ "status": { "currentHealthy": 2 } })));
@@ -302,7 +302,7 @@ fn an_override_whose_record_is_lost_still_counts_for_who_made_it() {
 
 /// A delete that an admission webhook denies for ever must not take every turn.
 #[test]
-fn a_pod_that_keeps_failing_lets_the_others_go_first() {
+fn failing_pod_lets_others_go_first() {
     let mut world = World::draining()
         .pods([pod("a"), pod("b")])
         .budget(budget("web", 0))

@@ -73,7 +73,7 @@ fn only_a_node_that_says_ready_is_ready(#[case] patch: Value) {
     cordon(0), { "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" },
 ] } }))]
 #[case::configured("forceOnUnreachable: true", json!({}))]
-fn a_node_that_is_surely_off_cannot_run_a_second_copy(#[case] config: &str, #[case] patch: Value) {
+fn pod_of_powered_off_node_is_forced(#[case] config: &str, #[case] patch: Value) {
     let stuck = with(with(pod("p"), with_claim()), terminating(30, 1));
     let world = World::draining()
         .also(config)
@@ -87,7 +87,7 @@ fn a_node_that_is_surely_off_cannot_run_a_second_copy(#[case] config: &str, #[ca
 #[rstest]
 #[case(json!({}), StrategyName::Delete)]
 #[case(with(terminating(30, 1), finalizers(&["a.io/x"])), StrategyName::Finalizer)]
-fn gentler_strategies_go_on_when_the_node_is_not_ready(#[case] state: Value, #[case] strategy: StrategyName) {
+fn gentle_strategies_continue_on_unready_nodes(#[case] state: Value, #[case] strategy: StrategyName) {
     let world = World::draining()
         .node_with(not_ready())
         .pod(with(with(pod("p"), with_claim()), state));

@@ -45,7 +45,7 @@ use StrategyName::{Delete, Finalizer, PdbDelete, PdbFinalizer, PdbStuckTerminati
 #[case::pending(with(pod("p"), json!({ "status": { "phase": "Pending" } })), false, Delete, Remedy::Evict, 45)]
 // Finalizers are removed from terminating pods only.
 #[case::running_with_a_finalizer(with(pod("p"), finalizers(&["a.io/x"])), false, Delete, Remedy::Evict, 45)]
-fn each_strategy_acts_at_its_due_moment_and_not_one_second_before(
+fn strategies_act_at_due_time_never_earlier(
     #[case] pod: Value,
     #[case] covered: bool,
     #[case] strategy: StrategyName,
@@ -116,7 +116,7 @@ fn protected_finalizers_are_never_removed(#[case] finalizer: &str, #[case] confi
 
 /// A pod with a protected finalizer is not deleted past it either.
 #[test]
-fn a_protected_finalizer_beside_others_leaves_the_others_to_be_removed() {
+fn protected_finalizer_stays_others_are_removed() {
     let stuck = with(
         with(pod("p"), terminating(30, 1)),
         finalizers(&["foregroundDeletion", "a.io/x"]),
@@ -261,7 +261,7 @@ fn an_act_carries_what_it_rests_on() {
 #[case::failed(json!({ "status": { "phase": "Failed" } }))]
 #[case::opted_out(json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } }))]
 #[case::opted_out_and_terminating(with(terminating(30, 1), json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } })))]
-fn pods_that_no_drain_waits_for_are_neither_touched_nor_named(#[case] patch: Value) {
+fn ignored_pods_are_neither_touched_nor_named(#[case] patch: Value) {
     let world = World::draining().pod(with(pod("p"), patch)).budget(budget("web", 0));
     for minutes in [10, 10_000] {
         let plan = world.at(minutes);
@@ -284,7 +284,7 @@ fn every_time_may_be_minutes_or_a_duration() {
 
 /// An upgrade that a config of another kind announces leaves the configured wait.
 #[test]
-fn without_an_upgrading_config_the_configured_wait_counts_and_nothing_is_odd() {
+fn configured_wait_counts_without_upgrading_config() {
     let done = upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": null }, "status": { "history": [] } }));
     let plan = World::draining()
         .signal(

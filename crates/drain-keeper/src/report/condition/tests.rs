@@ -163,7 +163,7 @@ fn what_stands_stays_while_nothing_is_known(#[case] becomes: fn(World) -> World)
 }
 
 #[test]
-fn a_message_stands_for_a_while_unless_its_reason_changes() {
+fn message_stays_unless_its_reason_changes() {
     let (mut conditions, world, _) = told(blocked());
     let more = world.clone().pod(pod("q"));
     assert_eq!(quiet(&mut conditions, &more, at(70)), Some(at(80)));
@@ -249,7 +249,7 @@ fn the_beginning_is_read_from_what_stands(#[case] status: &str, #[case] earliest
     json!({ "metadata": { "labels": { "nodeward.dev/drain": "what" } } }), BlockerReason::UnknownOptOut
 )]
 #[case::nothing_but_pace(json!({ "metadata": { "labels": null } }), BlockerReason::BudgetExhausted)]
-fn the_reason_is_that_of_the_pod_that_matters_most(#[case] patch: Value, #[case] reason: BlockerReason) {
+fn reason_follows_the_most_important_pod(#[case] patch: Value, #[case] reason: BlockerReason) {
     let world = blocked().pod(with(pod("a"), patch));
     let (_, _, condition) = told(world);
     assert_eq!(condition.reason, reason);
@@ -257,7 +257,7 @@ fn the_reason_is_that_of_the_pod_that_matters_most(#[case] patch: Value, #[case]
 
 /// Held back by something of ours: not the drain's own pace.
 #[test]
-fn a_pod_that_the_limits_hold_back_is_an_obstacle() {
+fn limited_pod_is_an_obstacle() {
     let now = minute(45);
     let world = World::draining()
         .pod(pod("p"))
@@ -271,7 +271,7 @@ fn a_pod_that_the_limits_hold_back_is_an_obstacle() {
 }
 
 #[test]
-fn a_message_names_obstacles_first_and_not_more_than_ten() {
+fn message_names_ten_pods_obstacles_first() {
     let pace = (0..3).map(|index| with(pod(&format!("a{index}")), json!({ "metadata": { "labels": null } })));
     let covered = (0..9).map(|index| pod(&format!("z{index}")));
     let (_, _, condition) = told(World::draining().pods(pace).pods(covered).budget(budget("web", 0)));

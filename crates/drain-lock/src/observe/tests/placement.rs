@@ -57,7 +57,7 @@ fn resident(name: &str, patch: Value) -> Value {
 #[case::no_execute(json!({ "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } }), "-")]
 #[case::prefer_no_schedule(json!({ "spec": { "taints": [{ "key": "nodeward.dev/queued", "effect": "PreferNoSchedule" }] } }), "n2")]
 #[case::no_allocatable(json!({ "status": { "allocatable": null } }), "-")]
-fn only_a_ready_uncordoned_node_without_repelling_taints_takes_a_pod(#[case] patch: Value, #[case] place: &str) {
+fn pod_fits_only_ready_schedulable_nodes(#[case] patch: Value, #[case] place: &str) {
     assert_eq!(place_beside(json!({}), patch, vec![]), place);
 }
 
@@ -194,7 +194,7 @@ fn a_volume_must_be_reached(#[case] volumes: Value, #[case] nodes: &[&str], #[ca
 }
 
 #[test]
-fn the_claim_of_an_ephemeral_volume_is_named_after_its_pod() {
+fn ephemeral_volume_claim_is_named_after_its_pod() {
     let volumes = json!([{ "name": "v", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } }]);
     let pods = [pod("a", json!({ "spec": { "volumes": volumes } }))];
     let cluster = Cluster::new([cordoned("n1"), node("n2", json!({}))], pods).volumes([volume("pv", "a-v", &["n1"])]);
@@ -282,7 +282,7 @@ fn pods_that_repel_each_other_are_promised_different_nodes() {
 }
 
 #[test]
-fn a_pod_does_not_repel_its_own_replacement_within_the_zone() {
+fn pod_does_not_repel_its_own_replacement() {
     let pods = [pod("a", json!({ "spec": anti(term("web", ZONE)) }))];
     let nodes = [cordoned("n1"), node("n2", json!({}))];
     assert_eq!(places(&Cluster::new(nodes, pods)), "n2");
@@ -303,7 +303,7 @@ fn affinity_wants_company(#[case] wanted: Value, #[case] other: Value, #[case] p
 }
 
 #[test]
-fn who_seeks_a_pod_that_is_promised_a_place_may_follow_it() {
+fn affinity_may_follow_a_pod_promised_a_place() {
     let follows = json!({ "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term("lead", HOST)] } } });
     let pods = [
         pod("a", json!({ "spec": follows })),
@@ -376,7 +376,7 @@ fn two_pods_never_share_the_last_place() {
 }
 
 #[test]
-fn a_drain_that_asks_later_finds_what_the_first_has_left() {
+fn later_drain_finds_the_remaining_room() {
     let pods = [pod("a", json!({})), pod("b", json!({ "spec": { "nodeName": "n3" } }))];
     let nodes = [
         cordoned("n1"),
@@ -434,7 +434,7 @@ fn cordon_that_strands_movable_pod_is_found(
 }
 
 #[test]
-fn a_cordon_takes_no_last_room_if_no_pod_moves() {
+fn cordon_without_moving_pods_takes_no_room() {
     let snapshot = Cluster::new([node("n1", json!({}))], []).snapshot();
     let nothing = [[].as_slice()];
     assert_eq!(

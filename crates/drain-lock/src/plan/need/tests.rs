@@ -262,7 +262,7 @@ fn both(seconds: Value) -> Value {
 #[case::the_first_that_matches_counts(
     json!([{ "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60 }, { "operator": "Exists" }]), Some("for 60 s")
 )]
-fn a_pod_that_stays_must_tolerate_the_outage_of_its_node(#[case] list: Value, #[case] says: Option<&str>) {
+fn retained_pod_must_tolerate_its_nodes_outage(#[case] list: Value, #[case] says: Option<&str>) {
     let need = classified(&draining([pod("a", tolerations(list))]));
     let problem = need
         .problems
@@ -300,7 +300,7 @@ fn an_opt_out_that_is_not_known_is_named() {
 #[case::finished(json!({ "status": { "phase": "Succeeded" } }), &[], &[])]
 // The eviction API asks no budget.
 #[case::pending(json!({ "status": { "phase": "Pending" } }), &[], &[])]
-fn a_pod_of_several_budgets_is_named_if_it_must_be_evicted(
+fn evicted_pod_of_several_budgets_is_named(
     #[case] patch: Value,
     #[case] expected: &[LockReason],
     #[case] needs: &[&str],
@@ -328,11 +328,7 @@ fn never(max_unavailable: Value) -> Value {
     json!({}), json!({ "metadata": { "generation": 2 }, "spec": { "maxUnavailable": 0 } }), false
 )]
 #[case::no_pod_has_to_leave(label("wait-completed"), never(json!(0)), false)]
-fn a_budget_that_can_never_allow_a_disruption_is_named(
-    #[case] patch: Value,
-    #[case] budget_patch: Value,
-    #[case] named: bool,
-) {
+fn never_allowing_budget_is_named(#[case] patch: Value, #[case] budget_patch: Value, #[case] named: bool) {
     let need = classified(&draining([pod("a", patch)]).budgets([budget("web", budget_patch)]));
     assert_eq!(
         reasons(&need) == [LockReason::BudgetNeverAllows],
@@ -351,11 +347,7 @@ fn a_budget_that_can_never_allow_a_disruption_is_named(
 #[case::a_greater_budget(2, 2, false)]
 // What is exhausted now comes back.
 #[case::more_than_it_can_spare_now(1, 0, false)]
-fn a_need_above_what_the_budget_can_ever_give_is_named(
-    #[case] held: usize,
-    #[case] allowed: i32,
-    #[case] exceeds: bool,
-) {
+fn need_above_maximum_is_named(#[case] held: usize, #[case] allowed: i32, #[case] exceeds: bool) {
     let pods = (0..held).map(|index| pod(&format!("p{index}"), tied_to_n1()));
     let status =
         json!({ "status": { "expectedPods": 5, "desiredHealthy": 5 - allowed.max(1), "disruptionsAllowed": allowed } });

@@ -63,7 +63,7 @@ fn retained_pod_recovers_ready_in_new_boot(#[case] node_patch: Value, #[case] po
 #[case::started_before("2026-01-01T11:00:00Z", "2026-01-01T11:20:01Z", BACK_AT, false)]
 #[case::ready_before("2026-01-01T11:20:00Z", "2026-01-01T11:00:00Z", BACK_AT, false)]
 #[case::its_node_was_ready_all_the_time("2026-01-01T09:20:00Z", "2026-01-01T09:20:01Z", "2026-01-01T10:00:00Z", false)]
-fn a_pod_of_the_hosts_network_may_be_ready_before_its_node(
+fn host_network_pod_may_precede_its_node(
     #[case] started_at: &str,
     #[case] ready_at: &str,
     #[case] node_back_at: &str,
@@ -149,7 +149,7 @@ fn evicted_pods_are_back_when_their_budget_has_recovered(
 }
 
 #[test]
-fn a_workload_that_was_scaled_down_has_recovered_with_fewer_pods() {
+fn scaled_down_workload_recovers_with_fewer_pods() {
     let scaled = json!({ "status": { "expectedPods": 3, "desiredHealthy": 2 } });
     assert_eq!(back(&[claim(1, 5, &["a"])], running(&["x", "y", "z"]), scaled), ["a"]);
 }
@@ -176,7 +176,7 @@ fn disruptions_of_a_budget_that_is_gone_are_back() {
 }
 
 #[test]
-fn a_pod_that_is_there_but_unhealthy_keeps_its_disruption() {
+fn unhealthy_pod_keeps_its_disruption() {
     let unready = pod(
         "a",
         json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
@@ -201,7 +201,7 @@ fn a_successor_of_the_same_name_replaces_a_pod(#[case] patch: Value, #[case] uid
 }
 
 #[test]
-fn a_successor_by_name_is_no_replacement_of_another_pod() {
+fn named_successor_replaces_only_its_own_pod() {
     let mut held = claim(1, 5, &["a", "b"]);
     held["holds"][0]["pods"][0]["uid"] = "old".into();
     // a is back under its name, b is missing.

@@ -76,7 +76,7 @@ fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Op
 #[case::counted(true, 0)]
 // A pod that is not healthy takes nothing from what is allowed.
 #[case::not_counted(false, 1)]
-fn a_retained_pod_counts_as_gone_until_its_node_is_expected_back(#[case] ready: bool, #[case] allowed: i32) {
+fn retained_pod_is_reserved_until_expected_return(#[case] ready: bool, #[case] allowed: i32) {
     let (write, _) = due(&mut Reserved::new(), &snapshot("Confirmed", true, json!({}), ready));
     let write = write.unwrap();
     assert_eq!(
@@ -104,11 +104,7 @@ fn nothing_is_reserved_for(#[case] state: &str, #[case] retained: bool) {
 #[case::fresh("2026-01-01T12:13:00Z", Some("2026-01-01T12:07:30Z"), false)]
 #[case::half_gone("2026-01-01T12:05:30Z", None, true)]
 #[case::an_evictions("2026-01-01T12:00:00Z", None, true)]
-fn a_reservation_is_renewed_when_half_of_it_is_over(
-    #[case] present: &str,
-    #[case] next: Option<&str>,
-    #[case] writes: bool,
-) {
+fn reservation_is_renewed_at_half_time(#[case] present: &str, #[case] next: Option<&str>, #[case] writes: bool) {
     let snapshot = snapshot("Confirmed", true, json!({ "web-0": present }), true);
     let (write, looks_again) = due(&mut Reserved::new(), &snapshot);
     assert_eq!((write.is_some(), looks_again), (writes, next.map(at)));

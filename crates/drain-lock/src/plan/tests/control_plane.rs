@@ -84,7 +84,7 @@ const TAKES: &str = "take nodeward-control-plane for nodeward-drain-lock/n1";
     "release nodeward-control-plane for nodeward-drain-lock", "n1 is Queued: ControlPlaneBusy",
 ])]
 #[case::another_member_is_remediated(vec![remediates("n2")], &["n1 is Queued: ControlPlaneBusy"])]
-fn a_control_plane_node_gets_its_disruptions_with_the_lease_in_hand(
+fn control_plane_grant_requires_the_lease(
     #[values("Nodeward", "Requester")] evict: &str,
     #[case] leases: Vec<Value>,
     #[case] expected: &[&str],
@@ -98,7 +98,7 @@ fn a_control_plane_node_gets_its_disruptions_with_the_lease_in_hand(
     granted("Granted", &["a"]), vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Granted: AwaitsConfirmation"]
 )]
 #[case::drained(granted("Drained", &["a"]), vec![lease(node_lease::CONTROL_PLANE, OURS, YESTERDAY)], &[TAKES])]
-fn the_control_planes_lease_stays_with_a_node_that_is_away(
+fn control_plane_lease_stays_while_node_is_away(
     #[case] state: Value,
     #[case] leases: Vec<Value>,
     #[case] expected: &[&str],
@@ -113,7 +113,7 @@ fn the_control_planes_lease_stays_with_a_node_that_is_away(
 }
 
 #[test]
-fn the_control_planes_lease_goes_back_once_nothing_is_held() {
+fn control_plane_lease_is_released_once_unused() {
     let release = "release nodeward-control-plane for nodeward-drain-lock";
     let goes_back =
         |state: Value| turns(&members("Requester", state, vec![control_plane(OURS)])).contains(&release.to_owned());

@@ -12,7 +12,7 @@ use super::*;
 #[case::of_others_its_disruptions_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
     "ledger: n1#9 Asking needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
 ])]
-fn a_grant_is_used_with_the_nodes_lease_in_hand(#[case] spec: Value, #[case] expected: &[&str]) {
+fn grant_is_used_only_with_the_lease(#[case] spec: Value, #[case] expected: &[&str]) {
     let lease = json!({ "metadata": { "namespace": "medik8s-leases", "name": "node-n1", "resourceVersion": "3" }, "spec": spec });
     let cluster = cluster(
         ours(json!({})),
@@ -37,7 +37,7 @@ fn requested_eviction_spends_its_disruption_once() {
 }
 
 #[test]
-fn disruption_of_movable_pod_is_not_granted_in_same_pass() {
+fn movable_pods_disruption_waits_for_next_pass() {
     let second = json!({
         "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-second" } }, "spec": { "unschedulable": true },
     });
@@ -100,7 +100,7 @@ fn cordon_leaves_room_for_pods_of_other_drains(
 }
 
 #[test]
-fn of_two_that_want_the_last_disruption_the_older_is_granted_it() {
+fn last_disruption_goes_to_the_older() {
     let second = json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" });
     let on_n3 = json!({ "spec": { "nodeName": "n3", "nodeSelector": { "kubernetes.io/hostname": "n3" } } });
     let n3 = merged(

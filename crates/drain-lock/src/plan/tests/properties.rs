@@ -282,7 +282,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_pod_is_evicted_that_no_drain_of_ours_concerns(given in given()) {
+    fn only_pods_of_our_drains_are_evicted(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());
         let mut seen = BTreeSet::new();
@@ -344,7 +344,7 @@ proptest! {
     }
 
     #[test]
-    fn the_ledger_keeps_the_disruptions_of_pods_that_are_down(given in given()) {
+    fn ledger_keeps_disruptions_of_down_pods(given in given()) {
         let snapshot = cluster(&given).snapshot_of(&NODES);
         let LedgerState::Present(facts) = &snapshot.ledger else { unreachable!() };
         let plan = plan(&snapshot, &Memory::default(), &policy(), now());

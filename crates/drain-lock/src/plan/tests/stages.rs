@@ -79,7 +79,7 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
 }
 
 #[test]
-fn a_node_that_crashed_in_mid_drain_is_drained_in_the_end() {
+fn node_crashed_in_drain_is_still_drained() {
     let crashed = || ours(rebooted());
     let before = planned(&cluster(
         crashed(),
@@ -193,7 +193,7 @@ fn dry_run_and_explanation_name_the_same_obstacles(#[case] own: Option<Value>, #
 }
 
 #[test]
-fn a_held_pod_that_cannot_go_now_keeps_no_other_from_leaving() {
+fn blocked_held_pod_delays_no_other() {
     let cluster = cluster(
         ours(json!({})),
         Some(drain(json!({}))),
@@ -231,7 +231,7 @@ fn unreadable_ledger_gives_an_empty_plan(#[case] ahead: i32, #[case] place: u32,
 }
 
 #[test]
-fn what_a_deadline_will_change_wakes_the_plan_in_time() {
+fn plan_wakes_at_each_deadline() {
     let cluster = cluster(
         ours(json!({})),
         Some(drain(json!({ "spec": { "deadlines": { "drain": "5m" } } }))),

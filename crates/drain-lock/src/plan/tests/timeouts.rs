@@ -34,11 +34,7 @@ fn waits_since_yesterday() -> Value {
 #[case::refused_evictions_become_deletions("Delete", granted_yesterday(&["a"]), &[
     "evict a or delete under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
 ])]
-fn time_that_runs_out_is_answered_as_the_drain_says(
-    #[case] fallback: &str,
-    #[case] claim: Value,
-    #[case] expected: &[&str],
-) {
+fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Value, #[case] expected: &[&str]) {
     let cluster = cluster(
         ours(json!({})),
         Some(with_fallback(fallback)),
@@ -172,7 +168,7 @@ fn owner_hold(patch: Value) -> Value {
 }
 
 #[rstest]
-fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_disruptions(#[values(false, true)] by_fallback: bool) {
+fn absent_drained_node_is_suspect_and_holds(#[values(false, true)] by_fallback: bool) {
     let claim = merged(
         granted_yesterday(&["(a)"]),
         json!({ "drained": true, "byFallback": by_fallback }),
@@ -196,7 +192,7 @@ fn a_drained_node_that_stays_away_is_suspect_and_keeps_its_disruptions(#[values(
 #[rstest]
 #[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect"])]
 #[case::a_machine_does(&["eviction:bob", "fleetlock:workers:n1"], &["n1 is Draining"])]
-fn a_foreign_drainer_that_vanished_with_pods_down_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
+fn vanished_drainer_with_down_pods_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
     let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
     let lines = shown(&planned(&cluster(
         foreign(json!({})),

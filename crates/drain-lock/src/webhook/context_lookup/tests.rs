@@ -44,7 +44,7 @@ fn of(node: Value, pod: Value) -> EvictionContext {
 #[case::failed(pod("a", json!({ "status": { "phase": "Failed" } })), PodState::SkipsBudgets)]
 #[case::terminating(pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), PodState::SkipsBudgets)]
 #[case::mirror(pod("a", json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } })), PodState::Mirror)]
-fn a_pod_is_seen_as_the_eviction_api_treats_it(#[case] pod: Value, #[case] state: PodState) {
+fn pod_facts_match_the_eviction_api(#[case] pod: Value, #[case] state: PodState) {
     assert_eq!(of(node("n1", json!({})), pod).state, state);
 }
 
@@ -61,7 +61,7 @@ fn tainted(key: &str) -> Value {
 #[case::by_karpenter(tainted("karpenter.sh/disrupted"), true)]
 #[case::by_the_autoscaler(tainted("ToBeDeletedByClusterAutoscaler"), true)]
 #[case::out_of_memory(tainted("node.kubernetes.io/memory-pressure"), false)]
-fn a_node_that_somebody_empties_is_seen_by_its_marks(#[case] node: Value, #[case] is_emptied: bool) {
+fn emptied_node_is_known_by_its_markers(#[case] node: Value, #[case] is_emptied: bool) {
     let node = of(node, pod("a", json!({}))).node.unwrap();
     assert_eq!((node.cordoned, node.is_drained_by_another()), (is_emptied, is_emptied));
 }
@@ -77,7 +77,7 @@ fn auto_mode_concerns_the_nodes_that_the_configuration_selects(#[case] config: V
 }
 
 #[test]
-fn the_eviction_of_a_daemon_sets_pod_asks_for_no_drain() {
+fn daemon_set_pod_requests_no_drain() {
     let daemon = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "web")] } });
     let node = of(cordoned("n1"), pod("a", daemon)).node.unwrap();
     assert!(node.cordoned && !node.is_drained_by_another());
@@ -88,7 +88,7 @@ fn the_eviction_of_a_daemon_sets_pod_asks_for_no_drain() {
 #[case::one(vec![budget("web", json!({}))], "one")]
 #[case::several(vec![budget("web", json!({})), budget("too", json!({}))], "several")]
 #[case::of_another_namespace(vec![budget("web", json!({ "metadata": { "namespace": "bank" } }))], "nothing")]
-fn the_budgets_of_a_pod_are_those_that_select_it(#[case] budgets: Vec<Value>, #[case] expected: &str) {
+fn pod_budgets_are_the_selecting_ones(#[case] budgets: Vec<Value>, #[case] expected: &str) {
     let cluster = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).budgets(budgets);
     let found = match seen(&cluster, json!({})).budgets {
         MatchingBudgets::None => "nothing",
@@ -267,7 +267,7 @@ async fn movable_pod_leaves_while_claim_waits(#[case] pod: &str, #[case] goes: b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
+async fn unclassified_pod_waits_with_the_claim() {
     let cache = two_drains().cache();
     let lookup = ContextLookup::new(Arc::clone(&cache));
     told(&lookup, "m").await;
@@ -276,7 +276,7 @@ async fn a_pod_that_cannot_be_classified_waits_with_the_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_an_older_drain_takes_is_none_for_the_next() {
+async fn place_of_older_drain_is_taken() {
     let mut cluster = two_drains();
     // Room for one pod more: that of n2, which is older.
     let full = node("n3", json!({ "status": { "allocatable": { "pods": "2" } } }));

@@ -244,12 +244,12 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
     vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
     LockReason::WaitsForDisruptions
 )]
-fn a_held_pod_waits_until_its_nodes_claim_is_confirmed(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
+fn held_pod_waits_for_a_confirmed_claim(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
     assert_eq!(told(&case().with(claims).judge()), Err(reason));
 }
 
 #[test]
-fn a_held_pod_goes_under_the_confirmed_claim_of_its_node() {
+fn held_pod_goes_under_its_confirmed_claim() {
     let confirmed = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     let verdict = case().with(confirmed.clone()).judge();
     assert_eq!(told(&verdict), Ok(Admission::UnderClaim));
@@ -386,7 +386,7 @@ fn eviction_requests_drain_unless_nothing_is_to_happen(#[case] case: Case, #[cas
 #[rstest]
 #[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::NotPlanned))]
 #[case::nobody_drains_it(false, vec![], Ok(Admission::FreeDisruption))]
-fn without_auto_mode_only_drains_that_were_asked_for_hold_evictions_up(
+fn only_requested_drains_block_without_auto_mode(
     #[case] auto: bool,
     #[case] claims: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
@@ -425,7 +425,7 @@ fn own_eviction_of_held_pod_needs_grant(
 }
 
 #[test]
-fn a_ticket_is_good_for_the_pods_of_its_grant_alone() {
+fn ticket_covers_only_pods_of_its_grant() {
     let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &["web-1"])];
     let verdict = case().with(claims).ours(Some("1/10")).judge();
     assert_eq!(told(&verdict), Err(LockReason::StaleTicket));
@@ -434,7 +434,7 @@ fn a_ticket_is_good_for_the_pods_of_its_grant_alone() {
 #[rstest]
 #[case::unknown(LookupResult::UnknownPod)]
 #[case::unsynced(LookupResult::Unsynced)]
-fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] found: LookupResult) {
+fn ticket_is_refused_for_an_unseen_pod(#[case] found: LookupResult) {
     assert_eq!(
         told(&case().ours(Some("1/10")).judge_by(&found)),
         Err(LockReason::StaleTicket)
@@ -442,7 +442,7 @@ fn a_ticket_is_not_good_where_its_pod_cannot_be_seen(#[case] found: LookupResult
 }
 
 #[test]
-fn our_own_eviction_of_a_held_pod_must_name_its_grant() {
+fn own_eviction_of_held_pod_names_its_grant() {
     let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])];
     assert_eq!(
         told(&case().with(claims).ours(None).judge()),
@@ -503,7 +503,7 @@ fn refused_opt_out_says_what_was_asked(#[case] opt_out: OptOut, #[case] reason: 
 #[rstest]
 #[case::under_its_claim(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])], context(), Ok(Admission::UnderClaim))]
 #[case::under_no_budget(vec![], EvictionContext { budgets: MatchingBudgets::None, ..context() }, Ok(Admission::NoBudget))]
-fn foreign_eviction_of_opted_out_pod_is_announced_or_refused(
+fn foreign_eviction_of_opted_out_pod_follows_policy(
     #[case] claims: Vec<Claim>,
     #[case] seen: EvictionContext,
     #[case] expected: Result<Admission, LockReason>,

@@ -359,7 +359,7 @@ fn what_stops_an_escalation_comes_from_the_operators_event(
 #[case::after_the_last(
     json!([remediation("Second", json!({ "timedOut": NOW }))]), HealthReason::ChainExhausted, 2, None
 )]
-fn running_step_and_the_next_are_those_of_the_chain(
+fn steps_follow_the_escalation_chain(
     #[case] remediations: Value,
     #[case] reason: HealthReason,
     #[case] number: usize,

@@ -196,7 +196,7 @@ async fn leading(server: &Server) -> (Election, Leadership) {
 }
 
 #[tokio::test]
-async fn without_a_lease_the_first_candidate_creates_it_and_leads() {
+async fn first_candidate_creates_the_lease() {
     let server = Server::default();
     let (_election, leadership) = leading(&server).await;
     assert_eq!(server.holder().as_deref(), Some(US));
@@ -205,7 +205,7 @@ async fn without_a_lease_the_first_candidate_creates_it_and_leads() {
 }
 
 #[tokio::test]
-async fn another_candidates_lease_is_left_alone_however_old_it_looks() {
+async fn foreign_lease_is_left_despite_old_times() {
     let server = Server::holding(&held_by_one_whose_clock_is_behind());
     let (mut election, leadership) = server.election();
     for _ in 0..3 {
@@ -274,7 +274,7 @@ async fn a_renewal_moves_the_deadline() {
 }
 
 #[tokio::test]
-async fn of_two_that_see_a_free_lease_the_slower_follows() {
+async fn slower_of_two_candidates_follows() {
     let server = Server::holding(&json!({}));
     // 1 looks, 2 claims.
     server.meanwhile(2, Meanwhile::Written(held_by("other", 1)));
@@ -290,7 +290,7 @@ async fn of_two_that_see_a_free_lease_the_slower_follows() {
 #[case::created_by_a_faster_one(None, 2)]
 #[case::taken_over_before_a_renewal(Some(()), 2)]
 #[tokio::test]
-async fn what_the_library_took_without_a_precondition_is_not_led_upon(#[case] led: Option<()>, #[case] request: usize) {
+async fn unconditional_library_takeover_does_not_lead(#[case] led: Option<()>, #[case] request: usize) {
     let server = Server::default();
     let (mut election, leadership) = match led {
         Some(()) => leading(&server).await,
@@ -376,7 +376,7 @@ async fn a_lease_that_was_deleted_is_created_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_ends_the_lead_at_its_deadline() {
+async fn silent_server_ends_the_lead_at_deadline() {
     let times = ElectionTimes {
         renew_deadline: Duration::from_millis(50),
         ..TIMES
