@@ -71,6 +71,11 @@ impl NodeDrainView {
         has_begun && !self.dry_run && !self.called_off
     }
 
+    /// Whether it declares maintenance of its node, which a remediation then leaves alone.
+    pub fn is_maintenance(&self, now: Timestamp) -> bool {
+        is_maintenance(self.phase, self.deadline, now) && !self.dry_run
+    }
+
     /// Until when the present phase lasts at most, in those phases in which the drain has disruptions of budgets.
     pub fn holding_deadline(&self) -> Option<Timestamp> {
         match self.phase {
@@ -80,6 +85,16 @@ impl NodeDrainView {
             Some(Phase::Queued | Phase::Released | Phase::Failed) | None => None,
         }
     }
+}
+
+/// Whether a drain in this phase declares maintenance of its node: within its own deadline, and while its node is, or is
+/// about to be, taken down. One that waits, has failed or is past its deadline does not.
+pub fn is_maintenance(phase: Option<Phase>, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    let is_phase = matches!(
+        phase,
+        Some(Phase::Granted | Phase::Draining | Phase::Drained | Phase::Recovering)
+    );
+    is_phase && deadline.is_none_or(|deadline| now < deadline)
 }
 
 /// All NodeDrains, as far as they are known.

@@ -21,6 +21,7 @@ pub mod labels;
 pub mod lease;
 pub mod ledger;
 pub mod node;
+pub mod node_health_check;
 pub mod pattern;
 pub mod pod;
 pub mod predicate;

@@ -100,7 +100,7 @@ pub fn node_health_check(template: &TemplateRef) -> NodeHealthCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check_spec::{CheckSpec, Quantity, Threshold};
+    use nodeward_core::node_health_check::{CheckSpec, Quantity, Threshold};
     use rstest::rstest;
 
     fn template() -> TemplateRef {

@@ -13,7 +13,6 @@
 )]
 
 pub mod action_tracker;
-pub mod check_spec;
 pub mod config;
 pub mod default;
 pub mod definition;
@@ -26,4 +25,5 @@ pub mod policy;
 pub mod report;
 pub mod settings;
 pub mod snapshot;
+pub mod template_problem;
 pub mod webhook;

@@ -21,7 +21,6 @@ pub mod selector;
 mod start;
 mod status;
 mod storm;
-mod threshold;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};

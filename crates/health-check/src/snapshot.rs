@@ -1,7 +1,6 @@
 //! Everything that a plan is made from, as plain values: one moment of the cluster, and what this process remembers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,10 +9,11 @@ use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::node::NodeView;
+use nodeward_core::node_health_check::CheckSpec;
+pub use nodeward_core::node_health_check::{RemediationKind, TemplateRef};
 use nodeward_core::signal::SignalInputs;
 use serde_json::Value;
 
-use crate::check_spec::CheckSpec;
 use crate::observations::Observations;
 
 /// Name of a NodeHealthCheck.
@@ -134,35 +134,6 @@ impl NodeFacts {
     }
 }
 
-/// Which template a step uses.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TemplateRef {
-    /// Group and version.
-    pub api_version: Arc<str>,
-    /// Kind, with `Template` at its end.
-    pub kind: Arc<str>,
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-impl TemplateRef {
-    /// The kind of the remediations that are made from it.
-    pub fn remediation_kind(&self) -> RemediationKind {
-        RemediationKind {
-            api_version: Arc::clone(&self.api_version),
-            kind: self.kind.strip_suffix("Template").unwrap_or(&self.kind).into(),
-        }
-    }
-}
-
-impl fmt::Display for TemplateRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
-}
-
 /// What is known of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TemplateState {
@@ -186,33 +157,6 @@ pub struct TemplateFacts {
     /// It carries the annotation `remediation.medik8s.io/multiple-templates-support`: a node may have several remediations of
     /// its kind.
     pub supports_multiple: bool,
-}
-
-/// A kind of remediations.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RemediationKind {
-    /// Group and version.
-    pub api_version: Arc<str>,
-    /// Kind.
-    pub kind: Arc<str>,
-}
-
-impl RemediationKind {
-    /// API group; empty for the core group.
-    pub fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
-    }
-
-    /// Whether the two are one kind, in whatever version.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.group() == other.group()
-    }
-}
-
-impl fmt::Display for RemediationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.api_version, self.kind)
-    }
 }
 
 /// What may be done with a kind of remediations.

@@ -14,11 +14,11 @@ use nodeward_core::node::NodeView;
 use nodeward_core::signal::WatchedResource;
 use serde_json::Value;
 
-use crate::check_spec::CheckSpec;
 use crate::observations::{Moment, Sight, counts_since};
 use crate::snapshot::{
     CheckFacts, ConditionFacts, MachineFacts, NodeFacts, RemediationFacts, RemediationKind, TemplateFacts,
 };
+use nodeward_core::node_health_check::CheckSpec;
 
 /// On a Node of OpenShift: its Machine, as `<namespace>/<name>`.
 const MACHINE_ANNOTATION: &str = "machine.openshift.io/machine";

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::Planner;
 use super::action::{Action, NodeChange};
 use super::case::{Case, Check};
-use crate::check_spec::{Backoff, HealthyDelay};
 use crate::snapshot::NodeFacts;
+use nodeward_core::node_health_check::{Backoff, HealthyDelay};
 
 /// How often a node was remediated of late: the annotation `nodeward.dev/remediations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

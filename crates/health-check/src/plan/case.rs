@@ -13,10 +13,10 @@ use super::chain::Chain;
 use super::enablement::Enablement;
 use super::expiry::{Health, Unhealthy};
 use super::storm::Storm;
-use super::threshold::ThresholdState;
 use super::verdict::{NextStep, StepVerdict};
-use crate::check_spec::CheckSpec;
 use crate::snapshot::{CheckFacts, NodeFacts};
+use nodeward_core::node_health_check::CheckSpec;
+use nodeward_core::node_health_check::ThresholdState;
 
 /// A NodeHealthCheck.
 pub struct Check<'a> {

@@ -9,8 +9,8 @@ use nodeward_core::id::{NamespacedName, NodeName};
 
 use super::action::RemediationRef;
 use super::index::{Index, Live};
-use crate::check_spec::CheckSpec;
-use crate::snapshot::{NodeFacts, RemediationKind, TemplateRef};
+use crate::snapshot::{NodeFacts, RemediationKind};
+use nodeward_core::node_health_check::CheckSpec;
 
 /// A remediation of the chain.
 #[derive(Debug, Clone)]
@@ -132,7 +132,7 @@ impl<'a> Chain<'a> {
         }
         for live in unclaimed {
             let mut record = Record {
-                step: step_of(&live.kind, &live.key, live.template.as_deref(), spec),
+                step: spec.step_of(&live.kind, &live.key.namespace, live.template.as_deref()),
                 kind: live.kind.clone(),
                 key: live.key.clone(),
                 uid: None,
@@ -287,7 +287,7 @@ fn read<'a>(remediation: &Remediation, spec: &CheckSpec, index: &Index<'a>, now:
     let uid = resource.uid.as_deref().filter(|uid| !uid.is_empty());
     let template = remediation.template_name.as_deref().filter(|name| !name.is_empty());
     Some(Record {
-        step: step_of(&kind, &key, template, spec),
+        step: spec.step_of(&kind, &key.namespace, template),
         is_listed: index.is_listed(&kind) || uid.is_some_and(|uid| index.is_gone(uid)),
         kind,
         key,
@@ -297,16 +297,6 @@ fn read<'a>(remediation: &Remediation, spec: &CheckSpec, index: &Index<'a>, now:
         timed_out: remediation.timed_out,
         live: None,
     })
-}
-
-/// The step that a remediation belongs to; where it does not name its template, the first of its kind.
-fn step_of(kind: &RemediationKind, key: &NamespacedName, template: Option<&str>, spec: &CheckSpec) -> Option<usize> {
-    let is_from = |from: &TemplateRef| {
-        from.remediation_kind().is_same(kind)
-            && from.namespace == key.namespace
-            && template.is_none_or(|name| *from.name == *name)
-    };
-    spec.steps.iter().position(|step| is_from(&step.template))
 }
 
 impl Record<'_> {

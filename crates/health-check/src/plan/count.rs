@@ -14,11 +14,11 @@ use super::case::{Case, Check, Standing};
 use super::chain::Chain;
 use super::expiry::{self, Absences, Health};
 use super::storm::Storm;
-use super::threshold::ThresholdState;
 use super::verdict::Warning;
-use super::{Planner, enablement, lease, selector, threshold};
+use super::{Planner, enablement, lease, selector};
 use crate::observations::Moment;
 use crate::snapshot::{CheckFacts, NodeFacts};
+use nodeward_core::node_health_check::ThresholdState;
 
 impl<'a> Planner<'a> {
     /// Counts the nodes of a NodeHealthCheck, and opens a case for each that is not plainly healthy.
@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
             let case = self.open_case(&check, &name, &entries, judged, false);
             check.cases.insert(name, case);
         }
-        check.threshold = threshold::compare(check.spec.threshold, check.observed, check.healthy);
+        check.threshold = check.spec.threshold.judge(check.observed, check.healthy);
         check
     }
 

@@ -6,9 +6,9 @@ use nodeward_api::reason::DisabledReason;
 use nodeward_core::id::NamespacedName;
 
 use super::index::Index;
-use crate::check_spec::CheckSpec;
-use crate::check_spec::templates::{MACHINE_API_NAMESPACE, template_problem};
 use crate::snapshot::{Listed, Reading, Snapshot, TemplateState};
+use crate::template_problem::{MACHINE_API_NAMESPACE, template_problem};
+use nodeward_core::node_health_check::CheckSpec;
 
 /// The one MachineHealthCheck beside which a NodeHealthCheck may act.
 const TERMINATION_HANDLER: &str = "machine-api-termination-handler";

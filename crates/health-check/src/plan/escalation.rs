@@ -12,8 +12,8 @@ use super::expiry::Unhealthy;
 use super::start::Candidate;
 use super::verdict::{NextStep, StepVerdict};
 use super::{Planner, lease};
-use crate::check_spec::CheckSpec;
 use crate::snapshot::NodeFacts;
+use nodeward_core::node_health_check::CheckSpec;
 
 impl Planner<'_> {
     /// Moves the chain of an unhealthy node on; answers with the step that is to be started.

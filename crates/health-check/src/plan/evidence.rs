@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use nodeward_core::id::{NodeName, NodeUid};
 
-use crate::check_spec::UnhealthyCondition;
+use nodeward_core::node_health_check::UnhealthyCondition;
 
 /// What must hold of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use nodeward_core::id::NodeUid;
 
 use super::evidence::{NodeEvidence, RestsOn};
 use super::verdict::ConditionVerdict;
-use crate::check_spec::UnhealthyCondition;
 use crate::observations::Moment;
 use crate::snapshot::NodeFacts;
+use nodeward_core::node_health_check::UnhealthyCondition;
 
 const READY: &str = "Ready";
 

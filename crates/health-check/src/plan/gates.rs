@@ -13,10 +13,10 @@ use super::case::{Case, Check, Standing};
 use super::enablement::Enablement;
 use super::start::Tally;
 use super::storm::Storm;
-use super::threshold::ThresholdState;
 use super::{Planner, backoff, lease};
 use crate::policy::UNKNOWN_SIGNAL_POSTPONES;
 use crate::snapshot::{NodeFacts, Reading};
+use nodeward_core::node_health_check::ThresholdState;
 
 /// A watch of nodes that is silent for longer may be dead, and what it told out of date.
 const NODES_RELIED_ON_FOR: SignedDuration = SignedDuration::from_secs(90);

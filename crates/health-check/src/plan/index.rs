@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_drain::Phase;
 use nodeward_api::node_lease;
-use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::lease::LeaseView;
 
@@ -131,7 +130,7 @@ impl<'a> Index<'a> {
                 },
                 Ok(drain) => {
                     let uid = self.snapshot.nodes.get(node).map(|facts| &facts.view.uid);
-                    if !is_under_way(drain, now) || uid.is_none_or(|uid| !drain.is_of(uid)) {
+                    if !drain.is_maintenance(now) || uid.is_none_or(|uid| !drain.is_of(uid)) {
                         continue;
                     }
                     let phase = drain.phase.map_or("", |phase| phase.as_str());
@@ -206,15 +205,6 @@ impl<'a> Index<'a> {
     /// Whether a control-plane node is away for its NodeDrain.
     pub fn is_drained_away(&self, node: &NodeFacts, now: Timestamp) -> bool {
         let drain = self.snapshot.drains.of(&node.view.name);
-        matches!(drain, Ok(Some(drain)) if is_under_way(drain, now) && drain.is_of(&node.view.uid))
+        matches!(drain, Ok(Some(drain)) if drain.is_maintenance(now) && drain.is_of(&node.view.uid))
     }
-}
-
-/// Whether a drain protects its node: one that waits, has failed or is past its deadline does not.
-fn is_under_way(drain: &NodeDrainView, now: Timestamp) -> bool {
-    let is_phase = matches!(
-        drain.phase,
-        Some(Phase::Granted | Phase::Draining | Phase::Drained | Phase::Recovering)
-    );
-    is_phase && !drain.dry_run && drain.deadline.is_none_or(|deadline| now < deadline)
 }

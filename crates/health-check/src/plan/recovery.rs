@@ -13,8 +13,8 @@ use super::chain::Chain;
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
 use super::{Planner, escalation, expiry};
-use crate::check_spec::HealthyDelay;
 use crate::snapshot::NodeFacts;
+use nodeward_core::node_health_check::HealthyDelay;
 
 impl Planner<'_> {
     /// Ends the remediations of a healthy node.

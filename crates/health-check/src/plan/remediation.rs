@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::case::{Check, Standing};
 use super::gates::unreadable;
-use crate::check_spec::Step;
 use crate::snapshot::{NodeFacts, Reading, RemediationKind, TemplateFacts};
+use nodeward_core::node_health_check::Step;
 
 /// The longest name that the API server takes.
 const LONGEST_NAME: usize = 253;

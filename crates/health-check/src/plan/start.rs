@@ -13,8 +13,8 @@ use super::action::{Action, StartRemediation};
 use super::case::{Case, Check, Standing};
 use super::chain::Record;
 use super::{Planner, gates, remediation};
-use crate::check_spec::Step;
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
+use nodeward_core::node_health_check::Step;
 
 /// A step that is due.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use super::chain::Record;
 use super::enablement::Enablement;
 use super::expiry::Health;
 use super::storm::Storm;
-use super::threshold::ThresholdState;
+use nodeward_core::node_health_check::ThresholdState;
 
 /// What the API server takes, with room for the rest of the object.
 const LARGEST: usize = 1_000_000;

@@ -7,8 +7,8 @@ use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::Planner;
 use super::case::Check;
-use super::threshold::ThresholdState;
-use crate::check_spec::CheckSpec;
+use nodeward_core::node_health_check::CheckSpec;
+use nodeward_core::node_health_check::ThresholdState;
 
 /// Where a storm stands; the status keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

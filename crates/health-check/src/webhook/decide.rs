@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::NodeHealthCheckSpec;
 
-use crate::check_spec::CheckSpec;
-use crate::check_spec::templates::template_problem;
 use crate::snapshot::{TemplateRef, TemplateState};
+use crate::template_problem::template_problem;
+use nodeward_core::node_health_check::CheckSpec;
 
 /// What is known of the templates that a NodeHealthCheck names.
 pub type Templates = BTreeMap<TemplateRef, TemplateState>;

@@ -2,26 +2,21 @@
 //! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status, or from
 //! its last Event on the node.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE, WORKER_ROLE};
-use nodeward_api::node_drain::Phase as DrainPhase;
-use nodeward_api::node_health_check::{
-    DEFAULT_MAX_UNHEALTHY, DEFAULT_MIN_HEALTHY_OF_MACHINE_DELETION, MACHINE_DELETION_TEMPLATE, MISSING,
-    NodeHealthCheck, NodeHealthCheckSpec, NodeHealthCheckStatus, Phase, UnhealthyNode, default_unhealthy_conditions,
-};
+use nodeward_api::node_health_check::{MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, UnhealthyNode};
 use nodeward_api::node_lease::holder_of;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
-use nodeward_core::duration::ConfigDuration;
+use nodeward_core::drain::is_maintenance;
 use nodeward_core::labels::Labels;
 use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
-use nodeward_core::selector::Selector;
+use nodeward_core::node_health_check::{CheckSpec, HealthyDelay, RemediationKind, ThresholdState};
 use serde::{Deserialize, Serialize};
 
 use super::drain::Drain;
@@ -161,23 +156,25 @@ pub fn of_node(name: &str, sources: &HealthSources<'_>, now: Timestamp) -> Vec<N
 
 impl NodeHealth {
     fn of(name: &str, check: &NodeHealthCheck, sources: &HealthSources<'_>, now: Timestamp) -> Option<Self> {
-        let status = check.status.clone().unwrap_or_default();
+        let (spec, status) = (
+            CheckSpec::compile(&check.spec),
+            check.status.clone().unwrap_or_default(),
+        );
         let entry = status.unhealthy_nodes.iter().find(|node| node.name == name);
-        if entry.is_none() && !sources.node.is_some_and(|node| selects(&check.spec, node)) {
+        if entry.is_none() && !sources.node.is_some_and(|node| selects(&spec, node)) {
             return None;
         }
         let entry = entry.filter(|entry| is_remediated(entry));
-        let chain = chain(&check.spec);
-        let condition = sources.node.and_then(|node| MatchedCondition::of(&check.spec, node));
+        let condition = sources.node.and_then(|node| MatchedCondition::of(&spec, node));
         let has_expired = condition.as_ref().is_some_and(|condition| condition.expires <= now);
-        let step = entry.and_then(|entry| Step::of(entry, &chain));
+        let step = entry.and_then(|entry| Step::of(entry, &spec));
         // A first step is stopped by more than a further one.
         let mut stopped_by = Vec::new();
         if condition.is_some() {
             stopped_by = stops_of_every_step(name, check, &status, sources, now);
             if entry.is_none() {
                 let expired = condition.as_ref().filter(|_| has_expired);
-                stopped_by.extend(stops_of_first_step(name, check, &status, sources, expired, now));
+                stopped_by.extend(stops_of_first_step(name, check, &spec, &status, sources, expired, now));
                 stopped_by.dedup_by_key(|stop| stop.reason);
             } else if let Some(due) = step.as_ref().and_then(|step| step.escalates_at(now))
                 && stopped_by.is_empty()
@@ -200,16 +197,16 @@ impl NodeHealth {
             _ if !has_expired => HealthReason::NotExpired,
             _ => match stopped_by.first() {
                 Some(stop) => stop.reason,
-                None if check.spec.dry_run => HealthReason::WouldRemediate,
+                None if spec.dry_run => HealthReason::WouldRemediate,
                 None => HealthReason::StartingRemediation,
             },
         };
         let until = match reason {
             HealthReason::NotExpired => condition.as_ref().map(|condition| condition.expires),
-            HealthReason::HealthyDelayed => entry.and_then(|entry| end_of_delay(&check.spec, entry)),
+            HealthReason::HealthyDelayed => entry.and_then(|entry| end_of_delay(&spec, entry)),
             _ => None,
         };
-        let next = next_step(&chain, step.as_ref(), condition.as_ref());
+        let next = next_step(&spec, step.as_ref(), condition.as_ref());
         Some(Self {
             check: check.name_any(),
             reason,
@@ -231,30 +228,12 @@ fn has_ready(node: &Node) -> bool {
 }
 
 /// The operator writes the selector into a spec that has none; until then it means the workers.
-fn selects(spec: &NodeHealthCheckSpec, node: &Node) -> bool {
+fn selects(spec: &CheckSpec, node: &Node) -> bool {
     let labels: Labels = node.labels().iter().map(|(key, value)| (&**key, &**value)).collect();
     match &spec.selector {
         None => labels.get(WORKER_ROLE).is_some(),
-        selector => Selector::parse(selector.as_ref()).is_ok_and(|selector| selector.matches(&labels)),
+        Some(selector) => selector.matches(&labels),
     }
-}
-
-/// A template of the chain, and its timeout.
-type ChainStep<'a> = (&'a ObjectReference, Option<SignedDuration>);
-
-fn chain(spec: &NodeHealthCheckSpec) -> Vec<ChainStep<'_>> {
-    let mut escalating: Vec<_> = spec.escalating_remediations.iter().flatten().collect();
-    escalating.sort_by_key(|step| step.order);
-    let escalating = escalating
-        .iter()
-        .map(|step| (&step.remediation_template, Some(duration(&step.timeout))));
-    let single = spec.remediation_template.iter().map(|template| (template, None));
-    single.chain(escalating).collect()
-}
-
-/// The API server accepts only durations in Go's form; what is none counts as no time.
-fn duration(text: &str) -> SignedDuration {
-    ConfigDuration::parse(text).map_or(SignedDuration::ZERO, ConfigDuration::get)
 }
 
 fn named(reference: &ObjectReference) -> String {
@@ -264,12 +243,11 @@ fn named(reference: &ObjectReference) -> String {
     format!("{kind} {}{name}", namespace.unwrap_or_default())
 }
 
-fn next_step(chain: &[ChainStep<'_>], step: Option<&Step>, condition: Option<&MatchedCondition>) -> Option<NextStep> {
+fn next_step(spec: &CheckSpec, step: Option<&Step>, condition: Option<&MatchedCondition>) -> Option<NextStep> {
     let number = step.map_or(1, |step| step.number + 1);
-    let (template, _) = chain.get(number - 1)?;
     Some(NextStep {
         number,
-        template: named(template),
+        template: spec.steps.get(number - 1)?.template.to_string(),
         at: match step {
             Some(step) => step.ends,
             None => condition.map(|condition| condition.expires),
@@ -280,26 +258,26 @@ fn next_step(chain: &[ChainStep<'_>], step: Option<&Step>, condition: Option<&Ma
 }
 
 /// When healthyDelay ends; `None` where only a person ends it.
-fn end_of_delay(spec: &NodeHealthCheckSpec, node: &UnhealthyNode) -> Option<Timestamp> {
-    let delay = spec.healthy_delay.as_deref().filter(|delay| !delay.starts_with('-'))?;
-    Some(saturating_add(node.conditions_healthy_timestamp?, duration(delay)))
+fn end_of_delay(spec: &CheckSpec, node: &UnhealthyNode) -> Option<Timestamp> {
+    let HealthyDelay::For(delay) = spec.healthy_delay else {
+        return None;
+    };
+    Some(saturating_add(node.conditions_healthy_timestamp?, delay))
 }
 
 impl MatchedCondition {
-    fn of(spec: &NodeHealthCheckSpec, node: &Node) -> Option<Self> {
-        let unhealthy = spec.unhealthy_conditions.clone();
-        let unhealthy = unhealthy.unwrap_or_else(default_unhealthy_conditions);
-        let matched = unhealthy.into_iter().filter_map(|unhealthy| {
-            let since = match condition(node, &unhealthy.type_) {
-                Some(found) if found.status == unhealthy.status => found.last_transition_time.as_ref(),
-                None if unhealthy.status == MISSING => node.metadata.creation_timestamp.as_ref(),
+    fn of(spec: &CheckSpec, node: &Node) -> Option<Self> {
+        let matched = spec.conditions.iter().filter_map(|unhealthy| {
+            let since = match (condition(node, &unhealthy.type_), &unhealthy.status) {
+                (Some(found), Some(status)) if *found.status == **status => found.last_transition_time.as_ref(),
+                (None, None) => node.metadata.creation_timestamp.as_ref(),
                 _ => return None,
             }?;
             Some(Self {
                 since: since.0,
-                expires: saturating_add(since.0, duration(&unhealthy.duration)),
-                type_: unhealthy.type_,
-                status: unhealthy.status,
+                expires: saturating_add(since.0, unhealthy.duration),
+                type_: unhealthy.type_.to_string(),
+                status: unhealthy.status.as_deref().unwrap_or(MISSING).to_owned(),
             })
         });
         matched.min_by_key(|matched| matched.expires)
@@ -338,18 +316,19 @@ impl Step {
         over.filter(|_| self.number < self.of)
     }
 
-    fn of(node: &UnhealthyNode, chain: &[ChainStep<'_>]) -> Option<Self> {
+    fn of(node: &UnhealthyNode, spec: &CheckSpec) -> Option<Self> {
         let remediation = node.remediations.last()?;
         let resource = remediation.resource.clone();
-        let kind = resource.kind.as_ref().map(|kind| format!("{kind}Template"));
-        let is_its_template = |(template, _): &ChainStep<'_>| {
-            template.kind == kind && (remediation.template_name.is_none() || remediation.template_name == template.name)
+        let kind = RemediationKind {
+            api_version: resource.api_version.as_deref()?.into(),
+            kind: resource.kind.as_deref()?.into(),
         };
-        let index = chain.iter().position(is_its_template);
-        let timeout = index.and_then(|index| chain[index].1);
+        let template = remediation.template_name.as_deref().filter(|name| !name.is_empty());
+        let index = spec.step_of(&kind, resource.namespace.as_deref().unwrap_or_default(), template);
+        let timeout = index.and_then(|index| spec.steps[index].timeout);
         Some(Self {
             number: index.map_or(node.remediations.len(), |index| index + 1),
-            of: chain.len().max(node.remediations.len()),
+            of: spec.steps.len().max(node.remediations.len()),
             remediation: named(&resource),
             started: remediation.started,
             ends: remediation
@@ -390,7 +369,9 @@ fn stops_of_every_step(
             None,
         );
     }
-    let maintained = sources.drain.filter(|drain| is_maintenance(drain, now));
+    let maintained = sources
+        .drain
+        .filter(|drain| !drain.dry_run && is_maintenance(drain.phase, drain.deadline, now));
     if let Some((drain, phase)) = maintained.and_then(|drain| Some((drain, drain.phase?))) {
         stop(
             HealthReason::UnderMaintenance,
@@ -412,6 +393,7 @@ fn stops_of_every_step(
 fn stops_of_first_step(
     name: &str,
     check: &NodeHealthCheck,
+    spec: &CheckSpec,
     status: &NodeHealthCheckStatus,
     sources: &HealthSources<'_>,
     expired: Option<&MatchedCondition>,
@@ -433,27 +415,20 @@ fn stops_of_first_step(
             None,
         );
     }
-    if let (Some(healthy), Some(observed)) = (status.healthy_nodes, status.observed_nodes) {
-        let (least, limit) = least_healthy(&check.spec, observed);
-        if healthy < least {
-            let detail = format!(
-                "{healthy} of {observed} nodes are healthy, {limit} demands {}",
-                least.min(observed)
-            );
-            stop(HealthReason::TooFewHealthy, detail, None);
-        }
+    let count = |nodes: Option<i32>| usize::try_from(nodes?).ok();
+    if let (Some(healthy), Some(observed)) = (count(status.healthy_nodes), count(status.observed_nodes))
+        && let ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) =
+            spec.threshold.judge(observed, healthy.min(observed))
+    {
+        stop(HealthReason::TooFewHealthy, text, None);
     }
     if let Some(cooldown) = is_true(&status.conditions, STORM_COOLDOWN_ACTIVE) {
-        let lasts = check.spec.storm_cooldown_duration.as_deref().map(duration);
-        let until = lasts.map(|lasts| saturating_add(cooldown.last_transition_time.0, lasts));
+        let until = spec.storm_cooldown;
+        let until = until.map(|lasts| saturating_add(cooldown.last_transition_time.0, lasts));
         stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
     }
     let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node)).count();
-    let most = check
-        .spec
-        .max_concurrent_remediations
-        .and_then(|most| usize::try_from(most).ok());
-    if let Some(most) = most.filter(|most| remediated >= *most) {
+    if let Some(most) = spec.max_concurrent.filter(|most| remediated >= *most) {
         let detail = format!("{remediated} nodes are being remediated, maxConcurrentRemediations is {most}");
         stop(HealthReason::ConcurrencyLimitReached, detail, None);
     }
@@ -520,44 +495,6 @@ fn is_true<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition
     conditions
         .iter()
         .find(|condition| condition.type_ == type_ && condition.status == "True")
-}
-
-/// Whether the drain declares maintenance of its node: within its own deadlines, and while its node is, or is about to be,
-/// taken down.
-fn is_maintenance(drain: &Drain, now: Timestamp) -> bool {
-    let is_under_way = matches!(
-        drain.phase,
-        Some(DrainPhase::Granted | DrainPhase::Draining | DrainPhase::Drained | DrainPhase::Recovering)
-    );
-    is_under_way && drain.deadline.is_none_or(|deadline| deadline > now)
-}
-
-/// How many nodes must be healthy for a remediation to start, and the limit that says so.
-fn least_healthy(spec: &NodeHealthCheckSpec, observed: i32) -> (i32, String) {
-    let count = |limit: &IntOrString| match limit {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => match text.strip_suffix('%').and_then(|percent| percent.parse::<i32>().ok()) {
-            // Rounded up.
-            Some(percent) => (percent.saturating_mul(observed)).saturating_add(99) / 100,
-            None => text.parse().unwrap_or_default(),
-        },
-    };
-    let shown = |limit: &IntOrString| match limit {
-        IntOrString::Int(number) => number.to_string(),
-        IntOrString::String(text) => text.clone(),
-    };
-    let percentage = |text: &str| IntOrString::String(text.to_owned());
-    let deletes_machines = chain(spec)
-        .iter()
-        .any(|(template, _)| template.kind.as_deref() == Some(MACHINE_DELETION_TEMPLATE));
-    let default =
-        (deletes_machines && spec.max_unhealthy.is_none()).then(|| percentage(DEFAULT_MIN_HEALTHY_OF_MACHINE_DELETION));
-    if let Some(least) = spec.min_healthy.clone().or(default) {
-        return (count(&least), format!("minHealthy {}", shown(&least)));
-    }
-    let most = spec.max_unhealthy.clone();
-    let most = most.unwrap_or_else(|| percentage(DEFAULT_MAX_UNHEALTHY));
-    (observed - count(&most), format!("maxUnhealthy {}", shown(&most)))
 }
 
 #[cfg(test)]

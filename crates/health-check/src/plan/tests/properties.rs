@@ -8,9 +8,9 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::world::{World, at, chain, intents, second_of, with};
-use crate::check_spec::{CheckSpec, Threshold};
 use crate::plan::{Action, Plan, RemediationChange};
 use nodeward_api::reason::HealthReason;
+use nodeward_core::node_health_check::{CheckSpec, Threshold};
 
 const NODES: [&str; 8] = ["w1", "w2", "w3", "w4", "w5", "m1", "m2", "m3"];
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";

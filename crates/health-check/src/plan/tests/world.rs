@@ -14,7 +14,6 @@ use nodeward_core::lease::LeaseView;
 use nodeward_core::node::NodeView;
 use serde_json::{Value, json};
 
-use crate::check_spec::CheckSpec;
 use crate::plan::{
     Action, CheckVerdict, LeaseChange, LeaseStep, NodeEvidence, NodeVerdict, Plan, RemediationChange, StartRemediation,
     plan,
@@ -24,6 +23,7 @@ use crate::snapshot::{
     CheckFacts, ConditionFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot,
     TemplateFacts, TemplateRef, TemplateState,
 };
+use nodeward_core::node_health_check::CheckSpec;
 
 /// Moments are told in seconds after this.
 const START: i64 = 1_767_225_600;

@@ -2,7 +2,8 @@
 
 use nodeward_api::reason::DisabledReason;
 
-use super::CheckSpec;
+use nodeward_core::node_health_check::CheckSpec;
+
 use crate::snapshot::TemplateState;
 
 /// Namespace of the Machine API: Metal3 acts in no other.

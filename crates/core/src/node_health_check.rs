@@ -1,10 +1,14 @@
 //! A NodeHealthCheck's specification, compiled. What cannot be followed is kept as a problem, and the rest still serves to
 //! count nodes and to clean up: the webhook may be away, and what is stored was not always valid.
 
-pub mod templates;
+mod threshold;
 
+use std::fmt;
 use std::sync::Arc;
 
+pub use self::threshold::{Quantity, Threshold, ThresholdState};
+use crate::duration::{ConfigDuration, DurationError};
+use crate::selector::Selector;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -12,10 +16,6 @@ use nodeward_api::node_health_check::{
     self as api, DEFAULT_BACKOFF_INITIAL, DEFAULT_BACKOFF_LIMIT, DEFAULT_MAX_UNHEALTHY,
     DEFAULT_MIN_HEALTHY_OF_MACHINE_DELETION, EXPONENTIAL, MACHINE_DELETION_TEMPLATE, MISSING, NodeHealthCheckSpec,
 };
-use nodeward_core::duration::{ConfigDuration, DurationError};
-use nodeward_core::selector::Selector;
-
-use crate::snapshot::TemplateRef;
 
 /// The shortest timeout of a step.
 pub const SHORTEST_TIMEOUT: SignedDuration = SignedDuration::from_mins(1);
@@ -23,7 +23,7 @@ pub const SHORTEST_TIMEOUT: SignedDuration = SignedDuration::from_mins(1);
 /// A specification, compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckSpec {
-    /// Which nodes it is about; `None`: it has yet to be resolved, see [`crate::plan::selector`].
+    /// Which nodes it is about; `None`: health-check has yet to choose and write down what it means.
     pub selector: Option<Selector>,
     /// Any of these makes a node unhealthy.
     pub conditions: Arc<[UnhealthyCondition]>,
@@ -52,7 +52,6 @@ pub struct CheckSpec {
 /// A condition that makes a node unhealthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnhealthyCondition {
-    /// Type.
     pub type_: Arc<str>,
     /// Its status; `None`: the node has no condition of the type.
     pub status: Option<Arc<str>>,
@@ -60,38 +59,61 @@ pub struct UnhealthyCondition {
     pub duration: SignedDuration,
 }
 
-/// How many nodes may be unhealthy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threshold {
-    /// So many must be healthy.
-    MinHealthy(Quantity),
-    /// So many may be other than healthy.
-    MaxUnhealthy(Quantity),
+/// Which template a step uses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateRef {
+    /// Group and version.
+    pub api_version: Arc<str>,
+    /// Kind, with `Template` at its end.
+    pub kind: Arc<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
-/// A number of nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
-    /// So many.
-    Nodes(usize),
-    /// So many of a hundred, rounded up.
-    Percent(usize),
-}
-
-impl Quantity {
-    /// The number of nodes, of `all`.
-    pub fn of(self, all: usize) -> usize {
-        match self {
-            Self::Nodes(nodes) => nodes,
-            Self::Percent(percent) => (percent * all).div_ceil(100),
+impl TemplateRef {
+    /// The kind of the remediations that are made from it.
+    pub fn remediation_kind(&self) -> RemediationKind {
+        RemediationKind {
+            api_version: Arc::clone(&self.api_version),
+            kind: self.kind.strip_suffix("Template").unwrap_or(&self.kind).into(),
         }
+    }
+}
+
+impl fmt::Display for TemplateRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RemediationKind {
+    /// Group and version.
+    pub api_version: Arc<str>,
+    pub kind: Arc<str>,
+}
+
+impl RemediationKind {
+    /// API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether the two are one kind, in whatever version.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.group() == other.group()
+    }
+}
+
+impl fmt::Display for RemediationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.api_version, self.kind)
     }
 }
 
 /// One step of a chain of remediations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its template.
     pub template: TemplateRef,
     /// How long the node has to become healthy; `None`: for ever.
     pub timeout: Option<SignedDuration>,
@@ -181,6 +203,16 @@ impl CheckSpec {
             dry_run: spec.dry_run,
             problems,
         }
+    }
+
+    /// The step that a remediation in `namespace` belongs to; where it does not name its template, the first of its kind.
+    pub fn step_of(&self, kind: &RemediationKind, namespace: &str, template: Option<&str>) -> Option<usize> {
+        let is_from = |from: &TemplateRef| {
+            from.remediation_kind().is_same(kind)
+                && *from.namespace == *namespace
+                && template.is_none_or(|name| *from.name == *name)
+        };
+        self.steps.iter().position(|step| is_from(&step.template))
     }
 }
 
@@ -392,7 +424,7 @@ fn compile_backoff(backoff: &api::Backoff, problems: &mut Vec<String>) -> Option
     })
 }
 
-/// A duration as the schema's pattern has it: disruptions throughout, and no sign. Zero is one.
+/// A duration as the schema's pattern has it: a unit after each number, and no sign. Zero is one.
 fn duration(text: &str) -> Result<SignedDuration, String> {
     let malformed = || format!("{text:?} is not a duration: write one such as \"90s\" or \"5m\"");
     if !text.starts_with(|first: char| first.is_ascii_digit())
