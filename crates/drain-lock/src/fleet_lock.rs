@@ -37,7 +37,7 @@ use nodeward_core::drain_request::{DrainRequest, JoinOutcome, has_requester, is_
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
-use nodeward_runtime::{ApiError, Metrics, OperatorContext};
+use nodeward_runtime::{ApiError, OperatorContext};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
@@ -121,7 +121,7 @@ fn warn_if_open(policy: &FleetLockPolicy) {
 
 impl FleetLock {
     fn new(context: &OperatorContext<Settings>, cache: &Arc<ClusterCache>, policy: &FleetLockPolicy) -> Arc<Self> {
-        let this = Self {
+        Arc::new(Self {
             cache: Arc::clone(cache),
             client: context.clients.requests.clone(),
             settings: context.config.clone(),
@@ -130,20 +130,11 @@ impl FleetLock {
             dry_run: context.args.dry_run,
             reads: Semaphore::new(READS),
             explanations: SingleFlight::default(),
-            answers: Family::default(),
-        };
-        this.register(&context.metrics);
-        Arc::new(this)
-    }
-
-    fn register(&self, metrics: &Metrics) {
-        metrics.own(|registry| {
-            registry.register(
+            answers: context.metrics.register(
                 "fleetlock_answers",
                 "Answers to FleetLock clients, by request (pre-reboot, steady-state, plan) and answer (ok or the error's kind)",
-                self.answers.clone(),
-            );
-        });
+            ),
+        })
     }
 
     fn router(self: &Arc<Self>) -> Router {

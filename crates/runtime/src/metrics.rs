@@ -2,6 +2,7 @@
 
 mod moment;
 mod process;
+mod series;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 pub use moment::Moment;
+pub use series::Series;
 
 use crate::component::Component;
 
@@ -35,7 +37,8 @@ impl Metrics {
         };
         let build = Info::new([("version", component.version())]);
         metrics.own(|registry| registry.register("build", "The version that runs", build));
-        metrics.foreign(|registry| registry.register_collector(Box::new(process::ResidentMemory)));
+        let resident_memory = Box::new(process::ResidentMemory);
+        metrics.registry.lock().register_collector(resident_memory);
         metrics
     }
 
@@ -78,11 +81,11 @@ impl Metrics {
         register(registry.sub_registry_with_prefix(&self.prefix))
     }
 
-    /// Registers metrics under the names of a system that the component stands in for: no prefix is added. A counter of
+    /// Registers a metric under the name of a system that the component stands in for: no prefix is added. A counter of
     /// theirs whose name does not end in `_total` is registered as a gauge that only rises.
-    pub fn foreign<R>(&self, register: impl FnOnce(&mut Registry) -> R) -> R {
-        let mut registry = self.registry.lock();
-        register(&mut registry)
+    pub fn register_foreign<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
+        self.registry.lock().register(name, help, metric.clone());
+        metric
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -125,9 +128,7 @@ mod tests {
     #[test]
     fn names_of_other_systems_are_kept_as_they_are() {
         let text = encoded(|metrics| {
-            metrics.foreign(|registry| {
-                registry.register("upgradeoperator_node_drain_timeout", "Drain", Gauge::<i64>::default());
-            });
+            metrics.register_foreign("upgradeoperator_node_drain_timeout", "Drain", Gauge::<i64>::default());
         });
         assert!(text.contains("\nupgradeoperator_node_drain_timeout 0\n"), "{text}");
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::id::NodeName;
 use nodeward_core::verdict::NodeVerdict;
-use nodeward_runtime::metrics::Moment;
+use nodeward_runtime::metrics::{Moment, Series};
 use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,9 +26,8 @@ const LATENESS_SECONDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 
 type Label = (&'static str, &'static str);
 
-/// The metrics of drain-keeper.
 pub struct DrainMetrics {
-    drain_timeout: Family<[(&'static str, String); 1], Gauge>,
+    drain_timeout: Series<1>,
     draining: Gauge,
     blockers: Family<[Label; 1], Gauge>,
     actions: Family<[Label; 2], Counter>,
@@ -36,24 +35,18 @@ pub struct DrainMetrics {
     lateness: Family<[Label; 1], Histogram, fn() -> Histogram>,
     duration: Histogram,
     next_deadline: Moment,
-    timed_out: BTreeSet<NodeName>,
     under_way: BTreeMap<NodeName, Timestamp>,
 }
 
 impl DrainMetrics {
-    /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
-        let drain_timeout = Family::default();
-        metrics.foreign(|registry| {
-            registry.register(
+        Self {
+            drain_timeout: metrics.register_foreign(
                 "upgradeoperator_node_drain_timeout",
                 "1 when everything that may be done to drain the node has been, and pods still block it; 0 while there is \
                  something to wait for; absent without blockers",
-                drain_timeout.clone(),
-            );
-        });
-        Self {
-            drain_timeout,
+                Series::default(),
+            ),
             draining: metrics.register("draining_nodes", "Nodes that are being drained"),
             blockers: metrics.register("blockers", "Pods that drains wait for, by reason"),
             actions: metrics.register("actions", "Attempts at pods, by strategy and outcome"),
@@ -73,7 +66,6 @@ impl DrainMetrics {
                 "next_deadline_seconds",
                 "Time until the next strategy falls due; absent if none will",
             ),
-            timed_out: BTreeSet::new(),
             under_way: BTreeMap::new(),
         }
     }
@@ -90,7 +82,9 @@ impl DrainMetrics {
             let count = by_reason.get(reason).copied().unwrap_or(0);
             self.blockers.get_or_create(&[("reason", reason.as_str())]).set(count);
         }
-        self.show_timeouts(&draining);
+        let blocked = draining.iter().filter(|verdict| !verdict.blockers.is_empty());
+        let timeouts = blocked.map(|v| ([("node_name", v.node.to_string())], i64::from(v.drain_failed)));
+        self.drain_timeout.show(timeouts);
         self.measure_durations(&draining, plan, now);
         let next = draining
             .iter()
@@ -98,19 +92,6 @@ impl DrainMetrics {
             .filter(|b| b.next.is_pending())
             .filter_map(|b| b.next.due());
         self.next_deadline.set(next.min());
-    }
-
-    fn show_timeouts(&mut self, draining: &[&NodeVerdict]) {
-        let mut shown = BTreeSet::new();
-        for verdict in draining.iter().filter(|verdict| !verdict.blockers.is_empty()) {
-            let timeout = self.drain_timeout.get_or_create(&node_label(&verdict.node));
-            timeout.set(i64::from(verdict.drain_failed));
-            shown.insert(verdict.node.clone());
-        }
-        for gone in self.timed_out.difference(&shown) {
-            self.drain_timeout.remove(&node_label(gone));
-        }
-        self.timed_out = shown;
     }
 
     /// A drain is over when its node is left without blockers, or is a blocked node no longer.
@@ -166,15 +147,10 @@ impl DrainMetrics {
 
     /// Takes back what describes the cluster; what this process has done stays counted.
     pub fn clear(&mut self) {
-        self.drain_timeout.clear();
+        self.drain_timeout.show([]);
         self.blockers.clear();
         self.draining.set(0);
-        self.timed_out.clear();
         self.under_way.clear();
         self.next_deadline.set(None);
     }
-}
-
-fn node_label(node: &NodeName) -> [(&'static str, String); 1] {
-    [("node_name", node.to_string())]
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::metrics::Moment;
+use nodeward_runtime::metrics::{Moment, Series};
 use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::execute::{Eviction, TaskKey, TaskOutcome, result_label};
 use crate::plan::Plan;
+use crate::plan::verdict::DrainVerdict;
 
 /// Seconds that a drain waits or takes.
 const SECONDS: [f64; 13] = [
@@ -23,11 +24,10 @@ const SECONDS: [f64; 13] = [
 
 type Label = [(&'static str, &'static str); 1];
 
-/// The metrics of drain-lock.
 pub struct LockMetrics {
     drains: Family<Label, Gauge>,
     blocked: Family<Label, Gauge>,
-    overdue: Family<[(&'static str, String); 1], Gauge>,
+    overdue: Series<1>,
     disruptions: Gauge,
     evictions: Family<Label, Counter>,
     ledger_writes: Family<Label, Counter>,
@@ -39,7 +39,6 @@ pub struct LockMetrics {
 }
 
 impl LockMetrics {
-    /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
         Self {
             drains: metrics.register("drains", "Drains, by phase"),
@@ -81,7 +80,6 @@ impl LockMetrics {
         let mut by_phase: BTreeMap<Phase, i64> = BTreeMap::new();
         let mut by_reason: BTreeMap<LockReason, i64> = BTreeMap::new();
         let mut disruptions = 0;
-        let mut overdue = BTreeSet::new();
         let mut oldest: Option<Timestamp> = None;
         for verdict in &plan.drains {
             *by_phase.entry(verdict.phase).or_default() += 1;
@@ -94,9 +92,6 @@ impl LockMetrics {
                 if verdict.phase == Phase::Queued {
                     oldest = oldest.into_iter().chain([claim.queued_at]).min();
                 }
-            }
-            if verdict.deadline.is_some_and(|deadline| deadline <= now) {
-                overdue.insert(verdict.node.to_string());
             }
             self.measure(verdict, now);
         }
@@ -112,10 +107,10 @@ impl LockMetrics {
                 None => _ = self.blocked.remove(&label),
             }
         }
-        self.overdue.clear();
-        for node in overdue {
-            self.overdue.get_or_create(&[("node", node)]).set(1);
-        }
+        let is_overdue = |verdict: &&DrainVerdict| verdict.deadline.is_some_and(|deadline| deadline <= now);
+        let overdue = plan.drains.iter().filter(is_overdue);
+        self.overdue
+            .show(overdue.map(|verdict| ([("node", verdict.node.to_string())], 1)));
         self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
         self.oldest.set(oldest);
         let present: BTreeSet<&NodeName> = plan.drains.iter().map(|verdict| &verdict.node).collect();
@@ -123,7 +118,7 @@ impl LockMetrics {
     }
 
     /// How long the phases take that this process sees the whole of.
-    fn measure(&mut self, verdict: &crate::plan::verdict::DrainVerdict, now: Timestamp) {
+    fn measure(&mut self, verdict: &DrainVerdict, now: Timestamp) {
         let before = self.seen.get(&verdict.node).copied();
         let Some((phase, _)) = before.filter(|(phase, _)| *phase != verdict.phase) else {
             self.seen.entry(verdict.node.clone()).or_insert((verdict.phase, now));
@@ -172,7 +167,7 @@ impl LockMetrics {
     pub fn clear(&mut self) {
         self.drains.clear();
         self.blocked.clear();
-        self.overdue.clear();
+        self.overdue.show([]);
         self.disruptions.set(0);
         self.oldest.set(None);
         self.seen.clear();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_health_check::Phase;
 use nodeward_api::reason::HealthReason;
-use nodeward_core::id::NodeName;
+use nodeward_core::id::{NamespacedName, NodeName};
+use nodeward_runtime::metrics::Series;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,74 +16,32 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::definition::Fields;
 use crate::execute::{Executed, Task};
-use crate::plan::{Action, RemediationRef, Verdicts};
-use crate::snapshot::{RemediationFacts, Snapshot};
+use crate::plan::{Action, CheckVerdict, RemediationRef, Verdicts};
+use crate::snapshot::{RemediationFacts, RemediationKind, Snapshot};
 
 /// As medik8s has them.
 const UNHEALTHY_SECONDS: [f64; 10] = [30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0];
 
-/// A remediation: `name` is the node's, `remediation` the kind, as medik8s has it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct RemediationLabels {
-    name: String,
-    namespace: String,
-    remediation: String,
-}
+/// A label whose values are known beforehand.
+type Label<const N: usize> = [(&'static str, &'static str); N];
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct OldLabels {
-    name: String,
-    namespace: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-#[allow(non_snake_case, reason = "the label's name at medik8s")]
-struct DurationLabels {
-    providerID: String,
-    name: String,
-    namespace: String,
-    remediation: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct CheckLabel {
-    node_health_check: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabel {
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct FieldLabel {
-    field: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ActionLabels {
-    action: &'static str,
-    outcome: &'static str,
-}
+/// Labels by which objects are named. Of those of a remediation `name` is the node's, and `remediation` the kind, as
+/// medik8s has them.
+type Labels<const N: usize> = [(&'static str, String); N];
 
 /// The metrics of health-check.
 pub(super) struct HealthMetrics {
-    ongoing: Family<RemediationLabels, Gauge>,
-    old: Family<OldLabels, Gauge>,
-    unhealthy: Family<DurationLabels, Histogram, fn() -> Histogram>,
-    observed: Family<CheckLabel, Gauge>,
-    healthy: Family<CheckLabel, Gauge>,
-    remediating: Family<CheckLabel, Gauge>,
-    nodes: Family<ReasonLabel, Gauge>,
-    checks: Family<PhaseLabel, Gauge>,
-    old_now: Family<OldLabels, Gauge>,
-    dropped_fields: Family<FieldLabel, Gauge>,
-    actions: Family<ActionLabels, Counter>,
+    ongoing: Family<Labels<3>, Gauge>,
+    old: Family<Labels<2>, Gauge>,
+    unhealthy: Family<Labels<4>, Histogram, fn() -> Histogram>,
+    observed: Series<1>,
+    healthy: Series<1>,
+    remediating: Series<1>,
+    nodes: Family<Label<1>, Gauge>,
+    checks: Family<Label<1>, Gauge>,
+    old_now: Series<2>,
+    dropped_fields: Series<1>,
+    actions: Family<Label<2>, Counter>,
     shown: Shown,
     old_counted: BTreeSet<Arc<str>>,
 }
@@ -91,75 +49,49 @@ pub(super) struct HealthMetrics {
 /// What is exported by labels that go away.
 #[derive(Default)]
 struct Shown {
-    ongoing: BTreeSet<RemediationLabels>,
-    old: BTreeSet<OldLabels>,
-    old_now: BTreeSet<OldLabels>,
-    unhealthy: BTreeSet<DurationLabels>,
-    checks: BTreeSet<CheckLabel>,
-    dropped_fields: BTreeSet<FieldLabel>,
+    ongoing: BTreeSet<Labels<3>>,
+    old: BTreeSet<Labels<2>>,
+    unhealthy: BTreeSet<Labels<4>>,
 }
 
 impl HealthMetrics {
     pub(super) fn register(metrics: &Metrics) -> Self {
-        let this = Self {
-            ongoing: Family::default(),
-            old: Family::default(),
-            unhealthy: Family::new_with_constructor(|| Histogram::new(UNHEALTHY_SECONDS)),
-            observed: Family::default(),
-            healthy: Family::default(),
-            remediating: Family::default(),
-            nodes: Family::default(),
-            checks: Family::default(),
-            old_now: Family::default(),
-            dropped_fields: Family::default(),
-            actions: Family::default(),
-            shown: Shown::default(),
-            old_counted: BTreeSet::new(),
-        };
-        metrics.foreign(|registry| {
-            registry.register(
+        Self {
+            ongoing: metrics.register_foreign(
                 "nodehealthcheck_ongoing_remediation",
                 "1 while a node has a remediation of this kind, 0 once it had one; absent without the node",
-                this.ongoing.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            old: metrics.register_foreign(
                 "nodehealthcheck_old_remediation_cr",
                 "Remediations that were seen to be old (48 hours, unless configured): only rises",
-                this.old.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            unhealthy: metrics.register_foreign(
                 "nodehealthcheck_unhealthy_node_duration_seconds",
                 "Time from the creation of a remediation to its deletion for a healthy node",
-                this.unhealthy.clone(),
-            );
-        });
-        metrics.own(|registry| {
-            registry.register("observed_nodes", "Nodes that are selected", this.observed.clone());
-            registry.register("healthy_nodes", "Selected nodes that are healthy", this.healthy.clone());
-            registry.register(
-                "remediating_nodes",
-                "Nodes that have a remediation",
-                this.remediating.clone(),
-            );
-            registry.register(
+                Family::new_with_constructor(|| Histogram::new(UNHEALTHY_SECONDS)),
+            ),
+            observed: metrics.register("observed_nodes", "Nodes that are selected"),
+            healthy: metrics.register("healthy_nodes", "Selected nodes that are healthy"),
+            remediating: metrics.register("remediating_nodes", "Nodes that have a remediation"),
+            nodes: metrics.register(
                 "nodes",
                 "Nodes that are not plainly healthy, by what is done for them or stops that",
-                this.nodes.clone(),
-            );
-            registry.register("checks", "NodeHealthChecks, by phase", this.checks.clone());
-            registry.register(
+            ),
+            checks: metrics.register("checks", "NodeHealthChecks, by phase"),
+            old_now: metrics.register(
                 "old_remediations",
                 "Remediations that are old now (48 hours, unless configured)",
-                this.old_now.clone(),
-            );
-            registry.register(
+            ),
+            dropped_fields: metrics.register(
                 "dropped_fields",
                 "1 for each field of NodeHealthChecks that the installed CRD lacks, so that the API server drops it",
-                this.dropped_fields.clone(),
-            );
-            registry.register("actions", "Writes, by kind and outcome", this.actions.clone());
-        });
-        this
+            ),
+            actions: metrics.register("actions", "Writes, by kind and outcome"),
+            shown: Shown::default(),
+            old_counted: BTreeSet::new(),
+        }
     }
 
     /// Shows how everything stands.
@@ -167,57 +99,42 @@ impl HealthMetrics {
         self.show_checks(verdicts);
         for reason in HealthReason::ALL {
             let count = verdicts.nodes.iter().filter(|node| node.reason == *reason).count();
-            let label = ReasonLabel {
-                reason: reason.as_str(),
-            };
-            self.nodes.get_or_create(&label).set(gauge(count));
+            self.nodes
+                .get_or_create(&[("reason", reason.as_str())])
+                .set(gauge(count));
         }
         self.show_ongoing(snapshot);
         for phase in Phase::ALL {
             let count = verdicts.checks.iter().filter(|check| check.phase == *phase).count();
-            let label = PhaseLabel { phase: phase.as_str() };
-            self.checks.get_or_create(&label).set(gauge(count));
+            self.checks
+                .get_or_create(&[("phase", phase.as_str())])
+                .set(gauge(count));
         }
         self.show_old(verdicts);
         self.remove_series_of_gone_nodes(snapshot);
     }
 
     fn show_checks(&mut self, verdicts: &Verdicts) {
-        let mut shown = BTreeSet::new();
-        for check in &verdicts.checks {
-            let label = CheckLabel {
-                node_health_check: check.check.name.to_string(),
-            };
-            self.observed.get_or_create(&label).set(gauge(check.observed));
-            self.healthy.get_or_create(&label).set(gauge(check.healthy));
-            self.remediating.get_or_create(&label).set(gauge(check.remediating));
-            shown.insert(label);
-        }
-        for gone in self.shown.checks.difference(&shown) {
-            self.observed.remove(gone);
-            self.healthy.remove(gone);
-            self.remediating.remove(gone);
-        }
-        self.shown.checks = shown;
+        let counts = |count: fn(&CheckVerdict) -> usize| {
+            let label = |check: &CheckVerdict| [("node_health_check", check.check.name.to_string())];
+            let checks = verdicts.checks.iter();
+            checks.map(move |check| (label(check), gauge(count(check))))
+        };
+        self.observed.show(counts(|check| check.observed));
+        self.healthy.show(counts(|check| check.healthy));
+        self.remediating.show(counts(|check| check.remediating));
     }
 
     /// Shows the fields that the API server drops.
     pub(super) fn show_dropped_fields(&mut self, fields: &Fields) {
-        let label = |field: &String| FieldLabel { field: field.clone() };
-        let shown: BTreeSet<FieldLabel> = fields.iter().map(label).collect();
-        for label in &shown {
-            self.dropped_fields.get_or_create(label).set(1);
-        }
-        for gone in self.shown.dropped_fields.difference(&shown) {
-            self.dropped_fields.remove(gone);
-        }
-        self.shown.dropped_fields = shown;
+        let shown = fields.iter().map(|field| ([("field", field.clone())], 1));
+        self.dropped_fields.show(shown);
     }
 
     fn show_ongoing(&mut self, snapshot: &Snapshot) {
         let ours: BTreeSet<&Arc<str>> = snapshot.checks.values().map(|check| &check.uid).collect();
         let remediations = snapshot.remediations.iter();
-        let ongoing: BTreeSet<RemediationLabels> = remediations
+        let ongoing: BTreeSet<Labels<3>> = remediations
             .filter(|remediation| remediation.owners.iter().any(|owner| ours.contains(owner)))
             .map(|remediation| labels_of(remediation))
             .collect();
@@ -232,19 +149,12 @@ impl HealthMetrics {
 
     /// What is old now, and how often there was one.
     fn show_old(&mut self, verdicts: &Verdicts) {
-        let mut old: BTreeMap<OldLabels, usize> = BTreeMap::new();
+        let mut old: BTreeMap<Labels<2>, i64> = BTreeMap::new();
         for remediation in verdicts.checks.iter().flat_map(|check| &check.old_remediations) {
             self.count_old(remediation);
             *old.entry(old_labels(remediation)).or_default() += 1;
         }
-        for (labels, count) in &old {
-            self.old_now.get_or_create(labels).set(gauge(*count));
-        }
-        let shown: BTreeSet<OldLabels> = old.into_keys().collect();
-        for over in self.shown.old_now.difference(&shown) {
-            self.old_now.remove(over);
-        }
-        self.shown.old_now = shown;
+        self.old_now.show(old);
     }
 
     fn count_old(&mut self, remediation: &RemediationRef) {
@@ -257,30 +167,22 @@ impl HealthMetrics {
 
     /// A fleet that is replaced node by node would otherwise leave a series for each node that there ever was.
     fn remove_series_of_gone_nodes(&mut self, snapshot: &Snapshot) {
-        let exists = |name: &String| snapshot.nodes.contains_key(&NodeName::from(name.as_str()));
+        let exists = |labels: &[(&str, String)]| {
+            let name = labels.iter().find(|(label, _)| *label == "name");
+            name.is_some_and(|(_, name)| snapshot.nodes.contains_key(&NodeName::from(name.as_str())))
+        };
         let has_remediation =
-            |labels: &RemediationLabels| snapshot.remediations.iter().any(|known| labels_of(known) == *labels);
-        self.shown.ongoing.retain(|labels| {
-            let stays = exists(&labels.name) || has_remediation(labels);
-            if !stays {
-                self.ongoing.remove(labels);
-            }
-            stays
-        });
-        self.shown.old.retain(|labels| {
-            let stays = exists(&labels.name);
-            if !stays {
-                self.old.remove(labels);
-            }
-            stays
-        });
-        self.shown.unhealthy.retain(|labels| {
-            let stays = exists(&labels.name);
-            if !stays {
-                self.unhealthy.remove(labels);
-            }
-            stays
-        });
+            |labels: &Labels<3>| snapshot.remediations.iter().any(|known| labels_of(known) == *labels);
+        let is_over = |labels: &Labels<3>| !exists(labels) && !has_remediation(labels);
+        for labels in self.shown.ongoing.extract_if(.., is_over) {
+            self.ongoing.remove(&labels);
+        }
+        for labels in self.shown.old.extract_if(.., |labels| !exists(labels)) {
+            self.old.remove(&labels);
+        }
+        for labels in self.shown.unhealthy.extract_if(.., |labels| !exists(labels)) {
+            self.unhealthy.remove(&labels);
+        }
         let known = &snapshot.remediations;
         self.old_counted
             .retain(|uid| known.iter().any(|remediation| remediation.uid == *uid));
@@ -288,10 +190,10 @@ impl HealthMetrics {
 
     /// Counts what an action has come to.
     pub(super) fn executed(&mut self, executed: &Executed, now: Timestamp) {
-        let labels = ActionLabels {
-            action: kind_of(&executed.task),
-            outcome: outcome_of(&executed.result),
-        };
+        let labels = [
+            ("action", kind_of(&executed.task)),
+            ("outcome", outcome_of(&executed.result)),
+        ];
         self.actions.get_or_create(&labels).inc();
         if let (Task::Act(Action::DeleteRemediation { remediation, .. }), ActionResult::Acted(())) =
             (&executed.task, &executed.result)
@@ -302,12 +204,9 @@ impl HealthMetrics {
 
     fn observe_duration(&mut self, remediation: &RemediationRef, executed: &Executed, now: Timestamp) {
         let Some(created) = executed.created else { return };
-        let labels = DurationLabels {
-            providerID: executed.provider_id.clone().unwrap_or_default(),
-            name: remediation.node.to_string(),
-            namespace: remediation.key.namespace.to_string(),
-            remediation: remediation.kind.kind.to_string(),
-        };
+        let [name, namespace, kind] = labels(&remediation.node, &remediation.key, &remediation.kind);
+        let provider = executed.provider_id.clone().unwrap_or_default();
+        let labels = [("providerID", provider), name, namespace, kind];
         let lasted: SignedDuration = now.duration_since(created);
         self.unhealthy
             .get_or_create(&labels)
@@ -318,34 +217,36 @@ impl HealthMetrics {
     /// Takes back what only the leader exports.
     pub(super) fn clear(&mut self) {
         self.ongoing.clear();
-        self.observed.clear();
-        self.healthy.clear();
-        self.remediating.clear();
+        self.shown.ongoing.clear();
+        for series in [
+            &mut self.observed,
+            &mut self.healthy,
+            &mut self.remediating,
+            &mut self.dropped_fields,
+        ] {
+            series.show([]);
+        }
+        self.old_now.show([]);
         self.nodes.clear();
         self.checks.clear();
-        self.old_now.clear();
-        self.dropped_fields.clear();
-        self.shown = Shown {
-            old: std::mem::take(&mut self.shown.old),
-            unhealthy: std::mem::take(&mut self.shown.unhealthy),
-            ..Shown::default()
-        };
     }
 }
 
-fn old_labels(remediation: &RemediationRef) -> OldLabels {
-    OldLabels {
-        name: remediation.node.to_string(),
-        namespace: remediation.key.namespace.to_string(),
-    }
+fn old_labels(remediation: &RemediationRef) -> Labels<2> {
+    let [name, namespace, _] = labels(&remediation.node, &remediation.key, &remediation.kind);
+    [name, namespace]
 }
 
-fn labels_of(remediation: &RemediationFacts) -> RemediationLabels {
-    RemediationLabels {
-        name: remediation.node.to_string(),
-        namespace: remediation.key.namespace.to_string(),
-        remediation: remediation.kind.kind.to_string(),
-    }
+fn labels_of(remediation: &RemediationFacts) -> Labels<3> {
+    labels(&remediation.node, &remediation.key, &remediation.kind)
+}
+
+fn labels(node: &NodeName, key: &NamespacedName, kind: &RemediationKind) -> Labels<3> {
+    [
+        ("name", node.to_string()),
+        ("namespace", key.namespace.to_string()),
+        ("remediation", kind.kind.to_string()),
+    ]
 }
 
 fn gauge(count: usize) -> i64 {

@@ -1,48 +1,32 @@
 //! Metrics of the webhook.
 
 use nodeward_runtime::Metrics;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::decide::Decision;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DecisionLabel {
-    decision: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProblemLabel {
-    problem: &'static str,
-}
+type Label = [(&'static str, &'static str); 1];
 
 /// What the webhook has answered.
 pub(super) struct WebhookMetrics {
-    reviews: Family<DecisionLabel, Counter>,
-    bad: Family<ProblemLabel, Counter>,
+    reviews: Family<Label, Counter>,
+    bad: Family<Label, Counter>,
 }
 
 impl WebhookMetrics {
     /// Registers them.
     pub(super) fn register(metrics: &Metrics) -> Self {
-        let this = Self {
-            reviews: Family::default(),
-            bad: Family::default(),
-        };
-        metrics.own(|registry| {
-            registry.register(
+        Self {
+            reviews: metrics.register(
                 "node_health_check_reviews",
                 "Changes of NodeHealthChecks reviewed, by decision (admitted, warned, refused)",
-                this.reviews.clone(),
-            );
-            registry.register(
+            ),
+            bad: metrics.register(
                 "bad_reviews",
                 "Requests to the webhook that were not the review of a NodeHealthCheck",
-                this.bad.clone(),
-            );
-        });
-        this
+            ),
+        }
     }
 
     /// Counts an answer.
@@ -52,11 +36,11 @@ impl WebhookMetrics {
             (true, false) => "warned",
             (true, true) => "admitted",
         };
-        self.reviews.get_or_create(&DecisionLabel { decision }).inc();
+        self.reviews.get_or_create(&[("decision", decision)]).inc();
     }
 
     /// Counts what was not a review.
     pub(super) fn bad(&self, problem: &'static str) {
-        self.bad.get_or_create(&ProblemLabel { problem }).inc();
+        self.bad.get_or_create(&[("problem", problem)]).inc();
     }
 }
