@@ -1,8 +1,8 @@
 //! Programs that cordon and evict as they always have, and know nothing of drain-lock: each waits its turn, and ends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
@@ -16,30 +16,14 @@ use crate::environment::{APPS, Environment};
 use crate::reviewed::{Eviction, Reviewed};
 
 /// Waits until every `kubectl drain` has ended well; a node is back as soon as its own has.
-async fn all_end(env: &Environment, mut drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
-    let began = Instant::now();
-    while !drains.is_empty() {
-        let mut left = Vec::new();
-        for (node, said) in drains {
-            match said.ended() {
-                None => left.push((node, said)),
-                Some(ended) => {
-                    ensure!(ended, "{} failed:\n{}", said.command(), said.text());
-                    env.uncordon(node).await?;
-                }
-            }
-        }
-        drains = left;
-        if began.elapsed() > deadline {
-            let said: Vec<String> = drains
-                .iter()
-                .map(|(node, said)| format!("{node}:\n{}", said.text()))
-                .collect();
-            bail!("after {deadline:?} these drains go on:\n{}", said.join("\n"));
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
+async fn all_end(env: &Environment, drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
+    let ends = drains.into_iter().map(|(node, said)| async move {
+        let what = format!("the end of {}", said.command());
+        let ended = wait::until(what, deadline, || async { said.ended().with_context(|| said.text()) }).await?;
+        ensure!(ended, "{} failed:\n{}", said.command(), said.text());
+        env.uncordon(node).await
+    });
+    futures::future::try_join_all(ends).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use nodeward_api::drain_ledger::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, NodeDrainSpec, NodeDrainStatus, Phase, Requester};
@@ -48,7 +51,6 @@ pub struct Environment {
     _turn: SemaphorePermit<'static>,
 }
 
-/// A drain-lock of an environment.
 pub struct Lock {
     operator: Operator,
 }
@@ -212,7 +214,6 @@ impl Environment {
         Ok(ledgers.get_opt(nodeward_api::drain_ledger::NAME).await?)
     }
 
-    /// The claim of a node.
     pub async fn claim(&self, node: &str) -> Result<Option<Claim>> {
         let claims = self
             .ledger()
@@ -377,7 +378,6 @@ async fn unready(client: &Client) -> String {
     format!("pods that are not ready {pods:?}, nodes {nodes:?}")
 }
 
-/// Watches budgets.
 pub struct BudgetWatch {
     task: tokio::task::JoinHandle<()>,
     worst: Arc<Mutex<BTreeMap<String, String>>>,
@@ -391,26 +391,25 @@ impl BudgetWatch {
         let (seen, counted) = (Arc::clone(&worst), Arc::clone(&looks));
         let task = tokio::spawn(async move {
             let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), APPS);
-            loop {
-                if let Ok(list) = budgets.list(&ListParams::default()).await {
-                    for budget in list {
-                        let Some(status) = budget.status.clone() else { continue };
-                        if status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
-                            let text = format!(
-                                "{} of {} healthy, {} demanded, at {}; disrupted {:?}; {}",
-                                status.current_healthy,
-                                status.expected_pods,
-                                status.desired_healthy,
-                                Timestamp::now(),
-                                status.disrupted_pods.unwrap_or_default().keys(),
-                                unready(&client).await,
-                            );
-                            seen.lock().expect("unpoisoned").insert(budget.name_any(), text);
-                        }
-                    }
-                    *counted.lock().expect("unpoisoned") += 1;
+            let changes = watcher(budgets, watcher::Config::default()).default_backoff();
+            let mut changes = pin!(changes.applied_objects());
+            // The watcher goes on after an error.
+            while let Some(change) = changes.next().await {
+                let Ok(budget) = change else { continue };
+                *counted.lock().expect("unpoisoned") += 1;
+                let Some(status) = budget.status.clone() else { continue };
+                if status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
+                    let text = format!(
+                        "{} of {} healthy, {} demanded, at {}; disrupted {:?}; {}",
+                        status.current_healthy,
+                        status.expected_pods,
+                        status.desired_healthy,
+                        Timestamp::now(),
+                        status.disrupted_pods.unwrap_or_default().keys(),
+                        unready(&client).await,
+                    );
+                    seen.lock().expect("unpoisoned").insert(budget.name_any(), text);
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
         Self { task, worst, looks }

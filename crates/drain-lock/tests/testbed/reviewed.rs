@@ -178,7 +178,6 @@ impl Eviction {
         Self { options, ..self }
     }
 
-    /// With this query.
     pub fn query(self, query: &'static str) -> Self {
         Self { query, ..self }
     }
