@@ -108,7 +108,6 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// A count as a figure.
 pub const fn count(number: usize) -> f64 {
     // Counts of objects and requests are far below 2^53.
     #[allow(clippy::cast_precision_loss)]

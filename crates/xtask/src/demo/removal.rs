@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::wait;
+use nodeward_testkit::{unless_refused, wait};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -76,7 +76,7 @@ async fn namespaces(env: &Environment) -> Result<usize> {
     let ours = ListParams::default().labels(&env.ours());
     let all = names(&namespaces, &ours).await?;
     for name in &all {
-        is_gone_or(namespaces.delete(name, &DeleteParams::default()).await)?;
+        unless_gone(namespaces.delete(name, &DeleteParams::default()).await)?;
     }
     wait::until("the namespaces to be gone", GONE_WITHIN, || async {
         for name in &all {
@@ -103,7 +103,7 @@ async fn empty(pods: &Api<Pod>) -> Result<()> {
     let all = pods.list_metadata(&ListParams::default()).await?;
     for pod in all.iter().filter(|pod| !pod.finalizers().is_empty()) {
         let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-        is_gone_or(pods.patch(&pod.name_any(), &PatchParams::default(), &free).await)?;
+        unless_gone(pods.patch(&pod.name_any(), &PatchParams::default(), &free).await)?;
     }
     let now = DeleteParams::default().grace_period(0);
     pods.delete_collection(&now, &ListParams::default()).await?;
@@ -118,8 +118,8 @@ async fn nodes(env: &Environment, visitors: &mut BTreeSet<String>) -> Result<usi
     let ours = ListParams::default().labels(&env.ours());
     let all = names(&nodes, &ours).await?;
     for name in &all {
-        is_gone_or(nodes.delete(name, &DeleteParams::default()).await)?;
-        is_gone_or(leases.delete(name, &DeleteParams::default()).await)?;
+        unless_gone(nodes.delete(name, &DeleteParams::default()).await)?;
+        unless_gone(leases.delete(name, &DeleteParams::default()).await)?;
     }
     // The pods of the cluster's own DaemonSets, which came because the nodes did. Now no new ones come.
     let now = DeleteParams::default().grace_period(0);
@@ -128,7 +128,7 @@ async fn nodes(env: &Environment, visitors: &mut BTreeSet<String>) -> Result<usi
         for pod in pods.list_metadata(&on_node).await? {
             let namespaced: Api<Pod> = Api::namespaced(env.client(), &pod.namespace().unwrap_or_default());
             visitors.extend(pod.uid());
-            is_gone_or(namespaced.delete(&pod.name_any(), &now).await)?;
+            unless_gone(namespaced.delete(&pod.name_any(), &now).await)?;
         }
     }
     Ok(all.len())
@@ -147,7 +147,7 @@ async fn events(env: &Environment, visitors: &BTreeSet<String>) -> Result<usize>
                 && about.name.as_ref().is_some_and(|name| name.starts_with(&env.prefix));
             if of_node || about.uid.as_ref().is_some_and(|uid| visitors.contains(uid)) {
                 let namespaced: Api<Event> = Api::namespaced(env.client(), &event.namespace().unwrap_or_default());
-                is_gone_or(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;
+                unless_gone(namespaced.delete(&event.name_any(), &DeleteParams::default()).await)?;
                 found += 1;
             }
         }
@@ -162,10 +162,6 @@ async fn events(env: &Environment, visitors: &BTreeSet<String>) -> Result<usize>
 }
 
 /// Somebody else, a controller mostly, may be faster.
-fn is_gone_or<T>(outcome: kube::Result<T>) -> kube::Result<()> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
+fn unless_gone<T>(outcome: kube::Result<T>) -> Result<()> {
+    unless_refused(outcome, &[404])
 }

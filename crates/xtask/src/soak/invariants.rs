@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource, ResourceExt};
 use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::lock;
@@ -21,6 +19,7 @@ use tokio::time::Instant;
 use super::cluster::{FAMILIES, NAMESPACE};
 use super::view::{CheckView, RemediationView, View};
 use crate::bench::{count, health_checks};
+use crate::watch::follow_events;
 
 /// What was so for this long, an operator must have seen before it wrote: longer than any delay that is injected.
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
@@ -34,7 +33,7 @@ const SLACK: f64 = 3.0;
 /// Watches the invariants.
 pub struct Invariants {
     state: Arc<Mutex<State>>,
-    _tasks: JoinSet<()>,
+    _watches: Vec<JoinSet<()>>,
 }
 
 #[derive(Default)]
@@ -49,14 +48,16 @@ struct State {
 impl Invariants {
     pub fn watch(client: &Client) -> Self {
         let state = Arc::default();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(follow(Api::all(client.clone()), Arc::clone(&state), State::take_node));
-        tasks.spawn(follow(health_checks(client), Arc::clone(&state), State::take_check));
-        for family in FAMILIES {
-            let remediations = family.remediation().api(client, Some(NAMESPACE));
-            tasks.spawn(follow(remediations, Arc::clone(&state), State::take_remediation));
+        let mut watches = vec![
+            look(Api::all(client.clone()), &state, State::take_node),
+            look(health_checks(client), &state, State::take_check),
+        ];
+        let remediations = FAMILIES.map(|family| family.remediation().api(client, Some(NAMESPACE)));
+        watches.extend(remediations.map(|api| look(api, &state, State::take_remediation)));
+        Self {
+            state,
+            _watches: watches,
         }
-        Self { state, _tasks: tasks }
     }
 
     /// Everything held so far.
@@ -81,19 +82,16 @@ impl Invariants {
     }
 }
 
-async fn follow<K>(objects: Api<K>, state: Arc<Mutex<State>>, take: fn(&mut State, Event<K>))
+fn look<K>(objects: Api<K>, state: &Arc<Mutex<State>>, take: fn(&mut State, Event<K>)) -> JoinSet<()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let changes = watcher(objects, watcher::Config::default()).default_backoff();
-    let mut changes = std::pin::pin!(changes);
-    while let Some(change) = changes.next().await {
-        // The watch begins again by itself.
-        let Ok(change) = change else { continue };
+    let state = Arc::clone(state);
+    follow_events(objects, watcher::Config::default(), move |event| {
         let mut state = lock(&state);
         state.events += 1;
-        take(&mut state, change);
-    }
+        take(&mut state, event);
+    })
 }
 
 impl State {

@@ -40,7 +40,6 @@ impl<T: PartialEq> Since<T> {
     }
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub struct NodeView {
     pub ready: Since<bool>,
@@ -48,7 +47,6 @@ pub struct NodeView {
     pub zone: Since<Option<String>>,
 }
 
-/// A remediation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemediationView {
     pub node: String,

@@ -41,7 +41,6 @@ pub async fn cordon(client: &Client, nodes: &[usize], since: Timestamp) -> Resul
     patch_all(client, nodes, &patch).await
 }
 
-/// Uncordons them.
 pub async fn uncordon(client: &Client, nodes: &[usize]) -> Result<()> {
     let patch = json!({ "spec": { "unschedulable": null, "taints": null } });
     patch_all(client, nodes, &patch).await

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The committed topologies.
 const COMMITTED: [&str; 4] = [
     include_str!("../../../topologies/a.yaml"),
     include_str!("../../../topologies/b.yaml"),
@@ -52,7 +51,6 @@ pub struct Topology {
     pub away: Duration,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
@@ -96,7 +94,6 @@ impl App {
     }
 }
 
-/// All regimes.
 pub fn regimes() -> Result<Vec<Regime>> {
     let parse = |text: &&str| serde_yaml::from_str(text).context("a committed topology");
     COMMITTED.iter().map(parse).collect()

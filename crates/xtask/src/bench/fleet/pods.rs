@@ -84,7 +84,6 @@ pub fn parts(node: usize, size: Size) -> impl Iterator<Item = PartPod> {
     })
 }
 
-/// All namespaces.
 pub fn namespaces(size: Size) -> impl Iterator<Item = String> {
     let drained = size::played().step_by(NODES_PER_NAMESPACE);
     let idle = idle_pods(size).div_ceil(PODS_PER_NAMESPACE);

@@ -63,7 +63,6 @@ pub fn played() -> Range<usize> {
     0..DRAINING + RESTING
 }
 
-/// Name of a node.
 pub fn node_name(node: usize) -> String {
     format!("worker-{node:05}.bench.example.com")
 }

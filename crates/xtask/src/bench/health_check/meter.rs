@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event};
 use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::remediator::{self, Family};
 use nodeward_testkit::wait;
@@ -22,6 +21,7 @@ use super::NAMESPACE;
 use crate::bench::fleet::heartbeats::Heartbeats;
 use crate::bench::fleet::nodes::conditions;
 use crate::bench::fleet::size::node_name;
+use crate::watch::follow_events;
 
 /// How long a remediation may take to come, or to go.
 const WITHIN: Duration = Duration::from_mins(3);
@@ -44,14 +44,26 @@ impl Meter {
         let remediations = Family::SelfNode.remediation().api(client, Some(NAMESPACE));
         let (tell, seen) = watch::channel(Seen::new());
         let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(follow(remediations, tell, begun));
+        let mut begun = Some(begun);
+        let watch = follow_events(remediations, watcher::Config::default(), move |event| match event {
+            Event::Apply(remediation) | Event::InitApply(remediation) => tell.send_modify(|seen| {
+                let (created, deleted) = seen.entry(remediator::node_of(&remediation)).or_default();
+                if created.is_none() || deleted.is_some() {
+                    (*created, *deleted) = (Some(Instant::now()), None);
+                }
+            }),
+            Event::Delete(remediation) => tell.send_modify(|seen| {
+                seen.entry(remediator::node_of(&remediation)).or_default().1 = Some(Instant::now());
+            }),
+            Event::InitDone => drop(begun.take().map(|begun| begun.send(()))),
+            Event::Init => {}
+        });
         has_begun.await.context("the watch of the remediations did not begin")?;
         Ok(Self {
             nodes: Api::all(client.clone()),
             heartbeats,
             seen,
-            _watch: tasks,
+            _watch: watch,
         })
     }
 
@@ -113,31 +125,6 @@ impl Meter {
             .await
             .with_context(|| format!("the remediation of {name} was not {what}"))??;
         moment(&seen).context("seen, and gone")
-    }
-}
-
-async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Seen>, begun: tokio::sync::oneshot::Sender<()>) {
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
-    let mut begun = Some(begun);
-    while let Some(event) = events.next().await {
-        let now = Instant::now();
-        match event {
-            Ok(Event::Apply(remediation) | Event::InitApply(remediation)) => tell.send_modify(|seen| {
-                let (created, deleted) = seen.entry(remediator::node_of(&remediation)).or_default();
-                if created.is_none() || deleted.is_some() {
-                    (*created, *deleted) = (Some(now), None);
-                }
-            }),
-            Ok(Event::Delete(remediation)) => tell.send_modify(|seen| {
-                seen.entry(remediator::node_of(&remediation)).or_default().1 = Some(now);
-            }),
-            Ok(Event::InitDone) => {
-                if let Some(begun) = begun.take() {
-                    let _ = begun.send(());
-                }
-            }
-            Ok(Event::Init) | Err(_) => {}
-        }
     }
 }
 

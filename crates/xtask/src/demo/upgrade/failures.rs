@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use console::Style;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::runtime::watcher;
@@ -20,6 +20,7 @@ use nodeward_testkit::{fleet, lock, wait};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::follow::subject_of;
 use super::simulated_mco::SimulatedMco;
 use crate::demo::environment::{Environment, RUN};
 use crate::demo::narrator::{Line, Narrator, Voice};
@@ -246,7 +247,8 @@ fn tell_events(env: &Environment, narrator: &Arc<Narrator>) -> JoinSet<()> {
     let events: Api<Event> = Api::all(env.client());
     let mut told = BTreeSet::new();
     watch::follow(events, watcher::Config::default(), move |event| {
-        let Some(node) = node_of_event(&event).and_then(|node| node.name.as_deref()) else {
+        let node = subject_of(&event, "health-check", "Node");
+        let Some(node) = node.and_then(|node| node.name.as_deref()) else {
             return;
         };
         let note = event.note.clone().unwrap_or_default();
@@ -263,15 +265,6 @@ fn tell_events(env: &Environment, narrator: &Arc<Narrator>) -> JoinSet<()> {
             );
         }
     })
-}
-
-fn node_of_event(event: &Event) -> Option<&ObjectReference> {
-    let by_health_check = event
-        .reporting_controller
-        .as_deref()
-        .is_some_and(|name| name.contains("health-check"));
-    let about = event.regarding.as_ref().filter(|_| by_health_check)?;
-    (about.kind.as_deref() == Some("Node")).then_some(about)
 }
 
 impl Remediated {

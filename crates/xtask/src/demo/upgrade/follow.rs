@@ -27,18 +27,17 @@ pub fn events(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     })
 }
 
-/// The pod that an Event of drain-keeper's is about; `None` for any other Event.
-pub(super) fn pod_of(event: &Event) -> Option<&ObjectReference> {
-    let by_keeper = event
-        .reporting_controller
-        .as_deref()
-        .is_some_and(|name| name.contains("drain-keeper"));
-    let about = event.regarding.as_ref().filter(|_| by_keeper)?;
-    (about.kind.as_deref() == Some("Pod")).then_some(about)
+/// What an Event of this operator is about, if that is of this kind.
+pub(super) fn subject_of<'a>(event: &'a Event, operator: &str, kind: &str) -> Option<&'a ObjectReference> {
+    let by = event.reporting_controller.as_deref()?;
+    let about = event.regarding.as_ref().filter(|_| by.contains(operator))?;
+    (about.kind.as_deref() == Some(kind)).then_some(about)
 }
 
 fn tell_act(narrator: &Narrator, event: &Event) {
-    let Some(pod) = pod_of(event) else { return };
+    let Some(pod) = subject_of(event, "drain-keeper", "Pod") else {
+        return;
+    };
     let (namespace, name) = (
         pod.namespace.as_deref().unwrap_or_default(),
         pod.name.as_deref().unwrap_or_default(),

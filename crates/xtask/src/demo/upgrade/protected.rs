@@ -26,7 +26,7 @@ pub async fn touched(env: &Environment) -> Result<Vec<String>> {
     for namespace in &namespaces {
         let events: Api<Event> = Api::namespaced(env.client(), namespace);
         for event in events.list(&ListParams::default()).await? {
-            if let Some(pod) = follow::pod_of(&event) {
+            if let Some(pod) = follow::subject_of(&event, "drain-keeper", "Pod") {
                 let (reason, name) = (
                     event.reason.as_deref().unwrap_or_default(),
                     pod.name.as_deref().unwrap_or_default(),

@@ -25,7 +25,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// After how long a silence it says that it still waits.
 const REMINDS: Duration = Duration::from_secs(8);
 
-/// The upgrader.
 pub struct Upgrader<'a> {
     env: &'a Environment,
     client: Client,
