@@ -267,7 +267,6 @@ impl Budgets {
         Self(index)
     }
 
-    /// The budgets of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> &[Arc<BudgetView>] {
         self.0.get(namespace).map(Vec::as_slice).unwrap_or_default()
     }

@@ -48,7 +48,6 @@ pub struct DrainRequest {
     pub requester: String,
     /// What for.
     pub purpose: Option<String>,
-    /// Who evicts.
     pub evict: Evictor,
     /// What happens when a deadline passes; `None`: the default.
     pub fallback: Option<Fallback>,
@@ -63,7 +62,6 @@ pub struct DrainRequest {
     pub changes_settings: bool,
 }
 
-/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum JoinOutcome {

@@ -25,7 +25,6 @@ pub enum DurationError {
     /// Beyond what can be counted.
     #[error("{0} is too long: at most {max} minutes (a hundred years)", max = MAX_MINUTES)]
     TooLong(String),
-    /// A string that is not a duration.
     #[error("{0:?} is not a duration: write whole minutes (5) or a duration such as \"90s\", \"5m\", \"1h30m\"")]
     NotADuration(String),
 }

@@ -23,7 +23,6 @@ pub struct Hold {
     pub until: Option<Timestamp>,
 }
 
-/// What a hold is on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
     Budget(BudgetKey),

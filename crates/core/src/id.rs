@@ -122,7 +122,6 @@ impl fmt::Debug for NamespacedName {
     }
 }
 
-/// Namespace and name of a Pod.
 pub type PodKey = NamespacedName;
 
 /// Namespace and name of a PodDisruptionBudget.

@@ -61,7 +61,6 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// A ledger with these claims.
     pub fn of(next_ticket: i64, claims: Vec<Claim>) -> Self {
         Self {
             format_version: FORMAT_VERSION,
@@ -76,7 +75,6 @@ impl Ledger {
         &self.claims
     }
 
-    /// The claim of a node.
     pub fn claim(&self, node_uid: &str) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.node_uid == node_uid)
     }

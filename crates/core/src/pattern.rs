@@ -53,7 +53,6 @@ impl NamespacePatterns {
         self.first_match(namespace).is_some()
     }
 
-    /// The first pattern that matches.
     pub fn first_match(&self, namespace: &str) -> Option<&str> {
         self.0
             .iter()

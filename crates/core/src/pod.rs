@@ -284,7 +284,6 @@ impl PodProjector {
     }
 }
 
-/// The pod's condition of this type.
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
     conditions.find(|condition| condition.type_ == type_)

@@ -18,7 +18,6 @@ pub enum OpenRemediation {
     /// The status of a NodeHealthCheck lists a remediation of it, or the intent of one.
     Status {
         check: Arc<str>,
-        /// Kind of the remediation.
         kind: Arc<str>,
         since: Option<Timestamp>,
     },

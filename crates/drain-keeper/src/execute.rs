@@ -35,7 +35,6 @@ pub enum Task {
 /// What a task is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskKey {
-    /// A node's drain clock.
     Clock(NodeUid),
     Pod(PodUid),
     Condition(NodeUid),

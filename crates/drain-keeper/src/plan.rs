@@ -69,7 +69,6 @@ pub struct ClockAction {
 /// Do something to a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodAction {
-    /// The pod's node.
     pub node: NodeName,
     pub node_uid: NodeUid,
     /// The clock by which the action fell due.
@@ -172,6 +171,7 @@ impl<'a> Planner<'a> {
         let gates = gate::look(node, &self.snapshot.signals, &self.snapshot.drains, self.policy);
         self.collect_warnings(node, &gates);
         if gates.are_open() {
+            // Before the clock runs: the pods are known when the first deadline comes.
             self.plan.watch_pods.insert(node.name.clone());
         }
         let before = self
@@ -222,11 +222,13 @@ impl<'a> Planner<'a> {
                 }
                 NodeState::Closed { gates }
             }
+            // An uncordon that may be a flap: the clock is kept, and nothing is done until that is known.
             ClockState::Interrupted(until) => {
                 self.requeue_at.note(until);
                 NodeState::Closed { gates }
             }
             ClockState::Write(write) => {
+                // No deadline counts before the clock is in the cluster, where a restart and the standby find it.
                 self.write_clock(node, write);
                 if gates.are_open() {
                     NodeState::NotYet {
@@ -388,6 +390,7 @@ impl<'a> Planner<'a> {
                             strategy,
                             due,
                         };
+                        // One attempt at a time: it is under way, or its backoff is not over.
                         match self.snapshot.memory.attempt(pod, self.now) {
                             Some(attempt) => blockers.push(candidate.attempted(attempt)),
                             None => candidates.push((index, candidate)),
@@ -419,6 +422,7 @@ impl<'a> Planner<'a> {
             let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
             };
+            // The limits come first, so that a pod that they hold back takes no turn of its budgets from another.
             let allowed = limits
                 .check(node, clock, pods)
                 .map_err(|wait| (BlockerReason::LimitReached, wait))
@@ -466,6 +470,7 @@ impl<'a> Planner<'a> {
         };
         let verdict = match state {
             NodeState::Closed { gates } => {
+                // A condition of another drain-keeper is not to be touched, and the report has to know of it.
                 let is_others =
                     gates.reason == GateReason::NotSelected && node.condition(condition::DRAIN_BLOCKED).is_some();
                 if !node.unschedulable && gates.cordon.is_none() && !is_others {

@@ -145,7 +145,6 @@ impl Policy {
         })
     }
 
-    /// How this node is drained.
     pub fn drain_for(&self, node: &NodeView) -> &DrainSettings {
         self.pools
             .iter()

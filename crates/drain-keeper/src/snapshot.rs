@@ -22,7 +22,6 @@ pub struct Snapshot {
     pub nodes: Vec<Arc<NodeView>>,
     /// Pods by node, for the nodes whose pods are watched.
     pub pods: BTreeMap<NodeName, NodePods>,
-    /// All budgets.
     pub budgets: Budgets,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
@@ -48,7 +47,6 @@ pub struct LockKinds {
     pub holds: bool,
 }
 
-/// The pods of one node.
 #[derive(Debug, Clone)]
 pub enum NodePods {
     /// They are still being listed: absent from here is not absent.
@@ -79,7 +77,6 @@ pub struct Memory {
 pub struct Overridden {
     /// When.
     pub at: Timestamp,
-    /// For which pod.
     pub pod: PodUid,
 }
 

@@ -33,15 +33,12 @@ pub use self::status_update::StatusUpdate;
 /// What an action is about: at most one is under way for each.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskKey {
-    /// The ledger.
     Ledger,
     /// A NodeDrain, by UID.
     Drain(String),
     /// A node's cordon and taints.
     Node(NodeUid),
-    /// A node's conditions.
     Conditions(NodeUid),
-    /// A pod.
     Pod(PodUid),
     /// The pods of a granted claim.
     Held(NodeUid),
@@ -92,9 +89,7 @@ pub fn result_label(done: &ActionResult) -> &'static str {
 /// One pod's eviction.
 #[derive(Debug, Clone)]
 pub struct Eviction {
-    /// The pod.
     pub pod: Arc<PodFacts>,
-    /// Its node.
     pub node: NodeName,
     /// How it ended.
     pub done: ActionResult,
@@ -178,7 +173,6 @@ impl ExecutorContext {
 /// Something to start.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
-    /// Write the ledger.
     Ledger(LedgerWrite),
     /// An action of the plan.
     Act(Planned),

@@ -19,7 +19,6 @@ use crate::snapshot::{NodeFacts, Snapshot, SnapshotScope};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The node.
     pub node: String,
     /// When this was true.
     pub at: Timestamp,
@@ -47,7 +46,6 @@ pub struct Explanation {
 pub struct ExplainedDrain {
     /// Who asked for it.
     pub requesters: Vec<String>,
-    /// Who evicts.
     pub evict: Evictor,
     /// Whether nothing is done.
     pub dry_run: bool,
@@ -65,7 +63,6 @@ pub struct ExplainedClaim {
     pub since: Timestamp,
     /// Whether no pod has to leave any more.
     pub drained: bool,
-    /// Disruptions that it has.
     pub holds: Vec<ExplainedDisruptions>,
 }
 

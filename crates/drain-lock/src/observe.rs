@@ -99,7 +99,6 @@ impl ClusterCache {
         self.handles.iter().all(WatchHandle::is_fresh)
     }
 
-    /// One node.
     pub fn node(&self, name: &str) -> Option<Arc<NodeFacts>> {
         self.read().nodes.get(name).cloned()
     }
@@ -109,7 +108,6 @@ impl ClusterCache {
         self.read().nodes.values().cloned().collect()
     }
 
-    /// One pod.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<PodFacts>> {
         self.read().pods.get(namespace, name).cloned()
     }
@@ -152,7 +150,6 @@ impl ClusterCache {
         self.read().owner_disruptions(budget, now)
     }
 
-    /// The drain of a node.
     pub fn drain(&self, node: &str) -> Option<Arc<NodeDrain>> {
         self.read().drains.get(node).cloned()
     }

@@ -155,7 +155,6 @@ struct Planner<'a> {
     memory: &'a Memory,
     policy: &'a Policy,
     now: Timestamp,
-    /// The ledger as it is.
     before: Ledger,
     write: LedgerWrite,
     eviction_budget: EvictionBudget<'a>,
@@ -320,6 +319,7 @@ impl Planner<'_> {
         let mut facts = self.snapshot.facts.clone();
         take_out(&mut facts, &self.write.leaving);
         self.write.next.count_needs(&self.snapshot.facts);
+        // Each asked by what others held when its turn came, so two may have asked for the same disruption.
         let mut rehearsal = self.write.next.clone();
         for ask in std::mem::take(&mut self.write.grants) {
             match rehearsal.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, self.now) {

@@ -35,11 +35,8 @@ pub struct BudgetEntry {
 /// What an owner asked of a budget: a `DisruptionHold` as far as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldFacts {
-    /// Namespace and name of the hold.
     pub key: nodeward_core::id::NamespacedName,
-    /// UID of the hold.
     pub uid: Arc<str>,
-    /// The budget.
     pub budget: BudgetKey,
     /// How many disruptions; `None`: all.
     pub disruptions: Option<i32>,
@@ -88,7 +85,6 @@ impl LedgerState {
 /// The ledger, with what a write of it is conditioned on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerFacts {
-    /// UID.
     pub uid: Arc<str>,
     /// Resource version: the precondition of every write.
     pub resource_version: ResourceVersion,
@@ -99,11 +95,9 @@ pub struct LedgerFacts {
 /// One moment of the cluster, as far as the drains in it are concerned.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// All nodes.
     pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
     /// All drains, by their node's name.
     pub drains: BTreeMap<NodeName, Arc<NodeDrain>>,
-    /// The ledger.
     pub ledger: LedgerState,
     /// The pods of the nodes that were asked for, and of those that have a drain or a claim.
     pub pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>>,

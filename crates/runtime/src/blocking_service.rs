@@ -28,7 +28,6 @@ pub struct BlockingService<Q, A> {
 pub enum ServiceState {
     /// It waits for a question.
     Idle,
-    /// It is in a call.
     InCall {
         /// Since when.
         since: Instant,

@@ -314,16 +314,19 @@ impl<O: Operator> Control<O> {
 
     /// One pass. Returns when the next is due at the latest.
     fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
+        // First, so that the plan knows what its actions have come to, and their keys are free for it.
         for ended in self.executor.take_ended() {
             self.complete(ended, now);
         }
         let policy = self.operator.effective_policy()?;
         if !self.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, &policy)) {
+            // Before anything is planned by the new one: from here on no action of the old one writes.
             self.executor.policy_changed();
             self.policy = Some(Arc::clone(&policy));
         }
         let leads = matches!(self.leadership.state(), LeaderState::Leading { .. });
         if std::mem::replace(&mut self.led, leads) && !leads {
+            // Failures under an earlier leadership say nothing of what the next leader leaves behind.
             self.backoffs = Backoffs::new(O::OPTIONS.backoff);
             self.operator.on_leadership_lost();
         }
@@ -345,6 +348,7 @@ impl<O: Operator> Control<O> {
             .forget_idle_since(saturating_add(now, -BACKOFF_FORGOTTEN_AFTER));
         let context = self.operator.action_context(&snapshot, &policy);
         let actions: Vec<O::Action> = plan.actions.into_iter().chain(report.actions).collect();
+        // Before the new actions start, whose keys may be the same.
         self.executor.stop_unplanned(&actions.iter().map(Action::key).collect());
         let delayed = actions
             .into_iter()
@@ -381,6 +385,7 @@ impl<O: Operator> Control<O> {
             return Err(until);
         }
         if self.executor.is_in_flight(&key) {
+            // It may wait for its slot for long, and should then do what is planned by then.
             if action.replaces_queued() {
                 self.executor.replace_queued(action, context, now);
             }
@@ -406,11 +411,14 @@ impl<O: Operator> Control<O> {
                 self.backoffs.succeeded(&key);
                 None
             }
+            // It would be planned again in each pass, for nothing has changed.
             Some(ActionResult::Stopped(Stop::DryRun)) if silence.is_positive() => {
                 Some(self.backoffs.failed(key.clone(), now, Some(silence)))
             }
+            // Not its fault: a plan by the present policy, or of the present leader, may start it at once.
             Some(ActionResult::Stopped(_)) => None,
             Some(ActionResult::Failed(error)) => Some(self.backoffs.failed(key.clone(), now, error.retry_after())),
+            // Until the caches show what has changed the same would be planned again.
             Some(ActionResult::Outdated(_)) | None => Some(self.backoffs.failed(key.clone(), now, None)),
         };
         if let (Some(ActionResult::Failed(error)), Some(retry_at)) = (&result, retry_at)

@@ -35,7 +35,6 @@ pub enum Severity {
     Warning,
 }
 
-/// A reference to a Node.
 pub fn node_reference(name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -46,7 +45,6 @@ pub fn node_reference(name: &str, uid: &str) -> ObjectReference {
     }
 }
 
-/// A reference to a Pod.
 pub fn pod_reference(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

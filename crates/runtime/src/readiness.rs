@@ -19,7 +19,6 @@ struct Gate {
 /// A gate that is still closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReady {
-    /// Which gate.
     pub gate: String,
     /// Why it is closed.
     pub reason: String,

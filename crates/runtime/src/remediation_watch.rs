@@ -12,7 +12,6 @@ use nodeward_core::signal::WatchedResource;
 use crate::cache::{KindState, Watches};
 use crate::discovery::{DynamicCache, DynamicWatches, KindRegistry, Known};
 
-/// The watches.
 pub struct RemediationWatches(DynamicWatches<Fact>);
 
 #[derive(PartialEq)]

@@ -112,7 +112,6 @@ impl Requirements {
     }
 }
 
-/// A port of the host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// Address; `0.0.0.0` for all.

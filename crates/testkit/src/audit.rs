@@ -77,7 +77,6 @@ impl Requests {
         self.only(|request| !request.is_lease())
     }
 
-    /// Without watches.
     #[must_use]
     pub fn without_watches(self) -> Self {
         self.only(|request| !request.is_watch())
@@ -130,7 +129,6 @@ impl AuditLog {
         }
     }
 
-    /// The beginning of the log.
     pub const fn beginning(&self) -> Mark {
         Mark(0)
     }

@@ -243,7 +243,6 @@ impl ControlPlane {
         &self.tools
     }
 
-    /// etcd.
     pub fn etcd(&self) -> &Process {
         &self.parts.etcd
     }
@@ -253,12 +252,10 @@ impl ControlPlane {
         &self.parts.apiserver
     }
 
-    /// The controller manager.
     pub fn controller_manager(&self) -> &Process {
         &self.parts.controller_manager
     }
 
-    /// The scheduler.
     pub fn scheduler(&self) -> &Process {
         &self.parts.scheduler
     }

@@ -33,7 +33,6 @@ use crate::proxy::Proxy;
 
 /// An operator under test: whatever runs as a process.
 pub trait OperatorProcess: Send + Sync + 'static {
-    /// Its process.
     fn process(&self) -> &Process;
 
     /// Whether the process that runs now has seen the cluster. A process that starts while an event takes place may see
@@ -91,7 +90,6 @@ pub enum Point {
     AfterWrite(u64),
     /// Does not see the event with this number (from 0) until later.
     StaleView {
-        /// The event.
         event: usize,
         /// Whether it is restarted meanwhile, into the same old view.
         restart: bool,

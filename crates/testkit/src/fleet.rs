@@ -16,7 +16,6 @@ use crate::{bulk, wait};
 pub const KUBELET_LABEL: &str = "testbed.nodeward.dev/kubelet";
 /// While `false`, kwok renews the node's lease but leaves its conditions alone.
 const READY_LABEL: &str = "testbed.nodeward.dev/ready";
-/// The taint of a cordon.
 pub const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// A node to be created.
@@ -106,7 +105,6 @@ impl NodeSpec {
         self
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -179,7 +177,6 @@ pub fn ready_status(node: &Node) -> Option<&str> {
     condition(node, "Ready").map(|condition| condition.status.as_str())
 }
 
-/// The node's condition of this type.
 pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     conditions(node).find(|condition| condition.type_ == type_)
 }
@@ -188,7 +185,6 @@ fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten())
 }
 
-/// The node's taints.
 pub fn taints(node: &Node) -> &[Taint] {
     node.spec
         .as_ref()

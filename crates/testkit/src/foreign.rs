@@ -33,7 +33,6 @@ pub enum Foreign {
     NodeMaintenance,
     /// What a remediator is told by.
     Remediation(Family),
-    /// Its template.
     RemediationTemplate(Family),
 }
 

@@ -43,12 +43,10 @@ impl Release {
         Self { values, ..self }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -229,7 +229,6 @@ impl Operator {
         String::from_utf8_lossy(&std::fs::read(self.process.log()).unwrap_or_default()).into_owned()
     }
 
-    /// Its kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -260,9 +259,7 @@ pub struct Metrics {
 pub struct Sample {
     /// The metric's name, as written (`..._total` and `..._bucket` included).
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
     pub value: f64,
 }
 

@@ -61,7 +61,6 @@ pub fn remove_at_exit(dir: &Path) -> Result<()> {
 /// A process as the kernel knows it: an id is only meaningful together with the start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProcessId {
-    /// The process id.
     pub pid: u32,
     /// Field 22 of `/proc/PID/stat`: clock ticks since boot.
     pub start_time: u64,
@@ -75,7 +74,6 @@ impl ProcessId {
             .map(|start_time| Self { pid, start_time })
     }
 
-    /// This process.
     pub fn own() -> Option<Self> {
         Self::of(std::process::id())
     }

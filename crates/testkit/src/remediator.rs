@@ -96,10 +96,6 @@ impl Family {
         for kind in [self.remediation(), self.template()] {
             kind.install(client).await?;
         }
-        self.grant(client, verbs).await
-    }
-
-    async fn grant(self, client: &Client, verbs: &[&str]) -> Result<()> {
         let (remediation, template) = (self.remediation().resource(), self.template().resource());
         let name = format!("{}-ext-remediation", remediation.group);
         let role = json!({

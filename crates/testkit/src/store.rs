@@ -27,7 +27,6 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// In a namespace.
     pub fn namespaced(resource: &str, namespace: &str, name: &str, object: Value) -> Self {
         Self {
             key: format!("/registry/{resource}/{namespace}/{name}"),

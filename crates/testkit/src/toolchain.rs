@@ -20,17 +20,12 @@ use crate::progress::Progress;
 pub struct Toolchain {
     /// etcd, the API server's store.
     pub etcd: PathBuf,
-    /// kube-apiserver.
     pub kube_apiserver: PathBuf,
-    /// kube-controller-manager.
     pub kube_controller_manager: PathBuf,
-    /// kube-scheduler.
     pub kube_scheduler: PathBuf,
-    /// kubectl.
     pub kubectl: PathBuf,
     /// kwok, which plays the kubelets.
     pub kwok: PathBuf,
-    /// helm.
     pub helm: PathBuf,
 }
 

@@ -51,7 +51,6 @@ pub enum End {
     Stuck,
 }
 
-/// A pod, or the pods of a workload.
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
     metadata: Value,
@@ -90,7 +89,6 @@ impl PodTemplate {
         self
     }
 
-    /// How it starts.
     #[must_use]
     pub fn start(self, start: Start) -> Self {
         let seconds = |duration: Duration| format!("{}ms", duration.as_millis());
@@ -110,7 +108,6 @@ impl PodTemplate {
         }
     }
 
-    /// How it ends.
     #[must_use]
     pub fn end(self, end: End) -> Self {
         let key = "testbed.nodeward.dev/end";

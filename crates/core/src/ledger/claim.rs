@@ -103,9 +103,7 @@ pub struct Disruptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldPod {
-    /// Name of the pod.
     pub name: String,
-    /// UID of the pod.
     pub uid: String,
     /// Whether it stays on the node through its reboot.
     #[serde(default)]

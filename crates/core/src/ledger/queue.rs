@@ -91,6 +91,7 @@ impl<'a, 'f> Queue<'a, 'f> {
                 break;
             }
             if !self.waits_for_disruptions_at_most(claim, &reserved, &self.returning) {
+                // Nobody knows when it could go: to reserve for it would stop the queue for nothing.
                 continue;
             }
             let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
@@ -102,6 +103,7 @@ impl<'a, 'f> Queue<'a, 'f> {
                 entry.0 += healthy;
             }
             if waits {
+                // One is enough to keep it from starving; each further one would keep disruptions idle.
                 return (reserved, Some(claim.ticket));
             }
         }
@@ -168,9 +170,11 @@ impl<'a, 'f> Queue<'a, 'f> {
         if let Some(misconfigured) = budget.misconfigured {
             return Some(obstacle(misconfigured.reason(), whole, 0));
         }
+        // Its numbers are those of an earlier spec, and may allow what this one forbids.
         if !budget.current {
             return Some(obstacle(LockReason::StatusBehind, whole, 0));
         }
+        // No waiting helps: even with all pods healthy it never allows so many.
         if whole > budget.ceiling() {
             return Some(obstacle(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
         }
@@ -186,6 +190,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         let in_time = (free + back).min(budget.ceiling() - disruptions::held_of(claim, &need.pdb));
         let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
 
+        // From here on the reason names who has to act: whoever mends pods, the owner, or only those ahead.
         if in_time < demand {
             return Some(obstacle(LockReason::BudgetUnhealthy, demand, free));
         }

@@ -113,7 +113,6 @@ impl<T> KindState<T> {
     }
 }
 
-/// A kind with its objects.
 pub type KindObjects = KindState<Vec<Arc<Value>>>;
 
 /// The state of every kind that a signal reads.

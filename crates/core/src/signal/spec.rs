@@ -27,7 +27,6 @@ pub enum SignalSpec {
     Node(NodeMarker),
     /// An expression holds for an object.
     Resource(ResourceSpec),
-    /// Any of these.
     AnyOf(Vec<SignalSpec>),
     /// All of these.
     AllOf(Vec<SignalSpec>),

@@ -35,6 +35,7 @@ pub(super) async fn force(
 ) -> Result<Forced, PodResult> {
     permits.check()?;
     match action.strategy.remedy {
+        // The server decides by the budgets as they are, so nothing is read before.
         Remedy::Evict => evict(context, permits, action).await,
         Remedy::EvictOrDelete => match evict(context, permits, action).await {
             Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
@@ -81,6 +82,7 @@ async fn override_budgets(
     let _permit = permits.next_write().await?;
     let VerifiedState { budgets, holds } = Box::pin(check_preconditions(action, context)).await?;
     if budgets.is_empty() {
+        // Then the next eviction passes, and needs no override.
         return Err(ActionResult::Outdated("no budget selects the pod any more".to_owned()));
     }
     let now = Timestamp::now();
@@ -100,6 +102,7 @@ async fn override_budgets(
             return Err(ActionResult::Failed(refusal));
         }
     }
+    // Recorded before the delete: a leader that comes after a crash between the two overrides no second pod.
     for budget in &budgets {
         record(context, permits, action, budget, now).await?;
     }

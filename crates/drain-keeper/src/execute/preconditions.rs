@@ -127,9 +127,11 @@ async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Res
         };
     }
     let clock = DrainClock::of(&node.annotations).and_then(Result::ok);
+    // Another clock has other deadlines: the strategy may not be due by it.
     if clock.as_ref() != Some(&action.clock) {
         return changed("its drain is timed by another clock now");
     }
+    // Between the two cordons the node was in service, and the drain that fell due is over.
     if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
         return changed("is under another cordon now");
     }

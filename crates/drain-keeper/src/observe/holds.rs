@@ -30,7 +30,6 @@ pub(super) struct HoldWatches {
 }
 
 impl HoldWatches {
-    /// Opens them.
     pub(super) fn open(watches: &Watches, kinds: &KindRegistry) -> Self {
         Self {
             drains: watches.dynamic(

@@ -52,6 +52,7 @@ impl<'a> Turns<'a> {
     /// With what to wait for.
     pub fn take(&mut self, candidate: &Candidate) -> Result<(), NotYet> {
         if candidate.strategy.remedy != Remedy::EvictOrDelete || candidate.pod.skips_budgets() {
+            // Its remedy goes around no budget.
             return Ok(());
         }
         if candidate.budgets.is_empty() {
@@ -60,6 +61,7 @@ impl<'a> Turns<'a> {
         let has_room = self.has_room(candidate);
         for budget in &candidate.budgets {
             if !has_room && self.taken.contains_key(&budget.key) {
+                // Its status does not count that one yet, and would let a second go.
                 let detail = format!("budget {}: another of its pods is on its way out", budget.key);
                 return Err(NotYet { until: None, detail });
             }
@@ -81,6 +83,7 @@ impl<'a> Turns<'a> {
     /// Whether the eviction would pass within the budget.
     fn has_room(&self, candidate: &Candidate) -> bool {
         let [budget] = candidate.budgets.as_slice() else {
+            // The server refuses every eviction of a pod that several budgets select.
             return false;
         };
         let taken = self.taken.get(&budget.key).copied().unwrap_or(0);
@@ -104,6 +107,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 }
+
 /// Something that is not to be done yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotYet {
@@ -157,6 +161,7 @@ pub fn may_override(
     .flatten()
     .max();
     let Some(last) = last else {
+        // None of its pods was disrupted by anybody, as far as is known.
         return Ok(());
     };
     // The record is written before the delete: until the pod is seen to terminate, only that pod may be acted on.
@@ -165,6 +170,7 @@ pub fn may_override(
     let status = &budget.status;
     let is_healthy = budget.has_recovered() && budget.is_status_current();
     let spaced = saturating_add(last, spacing);
+    // A budget that never recovers must not end the drain: then the spacing alone keeps its pods apart.
     if (is_healthy && !in_flight) || spaced <= now {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use nodeward_core::verdict::Blocker;
 ///
 /// That is the last wait that has fallen due plus `expectedNodeDrainTime`, and at the earliest `timeOut` after the start.
 pub fn failed_at(blockers: &[Blocker], clock: &DrainClock, waits: &Waits) -> Option<Timestamp> {
+    // Whoever is alerted should find that nothing more happens by itself.
     if blockers.is_empty() || blockers.iter().any(|blocker| blocker.next.is_pending()) {
         return None;
     }

@@ -44,6 +44,7 @@ impl<'a> Limits<'a> {
     /// With what to wait for.
     pub fn check(&self, node: &NodeView, clock: &DrainClock, pods: &[Arc<PodView>]) -> Result<(), NotYet> {
         let policy = self.policy;
+        // A mistake of ours or of the configuration is seen before it has reached the whole cluster.
         if self.acts_left == 0 {
             return Err(NotYet {
                 until: self.next_act_at,
@@ -64,6 +65,7 @@ impl<'a> Limits<'a> {
                 Some(end.map_or(deletion.deadline, |end| end.min(deletion.deadline))),
             )
         });
+        // What was asked for a moment ago counts before the watch shows it.
         let not_seen_yet = pods
             .iter()
             .filter(|pod| self.snapshot.memory.is_asked_to_go(pod, self.now))

@@ -25,11 +25,9 @@ use crate::snapshot::Memory;
 pub struct Evidence<'a> {
     /// The pod's node.
     pub node: &'a NodeView,
-    /// The clock of its drain.
     pub clock: &'a DrainClock,
     /// The budgets that select the pod.
     pub budgets: &'a [Arc<BudgetView>],
-    /// What holds them.
     pub holds: &'a Holds,
     /// What the upgrade signal reads.
     pub signals: &'a SignalInputs,
@@ -88,12 +86,12 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         next: Next::Nothing,
         detail: detail.to_owned(),
     };
-    // a
+    // a: its going would bring the drain no further. DaemonSet and mirror pods come back at once, the others let it end.
     let has_ended = pod.is_finished() && pod.deletion.is_none();
     if belongs_to_node(pod) || has_ended || pod.stays() {
         return Decision::NoBlocker;
     }
-    // b
+    // b: its owner said so, and no deadline of ours outweighs that. A word that nobody knows may have meant the same.
     match pod.opt_out {
         // Nodeward's own mark is named by the reason.
         Some((OptOut::WaitCompleted, OptOutSource::Label | OptOutSource::Annotation)) => {
@@ -103,15 +101,15 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         Some((OptOut::Unknown, _)) => return nothing(BlockerReason::UnknownOptOut, "use skip or wait-completed"),
         Some((OptOut::Skip, _)) | None => {}
     }
-    // c
+    // c: the administrator keeps force away from all that is in it.
     if let Some(pattern) = drain.ignored_namespaces.first_match(&pod.key.namespace) {
         return nothing(BlockerReason::NamespaceIgnored, &format!("pattern {pattern}"));
     }
-    // d
+    // d: it was put on a node that was cordoned by then, and would only come again.
     if evidence.clock.start < pod.created && cordon_taint(node, policy).is_some_and(|taint| pod.tolerates(taint)) {
         return nothing(BlockerReason::ToleratesCordon, "");
     }
-    // e
+    // e: such a budget guards data, and a delete goes around it.
     if let Some(reason) = evidence
         .budgets
         .iter()
@@ -120,23 +118,25 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     {
         return nothing(reason, "");
     }
-    // f
+    // f: nobody creates it again, so to force it is to lose it. One that terminates is lost already.
     if pod.owner.is_none() && pod.deletion.is_none() && policy.unmanaged_pods == UnmanagedPods::Keep {
         let detail = "delete it by hand, or set unmanagedPods: delete";
         return nothing(BlockerReason::Unmanaged, detail);
     }
+    // A refusal tells of a budget that the cache does not show yet.
     let is_covered = !evidence.budgets.is_empty() || evidence.memory.was_refused_by_budget(pod);
     let reason = natural_reason(pod, is_covered, evidence, now);
-    // g
+    // g: nothing is done, and what blocks the drain is still said.
     if drain.disable_strategies {
         return nothing(reason, "drain strategies are disabled");
     }
-    // h
+    // h: only protected finalizers are left, and those are not ours to remove.
     let Some(strategy) = Strategy::for_pod(pod, is_covered, &policy.protected_finalizers) else {
         return nothing(reason, "");
     };
     let due = due(pod, strategy, evidence);
-    // i
+    // i: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
+    // deadline, so that the owner learns of it in time.
     if let Some(hold) = hold_against(pod, evidence, now) {
         let reason = match hold.holder {
             Holder::Node { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
@@ -150,7 +150,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         let detail = hold.to_string();
         return Decision::Blocked { reason, next, detail };
     }
-    // j
+    // j: the pod may still go by itself.
     if !is_due(due, now) {
         let next = Next::At {
             strategy: strategy.name,
@@ -159,7 +159,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         let detail = String::new();
         return Decision::Blocked { reason, next, detail };
     }
-    // k
+    // k: last, because only a remedy that makes the API server forget the pod is withheld; a gentler one goes on.
     if could_run_twice(node, pod, strategy.remedy, policy) {
         let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
         return nothing(BlockerReason::NodeUnreachable, detail);

@@ -24,7 +24,6 @@ const MESSAGE_STANDS: SignedDuration = SignedDuration::from_secs(15);
 /// How many blockers a message names.
 const NAMED: usize = 10;
 
-/// A change of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub node: NodeName,

@@ -51,15 +51,10 @@ impl Announcer {
             if blockers.len() > NAMED {
                 let _ = write!(text, " | and {} more", blockers.len() - NAMED);
             }
-            self.emit(node(), None, reason.as_str(), text);
+            self.emit(node(), reason.as_str(), text);
         }
         if let Some(condition) = change.condition.as_ref().filter(|_| change.has_failed) {
-            self.emit(
-                node(),
-                None,
-                DrainReason::DrainFailed.as_str(),
-                condition.message.clone(),
-            );
+            self.emit(node(), DrainReason::DrainFailed.as_str(), condition.message.clone());
         }
     }
 
@@ -114,15 +109,15 @@ impl Announcer {
             if self.warned.insert(warning.key.clone()) {
                 tracing::warn!(node = %warning.node, "{}", warning.text);
                 let node = events::node_reference(warning.node.as_str(), warning.node_uid.as_str());
-                self.emit(node, None, warning.reason, warning.text.clone());
+                self.emit(node, warning.reason, warning.text.clone());
             }
         }
     }
 
-    fn emit(&self, regarding: ObjectReference, related: Option<ObjectReference>, reason: &'static str, note: String) {
+    fn emit(&self, regarding: ObjectReference, reason: &'static str, note: String) {
         self.sink.emit(EventSpec {
             regarding,
-            related,
+            related: None,
             severity: Severity::Warning,
             reason,
             action: ACTION,

@@ -40,7 +40,6 @@ pub struct Environment<'a> {
     began: Mark,
 }
 
-/// A drain-keeper of an environment.
 pub struct Keeper {
     operator: Operator,
 }
@@ -80,7 +79,6 @@ impl<'a> Environment<'a> {
         })
     }
 
-    /// The name of a node of this environment.
     pub fn node_name(&self, node: &str) -> String {
         format!("{}-{node}", self.name)
     }

@@ -19,29 +19,22 @@ pub(super) const BUDGET_ANNOTATION: &str = "annotation of budget";
 pub enum StatusUpdate {
     /// The status of a NodeDrain: what of it changes.
     Drain {
-        /// Its name.
         name: String,
-        /// Its UID.
         uid: String,
         /// The fields that change; null where one goes.
         status: Value,
     },
     /// The status of a DisruptionHold: what of it changes.
     Hold {
-        /// Its namespace and name.
         key: NamespacedName,
-        /// Its UID.
         uid: String,
         /// The fields that change; null where one goes.
         status: Value,
     },
     /// The nodes whose drains hold disruptions of a budget; `None`: there is none any more.
     LockedBy {
-        /// The budget.
         key: BudgetKey,
-        /// Its UID.
         uid: String,
-        /// The nodes.
         nodes: Option<String>,
     },
 }
@@ -69,7 +62,6 @@ pub(super) async fn touch(context: &ExecutorContext, touch: Touch) -> Written {
     write(context, update).await
 }
 
-/// Writes one of them.
 pub(super) async fn write(context: &ExecutorContext, update: StatusUpdate) -> Written {
     let _permit = context.permits.next_write().await?;
     let params = PatchParams::default();

@@ -63,7 +63,6 @@ impl MachineId {
 pub enum Match {
     /// No node.
     Unknown,
-    /// This node.
     Node(Arc<NodeFacts>),
     /// Several: machines that were cloned with their machine-id, or a node with the name of another's id.
     Several,

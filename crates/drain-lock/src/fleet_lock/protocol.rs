@@ -28,7 +28,6 @@ const HEADER: &str = "fleet-lock-protocol";
 pub struct Client {
     /// Its group: `^[a-zA-Z0-9.-]+$`.
     pub group: String,
-    /// Its id.
     pub id: String,
 }
 

@@ -12,13 +12,10 @@ use crate::snapshot::PodFacts;
 pub struct RebootGate<'a> {
     /// Name of the node.
     pub node: &'a str,
-    /// UID of the node.
     pub node_uid: &'a str,
     /// Whether it is cordoned.
     pub cordoned: bool,
-    /// Its boot.
     pub boot_id: &'a str,
-    /// The ledger.
     pub ledger: &'a Ledger,
     /// The budgets that claims in the ledger need; for words alone.
     pub facts: &'a Facts,
@@ -27,9 +24,7 @@ pub struct RebootGate<'a> {
 /// A pod on the machine's node, and the budgets that select it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resident {
-    /// The pod.
     pub pod: PodFacts,
-    /// The budgets.
     pub budgets: Vec<BudgetRef>,
 }
 

@@ -39,7 +39,6 @@ impl Borrow<PodKey> for Named {
 /// Pods, each once.
 pub(super) type PodSet = HashSet<Named>;
 
-/// All pods.
 #[derive(Debug, Default)]
 pub(super) struct PodIndex {
     namespaces: HashMap<Arc<str>, Namespace>,
@@ -79,7 +78,6 @@ struct Covered {
     pods: PodSet,
 }
 
-/// The pods of a node.
 #[derive(Debug, Default)]
 struct NodePods {
     pods: PodSet,

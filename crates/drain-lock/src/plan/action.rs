@@ -40,18 +40,14 @@ pub struct LedgerWrite {
 /// A claim to be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantAsk {
-    /// UID of the node.
     pub node_uid: NodeUid,
-    /// Its boot.
     pub boot_id: Arc<str>,
 }
 
 /// A grant to be made sure of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfirmAsk {
-    /// UID of the node.
     pub node_uid: NodeUid,
-    /// The grant.
     pub grant: i64,
     /// Its pods that are down.
     pub down: BTreeSet<String>,
@@ -61,42 +57,28 @@ pub struct ConfirmAsk {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Take a NodeDrain into care: it will not go before its claim has.
-    Adopt {
-        /// The drain.
-        drain: Arc<NodeDrain>,
-        /// UID of its node.
-        node_uid: String,
-    },
+    Adopt { drain: Arc<NodeDrain>, node_uid: String },
     /// Delete a NodeDrain that is over. From then on nothing begins it anew.
     Delete {
-        /// The drain.
         drain: Arc<NodeDrain>,
         /// Why it is over.
         reason: LockReason,
     },
     /// Let a NodeDrain go that has nothing left.
-    Finish {
-        /// The drain.
-        drain: Arc<NodeDrain>,
-    },
+    Finish { drain: Arc<NodeDrain> },
     /// Cordon, uncordon, taint.
     Node(NodeWrite),
     /// Say on the node how far its drain has come.
     Conditions(ConditionWrite),
     /// Evict one pod that has no disruption of its own.
-    Evict {
-        /// The pod.
-        eviction: PodEviction,
-    },
+    Evict { eviction: PodEviction },
     /// Evict the pods of a granted claim.
     EvictHeld {
-        /// UID of the node.
         node_uid: NodeUid,
         /// The grant that it rests on.
         fence: Fence,
         /// UID of the ledger that the grant is in.
         ledger_uid: Arc<str>,
-        /// The pods.
         pods: Vec<PodEviction>,
     },
     /// Take, renew or give back the lease of a node or of the control plane.
@@ -110,11 +92,8 @@ pub enum Action {
 /// A pod that has to leave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodEviction {
-    /// The pod.
     pub pod: Arc<PodFacts>,
-    /// Its node.
     pub node: NodeName,
-    /// UID of that node.
     pub node_uid: NodeUid,
     /// UID of the NodeDrain.
     pub drain_uid: String,

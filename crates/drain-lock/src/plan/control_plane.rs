@@ -63,13 +63,11 @@ impl Planner<'_> {
 
     /// Who has another control-plane node away, if somebody has.
     pub(super) fn control_plane_is_busy(&mut self, node: &NodeFacts) -> Option<String> {
-        let busy = LockReason::ControlPlaneBusy.explanation();
-        if let Some(LeaseState::Others { holder, until }) = self.control_plane_lease(node) {
+        if let Some(LeaseState::Others { until, .. }) = self.control_plane_lease(node) {
             self.requeue_at.note(until);
-            return Some(format!("{busy} ({holder})"));
         }
-        let other = other_remediated(node, self.snapshot, self.now)?;
-        Some(format!("{busy} ({other})"))
+        let who = taken_for_another(node, self.snapshot, self.now)?;
+        Some(format!("{} ({who})", LockReason::ControlPlaneBusy.explanation()))
     }
 
     /// Whether the node has the lease that it needs for a grant; if not, it is asked for.

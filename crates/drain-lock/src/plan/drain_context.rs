@@ -37,7 +37,6 @@ impl Deref for DrainContext {
 /// One drain, or what is left of one.
 #[derive(Debug, Clone)]
 pub struct DrainRecord {
-    /// The node's name.
     pub name: NodeName,
     /// UID of the node that the drain is about; `None` while nobody knows it.
     pub node_uid: Option<NodeUid>,

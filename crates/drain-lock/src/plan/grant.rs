@@ -45,6 +45,7 @@ impl Planner<'_> {
     pub(super) fn request_grant(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let (node, uid) = (active.node, active.uid());
         if let Some((reason, text)) = self.taken_by_other(active) {
+            // It keeps its place, and budgets are not reserved for a drain that could not use them.
             self.set_needs(active, Vec::new());
             self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
             verdict.block(reason, text.clone());
@@ -63,12 +64,14 @@ impl Planner<'_> {
             return;
         }
         let obstacles = match self.memory.refused_grant(uid, self.now) {
+            // The quorum read found what the caches do not show yet; they would send it to ask again at once.
             Some(refused) => {
                 self.requeue_at.note(refused.not_before);
                 refused.obstacles.clone()
             }
             None => self.write.next.obstacles(uid, &self.snapshot.facts),
         };
+        // The lease before the disruptions: a drain that has those, and waits for the lease, would keep them from others.
         if obstacles.is_empty() && !self.has_control_plane_lease(node) {
             verdict.set_message("takes the control plane's lease");
         } else if obstacles.is_empty() {
@@ -94,6 +97,7 @@ impl Planner<'_> {
         );
         self.mark_draining(active);
         if let Some((reason, text)) = self.taken_by_other(active) {
+            // Nothing is evicted while that lasts, and the grant would only keep other drains waiting.
             let is_down = |pod: &_| context.unavailable.contains(pod);
             self.write.next.time_out(uid, &is_down, self.now);
             verdict.message = format!("gives its disruptions back: it {text}");
@@ -113,6 +117,7 @@ impl Planner<'_> {
                 let Some(claim) = self.write.next.claim(uid) else {
                     return;
                 };
+                // Only what was read after the grant was written tells that no disruption was taken before it was.
                 self.write.confirms.push(ConfirmAsk {
                     node_uid: node.uid.clone(),
                     grant: claim.grant,

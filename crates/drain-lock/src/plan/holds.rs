@@ -12,7 +12,6 @@ use crate::snapshot::{HoldFacts, Snapshot};
 /// How an owner's hold stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HoldVerdict {
-    /// The hold.
     pub hold: Arc<HoldFacts>,
     /// Whether it is in force.
     pub phase: HoldPhase,

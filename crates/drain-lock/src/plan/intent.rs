@@ -35,7 +35,6 @@ pub enum Ending {
     Left,
     /// The last requester has released it.
     NoRequester,
-    /// The node is gone.
     NodeGone,
     /// The node was uncordoned by somebody else.
     Uncordoned,

@@ -15,20 +15,16 @@ use crate::snapshot::{Memory, Snapshot};
 use super::verdict::DrainVerdict;
 use super::{Action, DrainContext, Planner};
 
-/// Who drain-lock is in a lease.
 pub const HOLDER: &str = "nodeward-drain-lock";
 
 /// For how long a lease is taken: long enough for a leader that is away, short enough if none comes back.
 pub const DURATION: SignedDuration = SignedDuration::from_mins(10);
 
-/// A change of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseChange {
-    /// Its name.
     pub name: String,
     /// Who is to hold it.
     pub holder: String,
-    /// Namespace of the leases.
     pub namespace: String,
     /// The lease as it was seen, if it was.
     pub seen: Option<Arc<LeaseView>>,
@@ -71,7 +67,6 @@ pub fn leases_in_use<'a>(
 }
 
 impl LeaseChange {
-    /// A change of the lease of this name.
     pub fn of(name: String, holder: String, snapshot: &Snapshot, policy: &Policy, step: LeaseStep) -> Option<Self> {
         Some(Self {
             namespace: policy.medik8s_leases.clone()?,

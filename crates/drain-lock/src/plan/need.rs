@@ -35,7 +35,6 @@ pub enum Class {
     Ignored(Ignored),
     /// It has ended.
     Finished,
-    /// It is waited for.
     WaitsCompleted,
     /// It leaves under the stock budget, and comes back elsewhere.
     Movable,
@@ -89,7 +88,6 @@ pub struct NeedRules {
 }
 
 impl NeedRules {
-    /// As the policy has them.
     pub fn of(policy: &Policy) -> Self {
         Self {
             expected_outage: policy.expected_outage,

@@ -49,7 +49,6 @@ pub struct ConditionWrite {
 pub enum Progress {
     /// It is being drained.
     InProgress,
-    /// It is drained.
     Drained,
 }
 

@@ -28,7 +28,6 @@ pub struct PodClasses {
     pub departing: Vec<Arc<PodFacts>>,
     /// No drain concerns them.
     pub ignored: usize,
-    /// Disruptions that the drain needs.
     pub needs: Vec<Disruptions>,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,

@@ -21,9 +21,7 @@ use super::{Action, Planner};
 /// One write of a budget's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// The budget.
     pub budget: BudgetKey,
-    /// Its UID.
     pub uid: Arc<str>,
     /// The status that this is written on top of.
     pub resource_version: ResourceVersion,

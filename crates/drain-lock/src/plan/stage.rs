@@ -100,6 +100,7 @@ impl Planner<'_> {
             Stage::Uncordoned => self.cordon(active, verdict),
             Stage::Completing => {
                 self.mark_draining(active);
+                // Granted now, its disruptions would be kept from others for as long as these pods take.
                 self.set_needs(active, Vec::new());
                 for pod in &classes.completing {
                     verdict.block_pod(pod, &NotEvictable::because(LockReason::WaitCompleted));
@@ -108,6 +109,7 @@ impl Planner<'_> {
             }
             Stage::Leaving => {
                 self.mark_draining(active);
+                // These go within what their budgets allow; the claim is for the pods that stay down.
                 self.set_needs(active, Vec::new());
                 self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
                 verdict.message = format!("{} pods that find room elsewhere leave first", classes.movable.len());
@@ -115,6 +117,7 @@ impl Planner<'_> {
             Stage::Claiming => self.request_grant(active, verdict),
             Stage::Confirming => self.confirm_grant(active, verdict),
             Stage::Evicting => self.evict(active, verdict),
+            // Pods that came since need more than was granted: the node may not go down without that.
             Stage::Finishing | Stage::Drained if self.requeue_grown_need(active, verdict) => {
                 self.keep_lease(context, verdict);
                 self.mark_draining(active);
@@ -142,6 +145,7 @@ impl Planner<'_> {
                 verdict.block(LockReason::NotPlanned, text);
             }
             Stage::Suspect => {
+                // Its disruptions stay, for the pods are down; the node is free for whoever goes on with it.
                 self.release_lease(&context.name);
                 verdict.set_message(
                     "pods are down and nobody drains the node; what it holds returns as its pods do, or by an administrator",

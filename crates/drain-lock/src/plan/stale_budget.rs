@@ -27,9 +27,7 @@ const MAX_TOUCH_INTERVAL: SignedDuration = SignedDuration::from_mins(16);
 /// One write of a budget's annotation `nodeward.dev/locked-by`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touch {
-    /// The budget.
     pub budget: BudgetKey,
-    /// Its UID.
     pub uid: Arc<str>,
     /// The annotation in a form that names the same nodes and differs from the one that is there.
     pub annotation: String,

@@ -16,14 +16,12 @@ use super::{ActiveDrain, DrainContext, Force, Planner};
 /// The limits of one drain, and what of them could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeLimits {
-    /// The limits.
     pub limits: Deadlines,
     /// Fields that could not be read, with what is wrong; the configuration counts in their place.
     pub unreadable: Vec<String>,
 }
 
 impl TimeLimits {
-    /// Of a drain.
     pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines) -> Self {
         let mut unreadable = Vec::new();
         let mut read =

@@ -17,7 +17,6 @@ use super::eviction_budget::NotEvictable;
 pub struct DrainVerdict {
     /// The drain; `None` for what is left of one.
     pub drain: Option<Arc<NodeDrain>>,
-    /// Its node.
     pub node: NodeName,
     /// UID of its node, where it is known.
     pub node_uid: Option<NodeUid>,
@@ -70,9 +69,7 @@ impl DrainVerdict {
 /// Something that people are told once it has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// The node.
     pub node: NodeName,
-    /// Its UID.
     pub node_uid: NodeUid,
     /// What happened.
     pub reason: LockReason,

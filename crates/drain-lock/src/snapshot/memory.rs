@@ -16,7 +16,6 @@ pub type Reserved = BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>;
 /// Budgets whose status contradicts their pods, and those that were touched lately.
 #[derive(Debug, Clone, Default)]
 pub struct StaleBudgets {
-    /// The contradictions.
     pub contradictions: BTreeMap<BudgetKey, Contradiction>,
     /// Their last touches.
     pub touched: BTreeMap<BudgetKey, Touched>,
@@ -143,7 +142,6 @@ impl Memory {
         );
     }
 
-    /// Notes a refused grant.
     pub fn note_refused_grant(&mut self, node: NodeUid, obstacles: Vec<Obstacle>, not_before: Timestamp) {
         self.refused_grants.insert(node, RefusedGrant { obstacles, not_before });
     }

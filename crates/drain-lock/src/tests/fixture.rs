@@ -158,7 +158,6 @@ pub fn volume(name: &str, claim: &str, nodes: &[&str]) -> Value {
     })
 }
 
-/// A cluster.
 #[derive(Debug, Default)]
 pub struct Cluster(pub Objects);
 

@@ -28,7 +28,6 @@ pub struct EvictionRequest<'a> {
     pub dry_run: bool,
     /// The grant that it says it rests on.
     pub ticket: Option<&'a str>,
-    /// The pod.
     pub pod: &'a PodKey,
 }
 
@@ -65,7 +64,6 @@ impl LookupResult {
 /// The pod, its node and its budgets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictionContext {
-    /// The pod's UID.
     pub uid: PodUid,
     /// How the eviction API treats it.
     pub state: PodState,
@@ -87,7 +85,7 @@ pub struct EvictionContext {
 pub enum PodState {
     /// The API's copy of a static pod: its eviction does nothing.
     Mirror,
-    /// Pending, finished or terminating: no budget is request.
+    /// Pending, finished or terminating: no budget is asked.
     SkipsBudgets,
     /// Not Ready: the API applies `unhealthyPodEvictionPolicy`.
     Unready,
@@ -98,9 +96,7 @@ pub enum PodState {
 /// A node, and whether it is being emptied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeContext {
-    /// Name.
     pub name: NodeName,
-    /// UID.
     pub uid: NodeUid,
     /// Whether it is cordoned, by whoever.
     pub cordoned: bool,
@@ -120,7 +116,6 @@ impl NodeContext {
 /// The budgets that select a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MatchingBudgets {
-    /// None.
     None,
     /// One.
     One(BudgetFacts),
@@ -160,7 +155,6 @@ pub enum Admission {
     SeveralBudgets,
     /// The claim of its node has a disruption for it.
     UnderClaim,
-    /// A disruption is free.
     FreeDisruption,
     /// A disruption is free, and nobody has planned the drain of its node in time.
     Unplanned,

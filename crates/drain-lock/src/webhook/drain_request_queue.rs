@@ -38,7 +38,6 @@ const REMEMBERED: usize = 4096;
 /// A drain that an eviction asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueuedRequest {
-    /// The node.
     pub node: NodeName,
     /// That very node.
     pub node_uid: NodeUid,

@@ -27,7 +27,6 @@ pub struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// Registers them.
     pub fn register(metrics: &Metrics) -> Self {
         Self {
             reviews: metrics.register(

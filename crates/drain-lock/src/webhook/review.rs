@@ -50,7 +50,6 @@ pub struct EvictionReview {
 /// Why a request is not the review of an eviction.
 #[derive(Debug, thiserror::Error)]
 pub enum BadReview {
-    /// Not a review at all.
     #[error(transparent)]
     NotAReview(#[from] review::BadReview),
     /// A field that has to have a value has none, or one that cannot be.

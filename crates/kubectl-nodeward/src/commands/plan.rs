@@ -25,7 +25,6 @@ use crate::text::table::{Cell, Column, Table};
 /// How long drain-lock may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// A node's plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {

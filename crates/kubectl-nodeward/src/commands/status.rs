@@ -48,7 +48,6 @@ pub struct Status {
     pub unread: Vec<Unread>,
 }
 
-/// A component of Nodeward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Component {

@@ -59,7 +59,6 @@ pub struct Why {
     pub unread: Vec<Unread>,
 }
 
-/// The pods of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodsOnNode {

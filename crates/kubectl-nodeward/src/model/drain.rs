@@ -5,7 +5,6 @@ use kube::ResourceExt;
 use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, HeldBudget, NodeDrain, Phase, PodCounts};
 use serde::Serialize;
 
-/// A drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drain {

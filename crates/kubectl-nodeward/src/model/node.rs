@@ -9,7 +9,6 @@ use nodeward_core::node::{AUTOSCALER_TAINT, KARPENTER_DISRUPTED_TAINT, UNSCHEDUL
 use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
 
-/// A node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSummary {
@@ -85,7 +84,6 @@ impl KeeperVerdict {
     }
 }
 
-/// A condition of the node.
 pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.find(|condition| condition.type_ == type_)

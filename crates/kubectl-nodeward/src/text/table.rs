@@ -29,7 +29,6 @@ impl Column {
     }
 }
 
-/// A cell of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
     text: String,
@@ -37,7 +36,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Text in a style.
     pub fn new(style: Style, text: impl AsRef<str>) -> Self {
         let text = printable(text.as_ref());
         Self { text, style }
@@ -136,7 +134,6 @@ impl Page {
         }
     }
 
-    /// A table, indented.
     pub fn table(&mut self, indent: usize, table: &Table) {
         let has_content = |&column: &usize| table.cells(column).any(|cell| !cell.text.is_empty());
         let shown: Vec<usize> = (0..table.columns.len()).filter(has_content).collect();

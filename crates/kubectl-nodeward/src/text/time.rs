@@ -3,13 +3,13 @@
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::to_the_second;
 
-/// A duration in its two greatest disruptions: `45s`, `4m10s`, `3h5m`, `2d3h`. A negative one is 0.
+/// A duration in its two greatest units: `45s`, `4m10s`, `3h5m`, `2d3h`. A negative one is 0.
 pub fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    let two = |great: i64, disruption: char, small: i64, small_disruption: char| match small {
-        0 => format!("{great}{disruption}"),
-        _ => format!("{great}{disruption}{small}{small_disruption}"),
+    let two = |great: i64, unit: char, small: i64, small_unit: char| match small {
+        0 => format!("{great}{unit}"),
+        _ => format!("{great}{unit}{small}{small_unit}"),
     };
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -84,7 +84,7 @@ mod tests {
     #[case(11_100, "3h5m")]
     #[case(86_400, "1d")]
     #[case(183_600, "2d3h")]
-    fn span_has_its_two_greatest_disruptions(#[case] seconds: i64, #[case] text: &str) {
+    fn span_has_its_two_greatest_units(#[case] seconds: i64, #[case] text: &str) {
         assert_eq!(span(SignedDuration::from_secs(seconds)), text);
     }
 

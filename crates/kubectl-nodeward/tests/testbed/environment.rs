@@ -46,7 +46,6 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// A new environment.
     pub async fn new() -> Result<Self> {
         let plane = ControlPlane::shared().await;
         SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;

@@ -17,7 +17,6 @@ pub trait Index<K>: Send + 'static {
     /// A complete list begins; one that was under way is void.
     fn list_began(&mut self);
 
-    /// An object of that list.
     fn listed(&mut self, object: K) -> bool;
 
     /// The list is complete.

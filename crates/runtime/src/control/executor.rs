@@ -42,7 +42,6 @@ struct Planned<A: Action> {
     at: Timestamp,
 }
 
-/// An action that has ended.
 pub(super) struct Ended<A: Action> {
     pub(super) key: A::Key,
     pub(super) started_at: Timestamp,
@@ -128,6 +127,7 @@ impl<A: Action> Executor<A> {
         while let Some(joined) = self.tasks.try_join_next_with_id() {
             self.note(joined);
         }
+        // Not as soon as the task ends: until its outcome is known the key must not start again.
         for ended in &self.ended {
             self.in_flight.remove(&ended.key);
         }
@@ -174,6 +174,7 @@ async fn run<A: Action>(
     is_unplanned: Arc<AtomicBool>,
 ) -> Option<A::Outcome> {
     let slot = gate.slot(lane).await;
+    // Taken only now: until its slot comes a newer plan may put another action in its place.
     let planned = queued.lock().take()?;
     let permits = Permits::new(gate, lane, planned.policy, is_unplanned, slot);
     Some(Box::pin(planned.action.run(planned.context, permits)).await)

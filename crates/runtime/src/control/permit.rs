@@ -124,6 +124,7 @@ impl Permits {
             Some(slot) => Some(slot),
             None => self.gate.slot(self.lane).await,
         };
+        // After the wait, which may have been long.
         self.check()?;
         Ok(Permit { _slot: slot })
     }

@@ -21,7 +21,6 @@ use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::reconcile_trigger::ReconcileTrigger;
 
-/// The times of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct ElectionTimes {
     /// How long others leave a lease alone that is not renewed. Whole seconds.

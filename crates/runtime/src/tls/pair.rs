@@ -35,7 +35,6 @@ pub enum PairError {
     /// The certificates that clients have to be signed by cannot be used.
     #[error("the clients' authority cannot be used: {0}")]
     ClientAuthority(String),
-    /// It has expired.
     #[error("the certificate expired at {0}")]
     Expired(Timestamp),
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -15,6 +14,7 @@ use super::registration::{Registered, Registration};
 use super::renewal::{Contents, Situation, Step, next_step};
 use super::secret::{Shared, Stored, name_of};
 use crate::api_error::{has_code, with_sources};
+use crate::backoff::endless_backoff;
 use crate::cache::{Cache, Selection, Watches};
 use crate::component::Component;
 use crate::operator::OperatorContext;
@@ -24,14 +24,8 @@ use crate::tls::{PairError, Served, Tls};
 /// A certificate is looked at once a day at least, whatever its dates say: clocks are set.
 const LOOK_ANYWAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// After a failure: from 1 s up to a minute.
-fn backoff() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_max_delay(MOST_DELAY)
-        .without_max_times()
-        .build()
-}
-
+/// Between looks that fail.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MOST_DELAY: Duration = Duration::from_mins(1);
 
 /// The operator's own certificate.
@@ -116,12 +110,12 @@ impl OwnCertificate {
     /// Until `stop` is cancelled.
     pub(super) async fn keep(mut self, stop: CancellationToken) {
         let (mut secret, mut registration) = (self.secret_watch.changes(), self.registration_watch.changes());
-        let mut backoff = backoff();
+        let mut backoff = endless_backoff(FIRST_DELAY, MOST_DELAY);
         loop {
             let wait = match self.look().await {
                 Ok(Looked::Again) => Timestamp::now() + SignedDuration::from_millis(fastrand::i64(10..100)),
                 Ok(Looked::WaitUntil(until)) => {
-                    backoff = self::backoff();
+                    backoff = endless_backoff(FIRST_DELAY, MOST_DELAY);
                     until.min(Timestamp::now() + LOOK_ANYWAY)
                 }
                 Err(error) => {

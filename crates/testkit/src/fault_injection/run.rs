@@ -20,7 +20,6 @@ const STARTED_WITHIN: Duration = Duration::from_mins(1);
 const LOG_LINES: usize = 20;
 
 pub(super) struct Run {
-    /// The writes of the run.
     pub writes: u64,
     /// Whether what the point asks for was done.
     pub reached: bool,

@@ -15,7 +15,6 @@ pub enum Stage {
     After(u16),
 }
 
-/// A write at the gate.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// Counted from 1 since the gate was set. Both stages of one write have one number.

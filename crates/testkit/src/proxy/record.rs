@@ -24,7 +24,6 @@ pub enum Outcome {
 /// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The request.
     pub request: ApiRequest,
     /// What became of it.
     pub outcome: Outcome,

@@ -16,7 +16,6 @@ pub enum Verb {
     Create,
     /// PUT.
     Update,
-    /// PATCH.
     Patch,
     /// DELETE, of one object or of a collection.
     Delete,

@@ -408,7 +408,6 @@ impl Plan {
             .collect()
     }
 
-    /// The one clock that is set.
     pub(crate) fn clock_set(&self) -> &DrainClock {
         match self.clock_writes().as_slice() {
             [ClockWrite::Set(clock)] => clock,

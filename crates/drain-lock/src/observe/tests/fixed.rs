@@ -14,15 +14,10 @@ use crate::observe::ClusterCache;
 /// Objects of a cache that no watch keeps up.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
-    /// Nodes.
     pub nodes: Vec<Node>,
-    /// Pods.
     pub pods: Vec<Pod>,
-    /// Budgets.
     pub budgets: Vec<PodDisruptionBudget>,
-    /// Volumes.
     pub volumes: Vec<PersistentVolume>,
-    /// Drains.
     pub drains: Vec<NodeDrain>,
     /// The ledger, if there is one.
     pub ledger: Option<DrainLedger>,

@@ -17,7 +17,6 @@ use crate::text::time::{age, clock, span};
 /// The user is told if drain-lock does not answer for this long.
 const ANSWER: SignedDuration = SignedDuration::from_secs(10);
 
-/// The outcome of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum DrainOutcome {
     /// It is not over yet.
@@ -30,7 +29,6 @@ pub enum DrainOutcome {
     Cancelled,
 }
 
-/// A drain that is watched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchedDrain {
