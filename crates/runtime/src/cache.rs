@@ -13,7 +13,6 @@ mod store;
 mod tests;
 mod watches;
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -159,15 +158,6 @@ impl WatchHandle {
     }
 }
 
-impl fmt::Debug for WatchHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchHandle")
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
-
 impl<V> Cache<V> {
     /// One object.
     pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
@@ -206,16 +196,6 @@ impl<V> Clone for Cache<V> {
             shared: Arc::clone(&self.shared),
             handle: self.handle.clone(),
         }
-    }
-}
-
-impl<V> fmt::Debug for Cache<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .field("len", &self.len())
-            .finish()
     }
 }
 

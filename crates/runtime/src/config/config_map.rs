@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use crate::cache::{Cache, KindState, NamespacedName, Selection, Watches};
 
 /// One key of one ConfigMap, watched. Clones share the watch; dropping the last one closes it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ConfigMapSource {
     cache: Cache<Value>,
     key: NamespacedName,

@@ -1,6 +1,5 @@
 //! A cache of a kind that may be absent.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -184,15 +183,6 @@ impl<V> Clone for DynamicCache<V> {
             shared: Arc::clone(&self.shared),
             task: Arc::clone(&self.task),
         }
-    }
-}
-
-impl<V> fmt::Debug for DynamicCache<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamicCache")
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .finish()
     }
 }
 
@@ -433,7 +423,7 @@ mod tests {
             }
         };
         let outcome = tokio::time::timeout(Duration::from_mins(2), looking).await;
-        assert!(outcome.is_ok(), "never {expected:?}: {cache:?}");
+        assert!(outcome.is_ok(), "never {expected:?}: {:?}", cache.state());
     }
 
     #[rstest]

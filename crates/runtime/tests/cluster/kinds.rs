@@ -87,7 +87,7 @@ impl Kind {
 
 async fn reaches(cache: &DynamicCache<String>, expected: &KindState) -> Result<()> {
     wait::until(format!("{expected:?}"), PATIENCE, || async {
-        ensure!(cache.state() == *expected, "{cache:?}");
+        ensure!(cache.state() == *expected, "{:?}", cache.state());
         Ok(())
     })
     .await
@@ -98,7 +98,8 @@ async fn shows(cache: &DynamicCache<String>, name: &str, expected: &str) -> Resu
         let found = cache.get(&NamespacedName::cluster(name));
         ensure!(
             found.as_deref().map(String::as_str) == Some(expected),
-            "{found:?} {cache:?}"
+            "{found:?} {:?}",
+            cache.state()
         );
         Ok(())
     })
