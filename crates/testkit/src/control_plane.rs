@@ -256,10 +256,6 @@ impl ControlPlane {
         &self.parts.controller_manager
     }
 
-    pub fn scheduler(&self) -> &Process {
-        &self.parts.scheduler
-    }
-
     /// kwok. After killing it, start it with [`ControlPlane::restart_kwok`].
     pub fn kwok(&self) -> &Process {
         &self.parts.kwok

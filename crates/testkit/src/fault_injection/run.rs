@@ -16,6 +16,9 @@ use crate::wait;
 /// How long an operator may take to start, or to start again.
 const STARTED_WITHIN: Duration = Duration::from_mins(1);
 
+/// For how long a view stands still: long enough for the operator to do what it would do.
+const STALE_FOR: Duration = Duration::from_secs(2);
+
 /// How much of the operator's log a failure shows.
 const LOG_LINES: usize = 20;
 
@@ -101,7 +104,7 @@ async fn steps<W>(
         match step {
             Step::Event(name, act) => {
                 let act = act(env.clone(), Arc::clone(world));
-                event(point, number, scenario.stale_for, env, operator, act)
+                event(point, number, env, operator, act)
                     .await
                     .with_context(|| format!("event {number} ({name})"))?;
                 number += 1;
@@ -123,7 +126,6 @@ async fn steps<W>(
 async fn event(
     point: Point,
     number: usize,
-    stale_for: Duration,
     env: &TestEnv,
     operator: &impl OperatorProcess,
     act: impl Future<Output = Result<()>>,
@@ -141,7 +143,7 @@ async fn event(
             started(operator).await?;
         }
         // Nothing to wait for: what it must not do has no sign.
-        tokio::time::sleep(stale_for).await;
+        tokio::time::sleep(STALE_FOR).await;
         env.proxy.thaw();
     }
     if second {

@@ -30,7 +30,6 @@ pub struct Scenario<W> {
     pub(super) clean_up: Option<AnyAct<W>>,
     pub(super) within: Duration,
     pub(super) stays: Duration,
-    pub(super) stale_for: Duration,
     pub(super) most_writes: u64,
     pub(super) at_once: usize,
 }
@@ -68,7 +67,6 @@ impl<W> Scenario<W> {
             clean_up: None,
             within: Duration::from_secs(30),
             stays: Duration::from_secs(1),
-            stale_for: Duration::from_secs(2),
             most_writes: 40,
             at_once: 2,
         }
@@ -120,12 +118,6 @@ impl<W> Scenario<W> {
     #[must_use]
     pub fn stays(self, stays: Duration) -> Self {
         Self { stays, ..self }
-    }
-
-    /// For how long a view stands still (default 2 s): long enough for the operator to do what it would do.
-    #[must_use]
-    pub fn stale_for(self, stale_for: Duration) -> Self {
-        Self { stale_for, ..self }
     }
 
     /// After how many of its writes the operator is killed at most, spread evenly (default 40): the report names how
