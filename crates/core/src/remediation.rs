@@ -1,14 +1,15 @@
-//! Remediations: which nodes are being remediated, as NodeHealthChecks and the leases of nodes tell it.
+//! Remediations: which nodes are being remediated, as NodeHealthChecks, the leases of nodes and remediations themselves tell it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::annotation::REMEDIATION_NODE_NAME;
 use nodeward_api::node_health_check::NodeHealthCheck;
 use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
 
-use crate::id::NodeName;
+use crate::id::{NamespacedName, NodeName};
 use crate::lease::{LeaseView, remediation_lease};
 use crate::signal::WatchedResource;
 
@@ -23,20 +24,15 @@ pub enum OpenRemediation {
     },
     /// Its lease is held by a NodeHealthCheck.
     Lease { check: Arc<str>, until: Timestamp },
+    /// A remediation of it exists, whoever has created it.
+    Object { kind: Arc<str>, key: NamespacedName },
 }
 
 impl OpenRemediation {
-    /// The NodeHealthCheck that remediates.
-    pub fn check(&self) -> &str {
-        match self {
-            Self::Status { check, .. } | Self::Lease { check, .. } => check,
-        }
-    }
-
     /// When it ends by itself, if it does.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Status { .. } => None,
+            Self::Status { .. } | Self::Object { .. } => None,
             Self::Lease { until, .. } => Some(*until),
         }
     }
@@ -52,6 +48,7 @@ impl fmt::Display for OpenRemediation {
             Self::Lease { check, until } => {
                 write!(f, "{REMEDIATION_HOLDER_PREFIX}{check} holds its lease until {until}")
             }
+            Self::Object { kind, key } => write!(f, "{kind} {key} exists for it"),
         }
     }
 }
@@ -59,6 +56,12 @@ impl fmt::Display for OpenRemediation {
 /// What is watched: all NodeHealthChecks.
 pub fn health_checks() -> WatchedResource {
     WatchedResource::of::<NodeHealthCheck>()
+}
+
+/// The node of a remediation: as its annotation tells, or else named like it.
+pub fn node_of(name: &str, annotations: &BTreeMap<String, String>) -> NodeName {
+    let told = annotations.get(REMEDIATION_NODE_NAME);
+    told.map_or(name, String::as_str).into()
 }
 
 /// The nodes that a NodeHealthCheck's status lists with a remediation.
@@ -87,7 +90,7 @@ impl RemediatedNodes {
 /// All open remediations, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remediations {
-    by_status: BTreeMap<NodeName, OpenRemediation>,
+    by_node: BTreeMap<NodeName, OpenRemediation>,
     leases: BTreeMap<Arc<str>, Arc<LeaseView>>,
     unknown: Option<String>,
 }
@@ -95,8 +98,15 @@ pub struct Remediations {
 impl Remediations {
     /// Adds those that the status of a NodeHealthCheck lists.
     pub fn add_check(&mut self, check: &RemediatedNodes) {
-        self.by_status
+        self.by_node
             .extend(check.0.iter().map(|(node, open)| (node.clone(), open.clone())));
+    }
+
+    /// Adds a remediation itself: it is open until it is gone. A status tells more of it.
+    pub fn add_object(&mut self, node: NodeName, kind: Arc<str>, key: NamespacedName) {
+        self.by_node
+            .entry(node)
+            .or_insert(OpenRemediation::Object { kind, key });
     }
 
     /// Adds what a lease tells.
@@ -114,7 +124,7 @@ impl Remediations {
     /// # Errors
     /// Why it cannot be told.
     pub fn of(&self, node: &NodeName, now: Timestamp) -> Result<Option<OpenRemediation>, &str> {
-        if let Some(open) = self.by_status.get(node) {
+        if let Some(open) = self.by_node.get(node) {
             return Ok(Some(open.clone()));
         }
         if let Some((check, until)) = remediation_lease(&self.leases, node, now) {
@@ -194,6 +204,19 @@ mod tests {
         remediations.add_lease(lease(node, holder, seconds));
         let expected = is_open.then_some("NodeHealthCheck-workers holds its lease until 1970-01-01T00:01:01Z");
         assert_eq!(text(&remediations).as_deref(), expected);
+    }
+
+    #[test]
+    fn remediation_of_no_check_is_open_while_it_exists() {
+        let mut remediations = Remediations::default();
+        remediations.add_object("n1".into(), "Fence".into(), NamespacedName::new("fence", "n1-x"));
+        assert_eq!(text(&remediations).as_deref(), Some("Fence fence/n1-x exists for it"));
+        let running = json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" } }] }]);
+        remediations.add_check(&check("workers", running));
+        assert_eq!(
+            text(&remediations).as_deref(),
+            Some("NodeHealthCheck workers has a Fence for it")
+        );
     }
 
     #[test]

@@ -43,8 +43,20 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Where the leases of nodes are, which tell remediations, too. Default: they are not read.
     pub lease_namespace: Option<String>,
+    /// Further kinds of remediations, of other controllers than NodeHealthCheck's. Default: none.
+    pub remediation_kinds: Vec<RemediationKind>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
+}
+
+/// A kind of remediations.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemediationKind {
+    /// Group and version, such as `self-node-remediation.medik8s.io/v1alpha1`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
 }
 
 /// The block `nodeDrain`.

@@ -21,7 +21,7 @@ use nodeward_runtime::{
     Watches,
 };
 
-use crate::policy::ConfigMapRef;
+use crate::policy::{ConfigMapRef, Policy};
 use crate::settings::Settings;
 use crate::snapshot::{Memory, NodePods, Snapshot};
 
@@ -82,9 +82,10 @@ impl Observer {
         self.signal.follow(signal);
     }
 
-    /// Watches remediations; `lease_namespace` is where the leases of nodes are, if they are read.
-    pub fn follow_remediations(&mut self, lease_namespace: Option<&str>) {
-        self.remediations.follow(lease_namespace);
+    /// Watches what tells remediations.
+    pub fn follow_remediations(&mut self, policy: &Policy) {
+        let namespace = policy.lease_namespace.as_deref();
+        self.remediations.follow(namespace, &policy.remediation_kinds);
     }
 
     /// Reads managed-upgrade-operator's ConfigMap through the API, or stops doing so.

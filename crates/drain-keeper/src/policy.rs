@@ -8,12 +8,13 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{
-    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, pdb_force_drain_timeout,
+    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, WatchedResource,
+    pdb_force_drain_timeout,
 };
 use nodeward_core::strategy::Waits;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, NodeDrain};
+use crate::config::{Config, NodeDrain, RemediationKind};
 
 pub use crate::config::{ConfigMapRef, UnmanagedPods};
 
@@ -54,6 +55,8 @@ pub struct Policy {
     pub override_spacing: SignedDuration,
     /// Where to read the leases of nodes, if at all.
     pub lease_namespace: Option<String>,
+    /// Further kinds of remediations.
+    pub remediation_kinds: Vec<WatchedResource>,
     /// Where to read managed-upgrade-operator's ConfigMap, if at all.
     pub managed_upgrade_config_map: Option<ConfigMapRef>,
     force_after: SignedDuration,
@@ -121,6 +124,7 @@ impl Policy {
                 "must name a namespace; leave it out to read no leases",
             ));
         }
+        let remediation_kinds = remediation_kinds(&config.remediation_kinds)?;
         let or = |given: Option<ConfigDuration>, default| given.map_or(default, ConfigDuration::get);
         Ok(Self {
             cordon_taints: config.upgrade_signal.cordon_taints(),
@@ -136,6 +140,7 @@ impl Policy {
             flap_tolerance: or(config.flap_tolerance, FLAP_TOLERANCE),
             override_spacing: or(config.override_spacing, OVERRIDE_SPACING),
             lease_namespace,
+            remediation_kinds,
             managed_upgrade_config_map: config.managed_upgrade_config_map,
             force_after: or(config.force_after, FORCE_AFTER),
             budget_force: or(config.pdb_force_drain_timeout, PDB_FORCE_DRAIN_TIMEOUT),
@@ -168,6 +173,24 @@ impl Policy {
             force_after: self.force_after,
         }
     }
+}
+
+fn remediation_kinds(kinds: &[RemediationKind]) -> Result<Vec<WatchedResource>, ConfigError> {
+    let watched = kinds
+        .iter()
+        .enumerate()
+        .map(|(index, RemediationKind { api_version, kind })| {
+            // A core kind would be a node's pods, say: its objects are named after nothing that is remediated.
+            if kind.is_empty() || !api_version.contains('/') {
+                let field = format!("remediationKinds[{index}]");
+                return Err(ConfigError::at(
+                    field,
+                    "must have an apiVersion with its group, and a kind",
+                ));
+            }
+            Ok(WatchedResource::all(api_version, kind))
+        });
+    watched.collect()
 }
 
 impl DrainSettings {

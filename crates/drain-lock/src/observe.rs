@@ -83,7 +83,7 @@ impl ClusterCache {
             watches.follow("node leases", api, Selection::all(), index_handler::leases(&index))
         });
         let mut remediations = RemediationWatches::new(watches, &KindRegistry::spawn(watches, client.clone()));
-        remediations.follow(None);
+        remediations.follow(None, &[]);
         Self {
             index,
             handles,

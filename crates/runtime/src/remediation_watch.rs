@@ -1,10 +1,13 @@
-//! Which nodes are being remediated, watched: the statuses of NodeHealthChecks, and the leases of nodes. Neither has to be there.
+//! Which nodes are being remediated, watched: the statuses of NodeHealthChecks, the leases of nodes, and further kinds of
+//! remediations. None has to be there.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
 use kube::core::DynamicObject;
+use nodeward_core::id::NodeName;
 use nodeward_core::lease::LeaseView;
 use nodeward_core::remediation::{self, RemediatedNodes, Remediations};
 use nodeward_core::signal::WatchedResource;
@@ -18,6 +21,8 @@ pub struct RemediationWatches(DynamicWatches<Fact>);
 enum Fact {
     Check(Arc<RemediatedNodes>),
     Lease(Arc<LeaseView>),
+    /// Its node.
+    Remediation(NodeName),
 }
 
 impl RemediationWatches {
@@ -26,15 +31,16 @@ impl RemediationWatches {
         Self(DynamicWatches::new("remediations", watches, kinds, Fact::of))
     }
 
-    /// Watches the NodeHealthChecks, and the leases of nodes in this namespace.
-    pub fn follow(&mut self, lease_namespace: Option<&str>) {
+    /// Watches the NodeHealthChecks, the leases of nodes in this namespace, and these kinds of remediations.
+    pub fn follow(&mut self, lease_namespace: Option<&str>, kinds: &[WatchedResource]) {
         let leases = lease_namespace.map(|namespace| {
             let mut all = WatchedResource::of::<Lease>();
             all.namespace = Some(namespace.to_owned());
             all
         });
         let checks = remediation::health_checks();
-        self.0.follow([checks].into_iter().chain(leases).collect());
+        let watched = [checks].into_iter().chain(leases).chain(kinds.iter().cloned());
+        self.0.follow(watched.collect());
     }
 
     /// Until when to wait for a first list, if one is still to come and worth waiting for.
@@ -42,18 +48,21 @@ impl RemediationWatches {
         self.0.waits_until()
     }
 
-    /// What they tell. Where leases may not be read the statuses tell alone; where these cannot be read it is not known
-    /// which nodes are being remediated.
+    /// What they tell. Where leases or further kinds may not be read the statuses tell alone; where these cannot be read it is
+    /// not known which nodes are being remediated.
     pub fn remediations(&self) -> Remediations {
         let mut remediations = Remediations::default();
         for (watched, cache) in self.0.iter() {
             match cache.known() {
                 Known::Absent => {}
-                Known::Objects(facts) => facts.values().for_each(|fact| match &**fact {
+                Known::Objects(facts) => facts.iter().for_each(|(key, fact)| match &**fact {
                     Fact::Check(check) => remediations.add_check(check),
                     Fact::Lease(lease) => remediations.add_lease(Arc::clone(lease)),
+                    Fact::Remediation(node) => {
+                        remediations.add_object(node.clone(), watched.kind.as_str().into(), key.clone());
+                    }
                 }),
-                Known::Unknown(_) if is_lease(watched) && is_forbidden(cache) => {}
+                Known::Unknown(_) if *watched != remediation::health_checks() && is_forbidden(cache) => {}
                 Known::Unknown(why) => remediations.add_unknown(why),
             }
         }
@@ -68,8 +77,12 @@ impl Fact {
             let lease = LeaseView::project(&object.try_parse().ok()?)?;
             return Some(Self::Lease(Arc::new(lease)));
         }
-        let check = RemediatedNodes::project(&object.try_parse().ok()?)?;
-        Some(Self::Check(Arc::new(check)))
+        if *watched == remediation::health_checks() {
+            let check = RemediatedNodes::project(&object.try_parse().ok()?)?;
+            return Some(Self::Check(Arc::new(check)));
+        }
+        let node = remediation::node_of(&object.name_any(), object.annotations());
+        Some(Self::Remediation(node))
     }
 }
 

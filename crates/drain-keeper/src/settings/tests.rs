@@ -121,6 +121,11 @@ fn every_field_is_read() {
 #[case::too_long("nodeDrain: {timeOut: 99999999999}", "nodeDrain.timeOut", "too long")]
 #[case::unknown_field("nodeDrian: {}", "nodeDrian", "unknown field")]
 #[case::unknown_field_inside("nodeDrain: {timeout: 5}", "nodeDrain.timeout", "unknown field")]
+#[case::remediations_of_the_core_group(
+    "remediationKinds: [{apiVersion: v1, kind: Pod}]",
+    "remediationKinds[0]",
+    "group"
+)]
 #[case::unknown_field_in_a_pool("pools: [{selector: {}, nodeDrain: {}, name: a}]", "pools[0].name", "unknown field")]
 #[case::unknown_field_in_limits("limits: {forcedPerHour: 1}", "limits.forcedPerHour", "unknown field")]
 #[case::bad_pattern(

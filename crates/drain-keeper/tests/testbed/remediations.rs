@@ -6,6 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::{NodeHealthCheck, crd, node_lease};
+use nodeward_testkit::remediator::{Family, NODE_NAME};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, Options, bulk};
 use serde_json::{Value, json};
@@ -94,6 +95,50 @@ async fn remediated_node_waits_for_its_remediation() -> Result<()> {
     is_untouched(&env.pods(), &b).await?;
     leases.delete(&lease.name_any(), &DeleteParams::default()).await?;
     is_gone(&env, "b").await?;
+    env.end([keeper]).await
+}
+
+/// Somebody else than a NodeHealthCheck has created it.
+#[tokio::test]
+async fn remediation_of_a_named_kind_closes_the_gate() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let client = plane.client().await?;
+    Family::SelfNode.install(&client).await?;
+    plane.namespace("remediators").await?;
+    let kind = Family::SelfNode.remediation().resource();
+    let rules = json!([{ "apiGroups": [kind.group], "resources": [kind.plural] }]);
+    let env = Environment::with(&plane, json!({ "extraReadRules": rules })).await?;
+    // The second may not be read, and closes nothing.
+    let kinds = json!([
+        { "apiVersion": kind.api_version, "kind": kind.kind }, { "apiVersion": "apps/v1", "kind": "ControllerRevision" },
+    ]);
+    let keeper = env.start(json!({ "remediationKinds": kinds })).await?;
+    let remediated = env.add_cordoned_node("remediated").await?;
+    let other = env.add_cordoned_node("other").await?;
+    let object = json!({
+        "apiVersion": kind.api_version, "kind": kind.kind,
+        "metadata": { "name": "fence", "annotations": { NODE_NAME: remediated } }, "spec": {},
+    });
+    let remediations = Family::SelfNode.remediation().api(&client, Some("remediators"));
+    remediations
+        .create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?;
+    event_that_names(
+        &env,
+        &remediated,
+        "UnderRemediation",
+        &[&kind.kind, "remediators/fence"],
+    )
+    .await?;
+    let [a, _] = env
+        .add_pods([("a", managed(&remediated)), ("b", managed(&other))])
+        .await?;
+    is_gone(&env, "b").await?;
+    is_untouched(&env.pods(), &a).await?;
+    let named = keeper.log().contains("ControllerRevision") || keeper.log().contains("controllerrevisions");
+    ensure!(named, "the log does not name the kind that may not be read");
+    remediations.delete("fence", &DeleteParams::default()).await?;
+    is_gone(&env, "a").await?;
     env.end([keeper]).await
 }
 
