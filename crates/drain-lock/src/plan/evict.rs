@@ -32,7 +32,7 @@ impl Planner<'_> {
             with_disruption.len() + without.len() + classes.completing.len(),
             classes.leaving
         );
-        if active.context.is_by_requester() || verdict.lease_lost {
+        if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
             return;
         }
         let force = self.force(active, &claim);

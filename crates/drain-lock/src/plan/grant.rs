@@ -27,6 +27,16 @@ impl Planner<'_> {
         Some(format!("{} ({open})", LockReason::UnderRemediation.explanation()))
     }
 
+    /// Whether its pods stay for now: whoever remediates the node has it to itself.
+    pub(super) fn is_left_to_remediation(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
+        let remediation = self.remediation(&active.node.name);
+        if let Some(text) = &remediation {
+            verdict.block(LockReason::UnderRemediation, text.clone());
+            verdict.message.clone_from(text);
+        }
+        remediation.is_some()
+    }
+
     /// Who else has the node, or another one of the control plane.
     fn taken_by_other(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String)> {
         if let Some(text) = self.remediation(&active.node.name) {

@@ -111,8 +111,10 @@ impl Planner<'_> {
                 self.mark_draining(active);
                 // These go within what their budgets allow; the claim is for the pods that stay down.
                 self.set_needs(active, Vec::new());
-                self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
                 verdict.message = format!("{} pods that find room elsewhere leave first", classes.movable.len());
+                if !self.is_left_to_remediation(active, verdict) {
+                    self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
+                }
             }
             Stage::Claiming => self.request_grant(active, verdict),
             Stage::Confirming => self.confirm_grant(active, verdict),

@@ -38,12 +38,19 @@ fn turns(plan: &Plan) -> Vec<String> {
 }
 
 #[rstest]
-#[case::not_cordoned_yet(node("n1", json!({})), json!({}), &["n1 is Queued: UnderRemediation"])]
-#[case::asking(ours(json!({})), json!({ "state": "Asking" }), &["n1 is Queued: UnderRemediation"])]
-#[case::granted_and_not_confirmed(ours(json!({})), granted("Granted", &["a"]), &["n1 is Granted: AwaitsConfirmation"])]
-fn a_node_under_remediation_is_neither_cordoned_nor_granted(
+#[case::not_cordoned_yet(node("n1", json!({})), json!({}), held("a", json!({})), &["n1 is Queued: UnderRemediation"])]
+#[case::pods_leave(ours(json!({})), json!({}), pod("a", json!({})), &["n1 is Queued: UnderRemediation"])]
+#[case::asking(ours(json!({})), json!({ "state": "Asking" }), held("a", json!({})), &["n1 is Queued: UnderRemediation"])]
+#[case::granted_and_not_confirmed(
+    ours(json!({})), granted("Granted", &["a"]), held("a", json!({})), &["n1 is Granted: AwaitsConfirmation"]
+)]
+#[case::pods_with_disruptions_leave(
+    ours(json!({})), granted("Confirmed", &["a"]), held("a", json!({})), &["n1 is Draining: UnderRemediation"]
+)]
+fn drain_of_a_node_under_remediation_rests(
     #[case] node_1: Value,
     #[case] state: Value,
+    #[case] pod: Value,
     #[case] expected: &[&str],
 ) {
     let turns_with = |remediated: &str| {
@@ -51,7 +58,7 @@ fn a_node_under_remediation_is_neither_cordoned_nor_granted(
             node_1.clone(),
             Some(drain(json!({}))),
             &[claim(state.clone())],
-            &[held("a", json!({}))],
+            std::slice::from_ref(&pod),
         );
         let snapshot = cluster.leases([remediates(remediated)]).snapshot();
         turns(&plan(&snapshot, &Memory::default(), &policy(), now()))
