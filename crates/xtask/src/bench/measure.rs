@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kube::Client;
+use nodeward_api::node_lease;
 use nodeward_testkit::audit::{AuditedRequest, Mark, Requests};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::Operator;
@@ -177,11 +178,12 @@ impl Stretch {
         Ok(bench.requests_since(self.mark)?.without_leases())
     }
 
-    /// The operator's requests with the leases of what it does, its own left out.
+    /// The operator's requests; of leases those of nodes, and not the ones that it asks for each minute, whatever nodes do.
     pub fn of_remediation(&self, bench: &Bench) -> Result<Requests> {
-        let own = |request: &AuditedRequest| request.is_lease() && request.namespace == NAMESPACE;
+        let is_of_node =
+            |request: &AuditedRequest| !request.is_lease() || request.namespace == node_lease::DEFAULT_NAMESPACE;
         let asked = bench.requests_since(self.mark)?.without_watches();
-        Ok(asked.only(|request| !own(request)))
+        Ok(asked.only(is_of_node))
     }
 
     /// Of one core.
