@@ -11,8 +11,7 @@ use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::{ActionResult, ApiError, Expectations};
 
-use crate::definition::{Fields, StoredStatus};
-use crate::execute::{Executed, Task, TaskKey, Written};
+use crate::execute::{Executed, OwnVersions, Task, TaskKey, Written};
 use crate::observations::{Observations, RunningStart};
 use crate::plan::{Action, ActionKey, Plan};
 use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
@@ -29,17 +28,15 @@ type RemediationKey = (RemediationKind, NamespacedName);
 #[derive(Debug, Default)]
 pub struct ActionTracker {
     observations: Observations,
-    statuses: Expectations<CheckName, (ResourceVersion, NodeHealthCheckStatus)>,
+    statuses: Expectations<CheckName, (ResourceVersion, Arc<NodeHealthCheckStatus>)>,
     remediations: Expectations<RemediationKey, Option<Arc<RemediationFacts>>, Option<ResourceVersion>>,
     leases: Expectations<Arc<str>, Option<Arc<LeaseView>>, Option<ResourceVersion>>,
     annotations: Expectations<(NodeUid, &'static str), Option<String>, Option<String>>,
     may_not_annotate: BTreeMap<RemediationKind, Timestamp>,
-    /// The newest version of each NodeHealthCheck that this process wrote.
-    own_versions: BTreeMap<CheckName, ResourceVersion>,
-    stored_status: StoredStatus,
+    own_versions: OwnVersions,
+    /// Statuses that the API server did not store as they were written, and the version that it made of each.
+    cut_statuses: BTreeMap<CheckName, (ResourceVersion, Arc<NodeHealthCheckStatus>)>,
     lease_namespace: Option<Arc<str>>,
-    /// What the definition was last seen to drop.
-    dropped_fields: Option<Fields>,
 }
 
 impl ActionTracker {
@@ -56,13 +53,15 @@ impl ActionTracker {
         self.remediations.forget_expired(now);
         self.leases.forget_expired(now);
         self.annotations.forget_expired(now);
-        self.own_versions.retain(|name, _| snapshot.checks.contains_key(name));
+        self.cut_statuses.retain(|name, _| snapshot.checks.contains_key(name));
+        self.own_versions
+            .with(|own| own.retain(|name, _| snapshot.checks.contains_key(name)));
         for check in snapshot.checks.values_mut() {
             let written = self.statuses.effective(&check.name, &check.resource_version, now);
             if let Some((version, status)) = written {
                 *check = Arc::new(CheckFacts {
                     resource_version: version.clone(),
-                    status: status.clone(),
+                    status: Arc::clone(status),
                     ..(**check).clone()
                 });
             }
@@ -77,6 +76,7 @@ impl ActionTracker {
             }
         }
         self.overlay_annotations(snapshot, now);
+        self.observations.checks.extend(snapshot.checks.keys().cloned());
         if !self.observations.unannotated.is_empty() {
             let there: BTreeSet<&str> = snapshot.remediations.iter().map(|live| &*live.uid).collect();
             self.observations.unannotated.retain(|(uid, _)| there.contains(&**uid));
@@ -159,21 +159,14 @@ impl ActionTracker {
         }
     }
 
-    /// The definition of NodeHealthChecks drops these fields. One that drops others stores what was dropped before.
-    pub fn definition_drops(&mut self, fields: Option<&Fields>) {
-        if self.dropped_fields.as_ref() != fields {
-            self.dropped_fields = fields.cloned();
-            self.stored_status.forget();
-        }
-    }
-
-    /// Whether a write would change nothing, for the API server drops all that is new in it.
-    pub fn is_futile(&self, action: &Action, snapshot: &Snapshot) -> bool {
+    /// Whether a write would change nothing: the API server drops all that is new in it, as it did with the last one.
+    pub fn is_futile(&self, action: &Action) -> bool {
         let Action::WriteStatus(write) = action else {
             return false;
         };
-        let check = snapshot.checks.get(&write.check.name);
-        check.is_some_and(|check| self.stored_status.is_futile(&write.status, &check.status))
+        self.cut_statuses
+            .get(&write.check.name)
+            .is_some_and(|(version, cut)| *version == write.base && is_same(&write.status, cut))
     }
 
     /// When a watch that does not show a write is believed again.
@@ -187,8 +180,8 @@ impl ActionTracker {
         expiries.into_iter().flatten().min()
     }
 
-    /// The newest version of each NodeHealthCheck that this process wrote: an intent in it is its own.
-    pub fn own_versions(&self) -> BTreeMap<CheckName, ResourceVersion> {
+    /// What this process wrote since it leads.
+    pub fn own_versions(&self) -> OwnVersions {
         self.own_versions.clone()
     }
 
@@ -215,10 +208,11 @@ impl ActionTracker {
         }
         match (&executed.task, &executed.result) {
             (Task::Act(Action::WriteStatus(write)), _) => {
-                for written in &executed.written {
-                    if let Written::Status { status, .. } = written {
-                        self.stored_status.learn(&write.status, status);
-                    }
+                if let [Written::Status { version, status, .. }] = &*executed.written
+                    && *status != write.status
+                {
+                    let cut = (version.clone(), Arc::clone(&write.status));
+                    self.cut_statuses.insert(Arc::clone(&write.check.name), cut);
                 }
             }
             (Task::Act(Action::StartRemediation(start)), result) => {
@@ -272,8 +266,7 @@ impl ActionTracker {
                 version,
                 status,
             } => {
-                self.own_versions.insert(Arc::clone(check), version.clone());
-                let effective = (version.clone(), (**status).clone());
+                let effective = (version.clone(), Arc::clone(status));
                 self.statuses
                     .expect_onto(Arc::clone(check), base.clone(), effective, now);
             }
@@ -315,6 +308,15 @@ impl ActionTracker {
             ..Self::default()
         };
     }
+}
+
+/// Apart from its time, which differs with each write.
+fn is_same(status: &NodeHealthCheckStatus, other: &NodeHealthCheckStatus) -> bool {
+    let timeless = NodeHealthCheckStatus {
+        last_update_time: other.last_update_time,
+        ..status.clone()
+    };
+    timeless == *other
 }
 
 #[cfg(test)]

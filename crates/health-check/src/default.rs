@@ -4,13 +4,13 @@
 //! A ConfigMap records that it was created, so that it stays away once somebody deletes it. The record is made before the
 //! object, and completed after it: a process that dies between the two goes on from what it finds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::NodeHealthCheckSpec;
 
-use crate::snapshot::{CheckName, TemplateRef};
+use crate::snapshot::{Reading, Snapshot, TemplateRef};
 
 /// Name of the NodeHealthCheck.
 pub const NAME: &str = "nodeward-default";
@@ -67,12 +67,11 @@ pub enum DefaultStep {
     Create,
 }
 
-/// What comes next. `checks` are all NodeHealthChecks: a list that is complete.
-pub fn next_step(template: Option<&TemplateRef>, record: Record, checks: &BTreeSet<CheckName>) -> DefaultStep {
-    if template.is_none() {
-        return DefaultStep::Nothing;
-    }
+/// What comes next where it is asked for. Nothing is written beside the peer, and its NodeHealthChecks may be on their way.
+pub fn next_step(record: Record, snapshot: &Snapshot) -> DefaultStep {
+    let checks = &snapshot.checks;
     match record {
+        _ if snapshot.peer != Reading::Known(None) => DefaultStep::Nothing,
         Record::Absent if checks.is_empty() => DefaultStep::Write(Record::Creating),
         Record::Absent | Record::Done => DefaultStep::Nothing,
         Record::Creating if checks.is_empty() => DefaultStep::Create,
@@ -101,7 +100,9 @@ pub fn node_health_check(template: &TemplateRef) -> NodeHealthCheck {
 mod tests {
     use super::*;
     use nodeward_core::node_health_check::{CheckSpec, Quantity, Threshold};
+    use crate::plan::world::World;
     use rstest::rstest;
+    use serde_json::json;
 
     fn template() -> TemplateRef {
         TemplateRef {
@@ -121,13 +122,18 @@ mod tests {
     #[case::others_exist(Record::Absent, &["workers"], DefaultStep::Nothing)]
     #[case::another_came_first(Record::Creating, &["workers"], DefaultStep::Write(Record::Done))]
     fn default_check_is_created_once(#[case] record: Record, #[case] checks: &[&str], #[case] expected: DefaultStep) {
-        let checks = checks.iter().map(|name| (*name).into()).collect();
-        assert_eq!(next_step(Some(&template()), record, &checks), expected);
-        assert_eq!(
-            next_step(None, record, &checks),
-            DefaultStep::Nothing,
-            "it was not asked for"
-        );
+        let mut world = World::workers(1);
+        for check in checks {
+            world.set_check(check, json!({}));
+        }
+        assert_eq!(next_step(record, &world.snapshot), expected);
+        for peer in [
+            Reading::Known(Some("x leads".to_owned())),
+            Reading::Unknown("403".to_owned()),
+        ] {
+            world.snapshot.peer = peer;
+            assert_eq!(next_step(record, &world.snapshot), DefaultStep::Nothing);
+        }
     }
 
     #[rstest]

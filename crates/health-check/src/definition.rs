@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, CustomResourceExt};
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_runtime::{Cache, Selection, Watches};
 use serde_json::Value;
 
@@ -75,82 +74,6 @@ fn compare(path: &str, ours: &Value, installed: &Value, dropped: &mut Fields) {
     }
     if !ours["items"].is_null() {
         compare(&format!("{path}[]"), &ours["items"], &installed["items"], dropped);
-    }
-}
-
-/// What the API server stores of a status, as its answers have shown. Without that a status with a field that is dropped would
-/// be written for ever.
-#[derive(Debug, Default)]
-pub struct StoredStatus {
-    dropped: Fields,
-}
-
-impl StoredStatus {
-    /// This was written, and this was stored.
-    pub fn learn(&mut self, written: &NodeHealthCheckStatus, stored: &NodeHealthCheckStatus) {
-        learn("", &comparable(written), &comparable(stored), &mut self.dropped);
-    }
-
-    /// Another definition may store more.
-    pub fn forget(&mut self) {
-        self.dropped.clear();
-    }
-
-    /// Whether writing it would change nothing of what is stored.
-    pub fn is_futile(&self, wanted: &NodeHealthCheckStatus, stored: &NodeHealthCheckStatus) -> bool {
-        if self.dropped.is_empty() {
-            return false;
-        }
-        let mut wanted = comparable(wanted);
-        remove("", &mut wanted, &self.dropped);
-        wanted == comparable(stored)
-    }
-}
-
-/// Without its time, which differs with each write.
-fn comparable(status: &NodeHealthCheckStatus) -> Value {
-    let mut value = serde_json::to_value(status).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("lastUpdateTime");
-    }
-    value
-}
-
-fn learn(path: &str, written: &Value, stored: &Value, dropped: &mut Fields) {
-    match (written, stored) {
-        (Value::Object(written), Value::Object(stored)) => {
-            for (name, written) in written {
-                let path = format!("{path}.{name}");
-                match stored.get(name) {
-                    Some(stored) => {
-                        dropped.remove(&path);
-                        learn(&path, written, stored, dropped);
-                    }
-                    None => drop(dropped.insert(path)),
-                }
-            }
-        }
-        (Value::Array(written), Value::Array(stored)) => {
-            for (written, stored) in written.iter().zip(stored) {
-                learn(&format!("{path}[]"), written, stored, dropped);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn remove(path: &str, value: &mut Value, dropped: &Fields) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, _| !dropped.contains(&format!("{path}.{name}")));
-            for (name, value) in fields {
-                remove(&format!("{path}.{name}"), value, dropped);
-            }
-        }
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| remove(&format!("{path}[]"), item, dropped)),
-        _ => {}
     }
 }
 

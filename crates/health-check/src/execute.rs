@@ -12,7 +12,7 @@ mod start_remediation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
@@ -27,9 +27,10 @@ use tokio::time::Instant;
 
 use crate::default::DefaultStep;
 use crate::plan::{Action, ActionKey};
-use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, Snapshot, TemplateRef};
+use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef};
 
 pub use self::quorum::{CheckReads, NodeReads};
+use self::remediation::Known;
 
 /// What is read once a minute shows a write after two at the latest.
 const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
@@ -95,7 +96,7 @@ pub enum Written {
         /// The version since.
         version: ResourceVersion,
         /// The status.
-        status: Box<NodeHealthCheckStatus>,
+        status: Arc<NodeHealthCheckStatus>,
     },
     /// A remediation.
     Remediation {
@@ -132,7 +133,19 @@ pub enum Written {
     },
 }
 
-/// What the tasks of one pass share.
+/// The newest version of each NodeHealthCheck that this process wrote: an intent in it is its own. The write's answer tells it
+/// at once, for a watch may be faster than the loop. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct OwnVersions(Arc<Mutex<BTreeMap<CheckName, ResourceVersion>>>);
+
+impl OwnVersions {
+    /// Works on what is known.
+    pub fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<CheckName, ResourceVersion>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the tasks of one pass share. Hundreds may be under way: none of them keeps the snapshot.
 #[derive(Clone)]
 pub struct PassContext {
     /// For requests.
@@ -147,10 +160,10 @@ pub struct PassContext {
     pub polled_templates: Arc<BTreeMap<TemplateRef, ApiResource>>,
     /// Kinds of remediations that may not be watched, and are only read from time to time.
     pub polled_kinds: Arc<BTreeSet<RemediationKind>>,
-    /// What was planned from.
-    pub snapshot: Arc<Snapshot>,
-    /// The newest version of each NodeHealthCheck that this process wrote.
-    pub own_versions: Arc<BTreeMap<CheckName, ResourceVersion>>,
+    /// Which versions of NodeHealthChecks this process wrote.
+    pub own_versions: OwnVersions,
+    /// Etcd is guarded by budgets and pods of its own, as on OpenShift.
+    pub has_etcd_guards: bool,
     /// Namespace of the leases.
     pub lease_namespace: Arc<str>,
     /// Namespace of the operator.
@@ -262,25 +275,37 @@ async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Effect {
         Action::WriteSelector(write) => node_health_check::write_selector(pass, permits, write).await.into(),
         Action::StartRemediation(start) => Box::pin(start_remediation::start(pass, permits, start)).await,
         Action::DeleteRemediation {
-            remediation, evidence, ..
-        } => Box::pin(remediation::delete(pass, permits, remediation, evidence)).await,
+            remediation,
+            seen,
+            evidence,
+            ..
+        } => {
+            let known = Known {
+                remediation,
+                seen: seen.as_ref(),
+            };
+            Box::pin(remediation::delete(pass, permits, known, evidence)).await
+        }
         Action::AnnotateRemediation {
             remediation,
+            seen,
             change,
             evidence,
             ..
         } => {
-            Box::pin(remediation::annotate(
-                pass,
-                permits,
+            let known = Known {
                 remediation,
-                *change,
-                evidence.as_ref(),
-            ))
-            .await
+                seen: Some(seen),
+            };
+            Box::pin(remediation::annotate(pass, permits, known, *change, evidence.as_ref())).await
         }
         Action::Lease(change) => lease::write(pass, permits, change).await,
-        Action::AnnotateNode { node, node_uid, change } => node::annotate(pass, permits, node, node_uid, change).await,
+        Action::AnnotateNode {
+            node,
+            node_uid,
+            before,
+            change,
+        } => node::annotate(pass, permits, (node, node_uid), before.clone(), change).await,
     }
 }
 

@@ -93,7 +93,6 @@ impl Operator for HealthCheck {
         let mut observed = self.observer.snapshot(policy, self.tracker.observations(now), now);
         if let Observed::Ready(snapshot) = &mut observed {
             self.tracker.leases_are_in(&policy.lease_namespace);
-            self.tracker.definition_drops(self.definition.dropped_fields().as_ref());
             self.tracker.overlay(snapshot, now);
         }
         observed
@@ -103,7 +102,7 @@ impl Operator for HealthCheck {
         let mut plan = plan(snapshot, policy, now);
         self.tracker.planned(&plan);
         let planned = std::mem::take(&mut plan.actions).into_iter();
-        let useful = planned.filter(|action| !self.tracker.is_futile(action, snapshot));
+        let useful = planned.filter(|action| !self.tracker.is_futile(action));
         let mut actions: Vec<Task> = useful.map(Task::Act).collect();
         actions.extend(self.default_step(snapshot, policy));
         let deadlines = [
@@ -137,8 +136,8 @@ impl Operator for HealthCheck {
             resources: Arc::new(self.observer.resources()),
             polled_templates: Arc::new(self.observer.polled_templates()),
             polled_kinds: Arc::new(self.observer.polled_kinds()),
-            snapshot: Arc::clone(snapshot),
-            own_versions: Arc::new(self.tracker.own_versions()),
+            own_versions: self.tracker.own_versions(),
+            has_etcd_guards: matches!(snapshot.etcd, Reading::Known(Some(_))),
             lease_namespace: Arc::clone(&policy.lease_namespace),
             own_namespace: Arc::clone(&self.own_namespace),
             planned_at: Instant::now(),
@@ -173,12 +172,7 @@ impl HealthCheck {
     fn default_step(&self, snapshot: &Snapshot, policy: &Policy) -> Option<Task> {
         let template = policy.default_template.as_ref()?;
         let record = self.observer.default_record()?;
-        let checks = snapshot.checks.keys().cloned().collect();
-        // Nothing is written beside the peer, and its NodeHealthChecks may be on their way.
-        if snapshot.peer != Reading::Known(None) {
-            return None;
-        }
-        match next_step(Some(template), record, &checks) {
+        match next_step(record, snapshot) {
             DefaultStep::Nothing => None,
             step => Some(Task::Default {
                 step,

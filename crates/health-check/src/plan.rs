@@ -190,3 +190,5 @@ fn leave(check: &Check<'_>, case: &mut Case<'_>, standing: Standing) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use self::tests::world;

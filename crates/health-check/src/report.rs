@@ -4,7 +4,7 @@ mod events;
 mod metrics;
 
 use jiff::Timestamp;
-use nodeward_runtime::{ActionResult, ApiError, OperatorContext};
+use nodeward_runtime::{ActionResult, OperatorContext};
 
 use crate::definition::Fields;
 use crate::execute::{Executed, Task};
@@ -55,18 +55,10 @@ impl Reporter {
                     check,
                     remediation,
                     evidence,
+                    ..
                 },
                 ActionResult::Acted(()),
             ) => self.announcer.removed(check, remediation, evidence),
-            (
-                Action::AnnotateRemediation {
-                    check,
-                    remediation,
-                    change,
-                    ..
-                },
-                ActionResult::Failed(error @ ApiError::Forbidden { .. }),
-            ) => self.announcer.not_annotated(check, remediation, *change, error),
             _ => {}
         }
     }

@@ -98,7 +98,7 @@ pub struct CheckFacts {
     /// Its specification, compiled.
     pub spec: CheckSpec,
     /// Its status: what we wrote last, until the cache leaves the version that this was based on.
-    pub status: NodeHealthCheckStatus,
+    pub status: Arc<NodeHealthCheckStatus>,
 }
 
 /// A Node, with what only health-check reads.

@@ -107,6 +107,8 @@ fn percentages_round_up(#[case] quantity: Value, #[case] all: usize, #[case] exp
 #[case::no_namespace(json!({ "remediationTemplate": { "apiVersion": "a/v1", "kind": "ATemplate", "name": "a" } }), "namespace is missing")]
 #[case::no_conditions(json!({ "unhealthyConditions": [] }), "at least one is needed")]
 #[case::bad_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "5" }] }), "is not a duration")]
+#[case::signed_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "+5m" }] }), "is not a duration")]
+#[case::negative_zero(json!({ "stormCooldownDuration": "-0s" }), "is not a duration")]
 #[case::negative_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "-5m" }] }), "is not a duration")]
 #[case::conditions_of_another_shape(json!({ "unhealthyConditions": [{ "kind": "Ready" }] }), "unhealthyConditions")]
 #[case::bad_selector(json!({ "selector": { "matchExpressions": [{ "key": "a", "operator": "Near" }] } }), "Near")]
@@ -134,6 +136,14 @@ fn what_cannot_be_followed_is_told(#[case] patch: Value, #[case] expected: &str)
 fn unreadable_conditions_judge_no_node() {
     let spec = compile(json!({ "unhealthyConditions": "all" }));
     assert!(spec.conditions.is_empty(), "not the defaults: {:?}", spec.conditions);
+}
+
+#[test]
+fn empty_selector_selects_all_nodes() {
+    assert_eq!(
+        compile(json!({ "selector": {} })).selector,
+        Some(Selector::everything())
+    );
 }
 
 #[test]

@@ -10,9 +10,9 @@ use crate::execute::Task;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
-    StartRemediation,
+    StartRemediation, StatusWrite,
 };
-use crate::snapshot::{KindFacts, Listed, TemplateRef};
+use crate::snapshot::{KindFacts, Listed, TemplateFacts, TemplateRef};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -81,6 +81,7 @@ fn start() -> StartRemediation {
             name: "workers".into(),
             uid: "c1".into(),
         },
+        intended_in: "1".into(),
         node: "n1".into(),
         node_uid: "u1".into(),
         evidence: NodeEvidence {
@@ -94,12 +95,39 @@ fn start() -> StartRemediation {
             namespace: "ns".into(),
             name: "t".into(),
         },
+        made_from: Arc::new(TemplateFacts {
+            spec: None,
+            supports_multiple: false,
+        }),
+        machine: None,
         kind: kind(),
         key: key(),
         replaces: None,
-        object: json!({}),
         reads_quorum: false,
         leases: Vec::new(),
+    }
+}
+
+fn reference() -> RemediationRef {
+    RemediationRef {
+        kind: kind(),
+        key: key(),
+        uid: "r1".into(),
+        node: "n1".into(),
+    }
+}
+
+fn not_annotated(error: ApiError) -> Executed {
+    Executed {
+        task: Task::Act(Action::AnnotateRemediation {
+            check: start().check,
+            remediation: reference(),
+            seen: remediation("5"),
+            change: RemediationChange::TimedOut(at(0)),
+            evidence: None,
+        }),
+        result: ActionResult::Failed(error),
+        ..executed([])
     }
 }
 
@@ -182,7 +210,7 @@ fn status_counts_from_its_answer_on() {
         check: "workers".into(),
         base: base.into(),
         version: version.into(),
-        status: Box::new(check(version, reason).status.clone()),
+        status: Arc::clone(&check(version, reason).status),
     };
     tracker.completed(&executed([status("1", "2", "first")]), 0, at(0));
     tracker.completed(&executed([status("2", "3", "second")]), 0, at(0));
@@ -198,6 +226,46 @@ fn status_counts_from_its_answer_on() {
         tracker.overlay(&mut snapshot, at(1));
         assert_eq!(snapshot.checks["workers"], expected);
     }
+}
+
+/// The API server drops the field `observedGeneration`.
+#[rstest]
+#[case::same("2", "first", 1, true)]
+#[case::another_time("2", "first", 9, true)]
+#[case::another_version("3", "first", 1, false)]
+#[case::another_status("2", "second", 1, false)]
+fn status_is_not_written_again_for_dropped_fields(
+    #[case] base: &str,
+    #[case] reason: &str,
+    #[case] second: i64,
+    #[case] is_futile: bool,
+) {
+    let write = |base: &str, reason: &str, second| {
+        let status = NodeHealthCheckStatus {
+            reason: reason.to_owned(),
+            observed_generation: Some(7),
+            last_update_time: Some(at(second)),
+            ..NodeHealthCheckStatus::default()
+        };
+        Action::WriteStatus(Box::new(StatusWrite {
+            check: start().check,
+            base: base.into(),
+            status: Arc::new(status),
+            announcements: Vec::new(),
+        }))
+    };
+    let mut tracker = ActionTracker::default();
+    let stored = |status: Arc<NodeHealthCheckStatus>| Executed {
+        task: Task::Act(write("1", "first", 1)),
+        ..executed([Written::Status {
+            check: "workers".into(),
+            base: "1".into(),
+            version: "2".into(),
+            status,
+        }])
+    };
+    tracker.completed(&stored(Arc::clone(&check("2", "first").status)), 0, at(1));
+    assert_eq!(tracker.is_futile(&write(base, reason, second)), is_futile);
 }
 
 #[test]
@@ -236,7 +304,7 @@ fn write_to_a_deleted_object_wakes_nobody_for_ever() {
         check: "workers".into(),
         base: "1".into(),
         version: "2".into(),
-        status: Box::new(check("2", "").status.clone()),
+        status: Arc::clone(&check("2", "").status),
     };
     let annotation = Written::NodeAnnotation {
         node: "u1".into(),
@@ -245,10 +313,12 @@ fn write_to_a_deleted_object_wakes_nobody_for_ever() {
         value: Some("1".to_owned()),
     };
     tracker.completed(&executed([status, annotation]), 0, at(0));
+    let own = tracker.own_versions();
+    own.with(|own| own.insert("workers".into(), "2".into()));
     assert_eq!(tracker.next_expiry(), Some(at(10)));
     tracker.overlay(&mut Snapshot::default(), at(10));
     assert_eq!(tracker.next_expiry(), None);
-    assert!(tracker.own_versions().is_empty());
+    assert!(own.with(|own| own.is_empty()));
 }
 
 #[test]
@@ -268,30 +338,26 @@ fn start_that_fails_three_times_withdraws_its_intent() {
 }
 
 #[test]
-fn kind_that_may_not_be_annotated_is_tried_again_later() {
+fn remediation_that_starts_ends_the_backoff_of_its_refusals() {
     let mut tracker = ActionTracker::default();
-    let remediation = RemediationRef {
-        kind: kind(),
-        key: key(),
-        uid: "r1".into(),
-        node: "n1".into(),
-    };
-    let refused = Executed {
-        task: Task::Act(Action::AnnotateRemediation {
-            check: CheckRef {
-                name: "workers".into(),
-                uid: "c1".into(),
-            },
-            remediation,
-            change: RemediationChange::FlagOld,
-            evidence: None,
-        }),
-        result: ActionResult::Failed(ApiError::Forbidden {
-            message: "no".to_owned(),
-        }),
+    let (check, node) = ("workers".into(), "n1".into());
+    let reason = HealthReason::LeaseTaken;
+    tracker
+        .observations
+        .start_refused(&check, &node, reason, String::new(), at(0));
+    let started = Executed {
+        task: Task::Act(Action::StartRemediation(Box::new(start()))),
         ..executed([])
     };
-    tracker.completed(&refused, 0, at(0));
+    tracker.completed(&started, 0, at(5));
+    assert!(tracker.observations(at(5)).refusals.is_empty());
+}
+
+#[test]
+fn kind_that_may_not_be_annotated_is_tried_again_later() {
+    let mut tracker = ActionTracker::default();
+    let message = String::new();
+    tracker.completed(&not_annotated(ApiError::Forbidden { message }), 0, at(0));
     let mut may_annotate = |second| {
         let facts = KindFacts {
             listed: Listed::Complete,
@@ -381,22 +447,7 @@ fn annotation_that_is_refused_is_left_out(
     #[case] left_out: bool,
 ) {
     let mut tracker = ActionTracker::default();
-    let failed = Executed {
-        task: Task::Act(Action::AnnotateRemediation {
-            check: start().check,
-            remediation: RemediationRef {
-                kind: kind(),
-                key: key(),
-                uid: "r1".into(),
-                node: "n1".into(),
-            },
-            change: RemediationChange::TimedOut(at(0)),
-            evidence: None,
-        }),
-        result: ActionResult::Failed(error),
-        ..executed([])
-    };
-    tracker.completed(&failed, failures_before, at(0));
+    tracker.completed(&not_annotated(error), failures_before, at(0));
     seen(&mut tracker, &[remediation("5")], 1);
     assert_eq!(!tracker.observations(at(1)).unannotated.is_empty(), left_out);
     seen(&mut tracker, &[], 2);
@@ -411,12 +462,8 @@ fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case
     let deleted = Executed {
         task: Task::Act(Action::DeleteRemediation {
             check: start().check,
-            remediation: RemediationRef {
-                kind: kind(),
-                key: key(),
-                uid: "r1".into(),
-                node: "n1".into(),
-            },
+            remediation: reference(),
+            seen: None,
             evidence: start().evidence,
         }),
         ..executed([written_remediation(None, left)])

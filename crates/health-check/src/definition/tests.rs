@@ -1,4 +1,3 @@
-use rstest::rstest;
 use serde_json::json;
 
 use super::*;
@@ -60,45 +59,4 @@ fn definition_of_another_version_alone_drops_everything() {
     let mut definition = NodeHealthCheck::crd();
     definition.spec.versions[0].name = "v1".to_owned();
     assert!(dropped_fields(&definition).contains("spec.dryRun"));
-}
-
-fn status(changes: Value) -> NodeHealthCheckStatus {
-    let mut status = json!({
-        "observedNodes": 2, "healthyNodes": 1, "phase": "Enabled", "observedGeneration": 1,
-        "lastUpdateTime": "2026-01-01T00:00:00Z",
-        "unhealthyNodes": [{ "name": "n1", "healthyDelayed": true }],
-    });
-    for (key, value) in changes.as_object().unwrap() {
-        status[key] = value.clone();
-    }
-    serde_json::from_value(status).unwrap()
-}
-
-#[rstest]
-#[case::same(json!({}), true)]
-#[case::other_time(json!({ "lastUpdateTime": "2026-01-01T00:00:09Z" }), true)]
-#[case::dropped_field_alone(json!({ "observedGeneration": 7 }), true)]
-#[case::dropped_field_of_an_element(json!({ "unhealthyNodes": [{ "name": "n1", "healthyDelayed": false }] }), true)]
-#[case::kept_field(json!({ "healthyNodes": 2 }), false)]
-#[case::kept_and_dropped_field(json!({ "healthyNodes": 2, "observedGeneration": 7 }), false)]
-#[case::another_element(json!({ "unhealthyNodes": [{ "name": "n1" }, { "name": "n2" }] }), false)]
-fn status_is_not_written_again_for_dropped_fields(#[case] wanted: Value, #[case] is_futile: bool) {
-    let mut learned = StoredStatus::default();
-    let stored = status(json!({ "observedGeneration": null, "unhealthyNodes": [{ "name": "n1" }] }));
-    learned.learn(&status(json!({})), &stored);
-    assert_eq!(learned.is_futile(&status(wanted), &stored), is_futile);
-}
-
-#[test]
-fn status_is_written_again_under_another_definition() {
-    let mut learned = StoredStatus::default();
-    let stored = status(json!({ "observedGeneration": null }));
-    learned.learn(&status(json!({})), &stored);
-    assert!(learned.is_futile(&status(json!({})), &stored));
-    // One that stores the field shows it with its first answer.
-    learned.learn(&status(json!({})), &status(json!({})));
-    assert!(!learned.is_futile(&status(json!({})), &stored));
-    learned.learn(&status(json!({})), &stored);
-    learned.forget();
-    assert!(!learned.is_futile(&status(json!({})), &stored));
 }

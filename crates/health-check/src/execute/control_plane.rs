@@ -15,7 +15,7 @@ use super::PassContext;
 use super::quorum::EvidenceError;
 use crate::observe::{ETCD_GUARDS, ETCD_NAMESPACE, project};
 use crate::plan::keeps_quorum;
-use crate::snapshot::{EtcdGuards, Reading};
+use crate::snapshot::EtcdGuards;
 
 /// Lists the control-plane nodes, and on OpenShift what guards etcd, and decides as the plan did.
 pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<(), EvidenceError> {
@@ -27,10 +27,10 @@ pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<
         let views = listed.items.iter().filter_map(NodeView::project);
         ready.extend(views.map(|view| (view.name, view.ready)));
     }
-    let guards = match &pass.snapshot.etcd {
-        Reading::Known(None) => None,
-        Reading::Known(Some(_)) => Some(etcd_guards(pass).await.map_err(unread)?),
-        Reading::Unknown(why) => return Err(EvidenceError::Changed(why.clone())),
+    let guards = if pass.has_etcd_guards {
+        Some(etcd_guards(pass).await.map_err(unread)?)
+    } else {
+        None
     };
     let ready = ready.iter().map(|(name, ready)| (name, *ready)).collect();
     keeps_quorum(node, &ready, guards.as_ref()).map_err(EvidenceError::Changed)

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
@@ -30,11 +30,7 @@ pub(super) async fn run(
             .await
             .map(drop),
         DefaultStep::Write(Record::Done) => complete_record(pass).await,
-        DefaultStep::Create => {
-            let checks: Api<NodeHealthCheck> = Api::all(pass.clients.requests.clone());
-            let check = default::node_health_check(template);
-            checks.create(&PostParams::default(), &check).await.map(drop)
-        }
+        DefaultStep::Create => create(pass, template).await,
     };
     match done.map_err(ApiError::from) {
         Ok(()) => ActionResult::Acted(()),
@@ -42,6 +38,18 @@ pub(super) async fn run(
         Err(ApiError::Conflict) => ActionResult::AlreadyDone,
         Err(error) => ActionResult::Failed(error),
     }
+}
+
+/// Creates it, if it is still to be: another replica may have done so, and a user have deleted it since.
+async fn create(pass: &PassContext, template: &TemplateRef) -> kube::Result<()> {
+    let checks: Api<NodeHealthCheck> = Api::all(pass.clients.requests.clone());
+    let found = records(pass).get_opt(RECORD_NAME).await?;
+    let record = Record::read(found.map(|found| found.data.unwrap_or_default()).as_ref());
+    if record != Record::Creating || !checks.list(&ListParams::default().limit(1)).await?.items.is_empty() {
+        return Ok(());
+    }
+    let check = default::node_health_check(template);
+    checks.create(&PostParams::default(), &check).await.map(drop)
 }
 
 /// Replaces the version that says that it is about to be created.

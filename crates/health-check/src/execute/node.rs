@@ -14,8 +14,8 @@ use crate::plan::NodeChange;
 pub(super) async fn annotate(
     pass: &PassContext,
     permits: &Permits,
-    node: &NodeName,
-    uid: &NodeUid,
+    (node, uid): (&NodeName, &NodeUid),
+    before: Option<String>,
     change: &NodeChange,
 ) -> Effect {
     let _permit = match permits.next_write().await {
@@ -37,16 +37,11 @@ pub(super) async fn annotate(
     let written = Written::NodeAnnotation {
         node: uid.clone(),
         annotation,
-        base: known_value(pass, node, annotation),
+        base: before,
         value: value.map(str::to_owned),
     };
     Effect {
         result,
         ..Effect::acted(written)
     }
-}
-
-fn known_value(pass: &PassContext, node: &NodeName, annotation: &str) -> Option<String> {
-    let node = pass.snapshot.nodes.get(node)?;
-    node.view.annotations.get(annotation).cloned()
 }

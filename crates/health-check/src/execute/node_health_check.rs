@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::node_health_check::NodeHealthCheckSpec;
+use nodeward_api::node_health_check::{NodeHealthCheckSpec, NodeHealthCheckStatus};
+use nodeward_core::id::ResourceVersion;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
@@ -27,18 +28,24 @@ pub(super) async fn write_status(pass: &PassContext, permits: &Permits, write: &
             ..ObjectMeta::default()
         },
         spec: NodeHealthCheckSpec::default(),
-        status: Some(write.status.clone()),
+        status: Some(NodeHealthCheckStatus::clone(&write.status)),
     };
     let replaced = checks(pass)
         .replace_status(&write.check.name, &PostParams::default(), &object)
         .await;
     match replaced {
-        Ok(replaced) => Effect::acted(Written::Status {
-            check: Arc::clone(&write.check.name),
-            base: write.base.clone(),
-            version: replaced.metadata.resource_version.unwrap_or_default().into(),
-            status: Box::new(replaced.status.unwrap_or_default()),
-        }),
+        Ok(replaced) => {
+            let version: ResourceVersion = replaced.metadata.resource_version.unwrap_or_default().into();
+            let name = &write.check.name;
+            pass.own_versions
+                .with(|own| own.insert(Arc::clone(name), version.clone()));
+            Effect::acted(Written::Status {
+                check: Arc::clone(name),
+                base: write.base.clone(),
+                version,
+                status: Arc::new(replaced.status.unwrap_or_default()),
+            })
+        }
         Err(error) => not_written(error).into(),
     }
 }

@@ -54,8 +54,7 @@ pub(super) async fn check(pass: &PassContext, evidence: &NodeEvidence) -> Result
 /// withdrawn since: it writes none before it starts, so no resource version tells. What this process wrote itself it knows.
 pub(super) async fn check_intent(pass: &PassContext, start: &StartRemediation) -> Result<(), EvidenceError> {
     let name = &start.check.name;
-    let planned_from = pass.snapshot.checks.get(name).map(|check| &check.resource_version);
-    if planned_from.is_some() && planned_from == pass.own_versions.get(name) {
+    if pass.own_versions.with(|own| own.get(name) == Some(&start.intended_in)) {
         return Ok(());
     }
     let read = pass.check_reads.get(Arc::clone(name), pass.planned_at, async {

@@ -13,13 +13,16 @@ use crate::observe::project;
 use crate::plan::{NodeEvidence, RemediationChange, RemediationRef};
 use crate::snapshot::RemediationFacts;
 
+/// A remediation, and what was seen of it.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) remediation: &'a RemediationRef,
+    pub(super) seen: Option<&'a Arc<RemediationFacts>>,
+}
+
 /// Deletes it, if what that rests on still holds.
-pub(super) async fn delete(
-    pass: &PassContext,
-    permits: &Permits,
-    remediation: &RemediationRef,
-    evidence: &NodeEvidence,
-) -> Effect {
+pub(super) async fn delete(pass: &PassContext, permits: &Permits, known: Known<'_>, evidence: &NodeEvidence) -> Effect {
+    let remediation = known.remediation;
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
@@ -45,14 +48,11 @@ pub(super) async fn delete(
     let left = match deleted.map_err(ApiError::from) {
         // What is left of it stays until its finalizers are gone.
         Ok(answer) => answer.left(),
-        Err(ApiError::NotFound) => return gone(pass, remediation, ActionResult::AlreadyDone),
+        Err(ApiError::NotFound) => return found(pass, known, None, ActionResult::AlreadyDone),
         Err(error) => return ActionResult::from(error).into(),
     };
-    let mut effect = match left {
-        Some(left) => Effect::acted(written(pass, remediation, &left)),
-        None => gone(pass, remediation, ActionResult::Acted(())),
-    };
-    effect.created = known(pass, remediation).map(|known| known.created);
+    let mut effect = found(pass, known, left.as_ref(), ActionResult::Acted(()));
+    effect.created = known.seen.map(|seen| seen.created);
     effect.provider_id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
     effect
 }
@@ -61,10 +61,11 @@ pub(super) async fn delete(
 pub(super) async fn annotate(
     pass: &PassContext,
     permits: &Permits,
-    remediation: &RemediationRef,
+    known: Known<'_>,
     change: RemediationChange,
     evidence: Option<&NodeEvidence>,
 ) -> Effect {
+    let remediation = known.remediation;
     let _permit = match permits.next_write().await {
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
@@ -88,8 +89,8 @@ pub(super) async fn annotate(
         .patch(&remediation.key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     match patched.map_err(ApiError::from) {
-        Ok(patched) => Effect::acted(written(pass, remediation, &patched)),
-        Err(ApiError::NotFound) => gone(pass, remediation, ActionResult::AlreadyDone),
+        Ok(patched) => found(pass, known, Some(&patched), ActionResult::Acted(())),
+        Err(ApiError::NotFound) => found(pass, known, None, ActionResult::AlreadyDone),
         Err(error) => ActionResult::from(error).into(),
     }
 }
@@ -98,32 +99,20 @@ fn remediations(pass: &PassContext, remediation: &RemediationRef) -> Option<Api<
     pass.remediations(&remediation.kind, &remediation.key.namespace)
 }
 
-fn written(pass: &PassContext, remediation: &RemediationRef, now: &DynamicObject) -> Written {
-    Written::Remediation {
-        kind: remediation.kind.clone(),
-        key: remediation.key.clone(),
-        base: known(pass, remediation).map(|known| known.resource_version.clone()),
-        facts: project::remediation(remediation.kind.clone(), now).map(Arc::new),
-        shown_within: pass.shown_within(&remediation.kind),
-    }
-}
-
-fn gone(pass: &PassContext, remediation: &RemediationRef, result: ActionResult) -> Effect {
+/// What is left of it; `None`: it is gone.
+fn found(pass: &PassContext, known: Known<'_>, now: Option<&DynamicObject>, result: ActionResult) -> Effect {
+    let kind = &known.remediation.kind;
     let written = Written::Remediation {
-        kind: remediation.kind.clone(),
-        key: remediation.key.clone(),
-        base: known(pass, remediation).map(|known| known.resource_version.clone()),
-        facts: None,
-        shown_within: pass.shown_within(&remediation.kind),
+        kind: kind.clone(),
+        key: known.remediation.key.clone(),
+        base: known.seen.map(|seen| seen.resource_version.clone()),
+        facts: now
+            .and_then(|now| project::remediation(kind.clone(), now))
+            .map(Arc::new),
+        shown_within: pass.shown_within(kind),
     };
     Effect {
         result,
         ..Effect::acted(written)
     }
-}
-
-/// What was planned with.
-fn known<'a>(pass: &'a PassContext, remediation: &RemediationRef) -> Option<&'a Arc<RemediationFacts>> {
-    let mut known = pass.snapshot.remediations.iter();
-    known.find(|known| known.uid == remediation.uid)
 }

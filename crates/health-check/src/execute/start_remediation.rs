@@ -92,7 +92,7 @@ async fn take_leases_and_create(
     if let Err(stop) = permits.check() {
         return stop.into();
     }
-    let object: DynamicObject = match serde_json::from_value(start.object.clone()) {
+    let object: DynamicObject = match serde_json::from_value(start.object()) {
         Ok(object) => object,
         Err(error) => {
             return refused(HealthReason::RemediationRejected, error.to_string());
@@ -165,7 +165,7 @@ async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> 
     let templates: Api<DynamicObject> = Api::namespaced_with(client, &start.template.namespace, resource);
     let found = templates.get(&start.template.name).await.map_err(ApiError::from);
     match found {
-        Ok(found) if project::template(&found).spec.as_ref() == start.object.get("spec") => Ok(()),
+        Ok(found) if project::template(&found).spec == start.made_from.spec => Ok(()),
         Ok(_) => Err(ActionResult::Outdated(format!("{} has changed", start.template))),
         Err(ApiError::NotFound) => Err(ActionResult::Outdated(format!("{} is gone", start.template))),
         Err(error) => Err(ActionResult::Failed(error)),

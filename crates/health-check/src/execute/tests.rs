@@ -14,11 +14,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::action_tracker::ActionTracker;
+use crate::default::Record;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
     SelectorWrite, StartRemediation, StatusWrite,
 };
+use crate::snapshot::{Snapshot, TemplateFacts};
 
 const NODE: &str = "/api/v1/nodes/n1";
 const REMEDIATION: &str = "/apis/a.example.com/v1/namespaces/ns/reboots/n1";
@@ -72,11 +74,8 @@ impl Server {
             resources: Arc::new([(kind(), resource)].into()),
             polled_templates: Arc::default(),
             polled_kinds: Arc::default(),
-            snapshot: Arc::new(Snapshot {
-                remediations: vec![remediation()],
-                ..Snapshot::default()
-            }),
-            own_versions: Arc::default(),
+            own_versions: OwnVersions::default(),
+            has_etcd_guards: false,
             lease_namespace: "leases".into(),
             own_namespace: "system".into(),
             planned_at: Instant::now(),
@@ -185,15 +184,21 @@ fn delete(evidence: NodeEvidence) -> Action {
     Action::DeleteRemediation {
         check: check(),
         remediation: reference(),
+        seen: Some(remediation()),
         evidence,
     }
 }
 
 fn time_out(evidence: Option<NodeEvidence>) -> Action {
+    annotate(RemediationChange::TimedOut(LOST_AT.parse().unwrap()), evidence)
+}
+
+fn annotate(change: RemediationChange, evidence: Option<NodeEvidence>) -> Action {
     Action::AnnotateRemediation {
         check: check(),
         remediation: reference(),
-        change: RemediationChange::TimedOut(LOST_AT.parse().unwrap()),
+        seen: remediation(),
+        change,
         evidence,
     }
 }
@@ -202,6 +207,7 @@ fn start() -> StartRemediation {
     let name: NodeName = "n1".into();
     StartRemediation {
         check: check(),
+        intended_in: "9".into(),
         node: name.clone(),
         node_uid: "u1".into(),
         evidence: unhealthy(),
@@ -212,10 +218,14 @@ fn start() -> StartRemediation {
             namespace: "ns".into(),
             name: "t".into(),
         },
+        made_from: Arc::new(TemplateFacts {
+            spec: Some(json!({ "strategy": "reboot" })),
+            supports_multiple: false,
+        }),
+        machine: None,
         kind: kind(),
         key: NamespacedName::new("ns", "n1"),
         replaces: None,
-        object: stored_remediation("c1"),
         reads_quorum: false,
         leases: vec![LeaseChange {
             name: LeaseName::Node(name),
@@ -330,6 +340,7 @@ async fn annotation_of_a_node_that_is_gone_is_written_once() {
         .run(Action::AnnotateNode {
             node: "n1".into(),
             node_uid: "u1".into(),
+            before: None,
             change: NodeChange::Remediations(None),
         })
         .await;
@@ -348,19 +359,24 @@ async fn status_of_a_check_that_is_gone_backs_off() {
 }
 
 #[rstest]
-#[case::ours("c1", None)]
-#[case::of_another_owner("c2", Some(HealthReason::ForeignRemediation))]
+#[case::ours("c1", json!({}), None)]
+#[case::of_the_node("c1", json!({ "nodeward.dev/node-uid": "u1" }), None)]
+#[case::of_an_earlier_node("c1", json!({ "nodeward.dev/node-uid": "u0" }), Some(HealthReason::ForeignRemediation))]
+#[case::of_another_owner("c2", json!({}), Some(HealthReason::ForeignRemediation))]
 #[tokio::test]
 async fn remediation_that_exists_is_a_success_if_it_is_ours(
     #[case] owner: &str,
+    #[case] annotations: Value,
     #[case] refusal: Option<HealthReason>,
 ) {
+    let mut found = stored_remediation(owner);
+    found["metadata"]["annotations"] = annotations;
     let server = Server::new([
         ("GET", NODE, 200, node("u1", "Unknown")),
         ("GET", CHECK, 200, intended()),
         ("POST", LEASES, 201, lease("NodeHealthCheck-workers")),
         ("POST", REMEDIATIONS, 409, Value::Null),
-        ("GET", REMEDIATION, 200, stored_remediation(owner)),
+        ("GET", REMEDIATION, 200, found),
         ("DELETE", LEASE, 200, json!({ "kind": "Status", "status": "Success" })),
     ]);
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
@@ -377,6 +393,74 @@ async fn remediation_that_exists_is_a_success_if_it_is_ours(
     // The lease that was taken for it goes back where nothing was created.
     let gave_back = server.asked().contains(&format!("DELETE {LEASE}"));
     assert_eq!(gave_back, refusal.is_some(), "{:?}", server.asked());
+}
+
+/// An earlier attempt of ours, or another leader of ours, has taken the lease: it serves, and is not this one's to give back.
+#[rstest]
+#[case::created(201, true)]
+#[case::create_is_forbidden(403, false)]
+#[tokio::test]
+async fn lease_that_is_ours_already_serves(#[case] code: u16, #[case] creates: bool) {
+    let server = answered_start([
+        ("POST", LEASES, 409, Value::Null),
+        ("GET", LEASE, 200, lease("NodeHealthCheck-workers")),
+        ("POST", REMEDIATIONS, code, stored_remediation("c1")),
+    ]);
+    let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
+    assert_eq!(executed.result == ActionResult::Acted(()), creates, "{executed:?}");
+    assert!(!server.asked().contains(&format!("DELETE {LEASE}")));
+}
+
+#[tokio::test]
+async fn step_that_another_replica_has_taken_is_done() {
+    let server = Server::new([("POST", "/api/v1/namespaces/system/configmaps", 409, Value::Null)]);
+    let task = Task::Default {
+        step: DefaultStep::Write(Record::Creating),
+        template: start().template,
+    };
+    let executed = task.run(server.pass(), Permits::unrestricted()).await;
+    assert_eq!(executed.result, ActionResult::AlreadyDone);
+}
+
+/// The caches of a replica that takes over may be behind: what it would create may have been made, and deleted by a user.
+#[rstest]
+#[case::as_it_was_seen("Creating", json!([]), true)]
+#[case::completed_by_another("Done", json!([]), false)]
+#[case::made_by_another("Creating", json!([intended()]), false)]
+#[tokio::test]
+async fn default_check_is_created_from_fresh_reads_alone(
+    #[case] state: &str,
+    #[case] checks: Value,
+    #[case] creates: bool,
+) {
+    let all = "/apis/remediation.medik8s.io/v1alpha1/nodehealthchecks";
+    let record = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "nodeward-health-check-default" }, "data": { "state": state },
+    });
+    let list = json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheckList", "metadata": {}, "items": checks,
+    });
+    let server = Server::new([
+        (
+            "GET",
+            "/api/v1/namespaces/system/configmaps/nodeward-health-check-default",
+            200,
+            record,
+        ),
+        ("GET", all, 200, list),
+        ("POST", all, 201, intended()),
+    ]);
+    let task = Task::Default {
+        step: DefaultStep::Create,
+        template: start().template,
+    };
+    task.run(server.pass(), Permits::unrestricted()).await;
+    assert_eq!(
+        server.asked().contains(&format!("POST {all}")),
+        creates,
+        "{:?}",
+        server.asked()
+    );
 }
 
 /// In a namespace that does not exist the rights of a Role do not exist either.
@@ -447,16 +531,12 @@ async fn start_reads_takes_its_lease_and_creates() {
 /// What the status intends is what this process has written itself: no read is needed for that.
 #[tokio::test]
 async fn intent_of_this_process_is_not_read_again() {
-    let server = answered_start([]);
-    let mut pass = server.pass();
-    let stored = serde_json::from_value(intended()).unwrap();
-    let facts = project::check(stored).unwrap();
-    pass.own_versions = Arc::new([(Arc::clone(&facts.name), facts.resource_version.clone())].into());
-    let checks = [(Arc::clone(&facts.name), Arc::new(facts))].into();
-    pass.snapshot = Arc::new(Snapshot {
-        checks,
-        ..Snapshot::default()
-    });
+    let server = answered_start([("PUT", &format!("{CHECK}/status"), 200, intended())]);
+    let pass = server.pass();
+    // The answer tells it, and not the next pass: the watch may have shown the intent before.
+    Task::Act(write_status())
+        .run(pass.clone(), Permits::unrestricted())
+        .await;
     let task = Task::Act(Action::StartRemediation(Box::new(start())));
     let executed = task.run(pass, Permits::unrestricted()).await;
     assert_eq!(executed.result, ActionResult::Acted(()));
@@ -545,8 +625,7 @@ async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] sp
         "spec": { "template": { "spec": spec } },
     });
     let server = answered_start([("GET", path, code, template)]);
-    let mut start = start();
-    start.object["spec"] = json!({ "strategy": "reboot" });
+    let start = start();
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("a.example.com", "v1", "RebootTemplate"));
     resource.plural = "reboottemplates".to_owned();
     let mut pass = server.pass();
@@ -616,7 +695,7 @@ fn write_status() -> Action {
     Action::WriteStatus(Box::new(StatusWrite {
         check: check(),
         base: "1".into(),
-        status: NodeHealthCheckStatus::default(),
+        status: Arc::default(),
         announcements: Vec::new(),
     }))
 }
@@ -633,6 +712,7 @@ fn note_on_node() -> Action {
     Action::AnnotateNode {
         node: "n1".into(),
         node_uid: "u1".into(),
+        before: None,
         change: NodeChange::Remediations(Some("1".to_owned())),
     }
 }
@@ -640,7 +720,15 @@ fn note_on_node() -> Action {
 /// Another object of the name, or another version, is a conflict: two leaders do no harm.
 #[rstest]
 #[case::deletion(delete(gone()), &[("/preconditions/uid", "r1")])]
-#[case::annotation(time_out(None), &[("/metadata/uid", "r1")])]
+#[case::timeout(time_out(None), &[("/metadata/uid", "r1"), ("/metadata/annotations/remediation.medik8s.io~1nhc-timed-out", LOST_AT)])]
+#[case::healthy_delay(
+    annotate(RemediationChange::HealthySince(LOST_AT.parse().ok()), None),
+    &[("/metadata/uid", "r1"), ("/metadata/annotations/remediation.medik8s.io~1healthy-delay", LOST_AT)]
+)]
+#[case::old_flag(
+    annotate(RemediationChange::FlagOld, None),
+    &[("/metadata/annotations/nodehealthcheck.medik8s.io~1old-remediation-cr-flag", "flagon")]
+)]
 #[case::annotation_of_a_node(note_on_node(), &[("/metadata/uid", "u1")])]
 #[case::status(write_status(), &[("/metadata/uid", "c1"), ("/metadata/resourceVersion", "1")])]
 #[case::selector(write_selector(), &[("/metadata/uid", "c1"), ("/metadata/resourceVersion", "1")])]

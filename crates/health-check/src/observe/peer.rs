@@ -65,6 +65,7 @@ struct Looker {
     last: Arc<Mutex<Answer>>,
     leadership: watch::Receiver<LeaderState>,
     trigger: ReconcileTrigger,
+    interval: Duration,
     /// The lease of each namespace, as it was seen to change.
     observations: BTreeMap<Arc<str>, Observation>,
 }
@@ -89,6 +90,7 @@ impl PeerLookup {
             last: Arc::clone(&last),
             leadership: context.leadership.subscribe(),
             trigger: context.trigger.clone(),
+            interval: INTERVAL,
             observations: BTreeMap::new(),
         };
         Self {
@@ -136,7 +138,7 @@ impl Looker {
             let state = *self.leadership.borrow_and_update();
             let leads = matches!(state, LeaderState::Leading { .. });
             let namespaces = self.namespaces.borrow_and_update().clone();
-            let (mut wait, mut has_failed) = (INTERVAL, false);
+            let (mut wait, mut has_failed) = (self.interval, false);
             if std::mem::take(&mut is_first) || leads {
                 let asked_at = Instant::now();
                 let was_live = self.last.lock().unwrap_or_else(PoisonError::into_inner).live.is_some();
@@ -236,10 +238,56 @@ fn is_leftover(lease: &LeaseView, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
     use rstest::rstest;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    /// Its lease appears while this process leads, and nothing else changes.
+    #[tokio::test]
+    async fn peer_that_begins_to_lead_is_seen_with_the_next_look() {
+        let lease: Arc<Mutex<Option<Value>>> = Arc::default();
+        let stored = Arc::clone(&lease);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let found = stored.lock().unwrap().clone();
+            let code = if found.is_some() { 200 } else { 404 };
+            let absent =
+                json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "" });
+            let body = Body::from(found.unwrap_or(absent).to_string().into_bytes());
+            std::future::ready(Ok::<_, Infallible>(
+                Response::builder().status(code).body(body).unwrap(),
+            ))
+        });
+        let (last, trigger) = (Arc::<Mutex<Answer>>::default(), ReconcileTrigger::new());
+        let namespaces = watch::Sender::new(vec!["medik8s".into()]);
+        let looker = Looker {
+            client: Client::new(service, "default"),
+            namespaces: namespaces.subscribe(),
+            last: Arc::clone(&last),
+            leadership: Leadership::fixed(true).subscribe(),
+            trigger: trigger.clone(),
+            interval: Duration::from_millis(1),
+            observations: BTreeMap::new(),
+        };
+        let looks = tokio::spawn(looker.run());
+        trigger.notified().await;
+        assert_eq!(last.lock().unwrap().live, None);
+        *lease.lock().unwrap() = Some(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": PEER_LEASE },
+            "spec": { "holderIdentity": "nhc-1", "renewTime": micros(Timestamp::now()), "leaseDurationSeconds": 15 },
+        }));
+        trigger.notified().await;
+        assert_eq!(last.lock().unwrap().live.as_deref(), Some("nhc-1 in namespace medik8s"));
+        looks.abort();
+    }
+
+    fn micros(at: Timestamp) -> String {
+        at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    }
 
     #[rstest]
     #[case::renewed_lately("2026-01-01T11:59:50.000000Z", false)]

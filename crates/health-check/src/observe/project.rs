@@ -91,7 +91,7 @@ pub(crate) fn check(check: NodeHealthCheck) -> Option<CheckFacts> {
         generation: meta.generation.unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         spec: CheckSpec::compile(&check.spec),
-        status: check.status.unwrap_or_default(),
+        status: Arc::new(check.status.unwrap_or_default()),
     })
 }
 

@@ -3,17 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::evidence::NodeEvidence;
+use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateFacts, TemplateRef};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_api::node_lease;
 use nodeward_api::reason::HealthEvent;
 use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
-use serde_json::Value;
-
-use super::evidence::NodeEvidence;
-use crate::snapshot::{CheckName, RemediationKind, TemplateRef};
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +28,8 @@ pub enum Action {
         check: CheckRef,
         /// The remediation.
         remediation: RemediationRef,
+        /// As it was seen, if it was.
+        seen: Option<Arc<RemediationFacts>>,
         /// What it rests on.
         evidence: NodeEvidence,
     },
@@ -39,6 +39,8 @@ pub enum Action {
         check: CheckRef,
         /// The remediation.
         remediation: RemediationRef,
+        /// As it was seen.
+        seen: Arc<RemediationFacts>,
         /// The change.
         change: RemediationChange,
         /// What it rests on, where that matters.
@@ -52,6 +54,8 @@ pub enum Action {
         node: NodeName,
         /// Its UID.
         node_uid: NodeUid,
+        /// The annotation as it was seen.
+        before: Option<String>,
         /// The change.
         change: NodeChange,
     },
@@ -74,7 +78,7 @@ pub struct StatusWrite {
     /// What it replaces: on a conflict the plan is made anew.
     pub base: ResourceVersion,
     /// The status.
-    pub status: NodeHealthCheckStatus,
+    pub status: Arc<NodeHealthCheckStatus>,
     /// What to say once it is written.
     pub announcements: Vec<Announcement>,
 }
@@ -106,6 +110,8 @@ pub struct SelectorWrite {
 pub struct StartRemediation {
     /// The NodeHealthCheck.
     pub check: CheckRef,
+    /// Its version that has the intent.
+    pub intended_in: ResourceVersion,
     /// The node.
     pub node: NodeName,
     /// UID of the node.
@@ -116,6 +122,10 @@ pub struct StartRemediation {
     pub step: usize,
     /// The template.
     pub template: TemplateRef,
+    /// What the template says.
+    pub made_from: Arc<TemplateFacts>,
+    /// The node's Machine, if it is an owner.
+    pub machine: Option<OwnerReference>,
     /// Kind of the remediation.
     pub kind: RemediationKind,
     /// Namespace and name of the remediation.
@@ -123,8 +133,6 @@ pub struct StartRemediation {
     /// The step's remediation that it takes the place of, for that has vanished. A cache may be behind: read by quorum, it must
     /// be gone.
     pub replaces: Option<RemediationRef>,
-    /// The remediation in full.
-    pub object: Value,
     /// Whether it begins the chain of a control-plane node: that etcd keeps its quorum is read anew before it is created.
     pub reads_quorum: bool,
     /// Leases to be taken before it is created, in this order; those that it took itself are given back if the create fails.

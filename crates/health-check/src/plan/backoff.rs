@@ -116,6 +116,7 @@ impl Planner<'_> {
         self.act(Action::AnnotateNode {
             node: node.view.name.clone(),
             node_uid: node.view.uid.clone(),
+            before: node.view.annotations.get(change.annotation()).cloned(),
             change,
         });
     }

@@ -232,12 +232,6 @@ impl<'a> Chain<'a> {
         vanished.find(|record| record.step == Some(step))?.reference(node)
     }
 
-    /// Remediations of a node of which it is not known whether they are still there.
-    pub fn unseen<'r>(records: &'r [Record<'a>], node: &'r NodeName) -> impl Iterator<Item = RemediationRef> + 'r {
-        let unseen = records.iter().filter(|record| record.is_unseen());
-        unseen.filter_map(|record| record.reference(node))
-    }
-
     /// The intended remediation.
     pub fn intent(&self) -> Option<&Record<'a>> {
         self.records.iter().find(|record| record.stage() == Stage::Intended)

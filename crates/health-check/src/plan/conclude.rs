@@ -5,9 +5,11 @@ use std::sync::Arc;
 use nodeward_api::annotation;
 use nodeward_api::reason::DisabledReason;
 use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationChange, RemediationRef};
 use super::case::{Case, Check};
+use super::chain::Record;
 use super::enablement::Enablement;
 use super::evidence::NodeEvidence;
 use super::expiry::Health;
@@ -88,25 +90,18 @@ impl Planner<'_> {
         });
     }
 
-    /// Deletes a remediation, unless that is under way.
-    pub(super) fn delete(&mut self, check: &Check<'_>, live: Live<'_>, evidence: NodeEvidence) {
-        if live.deleting {
-            return;
+    /// Deletes a remediation, unless that is under way. Whether one is there that the status names and no list shows the API
+    /// server will say.
+    pub(super) fn delete(&mut self, check: &Check<'_>, node: &NodeName, record: &Record<'_>, evidence: &NodeEvidence) {
+        let may_stand = record.live.map_or(record.is_unseen(), |live| !live.deleting);
+        if let Some(remediation) = record.reference(node).filter(|_| may_stand) {
+            self.act(Action::DeleteRemediation {
+                check: check.reference(),
+                remediation,
+                seen: record.live.cloned(),
+                evidence: evidence.clone(),
+            });
         }
-        self.act(Action::DeleteRemediation {
-            check: check.reference(),
-            remediation: reference(live),
-            evidence,
-        });
-    }
-
-    /// Deletes a remediation that the status names and no list shows: whether it is there the API server will say.
-    pub(super) fn delete_unseen(&mut self, check: &Check<'_>, remediation: RemediationRef, evidence: NodeEvidence) {
-        self.act(Action::DeleteRemediation {
-            check: check.reference(),
-            remediation,
-            evidence,
-        });
     }
 
     /// Says of which remediations it cannot be told whether they are there.
@@ -142,6 +137,7 @@ impl Planner<'_> {
         self.act(Action::AnnotateRemediation {
             check: check.reference(),
             remediation: reference(live),
+            seen: Arc::clone(live),
             change,
             evidence,
         });

@@ -7,7 +7,7 @@ use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
-use super::chain::{Chain, Next, Record, Stage};
+use super::chain::{Next, Record, Stage};
 use super::expiry::Unhealthy;
 use super::start::Candidate;
 use super::verdict::{NextStep, StepVerdict};
@@ -137,12 +137,8 @@ impl Planner<'_> {
             return false;
         }
         if case.is_remediated() {
-            let live: Vec<_> = case.chain.live().collect();
-            for live in live {
-                self.delete(check, live, unhealthy.evidence(node));
-            }
-            for unseen in Chain::unseen(&case.chain.records, &case.name) {
-                self.delete_unseen(check, unseen, unhealthy.evidence(node));
+            for record in &case.chain.records {
+                self.delete(check, &case.name, record, &unhealthy.evidence(node));
             }
             return false;
         }

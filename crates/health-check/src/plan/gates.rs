@@ -90,7 +90,7 @@ impl Planner<'_> {
     ) -> Result<(), Standing> {
         self.check_nodes_heard()?;
         check_threshold(check)?;
-        self.check_storm(check)?;
+        check_storm(check)?;
         if let Some(backoff) = &check.spec.backoff
             && let Some(until) = backoff::waits_until(node, backoff, self.now)
         {
@@ -138,10 +138,7 @@ impl Planner<'_> {
     }
 
     fn check_maintenance(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
-        if let NodeDrains::Unknown(why) = &self.snapshot.drains {
-            return Err(unreadable(why));
-        }
-        if let Reading::Unknown(why) = &self.snapshot.maintenances {
+        if let Some(why) = self.maintenance_unknown() {
             return Err(unreadable(why));
         }
         if let Some(maintenance) = self.index.maintenance(name) {
@@ -154,6 +151,14 @@ impl Planner<'_> {
                 Err(self.ends(standing, Some(until)))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Why it is not known which nodes are in maintenance, if it is not.
+    pub(super) fn maintenance_unknown(&self) -> Option<&str> {
+        match (&self.snapshot.drains, &self.snapshot.maintenances) {
+            (NodeDrains::Unknown(why), _) | (_, Reading::Unknown(why)) => Some(why),
+            (NodeDrains::Known(_), Reading::Known(_)) => None,
         }
     }
 
@@ -198,19 +203,6 @@ impl Planner<'_> {
                 }
                 self.requeue_at.note(until);
                 Err(Standing::new(HealthReason::UpgradeSignalUnknown, told).until(until))
-            }
-        }
-    }
-
-    fn check_storm(&mut self, check: &Check<'_>) -> Result<(), Standing> {
-        let active = |text: &str| Standing::new(HealthReason::StormCooldown, text);
-        match (check.storm, check.spec.storm_cooldown) {
-            (Storm::Calm, _) | (_, None) => Ok(()),
-            (Storm::Active { .. }, Some(_)) => Err(active("too few nodes were healthy")),
-            (Storm::CoolingDown { since }, Some(cooldown)) => {
-                let until = saturating_add(since, cooldown);
-                self.requeue_at.note(until);
-                Err(active("").until(until))
             }
         }
     }
@@ -265,6 +257,15 @@ fn check_paused(check: &Check<'_>) -> Result<(), Standing> {
         return Ok(());
     }
     Err(Standing::new(HealthReason::CheckPaused, check.spec.pauses.join("; ")))
+}
+
+fn check_storm(check: &Check<'_>) -> Result<(), Standing> {
+    // While one is active the threshold refuses.
+    let (Storm::CoolingDown { since }, Some(cooldown)) = (check.storm, check.spec.storm_cooldown) else {
+        return Ok(());
+    };
+    let until = saturating_add(since, cooldown);
+    Err(Standing::new(HealthReason::StormCooldown, "").until(until))
 }
 
 fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {

@@ -20,10 +20,13 @@ impl Planner<'_> {
             return;
         }
         case.standing = Standing::new(HealthReason::RemediatedNodeGone, "");
-        let rests_on = match case.node {
-            None => RestsOn::Gone,
-            Some(node) => RestsOn::Replaced {
-                by: node.view.uid.clone(),
+        let evidence = NodeEvidence {
+            name: case.name.clone(),
+            rests_on: match case.node {
+                None => RestsOn::Gone,
+                Some(node) => RestsOn::Replaced {
+                    by: node.view.uid.clone(),
+                },
             },
         };
         let orphans = std::mem::take(&mut case.chain.orphans);
@@ -31,15 +34,7 @@ impl Planner<'_> {
             if self.is_awaited(check, case, orphan) {
                 case.standing.reason = HealthReason::ReplacementExpected;
             } else if !check.only_reports() {
-                let evidence = NodeEvidence {
-                    name: case.name.clone(),
-                    rests_on: rests_on.clone(),
-                };
-                match (orphan.live, orphan.reference(&case.name)) {
-                    (Some(live), _) => self.delete(check, live, evidence),
-                    (None, Some(unseen)) => self.delete_unseen(check, unseen, evidence),
-                    (None, None) => {}
-                }
+                self.delete(check, &case.name, orphan, &evidence);
             }
         }
         case.chain.orphans = orphans;

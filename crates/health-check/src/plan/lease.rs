@@ -197,6 +197,10 @@ impl<'a> Planner<'a> {
         else {
             return;
         };
+        if self.index.remediations_of(&node.view.name).is_empty() {
+            self.requeue_at.note(lease.until());
+            return;
+        }
         let owner = (node.view.name.clone(), node.view.uid.clone());
         self.renew_as(name, holder.to_string(), Some(owner), duration);
     }
@@ -234,7 +238,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether a NodeHealthCheck still has a remediation of a node, or intends one. One that is gone may have left some.
+    /// Whether a NodeHealthCheck still has a remediation of a node, or intends one. One that is gone may have left some: of which
+    /// kind this process knows only if it has seen it, and else the lease has its time.
     fn is_needed(
         &self,
         checks: &[Check<'a>],
@@ -245,12 +250,21 @@ impl<'a> Planner<'a> {
         let Some(known) = checks.iter().find(|known| *known.facts.name == *check) else {
             let has_owner = |live: &RemediationFacts| checks.iter().any(|known| live.owners.contains(&known.facts.uid));
             let mut remediations = self.snapshot.remediations.iter();
-            return remediations.any(|live| live.node == *node && !has_owner(live));
+            return remediations.any(|live| live.node == *node && !has_owner(live))
+                || (!self.snapshot.memory.checks.contains(check) && self.is_valid(node));
         };
         known.only_reports()
             || needs
                 .get(&known.facts.name)
                 .is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    /// Whether a node's lease has not run out yet.
+    fn is_valid(&self, node: &NodeName) -> bool {
+        let lease = self.index.leases.get(node.as_str());
+        lease
+            .and_then(|lease| lease.until())
+            .is_some_and(|until| self.now < until)
     }
 
     fn give_back(&mut self, name: LeaseName, lease: &Arc<LeaseView>) {

@@ -9,7 +9,6 @@ use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
-use super::chain::Chain;
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
 use super::{Planner, escalation, expiry};
@@ -60,11 +59,8 @@ impl Planner<'_> {
             name: case.name.clone(),
             rests_on: RestsOn::Healthy { uid, conditions },
         };
-        for live in case.chain.live() {
-            self.delete(check, live, evidence.clone());
-        }
-        for unseen in Chain::unseen(&case.chain.records, &case.name) {
-            self.delete_unseen(check, unseen, evidence.clone());
+        for record in &case.chain.records {
+            self.delete(check, &case.name, record, &evidence);
         }
     }
 

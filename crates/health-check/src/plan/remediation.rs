@@ -9,9 +9,10 @@ use nodeward_core::id::NamespacedName;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::action::StartRemediation;
 use super::case::{Check, Standing};
 use super::gates::unreadable;
-use crate::snapshot::{NodeFacts, Reading, RemediationKind, TemplateFacts};
+use crate::snapshot::{NodeFacts, Reading, RemediationKind};
 use nodeward_core::node_health_check::Step;
 
 /// The longest name that the API server takes.
@@ -59,45 +60,43 @@ pub fn identity(
     }
 }
 
-/// A remediation in full.
-pub fn object(
-    check: &Check<'_>,
-    node: &NodeFacts,
-    step: &Step,
-    template: &TemplateFacts,
-    key: &NamespacedName,
-    machine: Option<OwnerReference>,
-) -> Value {
-    let kind = step.template.remediation_kind();
-    let mut labels = json!({ label::PART_OF: label::PART_OF_NODE_HEALTH_CHECK });
-    if node.view.is_control_plane() {
-        labels[label::IS_CONTROL_PLANE_NODE] = "".into();
-    }
-    let mut owners = vec![json!({
-        "apiVersion": "remediation.medik8s.io/v1alpha1",
-        "kind": "NodeHealthCheck",
-        "name": &*check.facts.name,
-        "uid": &*check.facts.uid,
-        "controller": false,
-        "blockOwnerDeletion": false,
-    })];
-    owners.extend(machine.and_then(|machine| serde_json::to_value(machine).ok()));
-    json!({
-        "apiVersion": &*kind.api_version,
-        "kind": &*kind.kind,
-        "metadata": {
-            "namespace": &*key.namespace,
-            "name": &*key.name,
-            "labels": labels,
-            "annotations": {
-                annotation::REMEDIATION_NODE_NAME: node.view.name.as_str(),
-                annotation::REMEDIATION_TEMPLATE_NAME: &*step.template.name,
-                annotation::REMEDIATION_NODE_UID: node.view.uid.as_str(),
+impl StartRemediation {
+    /// The remediation in full. Hundreds may be planned in each pass, and each is made once.
+    pub fn object(&self) -> Value {
+        let mut labels = json!({ label::PART_OF: label::PART_OF_NODE_HEALTH_CHECK });
+        if self.is_of_control_plane() {
+            labels[label::IS_CONTROL_PLANE_NODE] = "".into();
+        }
+        let mut owners = vec![json!({
+            "apiVersion": "remediation.medik8s.io/v1alpha1",
+            "kind": "NodeHealthCheck",
+            "name": &*self.check.name,
+            "uid": &*self.check.uid,
+            "controller": false,
+            "blockOwnerDeletion": false,
+        })];
+        owners.extend(
+            self.machine
+                .as_ref()
+                .and_then(|machine| serde_json::to_value(machine).ok()),
+        );
+        json!({
+            "apiVersion": &*self.kind.api_version,
+            "kind": &*self.kind.kind,
+            "metadata": {
+                "namespace": &*self.key.namespace,
+                "name": &*self.key.name,
+                "labels": labels,
+                "annotations": {
+                    annotation::REMEDIATION_NODE_NAME: self.node.as_str(),
+                    annotation::REMEDIATION_TEMPLATE_NAME: &*self.template.name,
+                    annotation::REMEDIATION_NODE_UID: self.node_uid.as_str(),
+                },
+                "ownerReferences": owners,
             },
-            "ownerReferences": owners,
-        },
-        "spec": template.spec,
-    })
+            "spec": self.made_from.spec,
+        })
+    }
 }
 
 impl super::Planner<'_> {

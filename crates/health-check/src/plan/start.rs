@@ -180,18 +180,19 @@ impl<'a> Planner<'a> {
         ) else {
             return;
         };
-        let object = remediation::object(check, node, step, template, &intent.key, machine);
         self.act(Action::StartRemediation(Box::new(StartRemediation {
             check: check.reference(),
+            intended_in: check.facts.resource_version.clone(),
             node: case.name.clone(),
             node_uid: node.view.uid.clone(),
             evidence: unhealthy.evidence(node),
             step: candidate.step,
             template: step.template.clone(),
+            made_from: Arc::clone(template),
+            machine,
             kind: intent.kind.clone(),
             key: intent.key.clone(),
             replaces: case.chain.vanished(candidate.step, &case.name),
-            object,
             reads_quorum: node.view.is_control_plane() && !candidate.is_escalation,
             leases,
         })));

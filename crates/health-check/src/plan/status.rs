@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nodeward_api::condition::{DISABLED, HEALTHY_NODE_THRESHOLD_CHANGE, STORM_ACTIVE, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
 use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
+use nodeward_core::deadline::saturating_add;
 
 use super::Planner;
 use super::action::{Action, Announcement, StatusWrite};
@@ -18,14 +20,14 @@ use super::expiry::Health;
 use super::storm::Storm;
 use nodeward_core::node_health_check::ThresholdState;
 
-/// What the API server takes, with room for the rest of the object.
-const LARGEST: usize = 1_000_000;
-
-/// What says that steps were dropped is shorter than this.
-const LONGEST_NOTE: usize = 128;
+/// What the API server takes, with room for the rest of the object, and for what says that steps were dropped.
+const LARGEST: usize = 1_000_000 - 128;
 
 /// What the status may say of itself: of pause requests, a person may write any number.
 const LONGEST_REASON: usize = 4096;
+
+/// A write may take as long, and an intent that is due meanwhile has to wait for its end.
+const SHORTLY: SignedDuration = SignedDuration::from_millis(250);
 
 impl Planner<'_> {
     /// Plans the write of a NodeHealthCheck's status, if it has changed.
@@ -34,17 +36,22 @@ impl Planner<'_> {
         if check.writes_selector() {
             return;
         }
-        let before = &check.facts.status;
+        let before = &*check.facts.status;
         let (mut status, announcements) = self.status(check);
         status.last_update_time = before.last_update_time;
         if status == *before {
+            return;
+        }
+        // Measuring it costs as much as sending it; what was too large before has been cut.
+        fit(&mut status, check);
+        if status == *before || (tells_only_counts(&status, before) && self.expires_shortly(check)) {
             return;
         }
         status.last_update_time = Some(self.now_to_the_second());
         self.act(Action::WriteStatus(Box::new(StatusWrite {
             check: check.reference(),
             base: check.facts.resource_version.clone(),
-            status,
+            status: Arc::new(status),
             announcements,
         })));
     }
@@ -68,8 +75,15 @@ impl Planner<'_> {
         };
         self.set_disabled(check, &mut status, &mut announcements);
         self.set_storm(check, &mut status, &mut announcements);
-        fit(&mut status, check);
         (status, announcements)
+    }
+
+    fn expires_shortly(&self, check: &Check<'_>) -> bool {
+        let shortly = saturating_add(self.now, SHORTLY);
+        check.cases.values().any(|case| match &case.health {
+            Health::NotExpired(unhealthy) => unhealthy.condition.expires < shortly,
+            _ => false,
+        })
     }
 
     fn set_disabled(
@@ -154,6 +168,13 @@ impl Planner<'_> {
             None => status.conditions.push(condition),
         }
     }
+}
+
+/// Whether nothing but numbers has changed. The next expiry takes them along: a write under way would hold up its intent.
+fn tells_only_counts(status: &NodeHealthCheckStatus, before: &NodeHealthCheckStatus) -> bool {
+    status.unhealthy_nodes == before.unhealthy_nodes
+        && status.conditions == before.conditions
+        && status.phase == before.phase
 }
 
 /// What the status says of a node; nothing of one that is neither unhealthy for long enough nor remediated.
@@ -255,8 +276,6 @@ fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
     if size <= LARGEST {
         return;
     }
-    // The message that says so is part of it.
-    size += LONGEST_NOTE;
     let cases = check.cases.values();
     let live: BTreeSet<&str> = cases
         .flat_map(|case| case.chain.live().map(|live| &*live.uid))
@@ -291,7 +310,7 @@ fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
     );
 }
 
-/// How long it is as JSON. It is measured in each pass, and never built for that.
+/// How long it is as JSON, which is not built for that.
 fn size_of<T: serde::Serialize>(value: &T) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {

@@ -52,7 +52,6 @@ impl Storm {
             (Self::Calm, _) => Self::Calm,
             (Self::Active { since }, false) => Self::Active { since },
             (Self::CoolingDown { .. }, false) => Self::Active { since: now },
-            (Self::Active { .. }, true) if cooldown.is_zero() => Self::Calm,
             (Self::Active { .. }, true) => Self::CoolingDown { since: now },
             (Self::CoolingDown { since }, true) if is_due(saturating_add(since, cooldown), now) => Self::Calm,
             (Self::CoolingDown { since }, true) => Self::CoolingDown { since },
@@ -66,6 +65,10 @@ impl Planner<'_> {
         let Some(cooldown) = check.spec.storm_cooldown else {
             return;
         };
+        // Nodes in maintenance would count as healthy.
+        if self.maintenance_unknown().is_some() {
+            return;
+        }
         let holds = !matches!(check.threshold, ThresholdState::TooFewHealthy(_));
         check.storm = check.storm.advance(holds, has_candidates, cooldown, self.now);
         if let Storm::CoolingDown { since } = check.storm {

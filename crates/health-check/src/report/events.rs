@@ -10,12 +10,10 @@ use kube::Resource;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
-use nodeward_runtime::{ApiError, EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{EventSink, EventSpec, Severity, events};
 
 use crate::definition::Fields;
-use crate::plan::{
-    CheckRef, NodeEvidence, RemediationChange, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts,
-};
+use crate::plan::{CheckRef, NodeEvidence, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts};
 use crate::snapshot::{CheckName, Snapshot};
 
 /// What health-check does, as the Events' `action`. That of [`HealthEvent::RemediationSkipped`] is a [`HealthReason`].
@@ -70,25 +68,6 @@ impl Announcer {
         };
         let node = uid.map(|uid| (&remediation.node, Some(uid)));
         self.emit(check, node, HealthEvent::RemediationRemoved, &note);
-    }
-
-    /// The remediator's role does not let us annotate its remediations: it will not learn what we would have told it.
-    pub(super) fn not_annotated(
-        &self,
-        check: &CheckRef,
-        remediation: &RemediationRef,
-        change: RemediationChange,
-        error: &ApiError,
-    ) {
-        let note = format!(
-            "{remediation} does not get the annotation {}: {error}. Add the verbs update and patch to the role that its \
-             remediator aggregates to ext-remediation",
-            change.annotation()
-        );
-        let action = HealthReason::PermissionMissing.as_str();
-        for event in specs(check, None, (HealthEvent::RemediationSkipped, action), &note) {
-            self.sink.emit(event);
-        }
     }
 
     /// What somebody should mend, each once.

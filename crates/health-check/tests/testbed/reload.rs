@@ -67,6 +67,26 @@ async fn nodes_are_remediated_by_the_upgrade_signal_of_now() -> Result<()> {
     own.end([operator]).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_upgrade_signal_is_told() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let forbidden = json!({ "resource": { "apiVersion": "v1", "kind": "Secret", "when": "true" } });
+    let operator = own.start(json!({ "upgradeSignal": forbidden })).await?;
+    own.lose_heartbeats(&a).await?;
+    let skipped = own.event(&a, "RemediationSkipped").await?;
+    ensure!(skipped.action.as_deref() == Some("UpgradeSignalUnknown"), "{skipped:?}");
+    ensure!(
+        skipped.note.as_deref().is_some_and(|note| note.contains("forbidden")),
+        "{skipped:?}"
+    );
+    own.gets_none(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
 /// The peer begins to lead while a remediation runs: what it began is the peer's from then on, and comes back afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn peer_that_takes_over_stops_every_write() -> Result<()> {

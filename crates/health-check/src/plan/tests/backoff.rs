@@ -1,4 +1,5 @@
 use nodeward_api::reason::HealthReason;
+use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, at, chain, with};
@@ -68,8 +69,10 @@ fn exhausted_chain_begins_anew_once_its_remediations_are_gone() {
     let plan = world.plan(480);
     assert_eq!(plan.deleted(), ["w1"]);
     world.change_remediations(|live| live.deleting = true);
-    let plan = world.settle(490);
+    let plan = world.plan(490);
+    assert_eq!(plan.intended("workers"), [""; 0]);
     assert_eq!((plan.started(), plan.deleted()), (vec![], vec![]));
+    world.settle(490);
     assert_eq!(world.entry("w1").unwrap().remediations.len(), 1);
     world.snapshot.remediations.clear();
     world.settle(500);
@@ -89,6 +92,29 @@ fn exhausted_chain_begins_anew_once_its_remediations_are_gone() {
     assert_eq!(world.snapshot.remediations[0].timed_out, Some(at(620)));
     world.settle(740);
     assert_eq!(world.snapshot.remediations[0].timed_out, None);
+}
+
+#[test]
+fn next_round_begins_without_any_remediation_of_the_last() {
+    let steps = with(
+        chain(&[("Reboot", "1m"), ("Fence", "1m")]),
+        json!({ "backoff": { "type": "exponential", "initial": "5m" } }),
+    );
+    let mut world = World::workers(5).check("workers", steps).failed("w1", 0);
+    world.live(300, 420);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    assert_eq!(world.plan(720).deleted(), ["w1"; 2]);
+}
+
+#[rstest]
+#[case::excluded(|w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), HealthReason::ExcludedByLabel)]
+#[case::dry_run(|w: &mut World| w.change_check("workers", |check| check.spec.dry_run = true), HealthReason::ChainExhausted)]
+fn next_round_waits_for_what_stops_the_node(#[case] stop: fn(&mut World), #[case] reason: HealthReason) {
+    let mut world = backing_off();
+    world.live(300, 470);
+    stop(&mut world);
+    let plan = world.plan(480);
+    assert_eq!((plan.reason("w1"), plan.deleted()), (reason, vec![]));
 }
 
 #[test]
@@ -168,7 +194,7 @@ fn history_goes_once_no_check_backs_off() {
     world.annotate_node("w1", ANNOTATION, Some(&note));
     world.settle(200);
     assert_eq!(history(&world), None);
-    let mut backs_off = backing_off().check("others", json!({ "selector": { "matchLabels": { "a": "b" } } }));
+    let mut backs_off = backing_off().check("others", json!({}));
     backs_off.heal("w1", 0);
     backs_off.annotate_node("w1", ANNOTATION, Some(&note));
     backs_off.settle(200);

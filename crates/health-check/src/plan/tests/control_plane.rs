@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
 use nodeward_api::reason::HealthReason;
+use nodeward_core::drain::NodeDrains;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, chain, name};
-use crate::plan::LeaseName;
-use crate::snapshot::{EtcdGuards, Reading};
+use super::world::{World, chain, kind, name};
+use crate::plan::{LeaseName, keeps_quorum};
+use crate::snapshot::{EtcdGuards, Listed, Reading};
 
 fn selects_control_plane() -> Value {
     json!({
@@ -97,6 +98,60 @@ fn intents_of_two_checks_for_two_control_plane_nodes_leave_one() {
     assert_eq!(plan.started(), ["m1"]);
     assert_eq!(plan.intended("again"), [""; 0]);
     assert!(plan.written("again").is_some(), "the other intent is withdrawn");
+}
+
+/// `m1` is Ready, and unhealthy for another reason.
+#[test]
+fn node_does_not_count_for_its_own_majority() {
+    let nodes = [("m1", true), ("m2", false), ("m3", true)].map(|(node, ready)| (name(node), ready));
+    let nodes = nodes.iter().map(|(node, ready)| (node, *ready)).collect();
+    assert!(keeps_quorum(&name("m1"), &nodes, None).is_err());
+    assert!(keeps_quorum(&name("m2"), &nodes, None).is_ok());
+}
+
+/// Its kind is not in the specification any more, and may not be listed.
+#[test]
+fn remediation_that_may_be_there_counts() {
+    let fence = super::world::with(
+        selects_control_plane(),
+        json!({ "remediationTemplate": super::world::template("Fence") }),
+    );
+    let mut world = World::workers(1)
+        .control_plane(5)
+        .check("masters", fence)
+        .failed("m1", 0);
+    world.settle(300);
+    world.set_check("masters", selects_control_plane());
+    world.snapshot.remediations.clear();
+    world.snapshot.leases.clear();
+    world.snapshot.kinds.get_mut(&kind("Fence")).unwrap().listed = Listed::Forbidden("403".to_owned());
+    world.fail("m2", 0);
+    assert_eq!(world.plan(400).reason("m2"), HealthReason::ControlPlaneNodeAway);
+}
+
+#[test]
+fn lost_control_plane_lease_is_taken_again() {
+    let mut world = masters(3).failed("m1", 0);
+    world.settle(300);
+    world.snapshot.leases.remove("nodeward-control-plane");
+    world.settle(310);
+    assert_eq!(
+        world.holder("nodeward-control-plane"),
+        Some("NodeHealthCheck-masters/m1")
+    );
+}
+
+#[test]
+fn drain_of_an_earlier_control_plane_node_does_not_count() {
+    let mut world = masters(3).failed("m1", 0);
+    world.drain("m2", "Granted", 9999);
+    let NodeDrains::Known(drains) = &mut world.snapshot.drains else {
+        panic!();
+    };
+    let drain = drains.get_mut("m2").unwrap().as_mut().unwrap();
+    Arc::make_mut(drain).node_uid = Some("earlier".into());
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of m1"]);
 }
 
 #[test]
@@ -232,6 +287,11 @@ fn leftover_control_plane_lease_is_given_back() {
 fn control_plane_node_carries_the_label_on_its_remediation() {
     let mut world = masters(3);
     world.fail("m1", 0);
-    world.settle(300);
-    assert!(world.snapshot.remediations[0].is_control_plane);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    let object = world.plan(300).starts()[0].object();
+    assert_eq!(
+        object["metadata"]["labels"]["remediation.medik8s.io/isControlPlaneNode"], "",
+        "as the peer writes it"
+    );
 }

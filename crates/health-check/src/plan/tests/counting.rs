@@ -166,9 +166,12 @@ fn max_unhealthy_beyond_the_number_of_nodes_starts_nothing_and_says_so() {
 
 #[test]
 fn no_nodes_are_nothing_to_do() {
-    let mut world = World::watched(0);
+    let check = json!({ "maxUnhealthy": 2, "stormCooldownDuration": "1m" });
+    let mut world = World::workers(0).check("workers", check);
     let plan = world.settle(0);
     assert_eq!(plan.counts("workers"), (0, 0));
+    let message = &world.status("workers").conditions[1].message;
+    assert_eq!(message, "enough nodes are healthy", "the limit is not to be lowered");
     let status = world.status("workers");
     assert_eq!((status.observed_nodes, status.healthy_nodes), (Some(0), Some(0)));
     assert_eq!(status.phase.unwrap().as_str(), "Enabled");

@@ -4,7 +4,7 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, template};
+use super::world::{World, at, chain, intents, template};
 use crate::plan::{Action, RemediationChange};
 
 const STEPS: [(&str, &str); 3] = [("Reboot", "5m"), ("Fence", "10m"), ("Replace", "2m")];
@@ -63,6 +63,21 @@ fn annotation_comes_before_the_status_and_the_next_step() {
         Some(at(600))
     );
     assert_eq!(plan.started(), [""; 0]);
+}
+
+#[test]
+fn intent_of_the_next_step_is_withdrawn_when_the_node_is_healthy() {
+    let mut world = running();
+    for second in [600, 601] {
+        let plan = world.plan(second);
+        world.apply(plan, second);
+    }
+    assert_eq!(intents(world.status("workers")), ["w1"]);
+    world.heal("w1", 602);
+    // A finalizer keeps the first.
+    world.change_remediations(|live| live.deleting = true);
+    world.settle(602);
+    assert_eq!(intents(world.status("workers")), [""; 0]);
 }
 
 #[test]
@@ -292,6 +307,16 @@ fn relabelled_node_is_escalated_as_before() {
 }
 
 #[test]
+fn relabelled_node_is_found_without_its_entry() {
+    let mut world = running();
+    world.label("w1", "node-role.kubernetes.io/worker", None);
+    world.change_check("workers", |check| check.status = Arc::default());
+    let plan = world.settle(400);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
+    assert!(world.entry("w1").is_some());
+}
+
+#[test]
 fn verdict_tells_the_step_and_what_comes_next() {
     let mut world = running();
     let plan = world.settle(400);
@@ -365,14 +390,15 @@ fn vanished_remediation_of_another_step_leaves_escalation_alone(#[case] other: &
             .spec
             .steps
             .retain(|step| &*step.template.kind != "ReplaceRemediationTemplate");
-        let mut gone = check.status.unhealthy_nodes[0].remediations[0].clone();
+        let entry = &mut Arc::make_mut(&mut check.status).unhealthy_nodes[0];
+        let mut gone = entry.remediations[0].clone();
         gone.resource.kind = Some(format!("{other}Remediation"));
         gone.resource.uid = Some("gone".to_owned());
         gone.template_name = Some(other.to_lowercase());
         gone.timed_out = None;
-        check.status.unhealthy_nodes[0].remediations.push(gone);
+        entry.remediations.push(gone);
         // Fence has yet to begin.
-        check.status.unhealthy_nodes[0].remediations.remove(1);
+        entry.remediations.remove(1);
     });
     world.snapshot.remediations.clear();
     for node in ["w2", "w3", "w4"] {

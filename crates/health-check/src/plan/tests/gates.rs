@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use nodeward_api::reason::{DisabledReason, HealthReason};
-use nodeward_core::drain::NodeDrains;
+use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::id::NamespacedName;
 use nodeward_core::signal::{KindState, SignalInputs, UpgradeSignal, WatchedResource};
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, kind, name, template_ref};
+use super::world::{World, at, chain, kind, name, template_ref, with};
 use crate::plan::Plan;
 use crate::snapshot::{Listed, Reading, TemplateFacts, TemplateState};
 
@@ -92,6 +92,7 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     assert_eq!(plan.reason("w1"), reason);
     assert_eq!(running.remediations(), ["Reboot of w1"]);
     assert_eq!(running.snapshot.remediations[0].timed_out, None);
+    assert_eq!(running.entry("w1").unwrap().remediations[0].timed_out, None);
     running.snapshot = crate::snapshot::Snapshot {
         remediations: running.snapshot.remediations.clone(),
         leases: running.snapshot.leases.clone(),
@@ -177,15 +178,17 @@ fn drain_that_is_not_under_way_protects_nothing(#[case] phase: &str, #[case] dea
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 
-#[test]
-fn drain_of_an_earlier_node_protects_nothing() {
+#[rstest]
+#[case::of_an_earlier_node(|drain: &mut NodeDrainView| drain.node_uid = Some("earlier".into()))]
+#[case::plan_alone(|drain: &mut NodeDrainView| drain.dry_run = true)]
+fn drain_that_does_not_drain_this_node_protects_nothing(#[case] change: fn(&mut NodeDrainView)) {
     let mut world = world();
     world.drain("w1", "Draining", 9999);
     let NodeDrains::Known(drains) = &mut world.snapshot.drains else {
         panic!();
     };
     let drain = drains.get_mut("w1").unwrap().as_mut().unwrap();
-    Arc::make_mut(drain).node_uid = Some("earlier".into());
+    change(Arc::make_mut(drain));
     world.settle(300);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
@@ -253,9 +256,25 @@ fn terminating_node_is_left_to_the_termination_handler() {
     }
 }
 
+/// Its conditions are still unhealthy, and its remediation ends.
+#[test]
+fn remediation_of_a_terminating_node_is_deleted() {
+    let mut world = world();
+    world.settle(300);
+    machine_health_checks(&mut world, &["machine-api-termination-handler"]);
+    world.set_condition("w1", "Terminating", Some("True"), 310);
+    world.settle(310);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
 /// With a signal that cannot be read.
 fn unreadable_signal() -> World {
     let mut world = world();
+    blind_signal(&mut world);
+    world
+}
+
+fn blind_signal(world: &mut World) {
     let signal: UpgradeSignal =
         serde_json::from_value(json!({ "resource": { "apiVersion": "v1", "kind": "ConfigMap", "when": "true" } }))
             .unwrap();
@@ -266,7 +285,54 @@ fn unreadable_signal() -> World {
     );
     world.policy.upgrade_signal = signal;
     world.snapshot.signals = inputs;
-    world
+}
+
+/// The safety pass is far away.
+#[rstest]
+#[case::settling(|w: &mut World| { w.snapshot.settle_until = Some(at(420)); w.settle(300) }, 420)]
+#[case::maintenance(|w: &mut World| { w.drain("w1", "Draining", 420); w.settle(300) }, 420)]
+#[case::maintenance_of_a_healthy_node(|w: &mut World| { w.heal("w1", 200); w.drain("w1", "Draining", 420); w.settle(300) }, 420)]
+#[case::foreign_lease(|w: &mut World| { w.lease("node-w1", "somebody", 300, 2); w.settle(300) }, 420)]
+#[case::unknown_upgrade(|w: &mut World| { blind_signal(w); w.settle(300) }, 900)]
+#[case::backoff(|w: &mut World| {
+    w.set_check("workers", json!({ "backoff": { "type": "exponential" } }));
+    w.annotate_node("w1", "nodeward.dev/remediations", Some(&format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(290))));
+    w.settle(300)
+}, 350)]
+#[case::maintenance_of_a_relabelled_node(|w: &mut World| {
+    w.live(300, 590);
+    w.label("w1", "node-role.kubernetes.io/worker", None);
+    w.drain("w1", "Draining", 640);
+    w.settle(600)
+}, 640)]
+#[case::lost_lease_of_a_relabelled_node(|w: &mut World| {
+    w.settle(300);
+    w.label("w1", "node-role.kubernetes.io/worker", None);
+    w.lease("node-w1", "somebody", 310, 2);
+    w.settle(320)
+}, 430)]
+#[case::next_round_of_an_exhausted_chain(|w: &mut World| {
+    let backoff = json!({ "backoff": { "type": "exponential", "initial": "30s" } });
+    w.set_check("workers", with(chain(&STEPS[..1]), backoff));
+    w.live(300, 600);
+    w.settle(600)
+}, 630)]
+fn end_of_what_stops_a_step_wakes_the_loop(#[case] stopped: fn(&mut World) -> Plan, #[case] second: i64) {
+    let mut world = world();
+    world.policy.safety_pass = SignedDuration::from_hours(1000);
+    assert_eq!(stopped(&mut world).requeue_second(), second);
+}
+
+#[test]
+fn upgrade_that_was_known_meanwhile_is_unknown_anew() {
+    let mut world = unreadable_signal();
+    world.settle(300);
+    let blind = world.policy.upgrade_signal.clone();
+    world.policy.upgrade_signal = serde_json::from_value(json!({ "node": { "annotation": "upgrading" } })).unwrap();
+    world.annotate_node("w1", "upgrading", Some(""));
+    world.settle(400);
+    world.policy.upgrade_signal = blind;
+    assert_eq!(world.settle(500).node("w1").until, Some(at(1100)));
 }
 
 #[test]

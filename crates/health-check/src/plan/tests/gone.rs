@@ -51,6 +51,28 @@ fn remediation_of_a_node_that_was_made_again_is_deleted() {
 }
 
 #[test]
+fn node_that_was_made_again_begins_at_the_first_step() {
+    let mut world = remediated();
+    world.settle(600);
+    // What the status records of the earlier node is not of this one.
+    world.snapshot.remediations.clear();
+    world.remove_node("w1");
+    world.add_node("w1", "worker", 650);
+    world.fail("w1", 655);
+    world.settle(955);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+#[test]
+fn old_remediation_of_a_gone_node_is_flagged() {
+    let mut world = remediated();
+    world.change_remediations(|live| live.node_deletion_expected = true);
+    world.remove_node("w1");
+    world.settle(300 + 48 * 3600);
+    assert!(world.snapshot.remediations[0].is_flagged_old);
+}
+
+#[test]
 fn new_node_waits_until_its_predecessors_remediation_is_gone() {
     let mut world = remediated().single();
     world.remove_node("w1");

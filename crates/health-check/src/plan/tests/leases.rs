@@ -27,6 +27,36 @@ fn lease_lasts_for_the_steps_timeout_and_a_minute() {
 }
 
 #[test]
+fn lease_of_the_longest_step_lasts_a_year() {
+    let mut world = World::workers(5)
+        .check("workers", chain(&[("Reboot", "9000000h")]))
+        .failed("w1", 0);
+    world.settle(300);
+    assert_eq!(minutes(&world), 365 * 24 * 60 + 1);
+}
+
+/// Of two remediations the older runs, as in a chain whose order was edited.
+#[test]
+fn lease_lasts_for_the_step_that_runs() {
+    let mut world = remediated();
+    world.add_remediation("Fence", "w1", &["uid-of-workers"], 305);
+    let fence = world.snapshot.remediations.last_mut().unwrap();
+    std::sync::Arc::make_mut(fence).timed_out = Some(at(306));
+    world.settle(310);
+    assert_eq!(minutes(&world), 6);
+}
+
+#[test]
+fn lease_of_a_gone_check_is_not_kept_for_anothers_remediation() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.snapshot.memory.checks.insert("gone".into());
+    world.add_remediation("Reboot", "w1", &["uid-of-workers"], 0);
+    world.lease("node-w1", "NodeHealthCheck-gone", 0, 60);
+    world.settle(10);
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+}
+
+#[test]
 fn lease_is_renewed_at_half_its_duration_for_as_long_as_it_takes() {
     let mut world = World::watched(5).failed("w1", 0);
     assert_eq!(world.settle(300).requeue_second(), 360);
@@ -69,14 +99,32 @@ fn lost_lease_is_taken_again_unless_another_has_it() {
 #[case::of_somebody_else("somebody", false)]
 fn lease_without_a_remediation_is_given_back(#[case] holder: &str, #[case] goes: bool) {
     let mut world = World::watched(5);
+    world.snapshot.memory.checks.insert("gone".into());
     world.lease("node-w1", holder, 0, 60);
     world.settle(10);
     assert_eq!(world.holder("node-w1").is_none(), goes);
 }
 
+/// Of a kind that nobody names any more, a finalizer may keep a remediation.
+#[test]
+fn lease_of_a_check_that_was_never_seen_has_its_time() {
+    let mut world = World::watched(5);
+    world.lease("node-w1", "NodeHealthCheck-gone", 0, 60);
+    world.settle(3599);
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-gone"));
+    assert_eq!(
+        world.snapshot.leases["node-w1"].renewed,
+        Some(at(0)),
+        "it is not renewed"
+    );
+    world.settle(3600);
+    assert_eq!(world.holder("node-w1"), None);
+}
+
 #[test]
 fn lease_of_a_check_that_is_gone_stays_while_its_remediation_does() {
     let mut world = World::watched(5);
+    world.snapshot.memory.checks.insert("gone".into());
     world.lease("node-w1", "NodeHealthCheck-gone", 0, 60);
     world.add_remediation("Reboot", "w1", &["uid-of-gone"], 0);
     world.settle(10);
@@ -123,6 +171,7 @@ fn lease_follows_an_edited_timeout() {
 fn lease_of_a_gone_check_lasts_as_long_as_its_remediation() {
     let mut world = World::watched(5).failed("w1", 0);
     world.settle(300);
+    world.snapshot.memory.checks.insert("workers".into());
     world.snapshot.checks.clear();
     world.change_remediations(|live| live.deleting = true);
     world.settle(629);

@@ -74,6 +74,16 @@ fn healthy_delay_counts_from_the_annotation() {
     assert_eq!(world.remediations(), [""; 0]);
 }
 
+/// The status is another moment's.
+#[test]
+fn annotation_tells_the_delay_before_the_status() {
+    let mut world = remediated("2m");
+    world.heal("w1", 340);
+    world.settle(350);
+    world.change_remediations(|live| live.healthy_since = Some(at(400)));
+    assert_eq!(world.plan(450).node("w1").until, Some(at(520)));
+}
+
 #[test]
 fn relapse_begins_the_delay_anew() {
     for status in ["Unknown", "False"] {
@@ -141,6 +151,21 @@ fn confirmation_skips_the_delay_and_nothing_else() {
     assert_eq!(world.remediations(), ["Reboot of w1"], "its conditions are unhealthy");
     assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
     assert_eq!(world.node_annotation("w1", CONFIRMED), Some(""), "it is not spent yet");
+}
+
+#[test]
+fn confirmation_is_kept_until_every_remediation_is_gone() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.settle(300);
+    world.set_check("others", json!({ "healthyDelay": "1h" }));
+    world.heal("w1", 400);
+    world.annotate_node("w1", CONFIRMED, Some(""));
+    world.change_remediations(|live| live.deleting = true);
+    world.settle(400);
+    assert_eq!(world.node_annotation("w1", CONFIRMED), Some(""));
+    world.snapshot.remediations.clear();
+    world.settle(410);
+    assert_eq!(world.node_annotation("w1", CONFIRMED), None);
 }
 
 #[test]

@@ -50,6 +50,23 @@ fn default_is_written_once_before_anything_is_started() {
 }
 
 #[test]
+fn nothing_is_written_to_a_check_that_is_being_deleted() {
+    let mut world = World::workers(5).check("workers", json!({ "selector": null }));
+    world.change_check("workers", |check| check.deleting = true);
+    assert_eq!(written(&world.plan(0)), 0);
+}
+
+#[test]
+fn intent_waits_while_a_removed_selector_is_written_again() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    world.change_check("workers", |check| check.spec.selector = None);
+    let plan = world.plan(301);
+    assert_eq!((written(&plan), plan.started()), (1, vec![]));
+}
+
+#[test]
 fn empty_selector_is_all_nodes() {
     let mut world = World::workers(3)
         .control_plane(2)

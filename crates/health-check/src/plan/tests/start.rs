@@ -65,6 +65,7 @@ fn start_rests_on_the_conditions_exact_transition() {
     let plan = world.plan(300);
     world.apply(plan, 300);
     let plan = world.plan(300);
+    assert!(!plan.starts()[0].reads_quorum, "a worker's");
     let rests_on = &plan.starts()[0].evidence.rests_on;
     let expected = RestsOn::Unhealthy {
         uid: world.snapshot.nodes["w1"].view.uid.clone(),
@@ -119,7 +120,7 @@ fn remediation_is_made_as_remediators_expect() {
         },
         "spec": { "by": "Reboot" },
     });
-    assert_eq!(start.object, expected);
+    assert_eq!(start.object(), expected);
     let [lease] = start.leases.as_slice() else {
         panic!("{:?}", start.leases);
     };
@@ -152,7 +153,7 @@ fn machine_of_another_namespace_owns_nothing() {
     };
     let plan = world.plan(300);
     world.apply(plan, 300);
-    let owners = world.plan(300).starts()[0].object["metadata"]["ownerReferences"].clone();
+    let owners = world.plan(300).starts()[0].object()["metadata"]["ownerReferences"].clone();
     assert_eq!(owners.as_array().unwrap().len(), 1);
 }
 
@@ -262,6 +263,7 @@ fn dry_run_writes_the_status_alone() {
         .failed("w2", 0);
     let live = world.add_remediation("Reboot", "w2", &["uid-of-workers"], 100);
     world.lease("node-w2", "NodeHealthCheck-workers", -7200, 1);
+    world.lease("node-w3", "NodeHealthCheck-workers", 0, 9999);
     assert!(live.node_uid.is_none());
     for second in [300, 301, 60 * 60 * 60] {
         let plan = world.plan(second);
@@ -275,6 +277,67 @@ fn dry_run_writes_the_status_alone() {
     let plan = world.plan(300_000);
     assert_eq!(plan.deleted(), [""; 0]);
     assert_eq!(plan.reason("w2"), HealthReason::RemovingRemediations);
+}
+
+#[rstest]
+#[case::timed_out(|_: &mut World| {}, HealthReason::Escalating)]
+#[case::gone(|w: &mut World| w.remove_node("w1"), HealthReason::RemediatedNodeGone)]
+fn dry_run_leaves_running_remediations_alone(#[case] change: fn(&mut World), #[case] reason: HealthReason) {
+    let check = super::world::with(chain(&[("Reboot", "5m"), ("Fence", "5m")]), json!({ "dryRun": true }));
+    let mut world = World::workers(5).check("workers", check).failed("w1", -2000);
+    world.add_remediation("Reboot", "w1", &["uid-of-workers"], -1000);
+    change(&mut world);
+    let plan = world.plan(0);
+    assert_eq!(plan.reason("w1"), reason);
+    assert_eq!((plan.annotations(), plan.deleted()), (vec![], vec![]));
+}
+
+#[test]
+fn check_that_turns_to_dry_run_withdraws_its_intent() {
+    let mut world = World::watched(5).failed("w1", 0);
+    let plan = world.plan(300);
+    world.apply(plan, 300);
+    world.change_check("workers", |check| check.spec.dry_run = true);
+    let plan = world.plan(301);
+    assert_eq!(plan.started(), [""; 0]);
+    world.apply(plan, 301);
+    assert_eq!(intents(world.status("workers")), [""; 0]);
+}
+
+/// Its node, says its annotation, is another one.
+#[test]
+fn name_that_a_foreign_remediation_has_is_not_taken() {
+    let mut world = World::watched(5).single().failed("w1", 0);
+    world.add_remediation("Reboot", "w1", &["somebody"], 10);
+    world.change_remediations(|live| live.node = name("w2"));
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::ForeignRemediation);
+}
+
+#[rstest]
+#[case::another_check(|w: &mut World| w.change_check("workers", |check| check.uid = "made-again".into()))]
+#[case::another_node(|w: &mut World| { w.add_node("w1", "worker", -3000); w.fail("w1", 0); })]
+#[case::another_template(|w: &mut World| use_template(w, "RebootRemediationTemplate", "other"))]
+#[case::another_kind(|w: &mut World| use_template(w, "FenceRemediationTemplate", "reboot"))]
+fn name_tells_what_a_remediation_is_for(#[case] change: fn(&mut World)) {
+    let name_of = |world: &World| {
+        let status = world.plan(300).written("workers").unwrap().clone();
+        status.unhealthy_nodes[0].remediations[0].resource.name.clone().unwrap()
+    };
+    let world = World::watched(5).failed("w1", 0);
+    let mut changed = world.clone();
+    change(&mut changed);
+    assert_ne!(name_of(&changed), name_of(&world));
+}
+
+fn use_template(world: &mut World, kind: &str, name: &str) {
+    let facts = world.snapshot.templates[&super::world::template_ref("Reboot")].clone();
+    world.change_check("workers", |check| {
+        let template = &mut check.spec.steps[0].template;
+        (template.kind, template.name) = (kind.into(), name.into());
+    });
+    let template = world.snapshot.checks["workers"].spec.steps[0].template.clone();
+    world.snapshot.templates.insert(template, facts);
 }
 
 #[test]

@@ -1,9 +1,13 @@
+use std::sync::Arc;
+
+use jiff::SignedDuration;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_api::reason::HealthEvent;
+use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, template_ref};
-use crate::plan::{Action, Announcement};
+use super::world::{API, World, at, chain, template_ref};
+use crate::plan::{Action, Announcement, plan};
 use crate::snapshot::TemplateState;
 
 fn announced(world: &World, second: i64) -> Vec<Announcement> {
@@ -92,7 +96,7 @@ fn unhealthy_node_without_a_remediation_is_listed() {
 fn deprecated_field_is_cleared() {
     let mut world = World::watched(5);
     world.change_check("workers", |check| {
-        check.status.in_flight_remediations = [("w1".to_owned(), at(0))].into();
+        Arc::make_mut(&mut check.status).in_flight_remediations = [("w1".to_owned(), at(0))].into();
     });
     world.settle(0);
     assert!(world.status("workers").in_flight_remediations.is_empty());
@@ -107,6 +111,29 @@ fn status_is_written_only_when_it_changes() {
     world.fail("w1", 150);
     world.settle(200);
     assert_eq!(world.status("workers").last_update_time, Some(at(200)));
+}
+
+/// `w1` expires at 300.
+#[rstest]
+#[case::counts_alone(100, |w: &mut World| w.fail("w2", 299), false)]
+#[case::long_before_it(300, |w: &mut World| w.fail("w2", 299), true)]
+#[case::a_person_paused(100, |w: &mut World| w.change_check("workers", |check| check.spec.pauses.push("me".to_owned())), true)]
+fn counts_are_written_with_an_expiry_that_is_near(
+    #[case] before_ms: i64,
+    #[case] changed: fn(&mut World),
+    #[case] is_written: bool,
+) {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.settle(299);
+    changed(&mut world);
+    let planned = plan(
+        &world.snapshot,
+        &world.policy,
+        at(300) - SignedDuration::from_millis(before_ms),
+    );
+    assert_eq!(planned.written("workers").is_some(), is_written);
+    assert_eq!(planned.requeue_second(), 300, "that writes them, too");
+    assert!(world.plan(300).written("workers").is_some());
 }
 
 #[test]
@@ -151,7 +178,7 @@ fn conditions_of_others_stay() {
         { "type": "Theirs", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at(0).to_string() },
     ] }))
     .unwrap();
-    world.change_check("workers", |check| check.status = stored);
+    world.change_check("workers", |check| check.status = stored.into());
     world.settle(10);
     let types: Vec<&str> = world
         .status("workers")
@@ -184,6 +211,25 @@ fn transitions_are_announced_once() {
     assert!(told[0].note.contains("Ready is Unknown since"), "{}", told[0].note);
     world.settle(300);
     assert_eq!(events(&world, 301), []);
+    world.fail("w2", 100);
+    assert_eq!(
+        events(&world, 400),
+        [HealthEvent::DetectedUnhealthy],
+        "of the second alone"
+    );
+}
+
+/// The only step of the node is over, and its remediation is gone.
+fn record_gone_step(world: &mut World, node: &str) {
+    let resource = json!({
+        "apiVersion": API, "kind": "RebootRemediation", "namespace": "remediators", "name": node, "uid": "gone",
+    });
+    let over = json!({
+        "resource": resource, "started": at(-5000).to_string(), "timedOut": at(-4500).to_string(), "templateName": "reboot",
+    });
+    let status = json!({ "unhealthyNodes": [{ "name": node, "remediations": [over] }] });
+    let status: NodeHealthCheckStatus = serde_json::from_value(status).unwrap();
+    world.change_check("workers", |check| check.status = status.into());
 }
 
 #[test]
@@ -193,7 +239,11 @@ fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
         let node = format!("a-node-with-a-rather-long-name-such-as-clouds-make-them-{number:04}.example.org");
         world.add_node(&node, "worker", -9000);
         world.fail(&node, -8000);
-        world.add_remediation("Reboot", &node, &["uid-of-workers"], -4000 + number);
+        if number == 0 {
+            record_gone_step(&mut world, &node);
+        } else {
+            world.add_remediation("Reboot", &node, &["uid-of-workers"], -4000 + number);
+        }
     }
     let plan = world.plan(0);
     let status = plan.written("workers").unwrap();
@@ -201,7 +251,8 @@ fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
     assert!(status.reason.contains("are not listed"), "{}", status.reason);
     assert_eq!(status.unhealthy_nodes.len(), 4000, "the nodes stay");
     let listed = |at: usize| !status.unhealthy_nodes[at].remediations.is_empty();
-    assert!(!listed(0) && listed(3999), "the oldest go");
+    assert!(!listed(1) && listed(3999), "the oldest go");
+    assert!(listed(0), "nothing else tells of a step whose remediation is gone");
     world.apply(plan, 0);
     assert!(world.plan(1).written("workers").is_none(), "it comes to rest");
 }

@@ -62,7 +62,7 @@ fn ended(world: &mut World, check: &str, node: &str) {
 #[case::healed(|w: &mut World| w.heal("w1", 301))]
 #[case::gone(|w: &mut World| w.remove_node("w1"))]
 #[case::paused(|w: &mut World| w.set_check("workers", json!({ "pauseRequests": ["maintenance"] })))]
-#[case::check_gone(|w: &mut World| w.snapshot.checks.clear())]
+#[case::check_gone(|w: &mut World| { w.snapshot.memory.checks.insert("workers".into()); w.snapshot.checks.clear(); })]
 fn lease_is_kept_while_its_start_runs(#[case] changed: fn(&mut World)) {
     let mut world = starting_worker(json!({}));
     changed(&mut world);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
+use serde_json::json;
 
-use super::world::{World, at, chain, kind};
+use super::world::{World, at, chain, kind, with};
 use crate::snapshot::Listed;
 
 /// `w1` is rebooted at 300, and then its remediation's kind cannot be listed any more.
@@ -23,7 +24,7 @@ fn unlisted() -> (World, Arc<str>) {
 
 fn time_out(world: &mut World) {
     world.change_check("workers", |check| {
-        check.status.unhealthy_nodes[0].remediations[0].timed_out = Some(at(600));
+        Arc::make_mut(&mut check.status).unhealthy_nodes[0].remediations[0].timed_out = Some(at(600));
     });
 }
 
@@ -47,6 +48,17 @@ fn unlisted_remediation_ends_with_its_delete(#[case] changed: fn(&mut World), #[
     assert_eq!(plan.deleted(), [""; 0]);
     assert!(world.entry("w1").is_none(), "{:?}", world.entry("w1"));
     assert!(world.snapshot.leases.is_empty());
+}
+
+/// Its template has left the chain.
+#[test]
+fn unlisted_remediation_is_deleted_before_the_next_round() {
+    let (mut world, _) = unlisted();
+    time_out(&mut world);
+    let backoff = json!({ "backoff": { "type": "exponential", "initial": "5m" } });
+    world.set_check("workers", with(chain(&[("Fence", "5m")]), backoff));
+    world.live(600, 900);
+    assert_eq!(world.plan(1200).deleted(), ["w1"; 2]);
 }
 
 #[test]

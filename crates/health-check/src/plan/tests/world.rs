@@ -498,11 +498,11 @@ impl World {
     }
 
     fn start(&mut self, start: StartRemediation, second: i64) {
+        let metadata = &start.object()["metadata"];
         for change in start.leases {
             self.change_lease(change, second);
         }
         self.version += 1;
-        let metadata = &start.object["metadata"];
         let annotation = |key: &str| metadata["annotations"][key].as_str().map(Arc::<str>::from);
         let same = |live: &Arc<RemediationFacts>| live.kind == start.kind && live.key == start.key;
         assert!(!self.snapshot.remediations.iter().any(same), "{} exists", start.key);
@@ -604,7 +604,7 @@ impl Plan {
 
     pub(crate) fn written(&self, check: &str) -> Option<&NodeHealthCheckStatus> {
         self.actions.iter().find_map(|action| match action {
-            Action::WriteStatus(write) if *write.check.name == *check => Some(&write.status),
+            Action::WriteStatus(write) if *write.check.name == *check => Some(&*write.status),
             _ => None,
         })
     }

@@ -82,10 +82,40 @@ fn refused_nodes_are_told_with_their_own_reasons() {
     assert!(events[0].note.contains("2 of 3"), "{}", events[0].note);
 }
 
+/// Each is told on the node, with itself as the action.
+#[rstest]
+fn what_stops_a_remediation_is_told(
+    #[values(
+        HealthReason::CheckPaused,
+        HealthReason::ClusterUpgrading,
+        HealthReason::UpgradeSignalUnknown,
+        HealthReason::ExcludedByLabel,
+        HealthReason::UnderMaintenance,
+        HealthReason::LeaseTaken,
+        HealthReason::TooFewHealthy,
+        HealthReason::StormCooldown,
+        HealthReason::ConcurrencyLimitReached,
+        HealthReason::BackingOff,
+        HealthReason::ControlPlaneNodeAway,
+        HealthReason::EtcdQuorumAtRisk,
+        HealthReason::RemediatedByAnotherCheck,
+        HealthReason::ForeignRemediation,
+        HealthReason::Settling,
+        HealthReason::SourceUnreadable,
+        HealthReason::PermissionMissing,
+        HealthReason::RemediationRejected,
+        HealthReason::WouldRemediate
+    )]
+    reason: HealthReason,
+) {
+    let events = announcer().news_of_nodes(&verdicts(&[("n1", reason)]), at(0));
+    assert_eq!(told(&events)[1], ("Node", "n1", "RemediationSkipped", reason.as_str()));
+}
+
 #[test]
-fn dry_run_tells_what_it_would_do() {
-    let events = announcer().news_of_nodes(&verdicts(&[("n1", HealthReason::WouldRemediate)]), at(0));
-    assert_eq!(told(&events)[1], ("Node", "n1", "RemediationSkipped", "WouldRemediate"));
+fn exhausted_chain_is_told() {
+    let events = announcer().news_of_nodes(&verdicts(&[("n1", HealthReason::ChainExhausted)]), at(0));
+    assert_eq!(told(&events)[1], ("Node", "n1", "NoTemplateLeft", "Remediation"));
 }
 
 #[rstest]

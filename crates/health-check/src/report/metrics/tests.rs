@@ -82,6 +82,7 @@ fn deleted(node: &str) -> Executed {
                 uid: "c1".into(),
             },
             remediation: reference(node),
+            seen: None,
             evidence: NodeEvidence {
                 name: node.into(),
                 rests_on: RestsOn::Gone,
