@@ -99,8 +99,8 @@ pub fn node_health_check(template: &TemplateRef) -> NodeHealthCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodeward_core::node_health_check::{CheckSpec, Quantity, Threshold};
     use crate::plan::world::World;
+    use nodeward_core::node_health_check::{CheckSpec, Quantity, Threshold};
     use rstest::rstest;
     use serde_json::json;
 

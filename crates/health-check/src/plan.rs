@@ -142,14 +142,13 @@ impl<'a> Planner<'a> {
             }
             Health::NotExpired(unhealthy) => {
                 let expires = unhealthy.condition.expires;
-                self.requeue_at.note(expires);
                 self.relapse(check, case);
-                leave(check, case, Standing::new(HealthReason::NotExpired, "").until(expires));
+                leave(case, Standing::new(HealthReason::NotExpired, "").until(expires));
             }
-            Health::ReadyUnknown => leave(check, case, Standing::new(HealthReason::ReadyUnknown, "")),
+            Health::ReadyUnknown => leave(case, Standing::new(HealthReason::ReadyUnknown, "")),
             Health::NotJudged => {
                 let text = "what makes a node unhealthy cannot be read";
-                leave(check, case, Standing::new(HealthReason::CheckDisabled, text));
+                leave(case, Standing::new(HealthReason::CheckDisabled, text));
             }
         }
         None
@@ -182,9 +181,8 @@ impl<'a> Planner<'a> {
 }
 
 /// A node that is neither healthy nor unhealthy for long enough is left as it is: its remediations neither end nor go on.
-fn leave(check: &Check<'_>, case: &mut Case<'_>, standing: Standing) {
+fn leave(case: &mut Case<'_>, standing: Standing) {
     case.chain.withdraw_intent();
-    escalation::show_running(check, case);
     case.standing = standing;
 }
 

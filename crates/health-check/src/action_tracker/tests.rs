@@ -322,6 +322,18 @@ fn write_to_a_deleted_object_wakes_nobody_for_ever() {
 }
 
 #[test]
+fn check_that_was_seen_is_remembered() {
+    let mut tracker = ActionTracker::default();
+    let mut snapshot = Snapshot {
+        checks: [("workers".into(), check("1", ""))].into(),
+        ..Snapshot::default()
+    };
+    tracker.overlay(&mut snapshot, at(0));
+    tracker.overlay(&mut Snapshot::default(), at(1));
+    assert!(tracker.observations(at(1)).checks.contains("workers"));
+}
+
+#[test]
 fn start_that_fails_three_times_withdraws_its_intent() {
     let failed = Executed {
         task: Task::Act(Action::StartRemediation(Box::new(start()))),

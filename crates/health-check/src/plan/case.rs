@@ -13,7 +13,6 @@ use super::chain::Chain;
 use super::enablement::Enablement;
 use super::expiry::{Health, Unhealthy};
 use super::storm::Storm;
-use super::verdict::{NextStep, StepVerdict};
 use crate::snapshot::{CheckFacts, NodeFacts};
 use nodeward_core::node_health_check::CheckSpec;
 use nodeward_core::node_health_check::ThresholdState;
@@ -60,10 +59,6 @@ pub struct Case<'a> {
     pub is_delayed: bool,
     /// How it stands.
     pub standing: Standing,
-    /// The step that runs.
-    pub step: Option<StepVerdict>,
-    /// What comes next.
-    pub next: Option<NextStep>,
 }
 
 /// How a node stands: what is done for it, or what stops that.
@@ -73,7 +68,7 @@ pub struct Standing {
     pub reason: HealthReason,
     /// More on it, for a person.
     pub detail: String,
-    /// When it ends by itself, where it does.
+    /// When it ends by itself, where it does: everything is decided anew then.
     pub until: Option<Timestamp>,
 }
 

@@ -37,6 +37,9 @@ impl Planner<'_> {
             remediating: status::remediated(&check).count(),
             old_remediations,
         });
+        for case in check.cases.values() {
+            self.requeue_at.note(case.standing.until);
+        }
         let name = &check.facts.name;
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
             check: Arc::clone(name),
@@ -46,8 +49,6 @@ impl Planner<'_> {
             reason: case.standing.reason,
             detail: case.standing.detail,
             until: case.standing.until,
-            step: case.step,
-            next: case.next,
         });
         self.plan.verdicts.nodes.extend(nodes);
     }

@@ -135,8 +135,6 @@ impl<'a> Planner<'a> {
             healthy_since: None,
             is_delayed: false,
             standing: Standing::new(HealthReason::Healthy, ""),
-            step: None,
-            next: None,
         }
     }
 

@@ -10,7 +10,6 @@ use super::case::{Case, Check, Standing};
 use super::chain::{Next, Record, Stage};
 use super::expiry::Unhealthy;
 use super::start::Candidate;
-use super::verdict::{NextStep, StepVerdict};
 use super::{Planner, lease};
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::CheckSpec;
@@ -37,11 +36,10 @@ impl Planner<'_> {
                 }
                 Next::Deletes(at) => {
                     let record = &case.chain.records[at];
-                    case.step = step_verdict(record, check.spec, None);
                     case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record));
                     return None;
                 }
-                Next::Start(step) => return start_step(check, case, unhealthy, step),
+                Next::Start(step) => return start_step(case, unhealthy, step),
                 Next::Nothing => {
                     if !self.exhaust(check, case, node, unhealthy) {
                         return None;
@@ -62,17 +60,12 @@ impl Planner<'_> {
     ) -> bool {
         let record = &case.chain.records[at];
         let ends = ends_at(record, check.spec);
-        case.step = step_verdict(record, check.spec, ends);
-        case.next = next_step(record, check.spec, ends);
         let condition_says = |status: &str| {
             let live = record.live.and_then(|live| live.succeeded.as_deref());
             live == Some(status)
         };
         let has_failed = condition_says("False");
         if !has_failed && !ends.is_some_and(|ends| is_due(ends, self.now)) {
-            if let Some(ends) = ends {
-                self.requeue_at.note(ends);
-            }
             case.standing = Standing {
                 until: ends,
                 ..Standing::new(HealthReason::RemediationRunning, record_name(record))
@@ -120,12 +113,7 @@ impl Planner<'_> {
         };
         let count = self.count_chain(check, case, ended).map_or(1, |history| history.count);
         let retry_at = saturating_add(ended, backoff.delay(count));
-        case.next = check.spec.steps.first().map(|step| NextStep {
-            template: step.template.clone(),
-            at: Some(retry_at),
-        });
         if !is_due(retry_at, self.now) {
-            self.requeue_at.note(retry_at);
             case.standing.until = Some(retry_at);
             return false;
         }
@@ -147,12 +135,8 @@ impl Planner<'_> {
     }
 }
 
-fn start_step(check: &Check<'_>, case: &mut Case<'_>, unhealthy: &Unhealthy, step: usize) -> Option<Candidate> {
+fn start_step(case: &mut Case<'_>, unhealthy: &Unhealthy, step: usize) -> Option<Candidate> {
     let is_escalation = case.chain.is_escalation(step);
-    case.next = check.spec.steps.get(step).map(|step| NextStep {
-        template: step.template.clone(),
-        at: None,
-    });
     if !case.is_selected && !is_escalation {
         case.chain.withdraw_intent();
         case.chain.records.retain(|record| record.stage() != Stage::Vanished);
@@ -180,26 +164,6 @@ pub(super) fn ends_at(record: &Record<'_>, spec: &CheckSpec) -> Option<Timestamp
     Some(saturating_add(record.started, timeout))
 }
 
-/// The step of a record, for people.
-pub(super) fn step_verdict(record: &Record<'_>, spec: &CheckSpec, ends: Option<Timestamp>) -> Option<StepVerdict> {
-    let step = record.step?;
-    Some(StepVerdict {
-        number: step + 1,
-        of: spec.steps.len(),
-        template: spec.steps.get(step)?.template.clone(),
-        started: record.started,
-        ends,
-    })
-}
-
-fn next_step(record: &Record<'_>, spec: &CheckSpec, at: Option<Timestamp>) -> Option<NextStep> {
-    let step = spec.steps.get(record.step.map_or(0, |step| step + 1))?;
-    Some(NextStep {
-        template: step.template.clone(),
-        at,
-    })
-}
-
 /// A remediation, for people.
 pub(super) fn record_name(record: &Record<'_>) -> String {
     let more = match record.stage() {
@@ -208,18 +172,4 @@ pub(super) fn record_name(record: &Record<'_>) -> String {
         _ => "",
     };
     format!("{} {}{more}", record.kind.kind, record.key)
-}
-
-/// The step that runs for a node that is not moved on, for people.
-pub(super) fn show_running(check: &Check<'_>, case: &mut Case<'_>) {
-    let running = case
-        .chain
-        .records
-        .iter()
-        .find(|record| record.stage() == Stage::Running);
-    if let Some(record) = running {
-        let ends = ends_at(record, check.spec);
-        case.step = step_verdict(record, check.spec, ends);
-        case.next = next_step(record, check.spec, ends);
-    }
 }

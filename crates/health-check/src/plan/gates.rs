@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain::NodeDrains;
@@ -63,7 +63,7 @@ impl Planner<'_> {
     }
 
     /// What stops a NodeHealthCheck as a whole.
-    pub(super) fn check_followed(&mut self, check: &Check<'_>) -> Result<(), Standing> {
+    pub(super) fn check_followed(&self, check: &Check<'_>) -> Result<(), Standing> {
         self.check_peer()?;
         if let Reading::Unknown(why) = &self.snapshot.machine_api.health_checks {
             return Err(unreadable(why));
@@ -94,7 +94,6 @@ impl Planner<'_> {
         if let Some(backoff) = &check.spec.backoff
             && let Some(until) = backoff::waits_until(node, backoff, self.now)
         {
-            self.requeue_at.note(until);
             return Err(Standing::new(HealthReason::BackingOff, "").until(until));
         }
         self.check_control_plane(node, tally)?;
@@ -109,25 +108,21 @@ impl Planner<'_> {
         }
     }
 
-    fn check_settled(&mut self) -> Result<(), Standing> {
+    fn check_settled(&self) -> Result<(), Standing> {
         match self.snapshot.settle_until.filter(|until| self.now < *until) {
-            Some(until) => {
-                self.requeue_at.note(until);
-                Err(Standing::new(HealthReason::Settling, "").until(until))
-            }
+            Some(until) => Err(Standing::new(HealthReason::Settling, "").until(until)),
             None => Ok(()),
         }
     }
 
     /// How many nodes are healthy is not told by a watch that may be dead: a bookmark comes each minute.
-    fn check_nodes_heard(&mut self) -> Result<(), Standing> {
+    fn check_nodes_heard(&self) -> Result<(), Standing> {
         if self.snapshot.nodes_silent_for < NODES_RELIED_ON_FOR {
             return Ok(());
         }
-        // A bookmark wakes nobody.
-        self.requeue_at.note(saturating_add(self.now, NODES_LOOKED_AT_AGAIN));
         let text = format!("nodes have not been heard of for {} s", NODES_RELIED_ON_FOR.as_secs());
-        Err(unreadable(&text))
+        // A bookmark wakes nobody.
+        Err(unreadable(&text).until(saturating_add(self.now, NODES_LOOKED_AT_AGAIN)))
     }
 
     fn check_exclusion(&mut self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
@@ -137,19 +132,18 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn check_maintenance(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+    fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         if let Some(why) = self.maintenance_unknown() {
             return Err(unreadable(why));
         }
         if let Some(maintenance) = self.index.maintenance(name) {
-            let standing = Standing::new(HealthReason::UnderMaintenance, maintenance.because.clone());
-            return Err(self.ends(standing, maintenance.until));
+            return Err(Standing {
+                until: maintenance.until,
+                ..Standing::new(HealthReason::UnderMaintenance, maintenance.because.clone())
+            });
         }
         match lease::taken_by(self.index, name, check, self.now) {
-            Some((holder, until)) => {
-                let standing = Standing::new(HealthReason::LeaseTaken, holder.to_string());
-                Err(self.ends(standing, Some(until)))
-            }
+            Some((holder, until)) => Err(Standing::new(HealthReason::LeaseTaken, holder.to_string()).until(until)),
             None => Ok(()),
         }
     }
@@ -162,21 +156,10 @@ impl Planner<'_> {
         }
     }
 
-    fn ends(&mut self, standing: Standing, until: Option<Timestamp>) -> Standing {
-        if let Some(until) = until {
-            self.requeue_at.note(until);
-        }
-        Standing { until, ..standing }
-    }
-
     /// A start that came to nothing is not tried again at once.
-    fn check_refusal(&mut self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
-        let snapshot = self.snapshot;
-        match snapshot.memory.refusal(&check.facts.name, name, self.now) {
-            Some(refusal) => {
-                self.requeue_at.note(refusal.retry_at);
-                Err(Standing::new(refusal.reason, refusal.detail.clone()).until(refusal.retry_at))
-            }
+    fn check_refusal(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+        match self.snapshot.memory.refusal(&check.facts.name, name, self.now) {
+            Some(refusal) => Err(Standing::new(refusal.reason, refusal.detail.clone()).until(refusal.retry_at)),
             None => Ok(()),
         }
     }
@@ -201,7 +184,6 @@ impl Planner<'_> {
                 if until <= self.now {
                     return Ok(());
                 }
-                self.requeue_at.note(until);
                 Err(Standing::new(HealthReason::UpgradeSignalUnknown, told).until(until))
             }
         }

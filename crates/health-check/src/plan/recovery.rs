@@ -11,7 +11,7 @@ use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
-use super::{Planner, escalation, expiry};
+use super::{Planner, expiry};
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::HealthyDelay;
 
@@ -25,7 +25,6 @@ impl Planner<'_> {
             self.tidy_healthy_node(node, check);
             return;
         }
-        escalation::show_running(check, case);
         let since = self.healthy_since(check, case, node);
         case.healthy_since = Some(since);
         let is_confirmed = node
@@ -70,7 +69,6 @@ impl Planner<'_> {
             let text = format!("until the node is annotated {}", annotation::MANUALLY_CONFIRMED_HEALTHY);
             Standing::new(HealthReason::HealthyDelayed, text)
         } else {
-            self.requeue_at.note(until);
             let text = format!("since {}", to_the_second(since));
             Standing::new(HealthReason::HealthyDelayed, text).until(until)
         };

@@ -8,7 +8,7 @@ use nodeward_api::reason::{DisabledReason, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
 
 use super::action::{CheckRef, RemediationRef};
-use crate::snapshot::{CheckName, TemplateRef};
+use crate::snapshot::CheckName;
 
 /// How everything stands.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,10 +59,6 @@ pub struct NodeVerdict {
     pub until: Option<Timestamp>,
     /// The unhealthy condition that holds, the one that expires first.
     pub condition: Option<ConditionVerdict>,
-    /// The step that runs.
-    pub step: Option<StepVerdict>,
-    /// What comes next, and when.
-    pub next: Option<NextStep>,
 }
 
 /// An unhealthy condition of a node.
@@ -76,30 +72,6 @@ pub struct ConditionVerdict {
     pub since: Timestamp,
     /// When it has lasted for long enough.
     pub expires: Timestamp,
-}
-
-/// A step that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepVerdict {
-    /// Which, from 1.
-    pub number: usize,
-    /// Of how many.
-    pub of: usize,
-    /// Its template.
-    pub template: TemplateRef,
-    /// Since when.
-    pub started: Timestamp,
-    /// When it times out.
-    pub ends: Option<Timestamp>,
-}
-
-/// What comes next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NextStep {
-    /// The template.
-    pub template: TemplateRef,
-    /// When, where that is known.
-    pub at: Option<Timestamp>,
 }
 
 /// Something in the cluster that somebody should mend.

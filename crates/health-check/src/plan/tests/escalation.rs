@@ -317,18 +317,6 @@ fn relabelled_node_is_found_without_its_entry() {
 }
 
 #[test]
-fn verdict_tells_the_step_and_what_comes_next() {
-    let mut world = running();
-    let plan = world.settle(400);
-    let verdict = plan.node("w1");
-    let step = verdict.step.clone().unwrap();
-    assert_eq!((step.number, step.of, &*step.template.name), (1, 3, "reboot"));
-    assert_eq!((step.started, step.ends), (at(300), Some(at(600))));
-    let next = verdict.next.clone().unwrap();
-    assert_eq!((&*next.template.name, next.at), ("fence", Some(at(600))));
-}
-
-#[test]
 fn peers_chain_is_taken_over_in_mid_escalation() {
     let mut world = World::workers(5).check("workers", chain(&STEPS)).failed("w1", -5000);
     // The peer's objects: random names, no node UID; the first step is over.

@@ -24,8 +24,6 @@ fn verdicts(reasons: &[(&str, HealthReason)]) -> Verdicts {
         detail: "2 of 3".to_owned(),
         until: None,
         condition: None,
-        step: None,
-        next: None,
     };
     Verdicts {
         checks: vec![CheckVerdict {
