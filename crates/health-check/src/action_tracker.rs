@@ -11,6 +11,7 @@ use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::{ActionResult, ApiError, Expectations};
 
+use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Task, TaskKey, Written};
 use crate::observations::{Observations, RunningStart};
 use crate::plan::{Action, ActionKey, Plan};
@@ -37,6 +38,8 @@ pub struct ActionTracker {
     /// Statuses that the API server did not store as they were written, and the version that it made of each.
     cut_statuses: BTreeMap<CheckName, (ResourceVersion, Arc<NodeHealthCheckStatus>)>,
     lease_namespace: Option<Arc<str>>,
+    /// What the definition was last seen to drop.
+    dropped_fields: Option<Fields>,
 }
 
 impl ActionTracker {
@@ -156,6 +159,14 @@ impl ActionTracker {
         if self.lease_namespace.as_ref() != Some(namespace) {
             self.lease_namespace = Some(Arc::clone(namespace));
             self.leases = Expectations::default();
+        }
+    }
+
+    /// The definition of NodeHealthChecks drops these fields. One that drops others may store what was cut before.
+    pub fn definition_drops(&mut self, fields: Option<Fields>) {
+        if self.dropped_fields != fields {
+            self.dropped_fields = fields;
+            self.cut_statuses.clear();
         }
     }
 

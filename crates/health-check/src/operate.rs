@@ -93,6 +93,7 @@ impl Operator for HealthCheck {
         let mut observed = self.observer.snapshot(policy, self.tracker.observations(now), now);
         if let Observed::Ready(snapshot) = &mut observed {
             self.tracker.leases_are_in(&policy.lease_namespace);
+            self.tracker.definition_drops(self.definition.dropped_fields());
             self.tracker.overlay(snapshot, now);
         }
         observed

@@ -266,6 +266,8 @@ fn status_is_not_written_again_for_dropped_fields(
     };
     tracker.completed(&stored(Arc::clone(&check("2", "first").status)), 0, at(1));
     assert_eq!(tracker.is_futile(&write(base, reason, second)), is_futile);
+    tracker.definition_drops(Some(["status.phase".to_owned()].into()));
+    assert!(!tracker.is_futile(&write("2", "first", 1)), "another definition");
 }
 
 #[test]
