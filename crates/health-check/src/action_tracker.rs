@@ -12,7 +12,7 @@ use nodeward_core::lease::LeaseView;
 use nodeward_runtime::{ActionResult, ApiError, Expectations};
 
 use crate::definition::Fields;
-use crate::execute::{Executed, OwnVersions, Task, TaskKey, Written};
+use crate::execute::{Executed, OwnVersions, Written};
 use crate::observations::{Observations, RunningStart};
 use crate::plan::{Action, ActionKey, Plan};
 use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
@@ -196,18 +196,18 @@ impl ActionTracker {
         self.own_versions.clone()
     }
 
-    /// A task is about to start.
-    pub fn started(&mut self, task: &Task) {
-        if let Task::Act(Action::StartRemediation(start)) = task {
+    /// An action is about to start.
+    pub fn started(&mut self, action: &Action) {
+        if let Action::StartRemediation(start) = action {
             let is_control_plane = start.is_of_control_plane();
             self.observations
                 .start_began(&start.check.name, &start.node, RunningStart { is_control_plane });
         }
     }
 
-    /// A task of this key has ended, be it by a panic.
-    pub fn ended(&mut self, key: &TaskKey) {
-        if let TaskKey::Act(ActionKey::Start(check, node)) = key {
+    /// An action of this key has ended, be it by a panic.
+    pub fn ended(&mut self, key: &ActionKey) {
+        if let ActionKey::Start(check, node) = key {
             self.observations.start_ended(check, node);
         }
     }
@@ -217,8 +217,8 @@ impl ActionTracker {
         for written in &executed.written {
             self.expect(written, now);
         }
-        match (&executed.task, &executed.result) {
-            (Task::Act(Action::WriteStatus(write)), _) => {
+        match (&executed.action, &executed.result) {
+            (Action::WriteStatus(write), _) => {
                 if let [Written::Status { version, status, .. }] = &*executed.written
                     && *status != write.status
                 {
@@ -226,7 +226,7 @@ impl ActionTracker {
                     self.cut_statuses.insert(Arc::clone(&write.check.name), cut);
                 }
             }
-            (Task::Act(Action::StartRemediation(start)), result) => {
+            (Action::StartRemediation(start), result) => {
                 let (check, node) = (&start.check.name, &start.node);
                 if let Some((reason, detail)) = &executed.refusal {
                     self.observations
@@ -242,24 +242,21 @@ impl ActionTracker {
                     self.observations.started(check, node);
                 }
             }
-            (Task::Act(Action::DeleteRemediation { remediation, .. }), _) => {
+            (Action::DeleteRemediation { remediation, .. }, _) => {
                 let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
                 if executed.written.iter().any(is_gone) {
                     self.observations.gone.insert(Arc::clone(&remediation.uid));
                 }
             }
-            (
-                Task::Act(Action::AnnotateRemediation { remediation, .. }),
-                ActionResult::Failed(ApiError::Forbidden { .. }),
-            ) => {
+            (Action::AnnotateRemediation { remediation, .. }, ActionResult::Failed(ApiError::Forbidden { .. })) => {
                 self.may_not_annotate
                     .insert(remediation.kind.clone(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
             }
             // What a remediation does not take must not keep its node from the next step.
             (
-                Task::Act(Action::AnnotateRemediation {
+                Action::AnnotateRemediation {
                     remediation, change, ..
-                }),
+                },
                 ActionResult::Failed(error),
             ) if matches!(error, ApiError::Invalid { .. }) || failures_before + 1 >= FAILURES_THAT_REFUSE => {
                 let refused = (Arc::clone(&remediation.uid), change.annotation());

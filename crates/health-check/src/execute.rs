@@ -11,7 +11,6 @@ mod remediation;
 mod start_remediation;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
@@ -25,7 +24,6 @@ use nodeward_runtime::control::{EXPECTATION_TIMEOUT, Outcome};
 use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
 use tokio::time::Instant;
 
-use crate::default::DefaultStep;
 use crate::plan::{Action, ActionKey};
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef};
 
@@ -35,43 +33,11 @@ use self::remediation::Known;
 /// What is read once a minute shows a write after two at the latest.
 const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// Something to do.
-#[derive(Debug)]
-pub enum Task {
-    /// An action of the plan.
-    Act(Action),
-    /// A step on the way to the default NodeHealthCheck.
-    Default {
-        /// The step.
-        step: DefaultStep,
-        /// The template of the NodeHealthCheck.
-        template: TemplateRef,
-    },
-}
-
-/// What a task is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskKey {
-    /// What an action is about.
-    Act(ActionKey),
-    /// The default NodeHealthCheck.
-    Default,
-}
-
-impl fmt::Display for TaskKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Act(key) => key.fmt(f),
-            Self::Default => f.write_str("default NodeHealthCheck"),
-        }
-    }
-}
-
-/// A task that has ended.
+/// An action that has ended.
 #[derive(Debug)]
 pub struct Executed {
-    /// The task.
-    pub task: Task,
+    /// The action.
+    pub action: Action,
     /// How it ended.
     pub result: ActionResult,
     /// Why a remediation is not started: its intent is withdrawn.
@@ -145,7 +111,7 @@ impl OwnVersions {
     }
 }
 
-/// What the tasks of one pass share. Hundreds may be under way: none of them keeps the snapshot.
+/// What the actions of one pass share. Hundreds may be under way: none of them keeps the snapshot.
 #[derive(Clone)]
 pub struct PassContext {
     /// For requests.
@@ -207,7 +173,7 @@ impl From<Stop> for Effect {
     }
 }
 
-/// What a task has come to.
+/// What an action has come to.
 #[derive(Debug)]
 struct Effect {
     result: ActionResult,
@@ -227,25 +193,20 @@ impl Effect {
     }
 }
 
-impl nodeward_runtime::Action for Task {
-    type Key = TaskKey;
+impl nodeward_runtime::Action for Action {
+    type Key = ActionKey;
     type Context = PassContext;
     type Outcome = Executed;
 
-    fn key(&self) -> TaskKey {
-        match self {
-            Self::Act(action) => TaskKey::Act(action.key()),
-            Self::Default { .. } => TaskKey::Default,
-        }
+    fn key(&self) -> ActionKey {
+        self.key()
     }
 
     /// A node that recovers, a pause or a threshold between two requests stops the second.
     fn stops_when_unplanned(&self) -> bool {
         matches!(
             self,
-            Self::Act(
-                Action::StartRemediation(_) | Action::DeleteRemediation { .. } | Action::AnnotateRemediation { .. }
-            )
+            Self::StartRemediation(_) | Self::DeleteRemediation { .. } | Self::AnnotateRemediation { .. }
         )
     }
 
@@ -253,12 +214,9 @@ impl nodeward_runtime::Action for Task {
         if let Err(Stop::DryRun) = permits.check() {
             tracing::info!(action = %self.key(), "dry run: not done");
         }
-        let effect = match &self {
-            Self::Act(action) => act(action, &pass, &permits).await,
-            Self::Default { step, template } => default_check::run(&pass, &permits, *step, template).await.into(),
-        };
+        let effect = act(&self, &pass, &permits).await;
         Executed {
-            task: self,
+            action: self,
             result: effect.result,
             refusal: effect.refusal,
             written: effect.written,
@@ -306,6 +264,7 @@ async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Effect {
             before,
             change,
         } => node::annotate(pass, permits, (node, node_uid), before.clone(), change).await,
+        Action::Default { step, template } => default_check::run(pass, permits, *step, template).await.into(),
     }
 }
 

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use crate::action_tracker::ActionTracker;
 use crate::default::{DefaultStep, next_step};
 use crate::definition::Definition;
-use crate::execute::{CheckReads, NodeReads, PassContext, Task};
+use crate::execute::{CheckReads, NodeReads, PassContext};
 use crate::observe::Observer;
-use crate::plan::{Verdicts, plan};
+use crate::plan::{Action, Verdicts, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
@@ -43,7 +43,7 @@ impl Operator for HealthCheck {
     type Policy = Policy;
     type Snapshot = Snapshot;
     type Verdicts = Verdicts;
-    type Action = Task;
+    type Action = Action;
 
     const COMPONENT: Component = Component::new("health-check", env!("CARGO_PKG_VERSION"));
     const ABOUT: &'static str = env!("CARGO_PKG_DESCRIPTION");
@@ -99,12 +99,12 @@ impl Operator for HealthCheck {
         observed
     }
 
-    fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Verdicts> {
+    fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Action, Verdicts> {
         let mut plan = plan(snapshot, policy, now);
         self.tracker.planned(&plan);
         let planned = std::mem::take(&mut plan.actions).into_iter();
         let useful = planned.filter(|action| !self.tracker.is_futile(action));
-        let mut actions: Vec<Task> = useful.map(Task::Act).collect();
+        let mut actions: Vec<Action> = useful.collect();
         actions.extend(self.default_step(snapshot, policy));
         let deadlines = [
             plan.requeue_at,
@@ -118,7 +118,7 @@ impl Operator for HealthCheck {
         }
     }
 
-    fn report(&mut self, snapshot: &Snapshot, verdicts: Verdicts, now: Timestamp) -> Report<Task> {
+    fn report(&mut self, snapshot: &Snapshot, verdicts: Verdicts, now: Timestamp) -> Report<Action> {
         self.reporter.report(snapshot, &verdicts, now);
         if let Some(fields) = self.definition.dropped_fields() {
             self.reporter.dropped_fields(snapshot, &fields);
@@ -145,11 +145,11 @@ impl Operator for HealthCheck {
         }
     }
 
-    fn started(&mut self, task: &Task, _: Timestamp) {
-        self.tracker.started(task);
+    fn started(&mut self, action: &Action, _: Timestamp) {
+        self.tracker.started(action);
     }
 
-    fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
+    fn completed(&mut self, completed: Completed<Action>, now: Timestamp) {
         self.tracker.ended(&completed.key);
         // How much was done of an action that panicked the watches will tell.
         if let Some(executed) = &completed.outcome {
@@ -170,12 +170,12 @@ impl Operator for HealthCheck {
 }
 
 impl HealthCheck {
-    fn default_step(&self, snapshot: &Snapshot, policy: &Policy) -> Option<Task> {
+    fn default_step(&self, snapshot: &Snapshot, policy: &Policy) -> Option<Action> {
         let template = policy.default_template.as_ref()?;
         let record = self.observer.default_record()?;
         match next_step(record, snapshot) {
             DefaultStep::Nothing => None,
-            step => Some(Task::Default {
+            step => Some(Action::Default {
                 step,
                 template: template.clone(),
             }),

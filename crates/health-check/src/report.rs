@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_runtime::{ActionResult, OperatorContext};
 
 use crate::definition::Fields;
-use crate::execute::{Executed, Task};
+use crate::execute::Executed;
 use crate::plan::{Action, Verdicts};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -46,8 +46,7 @@ impl Reporter {
     /// Reports what an action has come to.
     pub fn executed(&mut self, executed: &Executed, now: Timestamp) {
         self.metrics.executed(executed, now);
-        let Task::Act(action) = &executed.task else { return };
-        match (action, &executed.result) {
+        match (&executed.action, &executed.result) {
             (Action::WriteStatus(write), ActionResult::Acted(())) => self.announcer.announce(write),
             (Action::StartRemediation(start), ActionResult::Acted(())) => self.announcer.started(start),
             (

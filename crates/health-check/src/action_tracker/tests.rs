@@ -6,7 +6,6 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::execute::Task;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
@@ -47,7 +46,7 @@ fn executed(written: impl IntoIterator<Item = Written>) -> Executed {
         step: LeaseStep::GiveBack,
     };
     Executed {
-        task: Task::Act(Action::Lease(change)),
+        action: Action::Lease(change),
         result: ActionResult::Acted(()),
         refusal: None,
         written: written.into_iter().collect(),
@@ -119,13 +118,13 @@ fn reference() -> RemediationRef {
 
 fn not_annotated(error: ApiError) -> Executed {
     Executed {
-        task: Task::Act(Action::AnnotateRemediation {
+        action: Action::AnnotateRemediation {
             check: start().check,
             remediation: reference(),
             seen: remediation("5"),
             change: RemediationChange::TimedOut(at(0)),
             evidence: None,
-        }),
+        },
         result: ActionResult::Failed(error),
         ..executed([])
     }
@@ -256,7 +255,7 @@ fn status_is_not_written_again_for_dropped_fields(
     };
     let mut tracker = ActionTracker::default();
     let stored = |status: Arc<NodeHealthCheckStatus>| Executed {
-        task: Task::Act(write("1", "first", 1)),
+        action: write("1", "first", 1),
         ..executed([Written::Status {
             check: "workers".into(),
             base: "1".into(),
@@ -338,7 +337,7 @@ fn check_that_was_seen_is_remembered() {
 #[test]
 fn start_that_fails_three_times_withdraws_its_intent() {
     let failed = Executed {
-        task: Task::Act(Action::StartRemediation(Box::new(start()))),
+        action: Action::StartRemediation(Box::new(start())),
         result: ActionResult::Failed(ApiError::Conflict),
         ..executed([])
     };
@@ -360,7 +359,7 @@ fn remediation_that_starts_ends_the_backoff_of_its_refusals() {
         .observations
         .start_refused(&check, &node, reason, String::new(), at(0));
     let started = Executed {
-        task: Task::Act(Action::StartRemediation(Box::new(start()))),
+        action: Action::StartRemediation(Box::new(start())),
         ..executed([])
     };
     tracker.completed(&started, 0, at(5));
@@ -417,13 +416,13 @@ fn lost_leadership_leaves_only_what_was_seen() {
 fn start_is_under_way_until_it_ends() {
     let mut tracker = ActionTracker::default();
     let action = Action::StartRemediation(Box::new(start()));
-    let key = TaskKey::Act(action.key());
+    let key = action.key();
     let is_starting = |tracker: &mut ActionTracker| {
         let observations = tracker.observations(at(1));
         observations.is_starting(&"workers".into(), &"n1".into())
     };
     assert!(!is_starting(&mut tracker));
-    tracker.started(&Task::Act(action));
+    tracker.started(&action);
     tracker.on_leadership_lost();
     assert!(is_starting(&mut tracker), "its create may still be on its way");
     tracker.ended(&key);
@@ -474,12 +473,12 @@ fn annotation_that_is_refused_is_left_out(
 fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case] is_gone: bool) {
     let mut tracker = ActionTracker::default();
     let deleted = Executed {
-        task: Task::Act(Action::DeleteRemediation {
+        action: Action::DeleteRemediation {
             check: start().check,
             remediation: reference(),
             seen: None,
             evidence: start().evidence,
-        }),
+        },
         ..executed([written_remediation(None, left)])
     };
     tracker.completed(&deleted, 0, at(0));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::action_tracker::ActionTracker;
-use crate::default::Record;
+use crate::default::{DefaultStep, Record};
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
@@ -104,7 +104,7 @@ impl Server {
     }
 
     async fn run(&self, action: Action) -> Executed {
-        Task::Act(action).run(self.pass(), Permits::unrestricted()).await
+        action.run(self.pass(), Permits::unrestricted()).await
     }
 
     /// What it was asked.
@@ -414,7 +414,7 @@ async fn lease_that_is_ours_already_serves(#[case] code: u16, #[case] creates: b
 #[tokio::test]
 async fn step_that_another_replica_has_taken_is_done() {
     let server = Server::new([("POST", "/api/v1/namespaces/system/configmaps", 409, Value::Null)]);
-    let task = Task::Default {
+    let task = Action::Default {
         step: DefaultStep::Write(Record::Creating),
         template: start().template,
     };
@@ -450,7 +450,7 @@ async fn default_check_is_created_from_fresh_reads_alone(
         ("GET", all, 200, list),
         ("POST", all, 201, intended()),
     ]);
-    let task = Task::Default {
+    let task = Action::Default {
         step: DefaultStep::Create,
         template: start().template,
     };
@@ -534,10 +534,8 @@ async fn intent_of_this_process_is_not_read_again() {
     let server = answered_start([("PUT", &format!("{CHECK}/status"), 200, intended())]);
     let pass = server.pass();
     // The answer tells it, and not the next pass: the watch may have shown the intent before.
-    Task::Act(write_status())
-        .run(pass.clone(), Permits::unrestricted())
-        .await;
-    let task = Task::Act(Action::StartRemediation(Box::new(start())));
+    write_status().run(pass.clone(), Permits::unrestricted()).await;
+    let task = Action::StartRemediation(Box::new(start()));
     let executed = task.run(pass, Permits::unrestricted()).await;
     assert_eq!(executed.result, ActionResult::Acted(()));
     assert!(!server.asked().contains(&format!("GET {CHECK}")));
@@ -630,7 +628,7 @@ async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] sp
     resource.plural = "reboottemplates".to_owned();
     let mut pass = server.pass();
     pass.polled_templates = Arc::new([(start.template.clone(), resource)].into());
-    let task = Task::Act(Action::StartRemediation(Box::new(start)));
+    let task = Action::StartRemediation(Box::new(start));
     task.run(pass, Permits::unrestricted()).await;
     assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::evidence::NodeEvidence;
+use crate::default::DefaultStep;
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateFacts, TemplateRef};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
@@ -58,6 +59,13 @@ pub enum Action {
         before: Option<String>,
         /// The change.
         change: NodeChange,
+    },
+    /// Take a step on the way to the default NodeHealthCheck.
+    Default {
+        /// The step.
+        step: DefaultStep,
+        /// The template of the NodeHealthCheck.
+        template: TemplateRef,
     },
 }
 
@@ -257,6 +265,8 @@ pub enum ActionKey {
     Lease(LeaseName),
     /// An annotation of a Node.
     Node(NodeUid, &'static str),
+    /// The default NodeHealthCheck.
+    Default,
 }
 
 impl Action {
@@ -267,7 +277,7 @@ impl Action {
             | Self::AnnotateRemediation { .. }
             | Self::Lease(_)
             | Self::AnnotateNode { .. } => true,
-            Self::WriteStatus(_) | Self::WriteSelector(_) | Self::StartRemediation(_) => false,
+            Self::WriteStatus(_) | Self::WriteSelector(_) | Self::StartRemediation(_) | Self::Default { .. } => false,
         }
     }
 
@@ -283,6 +293,7 @@ impl Action {
             } => ActionKey::Annotate(remediation.clone(), change.annotation()),
             Self::Lease(change) => ActionKey::Lease(change.name.clone()),
             Self::AnnotateNode { node_uid, change, .. } => ActionKey::Node(node_uid.clone(), change.annotation()),
+            Self::Default { .. } => ActionKey::Default,
         }
     }
 }
@@ -335,6 +346,7 @@ impl fmt::Display for ActionKey {
             Self::Annotate(remediation, annotation) => write!(f, "annotation {annotation} of {remediation}"),
             Self::Lease(lease) => write!(f, "lease {lease}"),
             Self::Node(uid, annotation) => write!(f, "annotation {annotation} of the node with UID {uid}"),
+            Self::Default => f.write_str("default NodeHealthCheck"),
         }
     }
 }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::definition::Fields;
-use crate::execute::{Executed, Task};
+use crate::execute::Executed;
 use crate::plan::{Action, CheckVerdict, RemediationRef, Verdicts};
 use crate::snapshot::{RemediationFacts, RemediationKind, Snapshot};
 
@@ -191,12 +191,12 @@ impl HealthMetrics {
     /// Counts what an action has come to.
     pub(super) fn executed(&mut self, executed: &Executed, now: Timestamp) {
         let labels = [
-            ("action", kind_of(&executed.task)),
+            ("action", kind_of(&executed.action)),
             ("outcome", outcome_of(&executed.result)),
         ];
         self.actions.get_or_create(&labels).inc();
-        if let (Task::Act(Action::DeleteRemediation { remediation, .. }), ActionResult::Acted(())) =
-            (&executed.task, &executed.result)
+        if let (Action::DeleteRemediation { remediation, .. }, ActionResult::Acted(())) =
+            (&executed.action, &executed.result)
         {
             self.observe_duration(remediation, executed, now);
         }
@@ -253,18 +253,16 @@ fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn kind_of(task: &Task) -> &'static str {
-    match task {
-        Task::Act(action) => match action {
-            Action::WriteStatus(_) => "write-status",
-            Action::WriteSelector(_) => "write-selector",
-            Action::StartRemediation(_) => "start-remediation",
-            Action::DeleteRemediation { .. } => "delete-remediation",
-            Action::AnnotateRemediation { .. } => "annotate-remediation",
-            Action::Lease(_) => "lease",
-            Action::AnnotateNode { .. } => "annotate-node",
-        },
-        Task::Default { .. } => "default-node-health-check",
+fn kind_of(action: &Action) -> &'static str {
+    match action {
+        Action::WriteStatus(_) => "write-status",
+        Action::WriteSelector(_) => "write-selector",
+        Action::StartRemediation(_) => "start-remediation",
+        Action::DeleteRemediation { .. } => "delete-remediation",
+        Action::AnnotateRemediation { .. } => "annotate-remediation",
+        Action::Lease(_) => "lease",
+        Action::AnnotateNode { .. } => "annotate-node",
+        Action::Default { .. } => "default-node-health-check",
     }
 }
 

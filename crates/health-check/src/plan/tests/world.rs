@@ -434,6 +434,7 @@ impl World {
                 let facts = self.snapshot.nodes.get(node);
                 facts.is_some_and(|facts| facts.view.uid == *node_uid)
             }
+            Action::Default { .. } => false,
         };
         if may_be_done {
             self.act(action, second);
@@ -494,6 +495,7 @@ impl World {
             Action::AnnotateNode { node, change, .. } => {
                 self.annotate_node(node.as_str(), change.annotation(), change.value());
             }
+            Action::Default { .. } => {}
         }
     }
 

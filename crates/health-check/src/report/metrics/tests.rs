@@ -76,7 +76,7 @@ fn verdicts(old: &[&str]) -> Verdicts {
 
 fn deleted(node: &str) -> Executed {
     Executed {
-        task: Task::Act(Action::DeleteRemediation {
+        action: Action::DeleteRemediation {
             check: CheckRef {
                 name: "workers".into(),
                 uid: "c1".into(),
@@ -87,7 +87,7 @@ fn deleted(node: &str) -> Executed {
                 name: node.into(),
                 rests_on: RestsOn::Gone,
             },
-        }),
+        },
         result: ActionResult::Acted(()),
         refusal: None,
         written: Vec::new(),
