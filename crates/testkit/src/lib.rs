@@ -20,6 +20,7 @@ macro_rules! metadata_builders {
 pub mod audit;
 pub mod binaries;
 pub mod bulk;
+pub mod ceph;
 pub mod cluster;
 pub mod control_plane;
 pub mod fault_injection;

@@ -209,7 +209,7 @@ fn link_flags(module: &Module) -> String {
 }
 
 /// Held until the returned file is closed.
-fn lock(path: &Path, progress: &Progress) -> Result<File> {
+pub(crate) fn lock(path: &Path, progress: &Progress) -> Result<File> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}

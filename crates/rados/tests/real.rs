@@ -1,0 +1,193 @@
+//! Against a real Ceph, without OSDs: all of this is between librados, the monitors and the manager.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::ceph::{Ceph, CephOptions};
+use nodeward_testkit::wait;
+use rados::{Answer, Cluster, Error, Librados, Options};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::task::spawn_blocking;
+
+/// How long a monitor may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long what must come may take, on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// One cluster for all tests, one after the other: some take parts of it away.
+async fn ceph() -> Result<MutexGuard<'static, Ceph>> {
+    static CEPH: OnceCell<Mutex<Ceph>> = OnceCell::const_new();
+    let options = CephOptions {
+        hosts: 0,
+        ..CephOptions::default()
+    };
+    let ceph = CEPH.get_or_try_init(|| async { Ceph::start(options).await.map(Mutex::new) });
+    Ok(ceph.await?.lock().await)
+}
+
+fn options(ceph: &Ceph) -> Options {
+    Options {
+        timeout: Some(TIMEOUT),
+        ..ceph.admin().clone()
+    }
+}
+
+async fn connect(options: Options) -> Result<Arc<Cluster>, Error> {
+    let connected = spawn_blocking(|| Cluster::connect(Librados::load()?, options).map(Arc::new));
+    connected
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+async fn status(cluster: &Arc<Cluster>) -> Result<Answer, Error> {
+    let cluster = Arc::clone(cluster);
+    let asked = spawn_blocking(move || cluster.mon_command(&json!({"prefix": "status", "format": "json"})));
+    asked
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+async fn answers_again(cluster: &Arc<Cluster>) -> Result<()> {
+    let answer = wait::until("the monitor to answer", DEADLINE, || async {
+        Ok(status(cluster).await?)
+    })
+    .await?;
+    let status: Value = answer.json()?;
+    ensure!(status["fsid"].is_string(), "{status}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_name_the_command_and_the_reason() -> Result<()> {
+    let ceph = ceph().await?;
+    let cluster = connect(options(&ceph)).await?;
+    let command = json!({"prefix": "osd set-group", "flags": "noout", "who": ["no-such-host"]});
+    let answer = spawn_blocking(move || cluster.mon_command(&command)).await??;
+    let refused = answer.accepted().unwrap_err();
+    let Error::Refused { prefix, code, why } = &refused else {
+        anyhow::bail!("{refused}");
+    };
+    ensure!(prefix == "osd set-group" && *code == -22, "{refused}");
+    ensure!(why.contains("no-such-host"), "{refused}");
+    Ok(())
+}
+
+#[rstest]
+#[case::wrong_key("client.admin", Some("AQDnW0pmAAAAABAAHsGqYqVhPxVtzgTQyKHw1g=="))]
+#[case::unknown_user("client.nobody", None)]
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_not_let_in(#[case] user: &str, #[case] key: Option<&str>) -> Result<()> {
+    let ceph = ceph().await?;
+    let mut stranger = options(&ceph);
+    user.clone_into(&mut stranger.user);
+    stranger.key = key.map_or(stranger.key, str::to_owned);
+    let refused = connect(stranger).await.unwrap_err();
+    ensure!(
+        matches!(&refused, Error::Authentication { user: told, .. } if told == user),
+        "{refused}"
+    );
+    Ok(())
+}
+
+#[rstest]
+#[case::key("AQD not base64")]
+#[case::zero_byte("AQD\0")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_none_is_refused(#[case] key: &str) -> Result<()> {
+    let ceph = ceph().await?;
+    let mut broken = options(&ceph);
+    key.clone_into(&mut broken.key);
+    let refused = connect(broken).await.unwrap_err();
+    ensure!(matches!(refused, Error::Option { .. }), "{refused}");
+    ensure!(!refused.to_string().contains("AQD"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_without_a_monitor_costs_the_timeout() -> Result<()> {
+    let ceph = ceph().await?;
+    let mut elsewhere = options(&ceph);
+    elsewhere.mon_host = "[v2:127.0.0.1:1]".to_owned();
+    let unreachable = connect(elsewhere).await.unwrap_err();
+    ensure!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
+    ensure!(unreachable.to_string().contains("127.0.0.1:1"), "{unreachable}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_outlives_its_monitors_restart() -> Result<()> {
+    let ceph = ceph().await?;
+    let cluster = connect(options(&ceph)).await?;
+    ceph.mon(0).kill();
+    let unreachable = status(&cluster).await.unwrap_err();
+    ensure!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
+    ceph.mon(0).start()?;
+    answers_again(&cluster).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_monitor_costs_the_timeout() -> Result<()> {
+    let ceph = ceph().await?;
+    let cluster = connect(options(&ceph)).await?;
+    ceph.mon(0).pause()?;
+    let unreachable = status(&cluster).await.unwrap_err();
+    ceph.mon(0).resume()?;
+    ensure!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
+    answers_again(&cluster).await
+}
+
+/// As often as it takes to meet the moments in between: a call that ended by itself would leave librados with pointers into a
+/// stack that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_to_a_paused_manager_ends_once_it_goes_on() -> Result<()> {
+    let ceph = ceph().await?;
+    let monitors = connect(options(&ceph)).await?;
+    let manager = connect(Options {
+        timeout: None,
+        ..options(&ceph)
+    });
+    let manager = manager.await?;
+    for _ in 0..20 {
+        ceph.mgr().pause()?;
+        let cluster = Arc::clone(&manager);
+        let mut asked = spawn_blocking(move || {
+            cluster.mgr_command(&json!({"prefix": "osd ok-to-stop", "ids": ["0"], "format": "json"}))
+        });
+        // Meanwhile the monitors answer, each within its own timeout.
+        status(&monitors).await?.accepted()?;
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut asked).await;
+        ceph.mgr().resume()?;
+        ensure!(early.is_err(), "a paused manager has answered: {early:?}");
+        let answer = tokio::time::timeout(DEADLINE, asked)
+            .await
+            .context("the manager goes on, the call does not")???;
+        let answer: Value = answer.json_anyway()?;
+        ensure!(answer["ok_to_stop"].is_boolean(), "{answer}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_the_cluster_log_arrive() -> Result<()> {
+    let ceph = ceph().await?;
+    let options = options(&ceph);
+    let said = spawn_blocking(move || -> Result<()> {
+        let mut cluster = Cluster::connect(Librados::load()?, options)?;
+        let (sender, lines) = mpsc::sync_channel(64);
+        cluster.follow_log("info", move |line| drop(sender.try_send(line)))?;
+        cluster
+            .mon_command(&json!({"prefix": "log", "logtext": ["osd.7", "is", "tired"]}))?
+            .accepted()?;
+        loop {
+            let line = lines.recv_timeout(DEADLINE)?;
+            if line.channel == "cluster" && line.message.contains("osd.7 is tired") {
+                return Ok(());
+            }
+        }
+    });
+    said.await?
+}

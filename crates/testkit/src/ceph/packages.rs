@@ -1,0 +1,181 @@
+//! Ceph's programs, from Debian's packages, unpacked into the testbed's cache: nothing is installed, and nobody has to be root.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::toolchain::{cache_dir, lock};
+
+/// What is needed; what these depend on and the system lacks is fetched with them.
+const PACKAGES: [&str; 4] = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-common"];
+
+/// Where Ceph is.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    root: PathBuf,
+}
+
+impl Programs {
+    /// Finds Ceph in the cache, or else fetches it.
+    ///
+    /// Blocking, and some seconds long the first time on a machine.
+    ///
+    /// # Errors
+    /// The system is not Debian or one of its children, or the packages cannot be fetched.
+    pub fn ensure_unpacked() -> Result<Self> {
+        let missing = missing_packages()?;
+        if missing.is_empty() {
+            return Ok(Self { root: "/".into() });
+        }
+        let cache = cache_dir()?;
+        let target = cache.join(format!("ceph-{}", key(&missing)));
+        if target.is_dir() {
+            return Ok(Self { root: target });
+        }
+        fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+        let progress = Progress::begin(format!("fetching Ceph: {} Debian packages", missing.len()));
+        let _lock = lock(&cache.join(".ceph.lock"), &progress)?;
+        if !target.is_dir() {
+            let unfinished = tempfile::Builder::new().prefix(".ceph-").tempdir_in(&cache)?;
+            unpack(&missing, unfinished.path(), &progress)?;
+            fs::rename(unfinished.path().join("root"), &target)
+                .with_context(|| format!("move the unpacked packages to {}", target.display()))?;
+        }
+        progress.done(&format!("in {}", target.display()));
+        Ok(Self { root: target })
+    }
+
+    /// A program of `/usr/bin`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.path(&format!("usr/bin/{name}"))
+    }
+
+    /// A path of the packages.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Where the shared libraries of this machine's architecture are.
+    pub fn libraries(&self) -> PathBuf {
+        self.path(&format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
+    }
+
+    /// The value of `LD_LIBRARY_PATH` with which programs find Ceph's libraries.
+    pub fn library_path(&self) -> OsString {
+        let libraries = self.libraries();
+        // Some packages know nothing of `/lib` being a link.
+        let unmerged = self.path(&format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+        let directories = [libraries.join("ceph"), libraries, unmerged].map(PathBuf::into_os_string);
+        directories.join(OsStr::new(":"))
+    }
+
+    /// A process of Ceph's.
+    pub(super) fn process(&self, name: &str, program: &str, log: PathBuf) -> Process {
+        Process::new(name, self.program(program), log)
+            .env("LD_LIBRARY_PATH", self.library_path())
+            .env("PYTHONPATH", self.path("usr/lib/python3/dist-packages"))
+    }
+
+    /// Runs a program of Ceph's to its end.
+    pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<()> {
+        let mut command = Command::new(self.program(program));
+        command.env("LD_LIBRARY_PATH", self.library_path()).args(args);
+        output(&mut command).map(drop)
+    }
+}
+
+/// The packages that would have to be installed, each as `name=version`.
+fn missing_packages() -> Result<Vec<String>> {
+    let simulate = || {
+        let mut command = Command::new("apt-get");
+        output(
+            command
+                .args(["install", "--simulate", "--no-install-recommends"])
+                .args(PACKAGES),
+        )
+    };
+    let simulated = match simulate() {
+        Ok(simulated) => simulated,
+        // A new system knows no packages yet.
+        Err(_) => {
+            output(Command::new("apt-get").args(["update", "-qq"]))
+                .context("Ceph comes from Debian's packages, and apt-get cannot fetch their lists")?;
+            simulate()?
+        }
+    };
+    simulated
+        .lines()
+        .filter_map(|line| line.strip_prefix("Inst "))
+        .map(package)
+        .collect()
+}
+
+/// `name=version` of `NAME [OLD] (VERSION ORIGIN [ARCHITECTURE])`.
+fn package(line: &str) -> Result<String> {
+    let name = line.split_whitespace().next();
+    let version = line
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    let (Some(name), Some(version)) = (name, version) else {
+        bail!("apt-get says \"Inst {line}\": not a package and its version");
+    };
+    Ok(format!("{name}={version}"))
+}
+
+fn key(packages: &[String]) -> String {
+    let digest = Sha256::digest(packages.join("\n"));
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unpack(packages: &[String], into: &Path, progress: &Progress) -> Result<()> {
+    progress.step("downloading");
+    output(
+        Command::new("apt-get")
+            .args(["download", "-qq"])
+            .args(packages)
+            .current_dir(into),
+    )?;
+    let root = into.join("root");
+    fs::create_dir(&root)?;
+    for file in fs::read_dir(into)? {
+        let file = file?.path();
+        if file.extension().is_some_and(|extension| extension == "deb") {
+            progress.step(&format!("unpacking {}", file.display()));
+            output(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&root))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs to the end; gives the standard output.
+fn output(command: &mut Command) -> Result<String> {
+    let ran = command.output().with_context(|| format!("run {command:?}"))?;
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    ensure!(ran.status.success(), "{command:?}: {}:\n{errors}", ran.status);
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::package;
+
+    #[rstest]
+    #[case::new("libfmt9 (9.1.0+ds1-2 Debian:12.4/oldstable [amd64])", "libfmt9=9.1.0+ds1-2")]
+    #[case::upgrade("librados2 [16.2.11] (16.2.15+ds-0 Debian [amd64]) []", "librados2=16.2.15+ds-0")]
+    fn a_package_is_read_with_its_version(#[case] line: &str, #[case] expected: &str) {
+        assert_eq!(package(line).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_line_without_a_version_is_refused() {
+        assert!(package("libfmt9").is_err());
+    }
+}
