@@ -1,0 +1,9 @@
+//! What Ceph says, and what of it is true now. Pure.
+
+pub mod answers;
+pub mod freshness;
+pub mod pg_health;
+pub mod topology;
+
+/// Number of an OSD.
+pub type OsdId = i64;

@@ -1,0 +1,333 @@
+//! What Ceph 16 to 20 answers to the commands that we ask, as far as it matters here. Fields come and go between releases:
+//! what is not named is ignored, and what may be absent is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::OsdId;
+
+/// `status`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Status {
+    /// Placement groups.
+    pub pgmap: PgMap,
+}
+
+/// Placement groups, counted.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct PgMap {
+    /// By state. Absent without placement groups.
+    #[serde(default)]
+    pub pgs_by_state: Vec<PgCount>,
+    /// All of them.
+    #[serde(deserialize_with = "whole")]
+    pub num_pgs: i64,
+}
+
+/// Placement groups in one state.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct PgCount {
+    /// Such as `active+clean+scrubbing`.
+    pub state_name: String,
+    /// How many.
+    #[serde(deserialize_with = "whole")]
+    pub count: i64,
+}
+
+/// `osd dump`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct OsdDump {
+    /// Of the map; it rises with each change.
+    #[serde(deserialize_with = "whole")]
+    pub epoch: i64,
+    /// OSDs.
+    pub osds: Vec<Osd>,
+    /// Pools.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+    /// Flags of the whole cluster, such as `norebalance`.
+    #[serde(default)]
+    pub flags_set: BTreeSet<String>,
+    /// Flags by bucket.
+    #[serde(default)]
+    pub crush_node_flags: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// An OSD as the map has it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Osd {
+    /// Its number.
+    #[serde(rename = "osd", deserialize_with = "whole")]
+    pub id: OsdId,
+    /// It runs, as its peers see it.
+    #[serde(deserialize_with = "flag")]
+    pub up: bool,
+    /// It is to have data.
+    #[serde(rename = "in", deserialize_with = "flag")]
+    pub is_in: bool,
+    /// What share of its data it is to have: 0 to 1.
+    #[serde(default)]
+    pub weight: f64,
+    /// Such as `exists`, `up`, `noout`.
+    #[serde(default)]
+    pub state: BTreeSet<String>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Pool {
+    /// Its number: what the name of each of its placement groups begins with.
+    #[serde(rename = "pool", deserialize_with = "whole")]
+    pub id: i64,
+    /// Its name.
+    #[serde(rename = "pool_name")]
+    pub name: String,
+    /// Number of its rule.
+    #[serde(deserialize_with = "whole")]
+    pub crush_rule: i64,
+    /// Copies, or chunks.
+    #[serde(deserialize_with = "whole")]
+    pub size: i64,
+    /// With fewer it takes no requests.
+    #[serde(deserialize_with = "whole")]
+    pub min_size: i64,
+}
+
+/// `osd tree`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct OsdTree {
+    /// Buckets and OSDs.
+    pub nodes: Vec<TreeNode>,
+}
+
+/// A bucket, or an OSD.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct TreeNode {
+    /// Negative for a bucket.
+    #[serde(deserialize_with = "whole")]
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Such as `rack`, or `osd`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What is in it.
+    #[serde(default, deserialize_with = "wholes")]
+    pub children: Vec<i64>,
+}
+
+/// A rule of `osd crush rule dump`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Rule {
+    /// Its number.
+    #[serde(rename = "rule_id", deserialize_with = "whole")]
+    pub id: i64,
+    /// What it does, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A step of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Step {
+    /// Such as `chooseleaf_firstn`.
+    pub op: String,
+    /// Of the buckets chosen.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+}
+
+/// `osd crush rule dump`: all rules, or the one that was named.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Rules {
+    /// All of them.
+    All(Vec<Rule>),
+    /// The one.
+    One(Rule),
+}
+
+impl Rules {
+    /// The rules.
+    pub fn all(&self) -> &[Rule] {
+        match self {
+            Self::All(rules) => rules,
+            Self::One(rule) => std::slice::from_ref(rule),
+        }
+    }
+}
+
+/// Of an OSD in `osd metadata`. One that never ran has its number alone.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct OsdMetadata {
+    /// Its number.
+    #[serde(deserialize_with = "whole")]
+    pub id: OsdId,
+    /// The node that it last ran on.
+    #[serde(default)]
+    pub hostname: Option<String>,
+}
+
+/// `quorum_status`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct QuorumStatus {
+    /// Monitors in the quorum.
+    pub quorum_names: BTreeSet<String>,
+    /// All monitors.
+    pub monmap: MonMap,
+}
+
+/// All monitors.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct MonMap {
+    /// Each.
+    pub mons: Vec<Mon>,
+}
+
+/// A monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Mon {
+    /// Its name.
+    pub name: String,
+}
+
+impl QuorumStatus {
+    /// The monitors that are not in the quorum.
+    pub fn out_of_quorum(&self) -> impl Iterator<Item = &str> {
+        let names = self.monmap.mons.iter().map(|mon| mon.name.as_str());
+        names.filter(|name| !self.quorum_names.contains(*name))
+    }
+}
+
+/// `osd ok-to-stop`. Ceph sets its own verdict against pools that cannot lose anything even when healthy, so the placement
+/// groups are what counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct OkToStop {
+    /// Placement groups that would take no more requests.
+    #[serde(default)]
+    pub bad_become_inactive: BTreeSet<String>,
+    /// Those that take none now.
+    #[serde(default)]
+    pub bad_already_inactive: BTreeSet<String>,
+    /// Those of which the manager knows nothing yet.
+    #[serde(default)]
+    pub unknown_pgs: BTreeSet<String>,
+}
+
+/// A whole number, also where it comes as 1.0 or in quotes.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    read_whole(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+fn wholes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
+    let values = Vec::<Value>::deserialize(deserializer)?;
+    values
+        .iter()
+        .map(read_whole)
+        .collect::<Result<_, _>>()
+        .map_err(D::Error::custom)
+}
+
+/// A yes or no, also where it comes as a number.
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Bool(flag) => Ok(flag),
+        value => read_whole(&value).map(|number| number != 0).map_err(D::Error::custom),
+    }
+}
+
+fn read_whole(value: &Value) -> Result<i64, String> {
+    let number = match value {
+        Value::Number(number) => number.as_i64().or_else(|| whole_of_float(number.as_f64()?)),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.ok_or_else(|| format!("{value} is not a whole number"))
+}
+
+fn whole_of_float(number: f64) -> Option<i64> {
+    // Beyond this a float does not hold every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let is_whole = number.fract() == 0.0 && number.abs() <= EXACT;
+    #[allow(clippy::cast_possible_truncation, reason = "it is whole, and within the range")]
+    is_whole.then_some(number as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::{OkToStop, Osd, OsdDump, OsdMetadata, OsdTree, QuorumStatus, Rules, Status};
+
+    macro_rules! recorded {
+        ($name:literal as $shape:ty) => {
+            serde_json::from_str::<$shape>(include_str!(concat!("../../recorded/16.2.15/", $name, ".json"))).unwrap()
+        };
+    }
+
+    #[test]
+    fn recorded_answers_are_read() {
+        let status = recorded!("down2-status" as Status);
+        let counted: i64 = status.pgmap.pgs_by_state.iter().map(|state| state.count).sum();
+        assert_eq!((counted, status.pgmap.num_pgs), (17, 17));
+        let dump = recorded!("down1-osd-dump" as OsdDump);
+        let down: Vec<_> = dump.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id).collect();
+        assert_eq!(down, [1]);
+        assert_eq!(dump.crush_node_flags["host-1"], BTreeSet::from(["noout".to_owned()]));
+        assert_eq!(dump.pools[1].name, "data");
+        let tree = recorded!("healthy-osd-tree" as OsdTree);
+        assert_eq!(tree.nodes.iter().filter(|node| node.kind == "rack").count(), 3);
+        assert_eq!(recorded!("crush-rules" as Rules).all().len(), 2);
+        let metadata = recorded!("osd-metadata" as Vec<OsdMetadata>);
+        assert_eq!(metadata[3].hostname.as_deref(), Some("host-3"));
+        assert_eq!(recorded!("quorum-status" as QuorumStatus).out_of_quorum().count(), 0);
+    }
+
+    #[rstest]
+    #[case::integers(json!({"osd": 3, "up": 1, "in": 0}), true, false)]
+    #[case::floats(json!({"osd": 3.0, "up": 0.0, "in": 1.0}), false, true)]
+    #[case::booleans(json!({"osd": "3", "up": true, "in": false}), true, false)]
+    fn numbers_are_read_in_each_form(#[case] answer: serde_json::Value, #[case] up: bool, #[case] is_in: bool) {
+        let osd: Osd = serde_json::from_value(answer).unwrap();
+        assert_eq!((osd.id, osd.up, osd.is_in), (3, up, is_in));
+    }
+
+    #[rstest]
+    #[case::fraction(json!({"osd": 3.5, "up": 1, "in": 1}))]
+    #[case::no_number(json!({"osd": [], "up": 1, "in": 1}))]
+    #[case::absent(json!({"up": 1, "in": 1}))]
+    fn what_is_no_number_is_refused(#[case] answer: serde_json::Value) {
+        assert!(serde_json::from_value::<Osd>(answer).is_err());
+    }
+
+    #[test]
+    fn a_rule_asked_for_by_name_comes_alone() {
+        let rules: Rules = serde_json::from_value(json!({"rule_id": 4, "rule_name": "one", "steps": []})).unwrap();
+        assert_eq!(rules.all()[0].id, 4);
+    }
+
+    #[test]
+    fn an_osd_that_never_ran_has_a_number_alone() {
+        let metadata: OsdMetadata = serde_json::from_value(json!({"id": 7})).unwrap();
+        assert_eq!(metadata.hostname, None);
+    }
+
+    #[test]
+    fn a_manager_that_just_started_names_what_it_does_not_know() {
+        let answer = json!({"ok_to_stop": false, "osds": [0], "unknown_pgs": ["2.0", "2.1"]});
+        let answer: OkToStop = serde_json::from_value(answer).unwrap();
+        assert_eq!(answer.unknown_pgs.len(), 2);
+    }
+
+    #[test]
+    fn monitors_out_of_the_quorum_are_named() {
+        let answer = json!({"quorum_names": ["a"], "monmap": {"mons": [{"name": "a"}, {"name": "b"}]}});
+        let quorum: QuorumStatus = serde_json::from_value(answer).unwrap();
+        assert_eq!(quorum.out_of_quorum().collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Where each OSD is in CRUSH's tree, and what a failure domain is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::OsdId;
+use super::answers::{OsdTree, Pool, Rule, TreeNode};
+
+/// The types of buckets, from the lowest up, as Ceph has them.
+const BUCKET_TYPES: [&str; 10] = [
+    "host",
+    "chassis",
+    "rack",
+    "row",
+    "pdu",
+    "pod",
+    "room",
+    "datacenter",
+    "zone",
+    "region",
+];
+
+/// A type of buckets that fail as a whole. They order from the lowest up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DomainType(usize);
+
+impl DomainType {
+    /// The lowest there is.
+    pub const HOST: Self = Self(0);
+
+    /// Its name, as CRUSH and the labels of Rook's OSDs have it.
+    pub fn name(self) -> &'static str {
+        BUCKET_TYPES[self.0]
+    }
+
+    /// The lowest type of buckets over which a rule of some pool spreads its copies: `.mgr`'s counts as any other's. Never
+    /// below a host, for that is what drains.
+    pub fn of_pools(pools: &[Pool], rules: &[Rule]) -> Self {
+        let used: BTreeSet<i64> = pools.iter().map(|pool| pool.crush_rule).collect();
+        let steps = rules
+            .iter()
+            .filter(|rule| used.contains(&rule.id))
+            .flat_map(|rule| &rule.steps);
+        let chosen = steps.filter(|step| step.op.starts_with("choose"));
+        let kinds = chosen
+            .filter_map(|step| step.kind.as_deref())
+            .filter(|kind| *kind != "osd");
+        // A type that somebody made may be as low as a host.
+        kinds
+            .map(|kind| kind.parse().unwrap_or(Self::HOST))
+            .min()
+            .unwrap_or(Self::HOST)
+    }
+}
+
+impl fmt::Display for DomainType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Not a type of buckets that may fail as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a failure domain: use one of {known}", known = BUCKET_TYPES.join(", "))]
+pub struct UnknownDomainType(String);
+
+impl FromStr for DomainType {
+    type Err = UnknownDomainType;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = BUCKET_TYPES.iter().position(|known| *known == name);
+        found.map(Self).ok_or_else(|| UnknownDomainType(name.to_owned()))
+    }
+}
+
+/// Where an OSD is. A bucket that the tree lacks is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its host's bucket.
+    pub host: Option<Arc<str>>,
+    /// Its failure domain's.
+    pub domain: Option<Arc<str>>,
+}
+
+/// Where all OSDs are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Topology {
+    places: BTreeMap<OsdId, Place>,
+}
+
+impl Topology {
+    /// Reads the tree.
+    pub fn new(tree: &OsdTree, domain_type: DomainType) -> Self {
+        let nodes: BTreeMap<i64, &TreeNode> = tree.nodes.iter().map(|node| (node.id, node)).collect();
+        let parents: BTreeMap<i64, &TreeNode> = tree
+            .nodes
+            .iter()
+            .flat_map(|node| node.children.iter().map(move |child| (*child, node)))
+            .collect();
+        let osds = nodes.keys().copied().filter(|id| *id >= 0);
+        let places = osds.map(|id| (id, place(id, &parents, domain_type)));
+        Self {
+            places: places.collect(),
+        }
+    }
+
+    /// Where an OSD is, if the tree has it.
+    pub fn place(&self, osd: OsdId) -> Option<&Place> {
+        self.places.get(&osd)
+    }
+
+    /// The OSDs of each failure domain. Those without one are in none.
+    pub fn domains(&self) -> BTreeMap<Arc<str>, BTreeSet<OsdId>> {
+        let mut domains: BTreeMap<Arc<str>, BTreeSet<OsdId>> = BTreeMap::new();
+        for (osd, place) in &self.places {
+            if let Some(domain) = &place.domain {
+                domains.entry(Arc::clone(domain)).or_default().insert(*osd);
+            }
+        }
+        domains
+    }
+}
+
+fn place(osd: OsdId, parents: &BTreeMap<i64, &TreeNode>, domain_type: DomainType) -> Place {
+    let mut place = Place::default();
+    let mut at = osd;
+    // A tree is no deeper than it has nodes, even one that bites its tail.
+    for _ in 0..parents.len() {
+        let Some(bucket) = parents.get(&at) else { break };
+        if bucket.kind == DomainType::HOST.name() {
+            place.host = Some(bucket.name.as_str().into());
+        }
+        if bucket.kind == domain_type.name() {
+            place.domain = Some(bucket.name.as_str().into());
+        }
+        at = bucket.id;
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rstest::rstest;
+
+    use super::super::answers::{OsdTree, Pool, Rule, Rules, Step, TreeNode};
+    use super::{DomainType, Topology};
+
+    fn pool(rule: i64) -> Pool {
+        Pool {
+            id: 1,
+            name: "data".to_owned(),
+            crush_rule: rule,
+            size: 3,
+            min_size: 2,
+        }
+    }
+
+    fn rule(id: i64, steps: &[(&str, Option<&str>)]) -> Rule {
+        let steps = steps.iter().map(|(op, kind)| Step {
+            op: (*op).to_owned(),
+            kind: kind.map(str::to_owned),
+        });
+        Rule {
+            id,
+            steps: steps.collect(),
+        }
+    }
+
+    #[rstest]
+    #[case::leaf(&[("take", None), ("chooseleaf_firstn", Some("rack")), ("emit", None)], "rack")]
+    #[case::lowest_of_several(&[("choose_indep", Some("rack")), ("chooseleaf_indep", Some("host"))], "host")]
+    #[case::erasure_coded(&[("set_chooseleaf_tries", None), ("choose_indep", Some("zone")), ("choose_indep", Some("osd"))], "zone")]
+    #[case::multi_step(&[("choosemsr", Some("datacenter")), ("choosemsr", Some("osd"))], "datacenter")]
+    #[case::osd_alone(&[("choose_firstn", Some("osd"))], "host")]
+    #[case::own_type(&[("chooseleaf_firstn", Some("cage"))], "host")]
+    #[case::nothing_chosen(&[("take", None), ("emit", None)], "host")]
+    fn a_rule_spreads_over_its_lowest_type(#[case] steps: &[(&str, Option<&str>)], #[case] expected: &str) {
+        assert_eq!(DomainType::of_pools(&[pool(7)], &[rule(7, steps)]).name(), expected);
+    }
+
+    #[test]
+    fn the_lowest_rule_that_a_pool_uses_decides() {
+        let rack = rule(1, &[("chooseleaf_firstn", Some("rack"))]);
+        let zone = rule(2, &[("chooseleaf_firstn", Some("zone"))]);
+        let rules = [rule(0, &[("chooseleaf_firstn", Some("host"))]), rack, zone];
+        assert_eq!(DomainType::of_pools(&[pool(2), pool(1)], &rules).name(), "rack");
+        assert_eq!(DomainType::of_pools(&[pool(2), pool(0)], &rules).name(), "host");
+        assert_eq!(DomainType::of_pools(&[], &rules).name(), "host");
+    }
+
+    #[test]
+    fn a_type_that_is_none_is_refused_with_those_there_are() {
+        let error = "shelf".parse::<DomainType>().unwrap_err().to_string();
+        assert!(error.contains("\"shelf\"") && error.contains("rack"), "{error}");
+    }
+
+    #[test]
+    fn osds_are_found_in_a_recorded_tree() {
+        let tree: OsdTree = serde_json::from_str(include_str!("../../recorded/16.2.15/healthy-osd-tree.json")).unwrap();
+        let rules: Rules = serde_json::from_str(include_str!("../../recorded/16.2.15/crush-rules.json")).unwrap();
+        let racks = DomainType::of_pools(&[pool(1)], rules.all());
+        let topology = Topology::new(&tree, racks);
+        let place = topology.place(4).unwrap();
+        assert_eq!(place.host.as_deref(), Some("host-4"));
+        assert_eq!(place.domain.as_deref(), Some("rack-1"));
+        assert_eq!(topology.domains()["rack-1"], BTreeSet::from([1, 4]));
+        assert_eq!(topology.place(6), None);
+    }
+
+    #[test]
+    fn an_osd_outside_every_bucket_has_no_domain() {
+        let osd = TreeNode {
+            id: 0,
+            name: "osd.0".to_owned(),
+            kind: "osd".to_owned(),
+            children: Vec::new(),
+        };
+        let topology = Topology::new(&OsdTree { nodes: vec![osd] }, DomainType::HOST);
+        assert_eq!(topology.place(0).map(|place| place.host.is_none()), Some(true));
+        assert!(topology.domains().is_empty());
+    }
+
+    #[test]
+    fn a_tree_that_bites_its_tail_is_read_to_an_end() {
+        let bucket = |id: i64, child: i64| TreeNode {
+            id,
+            name: format!("bucket{id}"),
+            kind: "rack".to_owned(),
+            children: vec![child],
+        };
+        let osd = TreeNode {
+            children: Vec::new(),
+            ..bucket(0, 0)
+        };
+        let tree = OsdTree {
+            nodes: vec![bucket(-1, -2), bucket(-2, -1), bucket(-3, 0), osd],
+        };
+        assert!(Topology::new(&tree, DomainType::HOST).place(0).is_some());
+    }
+}

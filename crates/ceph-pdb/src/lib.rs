@@ -1,0 +1,3 @@
+//! ceph-pdb keeps the disruption budgets of a Rook-Ceph cluster true while nodes drain.
+
+pub mod ceph;
