@@ -1,3 +1,4 @@
 //! ceph-pdb keeps the disruption budgets of a Rook-Ceph cluster true while nodes drain.
 
 pub mod ceph;
+pub mod plan;

@@ -1,0 +1,5 @@
+//! The decision. Pure.
+
+pub mod budget_steps;
+pub mod daemon_budgets;
+pub mod osd_disruptions;

@@ -1,0 +1,334 @@
+//! From the budgets as they are to those that are to be, step by step, so that no OSD is ever without one.
+//!
+//! The eviction API answers 500 for a pod that two budgets select, and lets one go that none selects. So the default budget is
+//! narrowed only by what another one already covers, and a domain's budget goes only once the default covers it again. Each step
+//! takes effect at once: the API refuses evictions while the disruption controller has not seen a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::osd_disruptions::{Disruptions, Domain};
+use crate::ceph::OsdId;
+
+/// So many domains get their own budget before the default is narrowed by them.
+pub const BATCH: usize = 8;
+
+/// The budgets of a cluster's OSDs as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OsdBudgets {
+    /// `rook-ceph-osd`.
+    pub default: Option<DefaultBudget>,
+    /// The domains with a budget of their own that allows nothing.
+    pub domains: BTreeSet<Domain>,
+}
+
+/// The budget of all OSDs but some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultBudget {
+    /// One OSD may go.
+    pub is_open: bool,
+    /// Domains that it does not select.
+    pub except_domains: BTreeSet<Domain>,
+    /// OSDs that it does not select.
+    pub except_osds: BTreeSet<OsdId>,
+}
+
+/// A write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// `rook-ceph-osd` becomes this.
+    WriteDefault(DefaultBudget),
+    /// These get a budget of their own.
+    AddDomains(BTreeSet<Domain>),
+    /// This one's is deleted.
+    RemoveDomain(Domain),
+}
+
+/// Whether closed domains get a budget each, as Rook's do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One budget for all.
+    Single,
+    /// One for each domain.
+    PerDomain,
+}
+
+/// The next step to what the budgets are to be; none once they are. `all` are the domains that have OSDs.
+pub fn next_step(now: &OsdBudgets, target: &Disruptions, all: &BTreeSet<Domain>, layout: Layout) -> Option<Step> {
+    match target {
+        Disruptions::Open { excluded } => open(now, excluded),
+        Disruptions::Closed { exempt, .. } => close(now, exempt.as_ref(), all, layout),
+    }
+}
+
+fn close(now: &OsdBudgets, exempt: Option<&Domain>, all: &BTreeSet<Domain>, layout: Layout) -> Option<Step> {
+    let own: BTreeSet<Domain> = match layout {
+        Layout::Single => BTreeSet::new(),
+        Layout::PerDomain => all.iter().filter(|domain| Some(*domain) != exempt).cloned().collect(),
+    };
+    let narrowed_by = |covered: &BTreeSet<Domain>| DefaultBudget {
+        is_open: false,
+        except_domains: covered.iter().chain(exempt).cloned().collect(),
+        except_osds: BTreeSet::new(),
+    };
+    // What has a budget of its own, and keeps it.
+    let covered: BTreeSet<Domain> = now.domains.intersection(&own).cloned().collect();
+    let is_closed = now.default.as_ref().is_some_and(|default| {
+        let excepted = &default.except_domains;
+        let is_covered = |domain: &Domain| covered.contains(domain) || Some(domain) == exempt;
+        !default.is_open && default.except_osds.is_empty() && excepted.iter().all(is_covered)
+    });
+    if !is_closed {
+        // What the default leaves out already, and another one covers, need not be selected twice for a moment.
+        let excepted = now.default.iter().flat_map(|default| &default.except_domains);
+        let kept = excepted.filter(|domain| covered.contains(*domain)).cloned().collect();
+        return Some(Step::WriteDefault(narrowed_by(&kept)));
+    }
+    if let Some(surplus) = now.domains.difference(&own).next() {
+        return Some(Step::RemoveDomain(surplus.clone()));
+    }
+    let narrowed = narrowed_by(&covered);
+    if now.default.as_ref() != Some(&narrowed) {
+        return Some(Step::WriteDefault(narrowed));
+    }
+    let missing: BTreeSet<Domain> = own.difference(&now.domains).take(BATCH).cloned().collect();
+    (!missing.is_empty()).then_some(Step::AddDomains(missing))
+}
+
+fn open(now: &OsdBudgets, excluded: &BTreeSet<OsdId>) -> Option<Step> {
+    let opened = DefaultBudget {
+        is_open: true,
+        except_domains: BTreeSet::new(),
+        except_osds: excluded.clone(),
+    };
+    let Some(domain) = now.domains.first() else {
+        return (now.default.as_ref() != Some(&opened)).then_some(Step::WriteDefault(opened));
+    };
+    // Open beside a domain's own budget: somebody has opened it, or a step was lost. Closed it selects nothing twice for long.
+    let Some(default) = now.default.as_ref().filter(|default| !default.is_open) else {
+        let except_domains = now.domains.clone();
+        return Some(Step::WriteDefault(DefaultBudget {
+            is_open: false,
+            except_domains,
+            except_osds: BTreeSet::new(),
+        }));
+    };
+    if !default.except_domains.contains(domain) {
+        return Some(Step::RemoveDomain(domain.clone()));
+    }
+    let mut widened = default.clone();
+    widened.except_domains.remove(domain);
+    Some(Step::WriteDefault(widened))
+}
+
+/// The budgets after a step.
+pub fn after(now: &OsdBudgets, step: &Step) -> OsdBudgets {
+    let mut then = now.clone();
+    match step {
+        Step::WriteDefault(default) => then.default = Some(default.clone()),
+        Step::AddDomains(domains) => then.domains.extend(domains.iter().cloned()),
+        Step::RemoveDomain(domain) => {
+            then.domains.remove(domain);
+        }
+    }
+    then
+}
+
+/// How many budgets select an OSD, and how many of them would let it go.
+pub fn selected_by(budgets: &OsdBudgets, osd: OsdId, domain: Option<&Domain>) -> BTreeMap<bool, usize> {
+    let mut selected = BTreeMap::new();
+    let mut count = |is_open| *selected.entry(is_open).or_default() += 1;
+    if let Some(default) = &budgets.default {
+        let is_excepted = domain.is_some_and(|domain| default.except_domains.contains(domain));
+        if !is_excepted && !default.except_osds.contains(&osd) {
+            count(default.is_open);
+        }
+    }
+    if domain.is_some_and(|domain| budgets.domains.contains(domain)) {
+        count(false);
+    }
+    selected
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::osd_disruptions::{Because, Disruptions, Domain};
+    use super::{DefaultBudget, Layout, OsdBudgets, Step, after, next_step, selected_by};
+
+    fn domains(names: &[&str]) -> BTreeSet<Domain> {
+        names.iter().map(|name| Domain::from(*name)).collect()
+    }
+
+    fn default(is_open: bool, except: &[&str]) -> DefaultBudget {
+        DefaultBudget {
+            is_open,
+            except_domains: domains(except),
+            except_osds: BTreeSet::new(),
+        }
+    }
+
+    fn budgets(is_open: bool, except: &[&str], own: &[&str]) -> OsdBudgets {
+        OsdBudgets {
+            default: Some(default(is_open, except)),
+            domains: domains(own),
+        }
+    }
+
+    fn closed(exempt: Option<&str>) -> Disruptions {
+        Disruptions::Closed {
+            exempt: exempt.map(Domain::from),
+            because: Because::DomainDown,
+        }
+    }
+
+    fn steps(from: &OsdBudgets, target: &Disruptions, all: &BTreeSet<Domain>, layout: Layout) -> Vec<Step> {
+        let mut now = from.clone();
+        let mut steps = Vec::new();
+        while let Some(step) = next_step(&now, target, all, layout) {
+            now = after(&now, &step);
+            steps.push(step);
+            assert!(steps.len() < 100, "{steps:?}");
+        }
+        steps
+    }
+
+    #[test]
+    fn closing_takes_one_write() {
+        let all = domains(&["a", "b", "c"]);
+        let open = budgets(true, &[], &[]);
+        let expected = [Step::WriteDefault(default(false, &["b"]))];
+        assert_eq!(steps(&open, &closed(Some("b")), &all, Layout::Single), expected);
+    }
+
+    #[test]
+    fn domains_are_spelled_out_behind_the_closed_default() {
+        let all = domains(&["a", "b", "c"]);
+        let expected = [
+            Step::WriteDefault(default(false, &["b"])),
+            Step::AddDomains(domains(&["a", "c"])),
+            Step::WriteDefault(default(false, &["a", "b", "c"])),
+        ];
+        let open = budgets(true, &[], &[]);
+        assert_eq!(steps(&open, &closed(Some("b")), &all, Layout::PerDomain), expected);
+    }
+
+    #[test]
+    fn many_domains_are_spelled_out_in_batches() {
+        let all: BTreeSet<Domain> = (0..20)
+            .map(|number| Domain::from(format!("rack-{number:02}")))
+            .collect();
+        let steps = steps(
+            &budgets(true, &[], &[]),
+            &closed(Some("rack-00")),
+            &all,
+            Layout::PerDomain,
+        );
+        let batches = steps.iter().filter_map(|step| match step {
+            Step::AddDomains(domains) => Some(domains.len()),
+            _ => None,
+        });
+        assert_eq!(batches.collect::<Vec<_>>(), [8, 8, 3]);
+    }
+
+    #[test]
+    fn a_domain_is_restored_before_its_budget_goes() {
+        let around = budgets(false, &["a", "b", "c"], &["a", "c"]);
+        let open = Disruptions::Open {
+            excluded: BTreeSet::from([3]),
+        };
+        let opened = DefaultBudget {
+            except_osds: BTreeSet::from([3]),
+            ..default(true, &[])
+        };
+        let expected = [
+            Step::WriteDefault(default(false, &["b", "c"])),
+            Step::RemoveDomain("a".into()),
+            Step::WriteDefault(default(false, &["b"])),
+            Step::RemoveDomain("c".into()),
+            Step::WriteDefault(opened),
+        ];
+        assert_eq!(
+            steps(&around, &open, &domains(&["a", "b", "c"]), Layout::PerDomain),
+            expected
+        );
+    }
+
+    #[test]
+    fn another_domain_is_exempt_only_once_the_first_is_covered() {
+        let around_a = budgets(false, &["a", "b", "c"], &["b", "c"]);
+        let expected = [
+            Step::WriteDefault(default(false, &["b", "c"])),
+            Step::RemoveDomain("b".into()),
+            Step::AddDomains(domains(&["a"])),
+            Step::WriteDefault(default(false, &["a", "b", "c"])),
+        ];
+        let all = domains(&["a", "b", "c"]);
+        assert_eq!(steps(&around_a, &closed(Some("b")), &all, Layout::PerDomain), expected);
+    }
+
+    const ALL: [&str; 4] = ["a", "b", "c", "d"];
+
+    fn some_domains() -> impl Strategy<Value = BTreeSet<Domain>> {
+        proptest::sample::subsequence(ALL.to_vec(), 0..=ALL.len()).prop_map(|names| domains(&names))
+    }
+
+    fn any_target() -> impl Strategy<Value = Disruptions> {
+        let closed = proptest::option::of(proptest::sample::select(ALL.to_vec())).prop_map(closed);
+        let open = proptest::collection::btree_set(0_i64..8, 0..3).prop_map(|excluded| Disruptions::Open { excluded });
+        prop_oneof![closed, open]
+    }
+
+    fn any_layout() -> impl Strategy<Value = Layout> {
+        prop_oneof![Just(Layout::Single), Just(Layout::PerDomain)]
+    }
+
+    proptest! {
+        /// From whatever state, of whatever target before: no step leaves an OSD without a budget that had one, and none but those
+        /// of the exempt domain may go while the target is closed and the first step is done.
+        #[test]
+        fn no_step_opens_a_gap(
+            is_open in any::<bool>(),
+            except in some_domains(),
+            own in some_domains(),
+            target in any_target(),
+            layout in any_layout(),
+        ) {
+            let all = domains(&ALL);
+            let mut now = OsdBudgets {
+                default: Some(DefaultBudget { is_open, except_domains: except, except_osds: BTreeSet::new() }),
+                domains: own,
+            };
+            let mut taken = 0;
+            while let Some(step) = next_step(&now, &target, &all, layout) {
+                let then = after(&now, &step);
+                taken += 1;
+                prop_assert!(taken < 40, "no end: {step:?}");
+                for (osd, domain) in (0..).zip(all.iter()) {
+                    let (before, behind) = (selected_by(&now, osd, Some(domain)), selected_by(&then, osd, Some(domain)));
+                    match &target {
+                        Disruptions::Closed { exempt, .. } if Some(domain) != exempt.as_ref() => {
+                            prop_assert_eq!(behind.contains_key(&true), false, "{:?} lets {} go", step, domain);
+                            prop_assert!(!behind.is_empty(), "{:?} leaves {} without a budget", step, domain);
+                        }
+                        Disruptions::Open { excluded } if !excluded.contains(&osd) => {
+                            prop_assert!(!behind.is_empty() || before.is_empty(), "{:?} leaves {} without a budget", step, domain);
+                        }
+                        _ => {}
+                    }
+                }
+                now = then;
+            }
+            for (osd, domain) in (0..).zip(all.iter()) {
+                let selected = selected_by(&now, osd, Some(domain));
+                let expected = match &target {
+                    Disruptions::Closed { exempt, .. } => usize::from(Some(domain) != exempt.as_ref()),
+                    Disruptions::Open { excluded } => usize::from(!excluded.contains(&osd)),
+                };
+                prop_assert_eq!(selected.values().sum::<usize>(), expected, "{:?}: {:?}", domain, now);
+            }
+        }
+    }
+}
