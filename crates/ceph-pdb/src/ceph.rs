@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod freshness;
 pub mod pg_health;
+pub mod stop_check;
 pub mod topology;
 
 /// Number of an OSD.

@@ -2,4 +2,5 @@
 
 pub mod budget_steps;
 pub mod daemon_budgets;
+pub mod noout;
 pub mod osd_disruptions;

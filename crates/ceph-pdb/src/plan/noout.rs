@@ -1,0 +1,233 @@
+//! The flag `noout` of a drained host: its OSDs keep their data while they are away, but not for ever.
+//!
+//! The record comes before the command, so that a flag is never left behind: whoever leads next finds what was meant. A flag
+//! without a record is an administrator's.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// What is written down of a host's flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NooutRecord {
+    /// Since when its OSDs are to keep their data.
+    pub since: Timestamp,
+    /// How far it is.
+    pub phase: NooutPhase,
+}
+
+/// How far a host's flag is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NooutPhase {
+    /// It is to be set.
+    Setting,
+    /// It was seen.
+    Set,
+    /// It is to be cleared.
+    Clearing,
+    /// It was cleared, for its time was over or somebody else has done it. It is not set again before the OSDs were up.
+    Over,
+}
+
+/// A host, as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Ceph has the flag on its bucket.
+    pub has_flag: bool,
+    /// It is drained, and its data is missed ([`super::osd_disruptions::Decision::keep_in`]).
+    pub is_wanted: bool,
+    /// All of its OSDs are up.
+    pub is_up: bool,
+}
+
+/// What is done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NooutStep {
+    /// Write this down.
+    Record(NooutRecord),
+    /// Strike it out.
+    Forget,
+    /// `osd set-group noout`.
+    Set,
+    /// `osd unset-group noout`.
+    Unset,
+}
+
+/// The next step for a host; none while all is as it is to be. The flag stays for `timeout` at most
+/// (`spec.disruptionManagement.osdMaintenanceTimeout`).
+pub fn next_step(
+    host: HostFacts,
+    record: Option<NooutRecord>,
+    timeout: SignedDuration,
+    now: Timestamp,
+) -> Option<NooutStep> {
+    let Some(record) = record else {
+        let is_ours_to_set = host.is_wanted && !host.has_flag;
+        return is_ours_to_set.then_some(NooutStep::Record(NooutRecord {
+            since: now,
+            phase: NooutPhase::Setting,
+        }));
+    };
+    let becomes = |phase| Some(NooutStep::Record(NooutRecord { phase, ..record }));
+    let is_late = now.duration_since(record.since) >= timeout;
+    match record.phase {
+        NooutPhase::Setting | NooutPhase::Set if is_late || !host.is_wanted => becomes(NooutPhase::Clearing),
+        NooutPhase::Setting if host.has_flag => becomes(NooutPhase::Set),
+        NooutPhase::Setting => Some(NooutStep::Set),
+        // Somebody has cleared it, who knows why.
+        NooutPhase::Set if !host.has_flag => becomes(NooutPhase::Over),
+        NooutPhase::Set => None,
+        NooutPhase::Clearing if host.has_flag => Some(NooutStep::Unset),
+        NooutPhase::Clearing if is_late && !host.is_up => becomes(NooutPhase::Over),
+        NooutPhase::Clearing => Some(NooutStep::Forget),
+        // Set since by somebody else: theirs.
+        NooutPhase::Over => host.is_up.then_some(NooutStep::Forget),
+    }
+}
+
+/// When a host's flag is to be looked at again.
+pub fn next_deadline(record: NooutRecord, timeout: SignedDuration) -> Option<Timestamp> {
+    let is_counting = matches!(record.phase, NooutPhase::Setting | NooutPhase::Set);
+    is_counting.then(|| record.since.checked_add(timeout).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::{HostFacts, NooutPhase, NooutRecord, NooutStep, next_step};
+
+    const TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute)
+    }
+
+    fn record(phase: NooutPhase) -> NooutRecord {
+        NooutRecord { since: at(0), phase }
+    }
+
+    const DRAINED: HostFacts = HostFacts {
+        has_flag: false,
+        is_wanted: true,
+        is_up: false,
+    };
+
+    const FLAGGED: HostFacts = HostFacts {
+        has_flag: true,
+        ..DRAINED
+    };
+
+    const BACK: HostFacts = HostFacts {
+        has_flag: true,
+        is_wanted: false,
+        is_up: true,
+    };
+
+    const AWAY: HostFacts = HostFacts {
+        is_wanted: false,
+        ..FLAGGED
+    };
+
+    #[rstest]
+    #[case::recorded_first(DRAINED, None, 0, Some(NooutStep::Record(record(NooutPhase::Setting))))]
+    #[case::then_set(DRAINED, Some(NooutPhase::Setting), 1, Some(NooutStep::Set))]
+    #[case::seen(
+        FLAGGED,
+        Some(NooutPhase::Setting),
+        1,
+        Some(NooutStep::Record(record(NooutPhase::Set)))
+    )]
+    #[case::stays(FLAGGED, Some(NooutPhase::Set), 29, None)]
+    #[case::too_long(
+        FLAGGED,
+        Some(NooutPhase::Set),
+        30,
+        Some(NooutStep::Record(record(NooutPhase::Clearing)))
+    )]
+    #[case::cleared(FLAGGED, Some(NooutPhase::Clearing), 30, Some(NooutStep::Unset))]
+    #[case::not_set_again(
+        DRAINED,
+        Some(NooutPhase::Clearing),
+        30,
+        Some(NooutStep::Record(record(NooutPhase::Over)))
+    )]
+    #[case::over(DRAINED, Some(NooutPhase::Over), 31, None)]
+    #[case::set_again_by_somebody(FLAGGED, Some(NooutPhase::Over), 31, None)]
+    #[case::cleared_by_somebody(DRAINED, Some(NooutPhase::Set), 5, Some(NooutStep::Record(record(NooutPhase::Over))))]
+    #[case::back(
+        BACK,
+        Some(NooutPhase::Set),
+        5,
+        Some(NooutStep::Record(record(NooutPhase::Clearing)))
+    )]
+    #[case::back_and_cleared(HostFacts { has_flag: false, ..BACK }, Some(NooutPhase::Clearing), 5, Some(NooutStep::Forget))]
+    #[case::back_after_all(HostFacts { has_flag: false, ..BACK }, Some(NooutPhase::Over), 90, Some(NooutStep::Forget))]
+    #[case::no_longer_missed(
+        AWAY,
+        Some(NooutPhase::Set),
+        5,
+        Some(NooutStep::Record(record(NooutPhase::Clearing)))
+    )]
+    #[case::an_administrators(FLAGGED, None, 0, None)]
+    #[case::an_administrators_stays(BACK, None, 0, None)]
+    fn a_flag_goes_its_way(
+        #[case] host: HostFacts,
+        #[case] phase: Option<NooutPhase>,
+        #[case] minute: i64,
+        #[case] expected: Option<NooutStep>,
+    ) {
+        assert_eq!(next_step(host, phase.map(record), TIMEOUT, at(minute)), expected);
+    }
+
+    fn any_phase() -> impl Strategy<Value = NooutPhase> {
+        proptest::sample::select(vec![
+            NooutPhase::Setting,
+            NooutPhase::Set,
+            NooutPhase::Clearing,
+            NooutPhase::Over,
+        ])
+    }
+
+    /// Follows the steps until none is left; gives what the flag and the record are then.
+    fn follow(mut host: HostFacts, mut record: Option<NooutRecord>, now: Timestamp) -> (bool, Option<NooutRecord>) {
+        for _ in 0..10 {
+            match next_step(host, record, TIMEOUT, now) {
+                Some(NooutStep::Record(written)) => record = Some(written),
+                Some(NooutStep::Forget) => record = None,
+                Some(NooutStep::Set) => {
+                    assert!(record.is_some(), "set without a record");
+                    host.has_flag = true;
+                }
+                Some(NooutStep::Unset) => {
+                    assert!(record.is_some(), "cleared without a record");
+                    host.has_flag = false;
+                }
+                None => return (host.has_flag, record),
+            }
+        }
+        panic!("no end: {host:?} {record:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_left_once_the_osds_are_back(
+            phase in any_phase(),
+            has_flag in any::<bool>(),
+            minute in 0_i64..100,
+        ) {
+            let host = HostFacts { has_flag, is_wanted: false, is_up: true };
+            let (flag, left) = follow(host, Some(record(phase)), at(minute));
+            prop_assert_eq!(left, None);
+            // One that came after ours was cleared is somebody else's.
+            prop_assert_eq!(flag, has_flag && phase == NooutPhase::Over);
+        }
+
+        #[test]
+        fn a_flag_of_ours_ends_with_its_time(phase in any_phase(), is_wanted in any::<bool>(), is_up in any::<bool>()) {
+            let host = HostFacts { has_flag: phase != NooutPhase::Over, is_wanted, is_up };
+            let (flag, _) = follow(host, Some(record(phase)), at(30));
+            prop_assert!(!flag || (is_up && is_wanted));
+        }
+    }
+}
