@@ -2,3 +2,4 @@
 
 pub mod ceph;
 pub mod plan;
+pub mod snapshot;

@@ -1,0 +1,280 @@
+//! Everything that a plan is made from, as plain values: one moment of the CephClusters and of what Ceph says of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ceph::OsdId;
+use crate::ceph::answers::{OkToStop, OsdDump, OsdTree, Rule, Status};
+use crate::ceph::topology::DomainType;
+use crate::plan::daemon_budgets::{DaemonBudget, Daemons};
+use crate::plan::noout::NooutRecord;
+
+/// Name of a namespace. Rook has one CephCluster in each.
+pub type Namespace = Arc<str>;
+
+/// Name of a Node.
+pub type NodeName = Arc<str>;
+
+/// One moment of all CephClusters.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// By namespace.
+    pub clusters: BTreeMap<Namespace, Arc<ClusterSnapshot>>,
+}
+
+/// One moment of a CephCluster.
+#[derive(Debug, Clone)]
+pub struct ClusterSnapshot {
+    /// The CephCluster.
+    pub cluster: CephClusterFacts,
+    /// Its OSDs, as their Deployments and Pods show them.
+    pub osds: BTreeMap<OsdId, OsdObjects>,
+    /// Since when the OSDs' pods and nodes are as they are: what Ceph was asked before says nothing of now.
+    pub osds_changed_at: Timestamp,
+    /// All PodDisruptionBudgets of the namespace, by name.
+    pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
+    /// How many of each other daemon there are to be. Monitors out of the quorum are those that Ceph names.
+    pub daemons: Daemons,
+    /// ConfigMap `rook-ceph-pdbstatemap`.
+    pub state_map: StateMap,
+    /// ConfigMap `nodeward-ceph-pdb`: what was published last.
+    pub published: Option<Published>,
+    /// What Ceph says.
+    pub ceph: CephState,
+}
+
+/// A CephCluster, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CephClusterFacts {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: Arc<str>,
+    /// UID, for owner references.
+    pub uid: Arc<str>,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// Its Ceph runs elsewhere (`spec.external.enable`).
+    pub is_external: bool,
+    /// Rook's own manager of budgets is on (`spec.disruptionManagement.managePodBudgets`).
+    pub is_managed_by_rook: bool,
+    /// `spec.disruptionManagement.osdMaintenanceTimeout`, a number of minutes.
+    pub osd_maintenance_timeout: Option<SignedDuration>,
+    /// `spec.disruptionManagement.pgHealthCheckTimeout`, a number of minutes; 0 is none.
+    pub pg_health_check_timeout: Option<SignedDuration>,
+    /// `spec.disruptionManagement.pgHealthyRegex`.
+    pub pg_healthy_regex: Option<Arc<str>>,
+    /// The fields of `spec` that cannot be read, each with what is wrong. Their defaults count.
+    pub unreadable: Vec<String>,
+}
+
+/// An OSD, as Kubernetes has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OsdObjects {
+    /// Its pod.
+    pub pod: OsdPod,
+    /// The node that its pod is bound to.
+    pub node: Option<NodeName>,
+    /// What is true of that node, or else of the one that Ceph says it last ran on.
+    pub node_state: NodeState,
+    /// Labels `topology-location-TYPE` of its Deployment and Pod, by type. Where the two differ the pod's count: a budget
+    /// selects by them.
+    pub locations: BTreeMap<DomainType, Arc<str>>,
+    /// Rook replaces it (annotation `osd.rook.io/replace-in-progress` of its Deployment).
+    pub is_being_replaced: bool,
+}
+
+/// How an OSD's pod is. Whether it is Ready says nothing of its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OsdPod {
+    /// There is none.
+    #[default]
+    Missing,
+    /// Its containers do not run yet.
+    Pending,
+    /// They run.
+    Running,
+    /// It is on its way out, or has ended.
+    Terminating,
+}
+
+/// What is true of an OSD's node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum NodeState {
+    /// Pods may be scheduled to it.
+    Schedulable,
+    /// It is being drained, for this reason: such as `unschedulable`, the key of a taint, or the name of a NodeDrain.
+    Draining(Arc<str>),
+    /// It has no Node object any more.
+    Gone,
+    /// Which node it is, is not known.
+    #[default]
+    Unknown,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetFacts {
+    /// UID: the precondition of its deletion.
+    pub uid: Arc<str>,
+    /// Resource version: the precondition of a write.
+    pub resource_version: Arc<str>,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// It carries our label and names the CephCluster as its owner.
+    pub is_ours: bool,
+    /// What it selects and allows, where that has the form of one of Rook's; `None` where it has not.
+    pub form: Option<BudgetForm>,
+    /// Its selector in words, for reports of a foreign budget.
+    pub selector: Arc<str>,
+}
+
+/// The forms of Rook's budgets, and ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BudgetForm {
+    /// `app=rook-ceph-osd`, all but some.
+    Osds {
+        /// `maxUnavailable`.
+        max_unavailable: i32,
+        /// `topology-location-TYPE NotIn […]`.
+        except_domains: BTreeMap<DomainType, BTreeSet<Arc<str>>>,
+        /// `osd NotIn […]`.
+        except_osds: BTreeSet<OsdId>,
+    },
+    /// `app=rook-ceph-osd` and one domain.
+    OsdsOfDomain {
+        /// `maxUnavailable`.
+        max_unavailable: i32,
+        /// `topology-location-TYPE`.
+        domain_type: DomainType,
+        /// The domain's name.
+        domain: Arc<str>,
+    },
+    /// Of another daemon.
+    Daemon(DaemonBudget),
+}
+
+/// ConfigMap `rook-ceph-pdbstatemap`: Rook's own keys, and our records of `noout`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StateMap {
+    /// Resource version; `None` where there is no such ConfigMap.
+    pub resource_version: Option<Arc<str>>,
+    /// Our records, by CRUSH bucket.
+    pub noout: BTreeMap<Arc<str>, NooutRecord>,
+    /// What Rook left there.
+    pub rook: RookState,
+    /// Keys of ours that cannot be read, with what is wrong.
+    pub unreadable: Vec<String>,
+}
+
+/// What Rook's own manager has left in its ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RookState {
+    /// `draining-failure-domain`.
+    pub draining_domain: Option<Arc<str>>,
+    /// `set-no-out`.
+    pub set_noout: bool,
+    /// `DOMAIN-noout-last-set-at`, by domain.
+    pub noout_set_at: BTreeMap<Arc<str>, Timestamp>,
+}
+
+/// ConfigMap `nodeward-ceph-pdb`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// Resource version.
+    pub resource_version: Arc<str>,
+    /// Key `state`; `None` where it cannot be read.
+    pub state: Option<Arc<str>>,
+}
+
+/// What Ceph says.
+#[derive(Debug, Clone)]
+pub enum CephState {
+    /// Nobody has asked it yet.
+    Connecting,
+    /// It answers.
+    Answering(Arc<CephView>),
+    /// It does not.
+    Silent {
+        /// Why, in words that say what to do.
+        problem: CephProblem,
+        /// Since when.
+        since: Timestamp,
+        /// What it said last: for names and places, never for opening a budget.
+        last: Option<Arc<CephView>>,
+    },
+}
+
+impl CephState {
+    /// What it said last, however old that is.
+    pub fn last_view(&self) -> Option<&Arc<CephView>> {
+        match self {
+            Self::Connecting => None,
+            Self::Answering(view) => Some(view),
+            Self::Silent { last, .. } => last.as_ref(),
+        }
+    }
+}
+
+/// Why Ceph says nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CephProblem {
+    /// Which kind of problem it is.
+    pub kind: CephProblemKind,
+    /// The whole message.
+    pub message: Arc<str>,
+}
+
+/// Kinds of problems with Ceph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CephProblemKind {
+    /// librados is not installed.
+    LibraryMissing,
+    /// No Secret with a user and a key, or none that may be used.
+    CredentialsMissing,
+    /// The monitors refuse the user or the key.
+    Authentication,
+    /// No monitor answers in time.
+    Unreachable,
+    /// The connection's thread has not come back from a call.
+    Hung,
+    /// A command was refused, or its answer cannot be read.
+    CommandFailed,
+}
+
+/// One round of answers.
+#[derive(Debug, Clone)]
+pub struct CephView {
+    /// When the first of its commands was sent: it knows nothing of what changed later.
+    pub asked_at: Timestamp,
+    /// `status`.
+    pub status: Status,
+    /// `osd dump`.
+    pub dump: OsdDump,
+    /// `osd tree`.
+    pub tree: OsdTree,
+    /// `osd crush rule dump`.
+    pub rules: Vec<Rule>,
+    /// The node that each OSD last ran on (`osd metadata`).
+    pub hostnames: BTreeMap<OsdId, Arc<str>>,
+    /// Monitors outside the quorum.
+    pub mons_out_of_quorum: BTreeSet<Arc<str>>,
+    /// Since when the statistics of placement groups are of now; `None` while they are not.
+    pub fresh_since: Option<Timestamp>,
+    /// `osd ok-to-stop`, by the OSDs asked for: only answers with fresh statistics, of known OSDs, without a change of the map
+    /// since the question.
+    pub stop_answers: BTreeMap<BTreeSet<OsdId>, OkToStop>,
+    /// Why a question has no answer: the manager hangs, or refuses.
+    pub stop_problem: Option<CephProblem>,
+}
+
+/// What the connection to a cluster is to find out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CephQuestions {
+    /// Something is down, on its way out or unclean: `status` each second. Else at most one command a minute.
+    pub is_watchful: bool,
+    /// Which OSDs may be down together; asked on fresh statistics, and again with each newer ones.
+    pub may_stop: BTreeSet<BTreeSet<OsdId>>,
+}
