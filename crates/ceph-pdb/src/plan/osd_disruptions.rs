@@ -19,6 +19,8 @@ pub struct OsdFacts {
     pub host: Option<Arc<str>>,
     /// Ceph says that it is not up, or its pod is on its way out, missing or pending.
     pub is_down: bool,
+    /// Ceph says that it is up.
+    pub is_up_in_ceph: bool,
     /// Its node is being drained, or gone.
     pub is_draining: bool,
 }
@@ -121,7 +123,10 @@ struct Situation<'a> {
 
 impl Situation<'_> {
     fn decide(mut self, ceph: Option<&CephFacts>, present: &Present, timeout_is_over: bool) -> Decision {
-        let is_settled = ceph.is_some_and(|ceph| ceph.is_fresh && ceph.is_clean);
+        // While Ceph counts on an OSD whose pod is on its way out, "clean" still includes the copies that are about to go.
+        let mut down = self.down.iter().filter_map(|id| self.osds.get(id));
+        let knows_all_down = !down.any(|osd| osd.is_up_in_ceph);
+        let is_settled = knows_all_down && ceph.is_some_and(|ceph| ceph.is_fresh && ceph.is_clean);
         let keep_in = if is_settled {
             BTreeSet::new()
         } else {

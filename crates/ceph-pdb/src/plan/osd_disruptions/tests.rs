@@ -12,6 +12,7 @@ fn osds(down: &[OsdId], draining: &[OsdId]) -> BTreeMap<OsdId, OsdFacts> {
         domain: Some(["a", "b", "c"][usize::try_from(id / 2).unwrap()].into()),
         host: Some(format!("host-{id}").as_str().into()),
         is_down: down.contains(&id),
+        is_up_in_ceph: !down.contains(&id),
         is_draining: draining.contains(&id),
     };
     (0..6).map(|id| (id, facts(id))).collect()
@@ -75,6 +76,19 @@ fn osds_that_are_down_without_harm_are_excluded() {
     assert_eq!(
         disruptions(&osds(&[1, 4], &[4]), clean(), &Present::Open),
         is_open(&[1, 4])
+    );
+}
+
+#[test]
+fn clean_says_nothing_while_ceph_counts_on_a_leaving_osd() {
+    let mut osds = osds(&[2], &[2]);
+    osds.get_mut(&2).unwrap().is_up_in_ceph = true;
+    let asked = decide(&osds, Some(&clean()), &Present::Open, false);
+    assert_eq!(asked.disruptions, is_closed(None, Because::NotAnswered));
+    let agreed = answered(clean(), &[(&[2, 3], true)]);
+    assert_eq!(
+        disruptions(&osds, agreed, &Present::Open),
+        is_closed(Some("b"), Because::DomainDown)
     );
 }
 
