@@ -216,6 +216,20 @@ impl CephState {
             Self::Silent { last, .. } => last.as_ref(),
         }
     }
+
+    /// What it is from `now` on, for Ceph does not answer. Another reason does not make the silence begin anew.
+    #[must_use]
+    pub fn silenced(self, problem: CephProblem, now: Timestamp) -> Self {
+        let since = match &self {
+            Self::Silent { since, .. } => *since,
+            Self::Connecting | Self::Answering(_) => now,
+        };
+        Self::Silent {
+            problem,
+            since,
+            last: self.last_view().cloned(),
+        }
+    }
 }
 
 /// Why Ceph says nothing.

@@ -10,14 +10,29 @@ use serde_json::Value;
 use super::OsdId;
 
 /// `status`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Status {
+    /// Number of the monitors' last election.
+    #[serde(default, deserialize_with = "whole")]
+    pub election_epoch: i64,
+    /// Map of the monitors.
+    pub monmap: MapEpoch,
+    /// Map of the OSDs.
+    pub osdmap: MapEpoch,
     /// Placement groups.
     pub pgmap: PgMap,
 }
 
+/// A map that rises with each change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct MapEpoch {
+    /// Its number.
+    #[serde(deserialize_with = "whole")]
+    pub epoch: i64,
+}
+
 /// Placement groups, counted.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct PgMap {
     /// By state. Absent without placement groups.
     #[serde(default)]
@@ -71,6 +86,9 @@ pub struct Osd {
     /// What share of its data it is to have: 0 to 1.
     #[serde(default)]
     pub weight: f64,
+    /// Epoch of the map in which it was last seen to start.
+    #[serde(default, deserialize_with = "whole")]
+    pub up_from: i64,
     /// Such as `exists`, `up`, `noout`.
     #[serde(default)]
     pub state: BTreeSet<String>,

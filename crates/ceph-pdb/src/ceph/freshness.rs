@@ -12,8 +12,8 @@ const REPORTS: u8 = 2;
 /// What statistics depend on: a change of any of these makes earlier ones stale.
 #[derive(Debug, Clone, PartialEq)]
 struct Basis {
-    /// By OSD: up, in, weight.
-    osds: BTreeMap<OsdId, (bool, bool, f64)>,
+    /// By OSD: up, and since when, in, weight.
+    osds: BTreeMap<OsdId, (bool, i64, bool, f64)>,
     crush: OsdTree,
 }
 
@@ -33,7 +33,10 @@ struct Reports {
 impl Freshness {
     /// The map as it is now. A change makes all statistics stale.
     pub fn map_seen(&mut self, dump: &OsdDump, tree: &OsdTree) {
-        let osds = dump.osds.iter().map(|osd| (osd.id, (osd.up, osd.is_in, osd.weight)));
+        let osds = dump
+            .osds
+            .iter()
+            .map(|osd| (osd.id, (osd.up, osd.up_from, osd.is_in, osd.weight)));
         let basis = Basis {
             osds: osds.collect(),
             crush: tree.clone(),
@@ -88,6 +91,7 @@ mod tests {
             up: *up,
             is_in: true,
             weight: 1.0,
+            up_from: 1,
             state: BTreeSet::new(),
         });
         OsdDump {
@@ -174,6 +178,8 @@ mod tests {
     fn any_change_makes_it_stale() {
         let mut weight = dump(&[true, true]);
         weight.osds[1].weight = 0.5;
+        let mut started_again = dump(&[true, true]);
+        started_again.osds[1].up_from = 2;
         let mut out = dump(&[true, true]);
         out.osds[1].is_in = false;
         for (dump, tree) in [
@@ -181,6 +187,7 @@ mod tests {
             (dump(&[true, true]), tree("other")),
             (weight, tree("default")),
             (out, tree("default")),
+            (started_again, tree("default")),
         ] {
             let mut freshness = fresh();
             assert!(freshness.is_fresh());

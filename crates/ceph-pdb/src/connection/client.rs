@@ -1,0 +1,156 @@
+//! One Ceph cluster: a thread that asks its monitors, and another that asks its manager.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use nodeward_runtime::blocking_service::{Hung, ServiceState};
+use nodeward_runtime::{BlockingService, Supervisor};
+use rados::{Answer, Cluster, Error, Librados, LogLine, Options};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::snapshot::{CephProblem, CephProblemKind};
+
+/// How long the monitors may take. librados gives up before that by itself, unless it hangs.
+const MON_DEADLINE: Duration = Duration::from_secs(12);
+
+/// How long the manager may take. What it has not answered by then is not known, and so not safe.
+const MGR_DEADLINE: Duration = Duration::from_secs(5);
+
+/// From this level up the cluster log says what changes, without our own commands (those come at `debug`).
+const LOG_LEVEL: &str = "info";
+
+/// The channel of the daemons. The others carry what people do.
+const LOG_CHANNEL: &str = "cluster";
+
+/// Commands for one Ceph cluster. A refusal is an answer; each future ends within a deadline.
+pub trait CephClient: Send + Sync + 'static {
+    /// Asks the monitors. They never wait for the manager.
+    fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>>;
+
+    /// Asks the manager. While an earlier question is not answered this one is not asked.
+    fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>>;
+}
+
+type Service = BlockingService<Value, Result<Answer, Error>>;
+
+/// The real one. It connects when it is first asked, and anew after each failure.
+pub struct RadosClient {
+    mon: Service,
+    mgr: Service,
+}
+
+impl RadosClient {
+    /// Starts its threads. A line of the cluster log notifies `wake`.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn spawn(supervisor: &Supervisor, options: Options, wake: Arc<Notify>) -> io::Result<Self> {
+        let mut mgr = Link {
+            // A call to the manager that times out leaves librados with pointers into a stack that is gone.
+            options: Options {
+                timeout: None,
+                ..options.clone()
+            },
+            wake: None,
+            cluster: None,
+        };
+        let mut mon = Link {
+            options,
+            wake: Some(wake),
+            cluster: None,
+        };
+        Ok(Self {
+            mon: Service::spawn(supervisor, "ceph mon", move |command| {
+                mon.ask(|cluster| cluster.mon_command(&command))
+            })?,
+            mgr: Service::spawn(supervisor, "ceph mgr", move |command| {
+                mgr.ask(|cluster| cluster.mgr_command(&command))
+            })?,
+        })
+    }
+}
+
+impl CephClient for RadosClient {
+    fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
+        async {
+            let answered = self.mon.ask(command, MON_DEADLINE).await;
+            Ok(answered.map_err(|hung| hung_problem("connection to the monitors", hung))??)
+        }
+        .boxed()
+    }
+
+    fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
+        async {
+            let hung = |hung| hung_problem("manager", hung);
+            // Asked now, it would wait for its turn, and then nobody for its answer.
+            if let ServiceState::InCall { since } = *self.mgr.state().borrow() {
+                return Err(hung(Hung {
+                    deadline: since.elapsed(),
+                }));
+            }
+            Ok(self.mgr.ask(command, MGR_DEADLINE).await.map_err(hung)??)
+        }
+        .boxed()
+    }
+}
+
+/// A connection of librados', on its thread.
+struct Link {
+    options: Options,
+    /// Notified by the cluster log, for those who follow it.
+    wake: Option<Arc<Notify>>,
+    cluster: Option<Cluster>,
+}
+
+impl Link {
+    fn ask(&mut self, ask: impl FnOnce(&Cluster) -> Result<Answer, Error>) -> Result<Answer, Error> {
+        let cluster = match self.cluster.take() {
+            Some(cluster) => cluster,
+            None => self.connect()?,
+        };
+        // After a failure it is dropped: the next question begins with a connection of its own.
+        let answer = ask(&cluster)?;
+        self.cluster = Some(cluster);
+        Ok(answer)
+    }
+
+    fn connect(&self) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::connect(Librados::load()?, self.options.clone())?;
+        if let Some(wake) = self.wake.clone() {
+            cluster.follow_log(LOG_LEVEL, move |line: LogLine| {
+                if line.channel == LOG_CHANNEL {
+                    wake.notify_one();
+                }
+            })?;
+        }
+        Ok(cluster)
+    }
+}
+
+fn hung_problem(what: &str, hung: Hung) -> CephProblem {
+    CephProblem {
+        kind: CephProblemKind::Hung,
+        message: format!("the {what} has not answered for {} s", hung.deadline.as_secs()).into(),
+    }
+}
+
+impl From<Error> for CephProblem {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::LibraryMissing { .. } => CephProblemKind::LibraryMissing,
+            Error::Authentication { .. } => CephProblemKind::Authentication,
+            Error::Unreachable { .. } => CephProblemKind::Unreachable,
+            // What librados does not take comes from a Secret.
+            Error::Option { .. } => CephProblemKind::CredentialsMissing,
+            Error::Refused { .. } | Error::Unreadable { .. } => CephProblemKind::CommandFailed,
+        };
+        Self {
+            kind,
+            message: error.to_string().into(),
+        }
+    }
+}
