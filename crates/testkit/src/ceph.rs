@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::packages::Programs;
-use crate::process::{self, Process};
+use crate::process::{self, Process, ProcessId};
 use crate::{ports, wait};
 
 /// A second or two are usual; a loaded machine needs more.
@@ -21,15 +21,20 @@ const STARTED_WITHIN: Duration = Duration::from_secs(90);
 /// An OSD that stops in order writes its objects to its directory first.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
+/// A client's write waits while placement groups peer: seconds, and longer on a loaded machine.
+const CLIENT_WITHIN: Duration = Duration::from_mins(1);
+
 /// How large the cluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CephOptions {
     /// Monitors.
     pub mons: usize,
     /// Racks; the hosts are dealt out to them in turn.
     pub racks: usize,
-    /// Hosts `host-0` and so on.
+    /// Hosts `host-0` and so on, after the prefix.
     pub hosts: usize,
+    /// Before the names of hosts, where Nodes of several clusters share an API server.
+    pub prefix: String,
     /// OSDs of each host, numbered host by host.
     pub osds_per_host: usize,
 }
@@ -40,8 +45,36 @@ impl Default for CephOptions {
             mons: 1,
             racks: 3,
             hosts: 3,
+            prefix: String::new(),
             osds_per_host: 1,
         }
+    }
+}
+
+impl CephOptions {
+    /// The number of its OSDs.
+    pub fn osds(&self) -> usize {
+        self.hosts * self.osds_per_host
+    }
+
+    /// A host's name, which is its Node's too.
+    pub fn host_name(&self, host: usize) -> String {
+        format!("{}host-{host}", self.prefix)
+    }
+
+    /// The rack of a host.
+    pub fn rack_of_host(&self, host: usize) -> String {
+        format!("rack-{}", host % self.racks)
+    }
+
+    /// The host of an OSD.
+    pub fn host_of(&self, osd: usize) -> String {
+        self.host_name(osd / self.osds_per_host)
+    }
+
+    /// The rack of an OSD.
+    pub fn rack_of(&self, osd: usize) -> String {
+        self.rack_of_host(osd / self.osds_per_host)
     }
 }
 
@@ -51,6 +84,8 @@ pub struct Ceph {
     mgr: Process,
     osds: Vec<Process>,
     admin: rados::Options,
+    programs: Programs,
+    options: CephOptions,
     // Last, so that it goes when the parts are gone.
     directory: TempDir,
 }
@@ -74,6 +109,8 @@ impl Ceph {
             mgr: configuration::daemon(&programs, directory.path(), "mgr", "x"),
             osds: Vec::new(),
             admin: mons.admin,
+            programs,
+            options,
             directory,
         };
         let quorum = wait::until("the monitors to answer", STARTED_WITHIN, || {
@@ -81,12 +118,17 @@ impl Ceph {
         });
         quorum.await.with_context(|| ceph.log_tails())?;
         ceph.start_mgr().await?;
-        ceph.add_osds(&programs, options).await?;
+        ceph.add_osds().await?;
         ceph.all_up().await.with_context(|| ceph.log_tails())?;
         Ok(ceph)
     }
 
     async fn start_mgr(&self) -> Result<()> {
+        // Else it makes a pool of its own, whose copies lie in different hosts.
+        self.command(json!({
+            "prefix": "config set", "who": "mgr", "name": "mgr/devicehealth/enable_monitoring", "value": "false", "force": true,
+        }))
+        .await?;
         let caps = ["mon", "allow profile mgr", "osd", "allow *", "mds", "allow *"];
         self.add_keyring("mgr", "x", &caps).await?;
         self.mgr.start()?;
@@ -98,10 +140,9 @@ impl Ceph {
         active.await.with_context(|| self.log_tails())
     }
 
-    async fn add_osds(&mut self, programs: &Programs, options: CephOptions) -> Result<()> {
-        for number in 0..options.hosts * options.osds_per_host {
-            let host = number / options.osds_per_host;
-            let (rack, host) = (format!("rack-{}", host % options.racks), format!("host-{host}"));
+    async fn add_osds(&mut self) -> Result<()> {
+        for number in 0..self.options.osds() {
+            let (rack, host) = (self.options.rack_of(number), self.options.host_of(number));
             let uuid = configuration::random_uuid();
             let created = self.command(json!({"prefix": "osd new", "uuid": uuid})).await?;
             ensure!(created["osdid"] == number, "{created}: expected OSD {number}");
@@ -116,10 +157,10 @@ impl Ceph {
             self.command(json!({"prefix": "osd crush add", "id": number, "weight": 1.0, "args": place}))
                 .await?;
             // The metadata that Rook's OSDs have, from these.
-            let osd = configuration::daemon(programs, self.directory.path(), "osd", &id)
+            let osd = configuration::daemon(&self.programs, self.directory.path(), "osd", &id)
                 .env("POD_NAME", format!("rook-ceph-osd-{id}"))
                 .env("NODE_NAME", &host);
-            let (programs, directory) = (programs.clone(), self.directory.path().to_owned());
+            let (programs, directory) = (self.programs.clone(), self.directory.path().to_owned());
             tokio::task::spawn_blocking(move || configuration::make_osd(&programs, &directory, &id, &uuid)).await??;
             osd.start()?;
             self.osds.push(osd);
@@ -129,13 +170,20 @@ impl Ceph {
 
     async fn add_keyring(&self, kind: &str, id: &str, caps: &[&str]) -> Result<()> {
         let entity = format!("{kind}.{id}");
+        let key = self.add_user(&entity, caps).await?;
+        configuration::write_keyring(&configuration::data(self.directory(), kind, id), &entity, &key)
+    }
+
+    /// Makes a user, unless there is one, and gives its key. `caps` are daemon types, each with what is allowed there.
+    ///
+    /// # Errors
+    /// Ceph refuses it.
+    pub async fn add_user(&self, entity: &str, caps: &[&str]) -> Result<String> {
         let created = self
             .command(json!({"prefix": "auth get-or-create", "entity": entity, "caps": caps}))
             .await?;
-        let key = created[0]["key"]
-            .as_str()
-            .with_context(|| format!("no key of {entity} in {created}"))?;
-        configuration::write_keyring(&configuration::data(self.directory(), kind, id), &entity, key)
+        let key = created[0]["key"].as_str().map(str::to_owned);
+        key.with_context(|| format!("no key of {entity} in {created}"))
     }
 
     /// Waits until every OSD is up.
@@ -185,6 +233,11 @@ impl Ceph {
         .await
     }
 
+    /// How large it was made.
+    pub fn options(&self) -> &CephOptions {
+        &self.options
+    }
+
     /// How its administrator connects.
     pub fn admin(&self) -> &rados::Options {
         &self.admin
@@ -194,12 +247,28 @@ impl Ceph {
     ///
     /// # Errors
     /// They do not answer, refuse it, or print something other than JSON.
-    pub async fn command(&self, mut command: Value) -> Result<Value> {
+    pub async fn command(&self, command: Value) -> Result<Value> {
+        self.ask(command, Cluster::mon_command).await
+    }
+
+    /// The same with the manager, which waits for one as long as it takes.
+    ///
+    /// # Errors
+    /// It refuses the command, or prints something other than JSON.
+    pub async fn mgr_command(&self, command: Value) -> Result<Value> {
+        self.ask(command, Cluster::mgr_command).await
+    }
+
+    async fn ask(
+        &self,
+        mut command: Value,
+        ask: impl Fn(&Cluster, &Value) -> Result<Answer, rados::Error> + Send + 'static,
+    ) -> Result<Value> {
         command["format"] = "json".into();
         let admin = self.admin.clone();
         let asked = tokio::task::spawn_blocking(move || -> Result<Answer> {
             let librados = Librados::load().context("set LD_LIBRARY_PATH as `cargo xtask test` does")?;
-            Ok(Cluster::connect(librados, admin)?.mon_command(&command)?)
+            Ok(ask(&Cluster::connect(librados, admin)?, &command)?)
         });
         let answer = asked.await??;
         answer.accepted()?;
@@ -207,6 +276,58 @@ impl Ceph {
             return Ok(Value::Null);
         }
         Ok(answer.json()?)
+    }
+
+    /// Objects that were ever copied because an OSD lacked them.
+    ///
+    /// # Errors
+    /// The manager does not tell.
+    pub async fn objects_recovered(&self) -> Result<u64> {
+        let pools = self
+            .mgr_command(json!({"prefix": "pg dump", "dumpcontents": ["pools"]}))
+            .await?;
+        let pools = pools["pool_stats"].as_array().context("no pool_stats")?;
+        let recovered = |pool: &Value| pool["stat_sum"]["num_objects_recovered"].as_u64().unwrap_or_default();
+        Ok(pools.iter().map(recovered).sum())
+    }
+
+    /// Writes an object, and waits until all of its copies are there.
+    ///
+    /// # Errors
+    /// It is not written in time.
+    pub async fn put(&self, pool: &str, object: &str, content: &[u8]) -> Result<()> {
+        let file = tempfile::NamedTempFile::new_in(self.directory())?;
+        std::fs::write(file.path(), content)?;
+        self.rados(&["-p", pool, "put", object, &file.path().display().to_string()])
+            .await
+            .with_context(|| format!("write {object}"))
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// It is not there, or not read in time.
+    pub async fn get(&self, pool: &str, object: &str) -> Result<Vec<u8>> {
+        let file = tempfile::NamedTempFile::new_in(self.directory())?;
+        self.rados(&["-p", pool, "get", object, &file.path().display().to_string()])
+            .await
+            .with_context(|| format!("read {object}"))?;
+        Ok(std::fs::read(file.path())?)
+    }
+
+    async fn rados(&self, args: &[&str]) -> Result<()> {
+        let at = |file: &str| self.directory().join(file).display().to_string();
+        let (conf, keyring) = (at("ceph.conf"), at("mon.keyring"));
+        let mut command = tokio::process::Command::from(self.programs.command("rados"));
+        command
+            .args(["-c", &conf, "-k", &keyring, "-n", "client.admin"])
+            .args(args)
+            .kill_on_drop(true);
+        let ended = tokio::time::timeout(CLIENT_WITHIN, command.output());
+        let output = ended.await.context("rados does not end")??;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {errors}", output.status);
+        Ok(())
     }
 
     /// A monitor.
@@ -232,18 +353,35 @@ impl Ceph {
         self.osds[id].stop(STOP_GRACE).await.map(drop)
     }
 
+    /// Starts an OSD that does not run.
+    ///
+    /// # Errors
+    /// It runs, or cannot be started.
+    pub fn start_osd(&self, id: usize) -> Result<()> {
+        self.osds[id].start()
+    }
+
+    /// The parts that run now.
+    pub fn process_ids(&self) -> Vec<ProcessId> {
+        self.daemons().filter_map(Process::id).collect()
+    }
+
+    fn daemons(&self) -> impl Iterator<Item = &Process> {
+        self.mons.iter().chain([&self.mgr]).chain(&self.osds)
+    }
+
     /// Where its data and logs are.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
     fn log_tails(&self) -> String {
-        let daemons = self.mons.iter().chain([&self.mgr]).chain(&self.osds);
-        daemons
+        self.daemons()
             .map(|daemon| {
                 let (name, ended) = (daemon.name(), daemon.exit_status());
-                format!("{name} ({ended:?}):\n{}\n", daemon.log_tail(8))
+                format!("{name} ({ended:?}):\n{}", daemon.log_tail(8))
             })
-            .collect()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }

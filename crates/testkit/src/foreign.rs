@@ -34,6 +34,34 @@ pub enum Foreign {
     /// What a remediator is told by.
     Remediation(Family),
     RemediationTemplate(Family),
+    /// Of Rook.
+    Ceph(CephKind),
+}
+
+/// A kind of Rook's, without its `Ceph`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs)]
+pub enum CephKind {
+    Cluster,
+    BlockPool,
+    Filesystem,
+    ObjectStore,
+    RBDMirror,
+    NFS,
+    Client,
+}
+
+impl CephKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::BlockPool,
+        Self::Filesystem,
+        Self::ObjectStore,
+        Self::RBDMirror,
+        Self::NFS,
+        Self::Client,
+    ];
 }
 
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -49,6 +77,7 @@ impl Foreign {
             Self::MachineHealthCheck => ("machine.openshift.io", "v1beta1", "MachineHealthCheck"),
             Self::NodeMaintenance => ("nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance"),
             Self::Remediation(family) | Self::RemediationTemplate(family) => family.identity(),
+            Self::Ceph(kind) => return ("ceph.rook.io", "v1", format!("Ceph{kind:?}")),
         };
         let suffix = if matches!(self, Self::RemediationTemplate(_)) {
             "Template"

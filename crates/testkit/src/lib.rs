@@ -38,6 +38,7 @@ pub mod progress;
 pub mod proxy;
 pub mod reboot;
 pub mod remediator;
+pub mod rook;
 pub mod store;
 pub mod toolchain;
 pub mod wait;

@@ -1,15 +1,19 @@
 //! `cargo xtask cluster`: a control plane that stays, in the foreground or detached.
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
+use nodeward_testkit::ceph::{Ceph, CephOptions, Programs};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::process::{ProcessId, Signal};
 use nodeward_testkit::progress::Progress;
+use nodeward_testkit::rook::{self, Rook};
 use nodeward_testkit::{ControlPlane, Options, toolchain};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 /// The mark of a directory that this command made and may therefore empty.
 const MARK: &str = ".nodeward-cluster";
+/// Where programs look for shared libraries first: read once, when they begin.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,9 +38,8 @@ pub struct Args {
 enum Action {
     /// Start it, and stop it on Ctrl-C
     Up {
-        /// How many (simulated) worker nodes to create
-        #[arg(long, default_value_t = 3)]
-        nodes: usize,
+        #[command(flatten)]
+        contents: Contents,
         /// Leave it running in the background; `down` stops it
         #[arg(long)]
         detach: bool,
@@ -46,9 +51,49 @@ enum Action {
     /// The background half of `up --detach`
     #[command(hide = true)]
     Supervise {
-        #[arg(long)]
-        nodes: usize,
+        #[command(flatten)]
+        contents: Contents,
     },
+}
+
+/// What there is besides the control plane.
+#[derive(clap::Args, Clone)]
+struct Contents {
+    /// How many (simulated) worker nodes to create
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Run a real Ceph, too, with the objects that Rook would have made: Debian's packages, fetched when first needed
+    #[arg(long)]
+    ceph: bool,
+    /// Hosts of the Ceph, each a further node
+    #[arg(long, default_value_t = 3, requires = "ceph", value_parser = clap::value_parser!(u16).range(1..))]
+    hosts: u16,
+    /// Racks that these are in
+    #[arg(long, default_value_t = 3, requires = "ceph", value_parser = clap::value_parser!(u16).range(1..))]
+    racks: u16,
+    /// OSDs of each host
+    #[arg(long, default_value_t = 1, requires = "ceph", value_parser = clap::value_parser!(u16).range(1..))]
+    osds_per_host: u16,
+}
+
+impl Contents {
+    fn args(&self) -> Vec<String> {
+        let mut args = vec![format!("--nodes={}", self.nodes)];
+        if self.ceph {
+            args.push("--ceph".to_owned());
+            args.push(format!("--hosts={}", self.hosts));
+            args.push(format!("--racks={}", self.racks));
+            args.push(format!("--osds-per-host={}", self.osds_per_host));
+        }
+        args
+    }
+}
+
+/// What runs.
+struct Running {
+    // Before the control plane, which has its objects.
+    rook: Option<Rook>,
+    plane: ControlPlane,
 }
 
 /// What is written into the directory once the cluster is ready, and removed when it ends.
@@ -64,16 +109,34 @@ struct State {
 pub fn run(args: Args) -> Result<ExitCode> {
     let dir = directory(args.dir)?;
     match args.command {
-        Action::Up { nodes, detach: false } => up(nodes, &dir),
-        Action::Up { nodes, detach: true } => up_detached(nodes, &dir),
+        Action::Up { contents, detach } => {
+            if contents.ceph {
+                find_ceph_libraries()?;
+            }
+            let up = if detach { up_detached } else { up };
+            up(&contents, &dir)
+        }
         Action::Down => Ok(down(&dir)),
         Action::Kubeconfig => kubeconfig(&dir),
-        Action::Supervise { nodes } => {
+        Action::Supervise { contents } => {
             // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
             rustix::process::setsid().context("leave the terminal's session")?;
-            up(nodes, &dir)
+            up(&contents, &dir)
         }
     }
+}
+
+/// Begins this program anew where it would not find librados.
+fn find_ceph_libraries() -> Result<()> {
+    let libraries = Programs::ensure_unpacked()?.library_path();
+    if std::env::var_os(LIBRARY_PATH).as_ref() == Some(&libraries) {
+        return Ok(());
+    }
+    let failed = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(LIBRARY_PATH, libraries)
+        .exec();
+    Err(failed).context("begin anew with Ceph's libraries")
 }
 
 fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
@@ -85,28 +148,28 @@ fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
     Ok(std::path::absolute(dir)?)
 }
 
-fn up(nodes: usize, dir: &Path) -> Result<ExitCode> {
+fn up(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     toolchain::ensure_built()?;
     tokio::runtime::Runtime::new()?.block_on(async {
         // From before the start: Ctrl-C while it starts stops what has been started.
         let mut ended = Ended::listen()?;
-        let plane = tokio::select! {
-            started = start(nodes, dir) => started?,
+        let running = tokio::select! {
+            started = start(contents, dir) => started?,
             () = ended.wait() => return Ok(()),
         };
-        let state = record(&plane, dir)?;
+        let state = record(&running, dir)?;
         println!("{}\nCtrl-C stops it.", usage(&state));
         ended.wait().await;
         println!("stopping");
         fs::remove_file(dir.join("state.json"))?;
-        drop(plane);
+        drop(running);
         anyhow::Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
+fn up_detached(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     // Here, for its progress to be seen.
     toolchain::ensure_built()?;
@@ -114,8 +177,9 @@ fn up_detached(nodes: usize, dir: &Path) -> Result<ExitCode> {
     let log = dir.join("supervisor.log");
     let out = OpenOptions::new().create(true).write(true).truncate(true).open(&log)?;
     let mut supervisor = Command::new(std::env::current_exe()?)
-        .args(["cluster", "supervise", "--nodes", &nodes.to_string(), "--dir"])
+        .args(["cluster", "supervise", "--dir"])
         .arg(dir)
+        .args(contents.args())
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)
@@ -174,7 +238,7 @@ fn kubeconfig(dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(nodes: usize, dir: &Path) -> Result<ControlPlane> {
+async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
     let progress = Progress::begin("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok");
     let plane = ControlPlane::start(Options {
         dir: Some(dir.to_owned()),
@@ -182,12 +246,41 @@ async fn start(nodes: usize, dir: &Path) -> Result<ControlPlane> {
     })
     .await?;
     progress.done("ready");
+    let nodes = contents.nodes;
     if nodes > 0 {
         let progress = Progress::begin(format!("creating {nodes} nodes"));
         fleet::create(&plane.client().await?, NodeSpec::workers("worker", nodes)).await?;
         progress.done("Ready");
     }
-    Ok(plane)
+    let mut running = Running { rook: None, plane };
+    if contents.ceph {
+        let options = CephOptions {
+            hosts: contents.hosts.into(),
+            racks: contents.racks.into(),
+            osds_per_host: contents.osds_per_host.into(),
+            ..CephOptions::default()
+        };
+        running.rook = Some(start_ceph(&running.plane, options).await?);
+    }
+    Ok(running)
+}
+
+async fn start_ceph(plane: &ControlPlane, options: CephOptions) -> Result<Rook> {
+    let osds = options.osds();
+    let (domain, domains) = match options.racks.min(options.hosts) {
+        racks @ 3.. => ("rack", racks),
+        _ => ("host", options.hosts),
+    };
+    let progress = Progress::begin(format!("starting Ceph with {osds} OSDs"));
+    let ceph = Arc::new(Ceph::start(options).await?);
+    progress.step("Rook's objects");
+    plane.namespace(rook::CLUSTER).await?;
+    let rook = Rook::start(&plane.client().await?, rook::CLUSTER, ceph).await?;
+    if domains > 1 {
+        rook.add_pool("data", domains.min(3), 8, domain).await?;
+    }
+    progress.done(&format!("ready in namespace {}", rook.namespace()));
+    Ok(rook)
 }
 
 /// An empty directory, in which no cluster runs.
@@ -218,10 +311,12 @@ fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn record(plane: &ControlPlane, dir: &Path) -> Result<State> {
+fn record(Running { rook, plane }: &Running, dir: &Path) -> Result<State> {
+    let mut parts = plane.process_ids();
+    parts.extend(rook.iter().flat_map(|rook| rook.ceph().process_ids()));
     let state = State {
         supervisor: ProcessId::own().context("this process's start time")?,
-        parts: plane.process_ids(),
+        parts,
         kubeconfig: plane.kubeconfig(),
         kubectl: plane.tools().kubectl.clone(),
         helm: plane.tools().helm.clone(),

@@ -84,9 +84,14 @@ impl Programs {
 
     /// Runs a program of Ceph's to its end.
     pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<()> {
+        output(self.command(program).args(args)).map(drop)
+    }
+
+    /// A program of Ceph's, to be run.
+    pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.program(program));
-        command.env("LD_LIBRARY_PATH", self.library_path()).args(args);
-        output(&mut command).map(drop)
+        command.env("LD_LIBRARY_PATH", self.library_path());
+        command
     }
 }
 
@@ -100,15 +105,12 @@ fn missing_packages() -> Result<Vec<String>> {
                 .args(PACKAGES),
         )
     };
-    let simulated = match simulate() {
-        Ok(simulated) => simulated,
+    let simulated = simulate().or_else(|_| {
         // A new system knows no packages yet.
-        Err(_) => {
-            output(Command::new("apt-get").args(["update", "-qq"]))
-                .context("Ceph comes from Debian's packages, and apt-get cannot fetch their lists")?;
-            simulate()?
-        }
-    };
+        output(Command::new("apt-get").args(["update", "-qq"]))
+            .context("Ceph comes from Debian's packages, and apt-get cannot fetch their lists")?;
+        simulate()
+    })?;
     simulated
         .lines()
         .filter_map(|line| line.strip_prefix("Inst "))
@@ -130,7 +132,8 @@ fn package(line: &str) -> Result<String> {
 
 fn key(packages: &[String]) -> String {
     let digest = Sha256::digest(packages.join("\n"));
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    let first = digest.first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 fn unpack(packages: &[String], into: &Path, progress: &Progress) -> Result<()> {

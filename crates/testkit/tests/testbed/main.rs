@@ -12,4 +12,5 @@ mod pods;
 mod proxy;
 mod reboot;
 mod remediator;
+mod rook;
 mod store;
