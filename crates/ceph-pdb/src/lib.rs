@@ -5,3 +5,4 @@ pub mod connection;
 pub mod credentials;
 pub mod plan;
 pub mod snapshot;
+pub mod state_map;

@@ -22,6 +22,8 @@ pub type NodeName = Arc<str>;
 pub struct Snapshot {
     /// By namespace.
     pub clusters: BTreeMap<Namespace, Arc<ClusterSnapshot>>,
+    /// Namespaces whose objects cannot be told now, with the reason: nothing is planned for them.
+    pub unknown: BTreeMap<Namespace, Arc<str>>,
 }
 
 /// One moment of a CephCluster.

@@ -17,6 +17,8 @@ pub struct Daemons {
     pub block_mirrors: Vec<(String, i32)>,
     /// NFS servers, by CephNFS.
     pub nfs_servers: Vec<(String, i32)>,
+    /// Kinds whose objects cannot be told now, with the reason: no budget of a daemon is deleted meanwhile.
+    pub unknown: Vec<String>,
 }
 
 /// A budget under Rook's name and selector.

@@ -4,9 +4,10 @@
 //! without a record is an administrator's.
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// What is written down of a host's flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NooutRecord {
     /// Since when its OSDs are to keep their data.
     pub since: Timestamp,
@@ -15,7 +16,8 @@ pub struct NooutRecord {
 }
 
 /// How far a host's flag is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum NooutPhase {
     /// It is to be set.
     Setting,
