@@ -36,3 +36,9 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of";
 
 /// The value of [`PART_OF`] on remediations.
 pub const PART_OF_NODE_HEALTH_CHECK: &str = "node-healthcheck-controller";
+
+/// On an object that a component of ours writes, with the component's name as value: who keeps it as it is.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The value of [`MANAGED_BY`] on the budgets of ceph-pdb.
+pub const MANAGED_BY_CEPH_PDB: &str = "nodeward-ceph-pdb";

@@ -11,6 +11,7 @@
 
 pub mod annotation;
 pub mod budget_ref;
+pub mod ceph_state;
 pub mod condition;
 pub mod crd;
 pub mod disruption_hold;
@@ -30,6 +31,7 @@ mod schema;
 pub mod taint;
 
 pub use budget_ref::BudgetRef;
+pub use ceph_state::CephClusterState;
 pub use disruption_hold::DisruptionHold;
 pub use drain_ledger::DrainLedger;
 pub use node_drain::NodeDrain;

@@ -435,6 +435,92 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Why a CephCluster's OSDs may be evicted or may not.
+    CephReason {
+        // Open: one OSD at a time may be evicted.
+        /// All OSDs are up, and all placement groups are clean.
+        AllClean => "has all OSDs up and all placement groups clean",
+        /// Placement groups are clean without the OSDs that are down; the budget leaves these out.
+        DownOsdsExcluded => "has OSDs down, and all placement groups are clean without them",
+        /// All OSDs are up; placement groups that move, or old statistics, are no reason to close.
+        AllUp => "has all OSDs up",
+        /// All OSDs are up and no placement group lacks a copy, though not all are clean.
+        NothingDegraded => "has all OSDs up, and placement groups only move",
+        /// `pgHealthCheckTimeout` has passed, and each failure domain may still go down.
+        HealthCheckTimedOut => "has all OSDs up, and its placement groups have been unclean for longer than pgHealthCheckTimeout",
+
+        // Closed: no OSD may be evicted, except those of the exempt domain.
+        /// OSDs of one domain are down, and the rest of that domain may follow.
+        DomainDown => "has OSDs of one failure domain down, and no other domain may lose an OSD",
+        /// OSDs are down, and no domain could follow without a loss.
+        SecondDomainDown => "has OSDs down, and could not lose the rest of any failure domain",
+        /// OSDs are down, and Ceph has not answered since the last change.
+        CephNotAsked => "has OSDs down, and Ceph has not answered since",
+        /// OSDs are down, and the statistics are older than that.
+        StatisticsStale => "has OSDs down, and the statistics of its placement groups are older than that",
+        /// OSDs are down, and Ceph has been asked which domain may go.
+        AwaitingStopCheck => "has OSDs down, and Ceph has not yet answered which may be stopped",
+        /// All OSDs are up, and placement groups are recovering.
+        Recovering => "has all OSDs up, and placement groups that have not recovered",
+        /// A pool cannot lose any domain, and the configuration says that this blocks.
+        UnsurvivablePool => "has a pool that cannot lose a failure domain",
+
+        // ceph-pdb writes no budgets.
+        /// Rook's own manager is on.
+        ManagedByRook => "has its budgets managed by Rook (managePodBudgets: true)",
+        /// Its Ceph runs elsewhere.
+        ExternalCluster => "is an external cluster",
+        /// It is being deleted.
+        ClusterDeleting => "is being deleted",
+
+        /// A reason of a later version.
+        Other => "has a reason that this version does not know",
+    }
+}
+
+reasons! {
+    /// What somebody should look at in a CephCluster.
+    CephCondition {
+        /// Ceph cannot be asked.
+        CephUnavailable => "has a Ceph that cannot be asked",
+        /// The manager does not say which OSDs may be stopped.
+        StopCheckFailed => "has a Ceph manager that does not answer ok-to-stop",
+        /// Pools cannot lose a failure domain even when all is well.
+        UnsurvivablePools => "has pools that cannot lose a failure domain",
+        /// CRUSH has no place for the missing copies, or flags forbid recovery.
+        CannotHeal => "cannot recover without the OSDs that are down",
+        /// `pgHealthCheckTimeout` has passed, and opening would risk data.
+        HealthCheckTimeoutIgnored => "stays closed beyond pgHealthCheckTimeout, for a failure domain could not be lost",
+        /// A flag `noout` of ours was removed because its time was over, and its OSDs are still down.
+        NooutExpired => "has OSDs down for longer than osdMaintenanceTimeout",
+        /// A budget that is not ours has the name of one that is needed.
+        ForeignBudget => "has a disruption budget of somebody else in the place of ours",
+        /// An OSD's label names another failure domain than CRUSH.
+        OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",
+        /// A field of the CephCluster, or a record of ours, cannot be read.
+        Unreadable => "has a field or a record that cannot be read",
+
+        /// A condition of a later version.
+        Other => "has a condition that this version does not know",
+    }
+}
+
+macro_rules! lenient {
+    ($($name:ident),+) => {$(
+        impl $name {
+            /// Reads a stored one; `Other` for one that a later version wrote.
+            pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                let known = Self::ALL.iter().find(|reason| reason.as_str() == text);
+                Ok(known.copied().unwrap_or(Self::Other))
+            }
+        }
+    )+};
+}
+
+lenient!(CephReason, CephCondition);
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -457,7 +543,9 @@ mod tests {
             LockReason,
             DisabledReason,
             HealthEvent,
-            HealthReason
+            HealthReason,
+            CephReason,
+            CephCondition
         );
         for (text, explanation, shown) in &reasons {
             assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
@@ -472,18 +560,23 @@ mod tests {
             assert_eq!(shown, text);
         }
         let spellings: BTreeSet<_> = reasons.iter().map(|(text, ..)| text).collect();
-        assert_eq!(spellings.len(), reasons.len() - SHARED.len());
-        for shared in SHARED {
-            assert_eq!(
-                reasons.iter().filter(|(text, ..)| *text == shared).count(),
-                2,
-                "{shared}"
-            );
+        let repeated: usize = SHARED.iter().map(|(_, count)| count - 1).sum();
+        assert_eq!(spellings.len(), reasons.len() - repeated);
+        for (shared, count) in SHARED {
+            let found = reasons.iter().filter(|(text, ..)| *text == shared).count();
+            assert_eq!(found, count, "{shared}");
         }
     }
 
-    /// What drain-keeper and drain-lock both say of a node, a pod or a budget.
-    const SHARED: [&str; 4] = ["SeveralPDBs", "WaitCompleted", "UnknownOptOut", "UnderRemediation"];
+    /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
+    const SHARED: [(&str, usize); 6] = [
+        ("SeveralPDBs", 2),
+        ("WaitCompleted", 2),
+        ("UnknownOptOut", 2),
+        ("UnderRemediation", 2),
+        ("Unreadable", 2),
+        ("Other", 3),
+    ];
 
     #[test]
     fn reason_of_later_version_reads_as_other() {

@@ -127,6 +127,8 @@ pub struct BudgetFacts {
     pub is_deleting: bool,
     /// It carries our label and names the CephCluster as its owner.
     pub is_ours: bool,
+    /// Labels, owner and `unhealthyPodEvictionPolicy` are as we write them for its form.
+    pub is_exact: bool,
     /// What it selects and allows, where that has the form of one of Rook's; `None` where it has not.
     pub form: Option<BudgetForm>,
     /// Its selector in words, for reports of a foreign budget.

@@ -56,7 +56,7 @@ pub enum Layout {
 pub fn next_step(now: &OsdBudgets, target: &Disruptions, all: &BTreeSet<Domain>, layout: Layout) -> Option<Step> {
     match target {
         Disruptions::Open { excluded } => open(now, excluded),
-        Disruptions::Closed { exempt, .. } => close(now, exempt.as_ref(), all, layout),
+        Disruptions::Closed { exempt } => close(now, exempt.as_ref(), all, layout),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::osd_disruptions::{Because, Disruptions, Domain};
+    use super::super::osd_disruptions::{Disruptions, Domain};
     use super::{DefaultBudget, Layout, OsdBudgets, Step, after, next_step, selected_by};
 
     fn domains(names: &[&str]) -> BTreeSet<Domain> {
@@ -180,7 +180,6 @@ mod tests {
     fn closed(exempt: Option<&str>) -> Disruptions {
         Disruptions::Closed {
             exempt: exempt.map(Domain::from),
-            because: Because::DomainDown,
         }
     }
 
@@ -309,7 +308,7 @@ mod tests {
                 for (osd, domain) in (0..).zip(all.iter()) {
                     let (before, behind) = (selected_by(&now, osd, Some(domain)), selected_by(&then, osd, Some(domain)));
                     match &target {
-                        Disruptions::Closed { exempt, .. } if Some(domain) != exempt.as_ref() => {
+                        Disruptions::Closed { exempt } if Some(domain) != exempt.as_ref() => {
                             prop_assert_eq!(behind.contains_key(&true), false, "{:?} lets {} go", step, domain);
                             prop_assert!(!behind.is_empty(), "{:?} leaves {} without a budget", step, domain);
                         }
@@ -324,7 +323,7 @@ mod tests {
             for (osd, domain) in (0..).zip(all.iter()) {
                 let selected = selected_by(&now, osd, Some(domain));
                 let expected = match &target {
-                    Disruptions::Closed { exempt, .. } => usize::from(Some(domain) != exempt.as_ref()),
+                    Disruptions::Closed { exempt } => usize::from(Some(domain) != exempt.as_ref()),
                     Disruptions::Open { excluded } => usize::from(!excluded.contains(&osd)),
                 };
                 prop_assert_eq!(selected.values().sum::<usize>(), expected, "{:?}: {:?}", domain, now);

@@ -6,13 +6,17 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What is written down of a host's flag.
+/// The record of a host's flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NooutRecord {
     /// Since when its OSDs are to keep their data.
     pub since: Timestamp,
     /// How far it is.
     pub phase: NooutPhase,
+    /// Since when it is that far: flags that Ceph listed before say nothing of it.
+    #[serde(default)]
+    pub changed: Timestamp,
 }
 
 /// How far a host's flag is.
@@ -34,7 +38,7 @@ pub enum NooutPhase {
 pub struct HostFacts {
     /// Ceph has the flag on its bucket.
     pub has_flag: bool,
-    /// It is drained, and its data is missed ([`super::osd_disruptions::Decision::keep_in`]).
+    /// It is drained, and its data is missed ([`super::osd_disruptions::Decision::noout_hosts`]).
     pub is_wanted: bool,
     /// All of its OSDs are up.
     pub is_up: bool,
@@ -43,9 +47,9 @@ pub struct HostFacts {
 /// What is done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NooutStep {
-    /// Write this down.
+    /// Write this record.
     Record(NooutRecord),
-    /// Strike it out.
+    /// Remove the record.
     Forget,
     /// `osd set-group noout`.
     Set,
@@ -66,22 +70,29 @@ pub fn next_step(
         return is_ours_to_set.then_some(NooutStep::Record(NooutRecord {
             since: now,
             phase: NooutPhase::Setting,
+            changed: now,
         }));
     };
-    let becomes = |phase| Some(NooutStep::Record(NooutRecord { phase, ..record }));
+    let becomes = |phase| {
+        Some(NooutStep::Record(NooutRecord {
+            phase,
+            changed: now,
+            ..record
+        }))
+    };
     let is_late = now.duration_since(record.since) >= timeout;
     match record.phase {
         NooutPhase::Setting | NooutPhase::Set if is_late || !host.is_wanted => becomes(NooutPhase::Clearing),
         NooutPhase::Setting if host.has_flag => becomes(NooutPhase::Set),
         NooutPhase::Setting => Some(NooutStep::Set),
-        // Somebody has cleared it, who knows why.
+        // An administrator has cleared it, which counts for the whole drain.
         NooutPhase::Set if !host.has_flag => becomes(NooutPhase::Over),
         NooutPhase::Set => None,
         NooutPhase::Clearing if host.has_flag => Some(NooutStep::Unset),
-        NooutPhase::Clearing if is_late && !host.is_up => becomes(NooutPhase::Over),
-        NooutPhase::Clearing => Some(NooutStep::Forget),
-        // Set since by somebody else: theirs.
-        NooutPhase::Over => host.is_up.then_some(NooutStep::Forget),
+        // The record stays until its OSDs were up: a host gets one flag a drain.
+        NooutPhase::Clearing if !host.is_up => becomes(NooutPhase::Over),
+        // A flag beside a record that is over was set by somebody else, and stays.
+        NooutPhase::Clearing | NooutPhase::Over => host.is_up.then_some(NooutStep::Forget),
     }
 }
 
@@ -106,7 +117,22 @@ mod tests {
     }
 
     fn record(phase: NooutPhase) -> NooutRecord {
-        NooutRecord { since: at(0), phase }
+        NooutRecord {
+            since: at(0),
+            phase,
+            changed: at(0),
+        }
+    }
+
+    /// A step without the time of its change.
+    fn undated(step: NooutStep) -> NooutStep {
+        match step {
+            NooutStep::Record(record) => NooutStep::Record(NooutRecord {
+                changed: at(0),
+                ..record
+            }),
+            step => step,
+        }
     }
 
     const DRAINED: HostFacts = HostFacts {
@@ -171,6 +197,12 @@ mod tests {
         5,
         Some(NooutStep::Record(record(NooutPhase::Clearing)))
     )]
+    #[case::not_set_again_in_the_same_drain(
+        HostFacts { has_flag: false, ..AWAY },
+        Some(NooutPhase::Clearing),
+        5,
+        Some(NooutStep::Record(record(NooutPhase::Over)))
+    )]
     #[case::an_administrators(FLAGGED, None, 0, None)]
     #[case::an_administrators_stays(BACK, None, 0, None)]
     fn a_flag_goes_its_way(
@@ -179,7 +211,8 @@ mod tests {
         #[case] minute: i64,
         #[case] expected: Option<NooutStep>,
     ) {
-        assert_eq!(next_step(host, phase.map(record), TIMEOUT, at(minute)), expected);
+        let step = next_step(host, phase.map(record), TIMEOUT, at(minute));
+        assert_eq!(step.map(undated), expected);
     }
 
     fn any_phase() -> impl Strategy<Value = NooutPhase> {

@@ -1,9 +1,11 @@
 //! Which OSDs of a cluster may go down now.
 //!
-//! What Kubernetes shows closes; only Ceph opens. In doubt everything stays as closed as it is.
+//! Pods and nodes are enough to close budgets; opening them needs Ceph. In doubt they stay as closed as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use nodeward_api::reason::CephReason;
 
 use crate::ceph::OsdId;
 
@@ -25,77 +27,70 @@ pub struct OsdFacts {
     pub is_draining: bool,
 }
 
+/// The worst that is true of a placement group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum PgHealth {
+    /// All are clean.
+    Clean,
+    /// Some are not, and none lacks a copy: they only move.
+    Moving,
+    /// Some lack a copy.
+    Degraded,
+    /// Some take no requests.
+    #[default]
+    Inactive,
+}
+
 /// What Ceph has said since the last change of an OSD.
 #[derive(Debug, Clone, Default)]
 pub struct CephFacts {
-    /// Its statistics are of now.
+    /// Its statistics are current.
     pub is_fresh: bool,
-    /// All placement groups are clean.
-    pub is_clean: bool,
-    /// Some placement group takes no requests.
-    pub has_inactive: bool,
-    /// Some placement group lacks a copy, or takes no requests.
-    pub lacks_redundancy: bool,
+    /// Its placement groups.
+    pub pgs: PgHealth,
     /// Whether these OSDs may be down together (`osd ok-to-stop`), of the same statistics. Pools that cannot lose a domain even
     /// when healthy are left out.
     pub safe_together: BTreeMap<BTreeSet<OsdId>, bool>,
 }
 
-/// What the budgets are now.
+/// What the budgets allow now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Present {
-    /// One OSD may go, whichever.
+pub enum CurrentDisruptions {
+    /// One OSD at a time.
     Open,
-    /// None may go, but those of one domain.
+    /// None, except those of one domain.
     Closed {
         /// That domain.
         exempt: Option<Domain>,
     },
 }
 
-/// What the budgets are to be.
+/// What the budgets are to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disruptions {
-    /// One OSD may go, whichever.
+    /// One OSD at a time.
     Open {
-        /// Those that are down without harm: a budget that counted them would allow nothing.
+        /// OSDs that are down without harm: a budget that counted them would allow nothing.
         excluded: BTreeSet<OsdId>,
     },
-    /// None may go, but those of one domain.
+    /// None, except those of one domain.
     Closed {
         /// That domain.
         exempt: Option<Domain>,
-        /// Why.
-        because: Because,
     },
 }
 
-/// Why nothing may go, or only a domain's OSDs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Because {
-    /// OSDs are down, and Ceph has not said since then what that means.
-    CephSilent,
-    /// OSDs are down, and the statistics are older than that.
-    StatisticsStale,
-    /// Another question is under way.
-    NotAnswered,
-    /// OSDs of one domain are down, and its others may follow.
-    DomainDown,
-    /// OSDs are down, and no domain could follow without loss.
-    SecondDomainDown,
-    /// All OSDs are up, and placement groups have not recovered.
-    Recovering,
-}
-
-/// What follows.
+/// A decision about the OSDs of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What the budgets are to be.
+    /// What the budgets are to allow.
     pub disruptions: Disruptions,
+    /// Why.
+    pub reason: CephReason,
     /// What Ceph is to be asked: whether these may be down together.
     pub questions: BTreeSet<BTreeSet<OsdId>>,
-    /// The hosts whose OSDs are to keep their data while their node is away.
-    pub keep_in: BTreeSet<Arc<str>>,
+    /// Hosts that are drained and whose data is missed: Ceph must not move it elsewhere yet.
+    pub noout_hosts: BTreeSet<Arc<str>>,
 }
 
 /// Decides. `ceph` is absent until Ceph has answered since the last change; `timeout_is_over` is that of
@@ -103,7 +98,7 @@ pub struct Decision {
 pub fn decide(
     osds: &BTreeMap<OsdId, OsdFacts>,
     ceph: Option<&CephFacts>,
-    present: &Present,
+    current: &CurrentDisruptions,
     timeout_is_over: bool,
 ) -> Decision {
     let down: BTreeSet<OsdId> = osds.iter().filter(|(_, osd)| osd.is_down).map(|(id, _)| *id).collect();
@@ -112,7 +107,7 @@ pub fn decide(
         down,
         questions: BTreeSet::new(),
     };
-    situation.decide(ceph, present, timeout_is_over)
+    situation.decide(ceph, current, timeout_is_over)
 }
 
 struct Situation<'a> {
@@ -122,68 +117,69 @@ struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    fn decide(mut self, ceph: Option<&CephFacts>, present: &Present, timeout_is_over: bool) -> Decision {
+    fn decide(mut self, ceph: Option<&CephFacts>, current: &CurrentDisruptions, timeout_is_over: bool) -> Decision {
         // While Ceph counts on an OSD whose pod is on its way out, "clean" still includes the copies that are about to go.
         let mut down = self.down.iter().filter_map(|id| self.osds.get(id));
         let knows_all_down = !down.any(|osd| osd.is_up_in_ceph);
-        let is_settled = knows_all_down && ceph.is_some_and(|ceph| ceph.is_fresh && ceph.is_clean);
-        let keep_in = if is_settled {
+        let is_settled = knows_all_down && ceph.is_some_and(|ceph| ceph.is_fresh && ceph.pgs == PgHealth::Clean);
+        let noout_hosts = if is_settled {
             BTreeSet::new()
         } else {
             self.drained_hosts()
         };
-        let disruptions = match (ceph, present) {
-            _ if is_settled => Disruptions::Open {
-                excluded: self.down.clone(),
-            },
-            (None, _) if !self.down.is_empty() => closed(None, Because::CephSilent),
-            (Some(ceph), _) if !self.down.is_empty() => self.around_a_domain(ceph, present),
-            (_, Present::Open) => Disruptions::Open {
-                excluded: BTreeSet::new(),
-            },
-            (Some(ceph), Present::Closed { .. }) if self.has_recovered(ceph, timeout_is_over) => Disruptions::Open {
-                excluded: BTreeSet::new(),
-            },
-            (_, Present::Closed { exempt }) => closed(exempt.clone(), Because::Recovering),
+        let all_up = self.down.is_empty();
+        let (disruptions, reason) = match (ceph, current) {
+            _ if is_settled && all_up => open(CephReason::AllClean),
+            _ if is_settled => {
+                let excluded = self.down.clone();
+                (Disruptions::Open { excluded }, CephReason::DownOsdsExcluded)
+            }
+            (None, _) if !all_up => closed(None, CephReason::CephNotAsked),
+            (Some(ceph), _) if !all_up => self.around_a_domain(ceph, current),
+            (_, CurrentDisruptions::Open) => open(CephReason::AllUp),
+            (ceph, CurrentDisruptions::Closed { exempt }) => ceph
+                .and_then(|ceph| self.reopens(ceph, timeout_is_over))
+                .map_or_else(|| closed(exempt.clone(), CephReason::Recovering), open),
         };
         Decision {
             disruptions,
+            reason,
             questions: self.questions,
-            keep_in,
+            noout_hosts,
         }
     }
 
     /// OSDs are down, and not all placement groups are clean without them.
-    fn around_a_domain(&mut self, ceph: &CephFacts, present: &Present) -> Disruptions {
+    fn around_a_domain(&mut self, ceph: &CephFacts, current: &CurrentDisruptions) -> (Disruptions, CephReason) {
         if !ceph.is_fresh {
-            return closed(None, Because::StatisticsStale);
+            return closed(None, CephReason::StatisticsStale);
         }
         let mut is_answered = true;
-        for domain in self.candidates(present) {
-            match self.may_go(&domain, ceph) {
-                Some(true) => return closed(Some(domain), Because::DomainDown),
+        for domain in self.candidates(current) {
+            match self.may_stop_domain(&domain, ceph) {
+                Some(true) => return closed(Some(domain), CephReason::DomainDown),
                 Some(false) => {}
                 None => is_answered = false,
             }
         }
-        let because = if is_answered {
-            Because::SecondDomainDown
+        let reason = if is_answered {
+            CephReason::SecondDomainDown
         } else {
-            Because::NotAnswered
+            CephReason::AwaitingStopCheck
         };
-        closed(None, because)
+        closed(None, reason)
     }
 
-    /// The domains that may be the one: while OSDs of the present one are down there is no other; else those that drain come
-    /// first.
-    fn candidates(&self, present: &Present) -> Vec<Domain> {
+    /// The domains that may be exempt, in order: while OSDs of the current one are down it is the only one; else draining
+    /// domains come first.
+    fn candidates(&self, current: &CurrentDisruptions) -> Vec<Domain> {
         let with_down = |wanted: fn(&OsdFacts) -> bool| {
             let down = self.down.iter().filter_map(|id| self.osds.get(id));
             let domains = down.filter(move |osd| wanted(osd)).filter_map(|osd| osd.domain.clone());
             domains.collect::<BTreeSet<_>>()
         };
         let all = with_down(|_| true);
-        if let Present::Closed { exempt: Some(exempt) } = present
+        if let CurrentDisruptions::Closed { exempt: Some(exempt) } = current
             && all.contains(exempt)
         {
             return vec![Arc::clone(exempt)];
@@ -193,10 +189,10 @@ impl Situation<'_> {
         draining.into_iter().chain(others).collect()
     }
 
-    /// Whether the rest of a domain may go down beside all that is down.
-    fn may_go(&mut self, domain: &Domain, ceph: &CephFacts) -> Option<bool> {
+    /// Whether the rest of a domain may go down beside all that is down; `None` until Ceph has answered that.
+    fn may_stop_domain(&mut self, domain: &Domain, ceph: &CephFacts) -> Option<bool> {
         let mut together = self.down.clone();
-        together.extend(self.members(domain));
+        together.extend(members(self.osds, domain));
         let answer = ceph.safe_together.get(&together).copied();
         if answer.is_none() {
             self.questions.insert(together);
@@ -204,21 +200,24 @@ impl Situation<'_> {
         answer
     }
 
-    fn members(&self, domain: &Domain) -> impl Iterator<Item = OsdId> {
-        let osds = self.osds.iter();
-        osds.filter(move |(_, osd)| osd.domain.as_ref() == Some(domain))
-            .map(|(id, _)| *id)
-    }
-
-    /// Whether closed budgets may open although not all is clean: what is left is to be moved, not to be repaired.
-    fn has_recovered(&mut self, ceph: &CephFacts, timeout_is_over: bool) -> bool {
-        let is_intact = !ceph.lacks_redundancy || (timeout_is_over && !ceph.has_inactive);
-        if !ceph.is_fresh || !is_intact {
-            return false;
+    /// Why closed budgets may open although not all placement groups are clean: nothing lacks a copy, or a person's time limit
+    /// has passed; and each domain as a whole could be lost.
+    fn reopens(&mut self, ceph: &CephFacts, timeout_is_over: bool) -> Option<CephReason> {
+        let reason = match ceph.pgs {
+            PgHealth::Clean | PgHealth::Moving => CephReason::NothingDegraded,
+            PgHealth::Degraded if timeout_is_over => CephReason::HealthCheckTimedOut,
+            PgHealth::Degraded | PgHealth::Inactive => return None,
+        };
+        if !ceph.is_fresh {
+            return None;
         }
-        let domains: BTreeSet<Domain> = self.osds.values().filter_map(|osd| osd.domain.clone()).collect();
-        let answers: Vec<Option<bool>> = domains.iter().map(|domain| self.may_go(domain, ceph)).collect();
-        answers.iter().all(|answer| *answer == Some(true))
+        let domains = domains(self.osds);
+        // All are asked for, not only those up to the first refusal: the answers come together.
+        let answers: Vec<Option<bool>> = domains
+            .iter()
+            .map(|domain| self.may_stop_domain(domain, ceph))
+            .collect();
+        answers.iter().all(|answer| *answer == Some(true)).then_some(reason)
     }
 
     fn drained_hosts(&self) -> BTreeSet<Arc<str>> {
@@ -229,8 +228,24 @@ impl Situation<'_> {
     }
 }
 
-fn closed(exempt: Option<Domain>, because: Because) -> Disruptions {
-    Disruptions::Closed { exempt, because }
+/// All failure domains.
+pub fn domains(osds: &BTreeMap<OsdId, OsdFacts>) -> BTreeSet<Domain> {
+    osds.values().filter_map(|osd| osd.domain.clone()).collect()
+}
+
+/// The OSDs of a failure domain.
+pub fn members(osds: &BTreeMap<OsdId, OsdFacts>, domain: &Domain) -> impl Iterator<Item = OsdId> {
+    let osds = osds.iter().filter(move |(_, osd)| osd.domain.as_ref() == Some(domain));
+    osds.map(|(id, _)| *id)
+}
+
+fn open(reason: CephReason) -> (Disruptions, CephReason) {
+    let excluded = BTreeSet::new();
+    (Disruptions::Open { excluded }, reason)
+}
+
+fn closed(exempt: Option<Domain>, reason: CephReason) -> (Disruptions, CephReason) {
+    (Disruptions::Closed { exempt }, reason)
 }
 
 #[cfg(test)]

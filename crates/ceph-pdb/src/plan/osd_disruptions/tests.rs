@@ -3,7 +3,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::{Because, CephFacts, Decision, Disruptions, Domain, OsdFacts, Present, decide};
+use nodeward_api::reason::CephReason;
+
+use super::{CephFacts, CurrentDisruptions, Decision, Disruptions, Domain, OsdFacts, PgHealth, decide};
 use crate::ceph::OsdId;
 
 /// Two OSDs in each of three racks: 0 and 1 in `a`, 2 and 3 in `b`, 4 and 5 in `c`; each on a host of its own.
@@ -25,7 +27,7 @@ fn together(ids: &[OsdId]) -> BTreeSet<OsdId> {
 fn unclean() -> CephFacts {
     CephFacts {
         is_fresh: true,
-        lacks_redundancy: true,
+        pgs: PgHealth::Degraded,
         ..CephFacts::default()
     }
 }
@@ -33,7 +35,7 @@ fn unclean() -> CephFacts {
 fn clean() -> CephFacts {
     CephFacts {
         is_fresh: true,
-        is_clean: true,
+        pgs: PgHealth::Clean,
         ..CephFacts::default()
     }
 }
@@ -43,94 +45,102 @@ fn answered(facts: CephFacts, answers: &[(&[OsdId], bool)]) -> CephFacts {
     CephFacts { safe_together, ..facts }
 }
 
-fn closed(exempt: Option<&str>) -> Present {
-    Present::Closed {
+fn closed(exempt: Option<&str>) -> CurrentDisruptions {
+    CurrentDisruptions::Closed {
         exempt: exempt.map(Domain::from),
     }
 }
 
-fn is_closed(exempt: Option<&str>, because: Because) -> Disruptions {
-    Disruptions::Closed {
-        exempt: exempt.map(Domain::from),
-        because,
-    }
+fn is_closed(exempt: Option<&str>, reason: CephReason) -> (Disruptions, CephReason) {
+    let exempt = exempt.map(Domain::from);
+    (Disruptions::Closed { exempt }, reason)
 }
 
-fn is_open(excluded: &[OsdId]) -> Disruptions {
-    Disruptions::Open {
-        excluded: together(excluded),
-    }
+fn is_open(excluded: &[OsdId], reason: CephReason) -> (Disruptions, CephReason) {
+    let excluded = together(excluded);
+    (Disruptions::Open { excluded }, reason)
 }
 
-fn disruptions(osds: &BTreeMap<OsdId, OsdFacts>, ceph: impl Into<Option<CephFacts>>, present: &Present) -> Disruptions {
-    decide(osds, ceph.into().as_ref(), present, false).disruptions
+fn disruptions(
+    osds: &BTreeMap<OsdId, OsdFacts>,
+    ceph: impl Into<Option<CephFacts>>,
+    current: &CurrentDisruptions,
+) -> (Disruptions, CephReason) {
+    result(decide(osds, ceph.into().as_ref(), current, false))
+}
+
+fn result(decision: Decision) -> (Disruptions, CephReason) {
+    (decision.disruptions, decision.reason)
 }
 
 #[test]
 fn all_up_and_clean_is_open() {
-    assert_eq!(disruptions(&osds(&[], &[]), clean(), &closed(Some("a"))), is_open(&[]));
-}
-
-#[test]
-fn osds_that_are_down_without_harm_are_excluded() {
     assert_eq!(
-        disruptions(&osds(&[1, 4], &[4]), clean(), &Present::Open),
-        is_open(&[1, 4])
+        disruptions(&osds(&[], &[]), clean(), &closed(Some("a"))),
+        is_open(&[], CephReason::AllClean)
     );
 }
 
 #[test]
-fn clean_says_nothing_while_ceph_counts_on_a_leaving_osd() {
+fn harmless_down_osds_are_excluded() {
+    assert_eq!(
+        disruptions(&osds(&[1, 4], &[4]), clean(), &CurrentDisruptions::Open),
+        is_open(&[1, 4], CephReason::DownOsdsExcluded)
+    );
+}
+
+#[test]
+fn clean_is_ignored_while_ceph_counts_leaving_osd() {
     let mut osds = osds(&[2], &[2]);
     osds.get_mut(&2).unwrap().is_up_in_ceph = true;
-    let asked = decide(&osds, Some(&clean()), &Present::Open, false);
-    assert_eq!(asked.disruptions, is_closed(None, Because::NotAnswered));
+    let asked = decide(&osds, Some(&clean()), &CurrentDisruptions::Open, false);
+    assert_eq!(result(asked), is_closed(None, CephReason::AwaitingStopCheck));
     let agreed = answered(clean(), &[(&[2, 3], true)]);
     assert_eq!(
-        disruptions(&osds, agreed, &Present::Open),
-        is_closed(Some("b"), Because::DomainDown)
+        disruptions(&osds, agreed, &CurrentDisruptions::Open),
+        is_closed(Some("b"), CephReason::DomainDown)
     );
 }
 
 #[test]
-fn an_osd_down_closes_without_a_word_from_ceph() {
-    let decided = disruptions(&osds(&[2], &[2]), None, &Present::Open);
-    assert_eq!(decided, is_closed(None, Because::CephSilent));
+fn down_osd_closes_before_ceph_answers() {
+    let decided = disruptions(&osds(&[2], &[2]), None, &CurrentDisruptions::Open);
+    assert_eq!(decided, is_closed(None, CephReason::CephNotAsked));
 }
 
 #[test]
 fn no_domain_is_exempt_on_old_statistics() {
     let stale = CephFacts {
         is_fresh: false,
-        is_clean: true,
+        pgs: PgHealth::Clean,
         ..answered(unclean(), &[(&[2, 3], true)])
     };
-    let decided = disruptions(&osds(&[2], &[2]), stale, &Present::Open);
-    assert_eq!(decided, is_closed(None, Because::StatisticsStale));
+    let decided = disruptions(&osds(&[2], &[2]), stale, &CurrentDisruptions::Open);
+    assert_eq!(decided, is_closed(None, CephReason::StatisticsStale));
 }
 
 #[test]
 fn a_domain_is_exempt_once_ceph_agrees() {
-    let (osds, present) = (osds(&[2], &[2]), Present::Open);
-    let decision = decide(&osds, Some(&unclean()), &present, false);
-    assert_eq!(decision.disruptions, is_closed(None, Because::NotAnswered));
+    let (osds, current) = (osds(&[2], &[2]), CurrentDisruptions::Open);
+    let decision = decide(&osds, Some(&unclean()), &current, false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3])]));
+    assert_eq!(result(decision), is_closed(None, CephReason::AwaitingStopCheck));
     let agreed = answered(unclean(), &[(&[2, 3], true)]);
     assert_eq!(
-        disruptions(&osds, agreed, &present),
-        is_closed(Some("b"), Because::DomainDown)
+        disruptions(&osds, agreed, &current),
+        is_closed(Some("b"), CephReason::DomainDown)
     );
 }
 
 #[test]
 fn nothing_is_exempt_where_ceph_refuses() {
     let refused = answered(unclean(), &[(&[2, 3], false)]);
-    let decided = disruptions(&osds(&[2], &[2]), refused, &Present::Open);
-    assert_eq!(decided, is_closed(None, Because::SecondDomainDown));
+    let decided = disruptions(&osds(&[2], &[2]), refused, &CurrentDisruptions::Open);
+    assert_eq!(decided, is_closed(None, CephReason::SecondDomainDown));
 }
 
 #[test]
-fn what_is_down_elsewhere_is_part_of_the_question() {
+fn osds_down_elsewhere_are_asked_for_too() {
     let decision = decide(&osds(&[2, 5], &[2]), Some(&unclean()), &closed(Some("b")), false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3, 5])]));
 }
@@ -138,12 +148,12 @@ fn what_is_down_elsewhere_is_part_of_the_question() {
 #[rstest]
 #[case::draining_before_name(&[1, 4], &[4], None, "c")]
 #[case::by_name(&[1, 4], &[], None, "a")]
-#[case::present_before_draining(&[1, 4], &[4], Some("a"), "a")]
-#[case::present_is_up_again(&[4], &[4], Some("a"), "c")]
+#[case::current_before_draining(&[1, 4], &[4], Some("a"), "a")]
+#[case::current_is_up_again(&[4], &[4], Some("a"), "c")]
 fn one_domain_is_chosen(
     #[case] down: &[OsdId],
     #[case] draining: &[OsdId],
-    #[case] present: Option<&str>,
+    #[case] current: Option<&str>,
     #[case] expected: &str,
 ) {
     let all = [(0, 1), (2, 3), (4, 5)];
@@ -156,100 +166,106 @@ fn one_domain_is_chosen(
         safe_together: BTreeMap::from(answers),
         ..unclean()
     };
-    let decided = disruptions(&osds(down, draining), ceph, &closed(present));
-    assert_eq!(decided, is_closed(Some(expected), Because::DomainDown));
+    let decided = disruptions(&osds(down, draining), ceph, &closed(current));
+    assert_eq!(decided, is_closed(Some(expected), CephReason::DomainDown));
 }
 
 #[test]
-fn no_other_domain_takes_the_place_of_one_that_is_down() {
+fn exempt_domain_stays_while_its_osds_are_down() {
     let ceph = answered(unclean(), &[(&[0, 1, 4], false), (&[1, 4, 5], true)]);
     let decided = disruptions(&osds(&[1, 4], &[4]), ceph, &closed(Some("a")));
-    assert_eq!(decided, is_closed(None, Because::SecondDomainDown));
+    assert_eq!(decided, is_closed(None, CephReason::SecondDomainDown));
 }
 
 #[test]
 fn open_budgets_stay_open_while_placement_groups_move() {
-    assert_eq!(disruptions(&osds(&[], &[]), unclean(), &Present::Open), is_open(&[]));
-    assert_eq!(disruptions(&osds(&[], &[]), None, &Present::Open), is_open(&[]));
+    assert_eq!(
+        disruptions(&osds(&[], &[]), unclean(), &CurrentDisruptions::Open),
+        is_open(&[], CephReason::AllUp)
+    );
+    assert_eq!(
+        disruptions(&osds(&[], &[]), None, &CurrentDisruptions::Open),
+        is_open(&[], CephReason::AllUp)
+    );
 }
 
 #[rstest]
-#[case::degraded(unclean(), false, false)]
-#[case::degraded_beyond_the_timeout(unclean(), true, true)]
-#[case::inactive_beyond_the_timeout(CephFacts { has_inactive: true, ..unclean() }, true, false)]
-#[case::remapped(CephFacts { lacks_redundancy: false, ..unclean() }, false, true)]
-#[case::remapped_and_stale(CephFacts { lacks_redundancy: false, is_fresh: false, ..unclean() }, true, false)]
-fn closed_budgets_open_once_nothing_is_to_be_repaired(
+#[case::degraded(unclean(), false, None)]
+#[case::degraded_beyond_the_timeout(unclean(), true, Some(CephReason::HealthCheckTimedOut))]
+#[case::inactive_beyond_the_timeout(CephFacts { pgs: PgHealth::Inactive, ..unclean() }, true, None)]
+#[case::moving(CephFacts { pgs: PgHealth::Moving, ..unclean() }, false, Some(CephReason::NothingDegraded))]
+#[case::moving_and_stale(CephFacts { pgs: PgHealth::Moving, is_fresh: false, ..unclean() }, true, None)]
+fn unclean_budgets_open_when_nothing_is_lost(
     #[case] facts: CephFacts,
     #[case] timeout_is_over: bool,
-    #[case] opens: bool,
+    #[case] opens: Option<CephReason>,
 ) {
     let domains: [(&[OsdId], bool); 3] = [(&[0, 1], true), (&[2, 3], true), (&[4, 5], true)];
     let ceph = answered(facts, &domains);
     let decided = decide(&osds(&[], &[]), Some(&ceph), &closed(Some("b")), timeout_is_over);
-    let expected = if opens {
-        is_open(&[])
-    } else {
-        is_closed(Some("b"), Because::Recovering)
-    };
-    assert_eq!(decided.disruptions, expected);
+    let expected = opens.map_or_else(
+        || is_closed(Some("b"), CephReason::Recovering),
+        |reason| is_open(&[], reason),
+    );
+    assert_eq!(result(decided), expected);
 }
 
 #[test]
 fn closed_budgets_stay_closed_until_each_domain_may_go() {
     let remapped = CephFacts {
-        lacks_redundancy: false,
+        pgs: PgHealth::Moving,
         ..unclean()
     };
     let ceph = answered(remapped, &[(&[0, 1], true), (&[2, 3], false)]);
     let decision = decide(&osds(&[], &[]), Some(&ceph), &closed(None), false);
-    assert_eq!(decision.disruptions, is_closed(None, Because::Recovering));
     assert_eq!(decision.questions, BTreeSet::from([together(&[4, 5])]));
+    assert_eq!(result(decision), is_closed(None, CephReason::Recovering));
 }
 
 #[test]
 fn closed_budgets_stay_closed_while_ceph_is_silent() {
     let decided = disruptions(&osds(&[], &[]), None, &closed(Some("c")));
-    assert_eq!(decided, is_closed(Some("c"), Because::Recovering));
+    assert_eq!(decided, is_closed(Some("c"), CephReason::Recovering));
 }
 
 #[test]
 fn drained_hosts_keep_their_data() {
-    let keep_in = |down: &[OsdId], draining: &[OsdId], ceph: Option<CephFacts>| {
-        let decision: Decision = decide(&osds(down, draining), ceph.as_ref(), &Present::Open, false);
-        let hosts: Vec<String> = decision.keep_in.iter().map(ToString::to_string).collect();
+    let noout_hosts = |down: &[OsdId], draining: &[OsdId], ceph: Option<CephFacts>| {
+        let decision: Decision = decide(&osds(down, draining), ceph.as_ref(), &CurrentDisruptions::Open, false);
+        let hosts: Vec<String> = decision.noout_hosts.iter().map(ToString::to_string).collect();
         hosts
     };
-    assert_eq!(keep_in(&[2, 4], &[2, 3], None), ["host-2"]);
-    assert_eq!(keep_in(&[2, 4], &[2, 4], Some(unclean())), ["host-2", "host-4"]);
-    assert!(keep_in(&[2], &[], Some(unclean())).is_empty());
-    assert!(keep_in(&[2], &[2], Some(clean())).is_empty());
+    assert_eq!(noout_hosts(&[2, 4], &[2, 3], None), ["host-2"]);
+    assert_eq!(noout_hosts(&[2, 4], &[2, 4], Some(unclean())), ["host-2", "host-4"]);
+    assert!(noout_hosts(&[2], &[], Some(unclean())).is_empty());
+    assert!(noout_hosts(&[2], &[2], Some(clean())).is_empty());
 }
 
 #[test]
-fn an_osd_of_no_known_domain_is_never_exempt() {
+fn osd_without_domain_is_never_exempt() {
     let mut osds = osds(&[2], &[2]);
     osds.get_mut(&2).unwrap().domain = None;
     let ceph = answered(unclean(), &[(&[2, 3], true), (&[2], true)]);
     assert_eq!(
-        disruptions(&osds, ceph, &Present::Open),
-        is_closed(None, Because::SecondDomainDown)
+        disruptions(&osds, ceph, &CurrentDisruptions::Open),
+        is_closed(None, CephReason::SecondDomainDown)
     );
 }
 
 fn any_ceph() -> impl Strategy<Value = Option<CephFacts>> {
     let answers =
         proptest::collection::btree_map(proptest::collection::btree_set(0_i64..6, 1..6), any::<bool>(), 0..40);
-    let facts =
-        (any::<[bool; 4]>(), answers).prop_map(|([is_fresh, is_clean, has_inactive, lacks_redundancy], answers)| {
-            CephFacts {
-                is_fresh,
-                is_clean,
-                has_inactive,
-                lacks_redundancy,
-                safe_together: answers,
-            }
-        });
+    let pgs = proptest::sample::select(vec![
+        PgHealth::Clean,
+        PgHealth::Moving,
+        PgHealth::Degraded,
+        PgHealth::Inactive,
+    ]);
+    let facts = (any::<bool>(), pgs, answers).prop_map(|(is_fresh, pgs, safe_together)| CephFacts {
+        is_fresh,
+        pgs,
+        safe_together,
+    });
     proptest::option::of(facts)
 }
 
@@ -263,23 +279,23 @@ proptest! {
         timeout_is_over in any::<bool>(),
     ) {
         let osds = osds(&down, &draining);
-        let present = closed(exempt.map(|index| ["a", "b", "c"][index]));
-        let decision = decide(&osds, ceph.as_ref(), &present, timeout_is_over);
+        let current = closed(exempt.map(|index| ["a", "b", "c"][index]));
+        let decision = decide(&osds, ceph.as_ref(), &current, timeout_is_over);
         let is_fresh = ceph.as_ref().is_some_and(|ceph| ceph.is_fresh);
-        match decision.disruptions {
-            Disruptions::Open { excluded } => {
+        match (decision.disruptions, decision.reason) {
+            (Disruptions::Open { excluded }, _) => {
                 prop_assert!(is_fresh);
                 prop_assert_eq!(&excluded, &down.iter().copied().collect::<BTreeSet<_>>());
-                prop_assert!(excluded.is_empty() || ceph.unwrap().is_clean);
+                prop_assert!(excluded.is_empty() || ceph.unwrap().pgs == PgHealth::Clean);
             }
-            Disruptions::Closed { exempt: Some(domain), because: Because::DomainDown } => {
+            (Disruptions::Closed { exempt: Some(domain) }, CephReason::DomainDown) => {
                 let mut ids: BTreeSet<OsdId> = down.iter().copied().collect();
                 ids.extend(osds.iter().filter(|(_, osd)| osd.domain.as_ref() == Some(&domain)).map(|(id, _)| *id));
                 prop_assert!(is_fresh);
                 let safe = ceph.and_then(|ceph| ceph.safe_together.get(&ids).copied());
                 prop_assert_eq!(safe, Some(true));
             }
-            Disruptions::Closed { exempt, .. } => prop_assert!(exempt.is_none() || down.is_empty()),
+            (Disruptions::Closed { exempt }, _) => prop_assert!(exempt.is_none() || down.is_empty()),
         }
     }
 }

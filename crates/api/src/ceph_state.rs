@@ -1,0 +1,130 @@
+//! What ceph-pdb publishes of a CephCluster: the ConfigMap [`CONFIG_MAP`] in the cluster's namespace, key [`STATE_KEY`], as JSON.
+//! Other programs read this and nothing else of ceph-pdb.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::reason::{CephCondition, CephReason};
+
+/// Name of the ConfigMap, in the CephCluster's namespace.
+pub const CONFIG_MAP: &str = "nodeward-ceph-pdb";
+
+/// Its key.
+pub const STATE_KEY: &str = "state";
+
+/// How the disruption budgets of a CephCluster stand. Written on transitions only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CephClusterState {
+    /// Name of the CephCluster.
+    pub cluster: String,
+    /// Which OSDs may be evicted.
+    pub disruptions: PublishedDisruptions,
+    /// Closed, but for the OSDs of this failure domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exempt_domain: Option<String>,
+    /// Since when `disruptions` has its value.
+    pub since: Timestamp,
+    /// Why.
+    #[serde(deserialize_with = "CephReason::lenient")]
+    pub reason: CephReason,
+    /// Type of the failure domains, such as `host`; absent until Ceph has answered once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domain_type: Option<String>,
+    /// Since when all OSDs are up again while the budgets are still closed: `pgHealthCheckTimeout` counts from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovering_since: Option<Timestamp>,
+    /// Whether all placement groups are clean; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_clean: Option<bool>,
+    /// Since when the placement groups' statistics are current; absent while they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics_fresh_since: Option<Timestamp>,
+    /// OSDs that are down, by failure domain; those of an unknown one are under the empty name.
+    #[serde(default)]
+    pub down_osds: BTreeMap<String, BTreeSet<i64>>,
+    /// Failure domains of the OSDs of each node.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, BTreeSet<String>>,
+    /// Our `noout` flags, by CRUSH bucket, and since when.
+    #[serde(default)]
+    pub noout: BTreeMap<String, Timestamp>,
+    /// Pools that cannot lose a failure domain even when all is well.
+    #[serde(default)]
+    pub unsurvivable: UnsurvivablePools,
+    /// What somebody should look at.
+    #[serde(default)]
+    pub conditions: Vec<PublishedCondition>,
+}
+
+/// Which OSDs may be evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PublishedDisruptions {
+    /// One at a time.
+    Open,
+    /// None, but those of the exempt domain.
+    Closed,
+    /// ceph-pdb does not manage this cluster's budgets.
+    Unmanaged,
+}
+
+/// Pools that cannot lose a failure domain even when all is well.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnsurvivablePools {
+    /// Identifies the pools and OSDs that were judged; another value is a reason to judge again.
+    pub basis: String,
+    /// The pools.
+    pub pools: Vec<UnsurvivablePool>,
+}
+
+/// A pool that cannot lose a failure domain, as it was when it was judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnsurvivablePool {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Copies, or chunks.
+    pub size: i64,
+    /// With fewer it takes no requests.
+    pub min_size: i64,
+}
+
+/// What somebody should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PublishedCondition {
+    /// Which condition it is.
+    #[serde(rename = "type", deserialize_with = "CephCondition::lenient")]
+    pub kind: CephCondition,
+    /// For people.
+    pub message: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{CephClusterState, PublishedDisruptions};
+    use crate::reason::{CephCondition, CephReason};
+
+    #[test]
+    fn state_of_a_later_version_is_read() {
+        let stored = json!({
+            "cluster": "rook", "disruptions": "Closed", "since": "2026-01-01T00:00:00Z", "reason": "ReasonOfLater",
+            "conditions": [{"type": "ConditionOfLater", "message": "m", "since": "2026-01-01T00:00:00Z"}], "later": 1,
+        });
+        let state: CephClusterState = serde_json::from_value(stored).unwrap();
+        assert_eq!(state.disruptions, PublishedDisruptions::Closed);
+        assert_eq!(state.reason, CephReason::Other);
+        assert_eq!(state.conditions[0].kind, CephCondition::Other);
+        let written = serde_json::to_value(&state).unwrap();
+        assert_eq!(serde_json::from_value::<CephClusterState>(written).unwrap(), state);
+    }
+}

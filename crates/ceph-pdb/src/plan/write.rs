@@ -1,0 +1,121 @@
+//! What a plan writes, each with its preconditions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nodeward_api::CephClusterState;
+
+use super::noout::NooutRecord;
+use crate::snapshot::{BudgetForm, Namespace};
+
+/// One write for one CephCluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedWrite {
+    /// The CephCluster that it is for; it owns what is created.
+    pub owner: Owner,
+    /// The write.
+    pub write: Write,
+}
+
+/// A CephCluster as an owner.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID.
+    pub uid: Arc<str>,
+}
+
+/// What is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Creates a PodDisruptionBudget; one that exists already is a conflict.
+    CreateBudget {
+        /// Its name.
+        name: Arc<str>,
+        /// Its spec.
+        form: BudgetForm,
+    },
+    /// Makes a PodDisruptionBudget ours, with this spec.
+    PatchBudget {
+        /// Its name.
+        name: Arc<str>,
+        /// The precondition.
+        resource_version: Arc<str>,
+        /// Its spec.
+        form: BudgetForm,
+    },
+    /// Deletes a PodDisruptionBudget of ours.
+    DeleteBudget {
+        /// Its name.
+        name: Arc<str>,
+        /// A precondition.
+        uid: Arc<str>,
+        /// A precondition.
+        resource_version: Arc<str>,
+        /// Another budget, which protects its pods from now on, and that budget's resource version: read from the API server
+        /// before the deletion. `None` for a budget whose pods are gone.
+        rests_on: Option<(Arc<str>, Arc<str>)>,
+    },
+    /// Takes our label from a PodDisruptionBudget, and changes nothing else: it is Rook's again.
+    ReleaseBudget {
+        /// Its name.
+        name: Arc<str>,
+        /// The precondition.
+        resource_version: Arc<str>,
+    },
+    /// Writes our records of `noout` to ConfigMap `rook-ceph-pdbstatemap`, and removes Rook's own keys, which they take over.
+    WriteStateMap {
+        /// The precondition; `None`: it does not exist.
+        resource_version: Option<Arc<str>>,
+        /// All records.
+        noout: BTreeMap<Arc<str>, NooutRecord>,
+    },
+    /// Sets or clears `noout` on CRUSH buckets. The records are written again, unchanged, under `state_map_version` right before:
+    /// a conflict stops the commands, so that two leaders cannot undo each other.
+    SetNoout {
+        /// The buckets.
+        buckets: BTreeSet<Arc<str>>,
+        /// Set, or clear.
+        on: bool,
+        /// Resource version of ConfigMap `rook-ceph-pdbstatemap`.
+        state_map_version: Arc<str>,
+        /// All records, as they stand there.
+        noout: BTreeMap<Arc<str>, NooutRecord>,
+    },
+    /// Writes ConfigMap `nodeward-ceph-pdb`.
+    Publish {
+        /// The precondition; `None`: it does not exist.
+        resource_version: Option<Arc<str>>,
+        /// Its content.
+        state: Box<CephClusterState>,
+    },
+}
+
+/// What a write is about: at most one write of a key is under way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteKey {
+    /// A PodDisruptionBudget, by namespace and name.
+    Budget(Namespace, Arc<str>),
+    /// The records of `noout` and the flags in Ceph. They share a key: a record must not change while a command rests on it.
+    Noout(Namespace),
+    /// The published state.
+    State(Namespace),
+}
+
+impl PlannedWrite {
+    /// What it is about.
+    pub fn key(&self) -> WriteKey {
+        let namespace = Arc::clone(&self.owner.namespace);
+        match &self.write {
+            Write::CreateBudget { name, .. }
+            | Write::PatchBudget { name, .. }
+            | Write::DeleteBudget { name, .. }
+            | Write::ReleaseBudget { name, .. } => WriteKey::Budget(namespace, Arc::clone(name)),
+            Write::WriteStateMap { .. } | Write::SetNoout { .. } => WriteKey::Noout(namespace),
+            Write::Publish { .. } => WriteKey::State(namespace),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The configuration, checked and compiled once: nothing in here can be invalid.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use nodeward_core::duration::ConfigDuration;
+use nodeward_runtime::ConfigError;
+
+use crate::ceph::topology::DomainType;
+use crate::config::{Config, OsdBudgetsConfig, UnsurvivablePoolsConfig};
+use crate::plan::budget_steps::Layout;
+use crate::snapshot::Namespace;
+
+/// Rook's default.
+const OSD_MAINTENANCE_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
+const STOP_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The rules that plans follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Namespaces of the CephClusters.
+    pub namespaces: Arc<[Namespace]>,
+    /// Secret with a Ceph user's name and key, in each namespace.
+    pub credentials_secret: Option<Arc<str>>,
+    /// Rook's administrator key may be used.
+    pub allow_admin_key: bool,
+    /// Failure domain type in place of CRUSH's.
+    pub failure_domain_type: Option<DomainType>,
+    /// Whether closed failure domains get a budget each.
+    pub layout: Layout,
+    /// No OSD may be evicted while a pool cannot lose a failure domain.
+    pub blocks_on_unsurvivable_pools: bool,
+    /// Keys of further taints of nodes that are being drained.
+    pub drain_taints: Arc<[Arc<str>]>,
+    /// How long `noout` stays where the CephCluster does not say.
+    pub osd_maintenance_timeout: SignedDuration,
+    /// How long the manager may take to answer `ok-to-stop`.
+    pub stop_check_timeout: Duration,
+}
+
+impl Policy {
+    /// Checks and compiles the file.
+    ///
+    /// # Errors
+    /// With the field and what to write instead.
+    pub fn from_config(config: Config) -> Result<Self, ConfigError> {
+        let domain_type = config
+            .failure_domain_type
+            .as_deref()
+            .map(str::parse::<DomainType>)
+            .transpose();
+        let stop_check_timeout = config.stop_check_timeout.map(|timeout| timeout.get().unsigned_abs());
+        Ok(Self {
+            namespaces: namespaces(&config.namespaces)?,
+            credentials_secret: match config.credentials.secret_name {
+                Some(name) if name.is_empty() => {
+                    return Err(ConfigError::at(
+                        "credentials.secretName",
+                        "must not be empty: leave it out",
+                    ));
+                }
+                name => name.map(Arc::from),
+            },
+            allow_admin_key: config.credentials.allow_admin_key,
+            failure_domain_type: domain_type
+                .map_err(|error| ConfigError::at("failureDomainType", error.to_string()))?,
+            layout: match config.osd_budgets {
+                Some(OsdBudgetsConfig::Single) => Layout::Single,
+                Some(OsdBudgetsConfig::PerDomain) | None => Layout::PerDomain,
+            },
+            blocks_on_unsurvivable_pools: matches!(config.unsurvivable_pools, Some(UnsurvivablePoolsConfig::Block)),
+            drain_taints: taints(&config.drain_taints)?,
+            osd_maintenance_timeout: config
+                .osd_maintenance_timeout
+                .map_or(OSD_MAINTENANCE_TIMEOUT, ConfigDuration::get),
+            stop_check_timeout: stop_check_timeout.unwrap_or(STOP_CHECK_TIMEOUT),
+        })
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            namespaces: Arc::default(),
+            credentials_secret: None,
+            allow_admin_key: false,
+            failure_domain_type: None,
+            layout: Layout::PerDomain,
+            blocks_on_unsurvivable_pools: false,
+            drain_taints: Arc::default(),
+            osd_maintenance_timeout: OSD_MAINTENANCE_TIMEOUT,
+            stop_check_timeout: STOP_CHECK_TIMEOUT,
+        }
+    }
+}
+
+fn namespaces(names: &[String]) -> Result<Arc<[Namespace]>, ConfigError> {
+    let mut seen = BTreeSet::new();
+    let checked = names.iter().enumerate().map(|(index, name)| {
+        let at = |problem: String| ConfigError::at(format!("namespaces[{index}]"), problem);
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.is_empty() || name.len() > 63 || !name.bytes().all(is_allowed) {
+            let problem = "cannot be the name of a namespace: lower-case letters, digits and - are allowed";
+            return Err(at(format!("{name:?} {problem}")));
+        }
+        if !seen.insert(name) {
+            return Err(at(format!("{name:?} is there twice")));
+        }
+        Ok(name.as_str().into())
+    });
+    checked.collect()
+}
+
+fn taints(keys: &[String]) -> Result<Arc<[Arc<str>]>, ConfigError> {
+    let checked = keys.iter().enumerate().map(|(index, key)| {
+        if key.is_empty() {
+            let problem = "must be the key of a taint";
+            return Err(ConfigError::at(format!("drainTaints[{index}]"), problem));
+        }
+        Ok(key.as_str().into())
+    });
+    checked.collect()
+}
