@@ -26,8 +26,6 @@ pub struct Config {
     pub drain_taints: Vec<String>,
     /// How long `noout` stays on a drained host where its CephCluster has no `osdMaintenanceTimeout`. Default 30 minutes.
     pub osd_maintenance_timeout: Option<ConfigDuration>,
-    /// How long the manager may take to answer `ok-to-stop`. Default 10 seconds.
-    pub stop_check_timeout: Option<ConfigDuration>,
 }
 
 /// The block `credentials`.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use nodeward_core::duration::ConfigDuration;
@@ -15,7 +14,6 @@ use crate::snapshot::Namespace;
 
 /// Rook's default.
 const OSD_MAINTENANCE_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
-const STOP_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The rules that plans follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +34,6 @@ pub struct Policy {
     pub drain_taints: Arc<[Arc<str>]>,
     /// How long `noout` stays where the CephCluster does not say.
     pub osd_maintenance_timeout: SignedDuration,
-    /// How long the manager may take to answer `ok-to-stop`.
-    pub stop_check_timeout: Duration,
 }
 
 impl Policy {
@@ -51,7 +47,6 @@ impl Policy {
             .as_deref()
             .map(str::parse::<DomainType>)
             .transpose();
-        let stop_check_timeout = config.stop_check_timeout.map(|timeout| timeout.get().unsigned_abs());
         Ok(Self {
             namespaces: namespaces(&config.namespaces)?,
             credentials_secret: match config.credentials.secret_name {
@@ -75,7 +70,6 @@ impl Policy {
             osd_maintenance_timeout: config
                 .osd_maintenance_timeout
                 .map_or(OSD_MAINTENANCE_TIMEOUT, ConfigDuration::get),
-            stop_check_timeout: stop_check_timeout.unwrap_or(STOP_CHECK_TIMEOUT),
         })
     }
 }
@@ -91,7 +85,6 @@ impl Default for Policy {
             blocks_on_unsurvivable_pools: false,
             drain_taints: Arc::default(),
             osd_maintenance_timeout: OSD_MAINTENANCE_TIMEOUT,
-            stop_check_timeout: STOP_CHECK_TIMEOUT,
         }
     }
 }

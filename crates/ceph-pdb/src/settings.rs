@@ -29,8 +29,6 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rstest::rstest;
 
     use super::Settings;
@@ -53,7 +51,6 @@ mod tests {
             unsurvivablePools: block
             drainTaints: [example.com/leaving]
             osdMaintenanceTimeout: 1h
-            stopCheckTimeout: 3s
         ";
         let policy = Settings::parse(text).unwrap().policy;
         assert_eq!(*policy.namespaces, ["rook-ceph".into(), "rook-ceph-two".into()]);
@@ -63,7 +60,6 @@ mod tests {
         assert_eq!(policy.layout, Layout::Single);
         assert_eq!(*policy.drain_taints, ["example.com/leaving".into()]);
         assert_eq!(policy.osd_maintenance_timeout.as_secs(), 3600);
-        assert_eq!(policy.stop_check_timeout, Duration::from_secs(3));
     }
 
     #[rstest]

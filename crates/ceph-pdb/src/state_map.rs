@@ -90,7 +90,10 @@ mod tests {
             changed: "2026-01-01T00:30:00Z".parse().unwrap(),
         };
         let text = record_text(record);
-        assert_eq!(text, r#"{"since":"2026-01-01T00:00:00Z","phase":"clearing","changed":"2026-01-01T00:30:00Z"}"#);
+        assert_eq!(
+            text,
+            r#"{"since":"2026-01-01T00:00:00Z","phase":"clearing","changed":"2026-01-01T00:30:00Z"}"#
+        );
         let read = map(&json!({ record_key("host-1.a"): text }));
         assert_eq!(read.noout, [("host-1.a".into(), record)].into());
         assert_eq!(read.resource_version.as_deref(), Some("7"));

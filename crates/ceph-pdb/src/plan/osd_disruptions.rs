@@ -194,9 +194,8 @@ impl Situation<'_> {
         let mut together = self.down.clone();
         together.extend(members(self.osds, domain));
         let answer = ceph.safe_together.get(&together).copied();
-        if answer.is_none() {
-            self.questions.insert(together);
-        }
+        // Asked for as long as the decision rests on it: an answer holds only while it is asked for.
+        self.questions.insert(together);
         answer
     }
 
