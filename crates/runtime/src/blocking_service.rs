@@ -67,7 +67,9 @@ impl<Q: Send + 'static, A: Send + 'static> BlockingService<Q, A> {
                 let _ = asker.send(answered);
             }
         };
+        let token = supervisor.thread_token();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _token = token;
             let _ = ended.send(catch_unwind(AssertUnwindSafe(serve)));
         })?;
         let supervised = supervisor.spawn_guarded(name, async move {
@@ -188,6 +190,21 @@ mod tests {
         }
         assert_eq!(hanging.service.ask(3, LONG).await, Ok(6));
         assert_eq!(hanging.asked.try_iter().collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn thread_counts_until_its_call_ends() {
+        let supervisor = supervisor();
+        let (release, released) = mpsc::channel::<()>();
+        let hung = BlockingService::spawn(&supervisor, "hangs", move |(): ()| released.recv().is_ok());
+        let hung = hung.unwrap();
+        assert!(hung.ask((), SHORT).await.is_err());
+        drop(hung);
+        assert!(supervisor.has_threads());
+        release.send(()).unwrap();
+        while supervisor.has_threads() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::reconcile_trigger::ReconcileTrigger;
-use crate::shutdown::StopSignals;
+use crate::shutdown::{self, StopSignals};
 use crate::supervise::Supervisor;
 use crate::telemetry;
 
@@ -131,23 +131,32 @@ fn run<O: Operator>(args: OperatorArgs, own: O::Args) -> ExitCode {
         Ok(config) => config,
         Err(error) => return bad_input(component, &error),
     };
+    let supervisor = Supervisor::new(CancellationToken::new());
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| {
-            let outcome = runtime.block_on(operate_until_told::<O>(args, own, config, trigger, metrics));
+            let outcome = runtime.block_on(operate_until_told::<O>(
+                args,
+                own,
+                config,
+                trigger,
+                metrics,
+                supervisor.clone(),
+            ));
             runtime.shutdown_background();
             outcome
         });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = &outcome {
+        tracing::error!("{error:#}");
     }
+    // What a C library does when a process exits in order, it does under the feet of a thread that is still inside it.
+    if supervisor.has_threads() {
+        shutdown::exit_at_once(i32::from(outcome.is_err()));
+    }
+    outcome.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 /// Plain on standard error, whatever the log's format: a person is about to read it.
@@ -176,11 +185,11 @@ async fn operate_until_told<O: Operator>(
     config: ConfigHandle<O::Settings>,
     trigger: ReconcileTrigger,
     metrics: Metrics,
+    supervisor: Supervisor,
 ) -> anyhow::Result<()> {
     let component = O::COMPONENT;
-    let shutdown = CancellationToken::new();
+    let shutdown = supervisor.shutdown().clone();
     let signals = StopSignals::register()?;
-    let supervisor = Supervisor::new(shutdown.clone());
     let (readiness, liveness) = (Readiness::new(), Liveness::new());
     let first_turn = FirstTurn::required_by(&readiness);
 

@@ -26,7 +26,7 @@ impl StopSignals {
         shutdown.cancel();
         let name = self.next().await;
         tracing::warn!("{name} again: ending at once");
-        std::process::exit(1);
+        exit_at_once(1);
     }
 
     async fn next(&mut self) -> &'static str {
@@ -35,4 +35,9 @@ impl StopSignals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+/// Ends the process as it stands: no destructor and no exit handler runs.
+pub(crate) fn exit_at_once(code: i32) -> ! {
+    signal_hook::low_level::exit(code)
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Why the process has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,7 @@ pub struct TaskFailure {
 pub struct Supervisor {
     shutdown: CancellationToken,
     tracker: TaskTracker,
+    threads: TaskTracker,
     failure: watch::Sender<Option<TaskFailure>>,
 }
 
@@ -36,6 +38,7 @@ impl Supervisor {
         Self {
             shutdown,
             tracker: TaskTracker::new(),
+            threads: TaskTracker::new(),
             failure: watch::Sender::new(None),
         }
     }
@@ -51,6 +54,21 @@ impl Supervisor {
     pub fn spawn_guarded(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) -> TaskGuard {
         let supervised = self.clone().supervise(task, work);
         TaskGuard(tokio::spawn(supervised).abort_handle())
+    }
+
+    /// Cancelled when tasks may end.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    /// What a thread holds on to for as long as it runs.
+    pub(crate) fn thread_token(&self) -> TaskTrackerToken {
+        self.threads.token()
+    }
+
+    /// Whether a thread of a [`BlockingService`](crate::BlockingService) still runs: nothing can end it from outside.
+    pub fn has_threads(&self) -> bool {
+        !self.threads.is_empty()
     }
 
     /// Resolves when a task has died; stays pending as long as all is well.
