@@ -7,6 +7,8 @@ mod commands;
 mod metrics;
 mod poller;
 mod stop_questions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,0 +1,517 @@
+mod fake;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use nodeward_runtime::{CancellationToken, Component, Metrics, ReconcileTrigger, Supervisor};
+use rados::Options;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::fake::FakeCeph;
+use super::{CephClient, CephConnections, NooutAnswer, OpenClient};
+use crate::ceph::OsdId;
+use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView, Namespace};
+
+/// By tokio's clock, which does not make a test wait.
+const LONG: Duration = Duration::from_mins(5);
+
+const CLUSTER: &str = "rook-ceph";
+
+fn namespace(name: &str) -> Namespace {
+    name.into()
+}
+
+fn options(mon_host: &str) -> Options {
+    Options {
+        mon_host: mon_host.to_owned(),
+        user: "client.nodeward".to_owned(),
+        key: "AQ==".to_owned(),
+        encrypted: false,
+        timeout: None,
+    }
+}
+
+fn problem(kind: CephProblemKind) -> CephProblem {
+    let message = format!("{kind:?}").into();
+    CephProblem { kind, message }
+}
+
+/// Clusters by the address that their connections are opened with.
+struct Fixture {
+    connections: CephConnections,
+    trigger: ReconcileTrigger,
+}
+
+impl Fixture {
+    fn of(clusters: &[(&'static str, &Arc<FakeCeph>)]) -> Self {
+        let known: BTreeMap<String, Arc<FakeCeph>> = clusters
+            .iter()
+            .map(|(name, ceph)| ((*name).to_owned(), Arc::clone(ceph)))
+            .collect();
+        let open: OpenClient = Arc::new(move |options, wake| {
+            let ceph = Arc::clone(&known[&options.mon_host]);
+            let log = Arc::clone(&ceph.log);
+            tokio::spawn(async move {
+                loop {
+                    log.notified().await;
+                    wake.notify_one();
+                }
+            });
+            Ok(ceph as Arc<dyn CephClient>)
+        });
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let metrics = Metrics::new(Component::new("ceph-pdb", "0.0.0"));
+        let trigger = ReconcileTrigger::new();
+        let connections = CephConnections::with_clients(open, &supervisor, trigger.clone(), &metrics);
+        for (name, _) in clusters {
+            connections.set_target(&namespace(name), Some(Ok(options(name))));
+        }
+        Self { connections, trigger }
+    }
+
+    fn with(ceph: &Arc<FakeCeph>) -> Self {
+        Self::of(&[(CLUSTER, ceph)])
+    }
+
+    fn ask(&self, is_watchful: bool, may_stop: &[&[OsdId]]) {
+        let may_stop = may_stop.iter().map(|osds| osds.iter().copied().collect()).collect();
+        self.connections
+            .ask(&namespace(CLUSTER), CephQuestions { is_watchful, may_stop });
+    }
+
+    fn state(&self) -> CephState {
+        self.connections.state(&namespace(CLUSTER))
+    }
+
+    /// The first view of which this is true.
+    async fn view(&self, is_true: impl Fn(&CephView) -> bool) -> Arc<CephView> {
+        let found = async {
+            loop {
+                if let CephState::Answering(view) = self.state()
+                    && is_true(&view)
+                {
+                    return view;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LONG, found).await.expect("such a view")
+    }
+
+    async fn fresh(&self) -> Arc<CephView> {
+        self.view(|view| view.fresh_since.is_some()).await
+    }
+
+    async fn silence(&self) -> CephProblem {
+        let found = async {
+            loop {
+                if let CephState::Silent { problem, .. } = self.state() {
+                    return problem;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LONG, found).await.expect("silence")
+    }
+}
+
+fn is_answered(view: &CephView, osds: &[OsdId]) -> bool {
+    view.stop_answers.contains_key(&osds.iter().copied().collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn rest_costs_one_command_a_minute() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(false, &[&[0], &[1]]);
+    fixture
+        .view(|view| is_answered(view, &[0]) && is_answered(view, &[1]))
+        .await;
+    sleep(Duration::from_secs(30)).await;
+    let since = Instant::now();
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(ceph.asked("status", since).len(), 10);
+    assert_eq!(ceph.asked("", since).len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watchful_round_comes_each_second() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    fixture.fresh().await;
+    let since = Instant::now();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(ceph.asked("status", since).len(), 10);
+    assert_eq!(ceph.asked("", since).len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_map_is_read_once_an_epoch() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    fixture.fresh().await;
+    let since = Instant::now();
+    ceph.change(|state| state.epoch += 1);
+    fixture.view(|view| view.dump.epoch == 11).await;
+    sleep(Duration::from_secs(10)).await;
+    for prefix in ["osd dump", "osd tree", "osd crush rule dump"] {
+        assert_eq!(ceph.asked(prefix, since).len(), 1, "{prefix}");
+    }
+    // No OSD has started since.
+    assert!(ceph.asked("osd metadata", since).is_empty());
+    assert!(ceph.asked("quorum_status", since).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_election_has_the_quorum_read() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    fixture.fresh().await;
+    ceph.change(|state| state.mons_out.insert("b"));
+    let view = fixture.view(|view| !view.mons_out_of_quorum.is_empty()).await;
+    assert!(view.mons_out_of_quorum.contains("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_line_wakes_a_round_at_once() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    sleep(Duration::from_secs(5)).await;
+    let _ = fixture.trigger.notified().now_or_never();
+    let since = Instant::now();
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.up[2] = false;
+    });
+    ceph.log.notify_one();
+    fixture.trigger.notified().await;
+    assert_eq!(since.elapsed(), Duration::ZERO);
+    let CephState::Answering(view) = fixture.state() else {
+        panic!("{:?}", fixture.state());
+    };
+    assert!(!view.dump.osds[2].up);
+    assert_eq!(view.fresh_since, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_osds_that_owe_reports_are_asked() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    fixture.fresh().await;
+    let since = Instant::now();
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.up[2] = false;
+    });
+    fixture.view(|view| view.fresh_since.is_none()).await;
+    fixture.fresh().await;
+    // At the change, and then once a period.
+    let asked = ceph.asked("osd last-stat-seq", since);
+    let of = |id: i64| asked.iter().filter(|command| command["id"] == id).count();
+    assert_eq!((of(0), of(1), of(2)), (3, 3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_statistics_leave_the_manager_unasked() {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.mgr_reports = false);
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    let since = Instant::now();
+    sleep(LONG).await;
+    assert!(ceph.asked("osd ok-to-stop", since).is_empty());
+    let view = fixture.view(|_| true).await;
+    assert_eq!((view.fresh_since, view.stop_answers.len()), (None, 0));
+    ceph.change(|state| state.mgr_reports = true);
+    fixture.view(|view| is_answered(view, &[0])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_osds_voids_the_answers() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.view(|view| is_answered(view, &[0])).await;
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.up[2] = false;
+    });
+    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    assert!(view.stop_answers.is_empty() && view.fresh_since.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_counts_only_for_its_map() {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.mgr_delay = Duration::from_secs(3));
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.fresh().await;
+    let asked_at = Instant::now();
+    // The answer is under way when the map changes in a way that leaves the statistics fresh.
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.verdict = (-16, json!({"bad_become_inactive": ["1.0"]}));
+    });
+    let view = fixture.view(|view| is_answered(view, &[0])).await;
+    assert_eq!(view.stop_answers.values().next().unwrap().bad_become_inactive.len(), 1);
+    assert!(Duration::from_secs(3) < asked_at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_do_not_vanish_while_asked_again() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.view(|view| is_answered(view, &[0])).await;
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.mgr_delay = Duration::from_millis(300);
+    });
+    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    assert!(is_answered(&view, &[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_withholds_no_view_for_long() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.view(|view| is_answered(view, &[0])).await;
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.mgr_hangs = true;
+    });
+    let since = Instant::now();
+    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    assert!(view.stop_answers.is_empty());
+    assert!(since.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_osds_are_never_asked_about() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0, 9], &[1]]);
+    let view = fixture.view(|view| is_answered(view, &[1])).await;
+    assert!(!is_answered(&view, &[0, 9]));
+    let why = view.stop_problem.as_ref().unwrap().message.as_ref();
+    assert!(why.contains("osd.9"), "{why}");
+    assert!(
+        ceph.asked("osd ok-to-stop", Instant::now() - LONG)
+            .iter()
+            .all(|command| command["ids"] == json!(["1"]))
+    );
+}
+
+#[rstest]
+#[case::refusal(-16, json!({"bad_become_inactive": ["1.0"]}), true)]
+#[case::not_known_yet(-11, json!({"unknown_pgs": ["1.0"]}), false)]
+#[case::no_reasons(-1, Value::Null, false)]
+#[tokio::test(start_paused = true)]
+async fn refusals_with_reasons_are_answers(#[case] code: i32, #[case] output: Value, #[case] counts: bool) {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.verdict = (code, output));
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    let view = fixture
+        .view(|view| is_answered(view, &[0]) || view.stop_problem.is_some())
+        .await;
+    assert_eq!(is_answered(&view, &[0]), counts);
+    assert_eq!(view.stop_problem.is_none(), counts);
+    // What is not known is asked again.
+    ceph.change(|state| state.verdict = (0, json!({})));
+    fixture
+        .view(|view| is_answered(view, &[0]) && view.stop_problem.is_none())
+        .await;
+}
+
+#[rstest]
+#[case::at_rest(false, 0)]
+#[case::watchful(true, 2)]
+#[tokio::test(start_paused = true)]
+async fn newer_statistics_are_asked_about_again(#[case] is_watchful: bool, #[case] times: usize) {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(is_watchful, &[&[0]]);
+    fixture.view(|view| is_answered(view, &[0])).await;
+    let since = Instant::now();
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(ceph.asked("osd ok-to-stop", since).len(), times);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_states_are_asked_about_at_once() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.view(|view| is_answered(view, &[0])).await;
+    let since = Instant::now();
+    ceph.change(|state| state.pg_state = "active+remapped");
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(ceph.asked("osd ok-to-stop", since).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_manager_delays_no_monitor() {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.mgr_hangs = true);
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[&[0]]);
+    fixture.fresh().await;
+    let since = Instant::now();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(ceph.asked("status", since).len(), 10);
+    assert!(ceph.asked("osd ok-to-stop", since).is_empty());
+    let view = fixture.view(|view| view.stop_problem.is_some()).await;
+    assert_eq!(view.stop_problem.as_ref().unwrap().kind, CephProblemKind::Hung);
+    ceph.change(|state| state.mgr_hangs = false);
+    fixture.view(|view| is_answered(view, &[0])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_cluster_is_told_and_delays_no_other() {
+    let (hung, well) = (FakeCeph::new(), FakeCeph::new());
+    let fixture = Fixture::of(&[(CLUSTER, &hung), ("other", &well)]);
+    let other = namespace("other");
+    let watchful = CephQuestions {
+        is_watchful: true,
+        ..CephQuestions::default()
+    };
+    fixture.connections.ask(&other, watchful);
+    fixture.fresh().await;
+    hung.change(|state| state.mons_hang = true);
+    fixture.ask(true, &[]);
+    let since = Instant::now();
+    assert_eq!(fixture.silence().await.kind, CephProblemKind::Hung);
+    assert!(since.elapsed() < Duration::from_secs(20));
+    assert!(fixture.state().last_view().is_some());
+    assert!(12 <= well.asked("status", since).len());
+    assert!(matches!(fixture.connections.state(&other), CephState::Answering(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_cluster_is_told_as_well() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    // Each command in time, all together not.
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.mon_delay = Duration::from_secs(6);
+    });
+    ceph.log.notify_one();
+    let since = Instant::now();
+    assert_eq!(fixture.silence().await.kind, CephProblemKind::Hung);
+    assert!(since.elapsed() < Duration::from_secs(20));
+    ceph.change(|state| state.mon_delay = Duration::ZERO);
+    fixture.view(|view| view.dump.epoch == 11).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_backs_off_and_ends() {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.mon_problem = Some(problem(CephProblemKind::Authentication)));
+    let fixture = Fixture::with(&ceph);
+    fixture.silence().await;
+    let CephState::Silent { since, .. } = fixture.state() else {
+        panic!("{:?}", fixture.state());
+    };
+    sleep(Duration::from_mins(1)).await;
+    ceph.change(|state| state.mon_problem = Some(problem(CephProblemKind::Unreachable)));
+    let begin = Instant::now();
+    sleep(Duration::from_mins(1)).await;
+    let tries = ceph.asked("status", begin).len();
+    assert!((4..=8).contains(&tries), "{tries}");
+    let CephState::Silent {
+        since: later, problem, ..
+    } = fixture.state()
+    else {
+        panic!("{:?}", fixture.state());
+    };
+    assert_eq!((later, problem.kind), (since, CephProblemKind::Unreachable));
+    ceph.change(|state| state.mon_problem = None);
+    fixture.fresh().await;
+}
+
+#[rstest]
+#[case::done(0, Ok(NooutAnswer::Done))]
+#[case::unknown_bucket(-22, Ok(NooutAnswer::UnknownBucket))]
+#[case::refused(-13, Err(CephProblemKind::CommandFailed))]
+#[tokio::test(start_paused = true)]
+async fn noout_is_set_or_its_bucket_is_gone(#[case] code: i32, #[case] expected: Result<NooutAnswer, CephProblemKind>) {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.noout_code = code);
+    let fixture = Fixture::with(&ceph);
+    let namespace = namespace(CLUSTER);
+    for (on, prefix) in [(true, "osd set-group"), (false, "osd unset-group")] {
+        let since = Instant::now();
+        let answer = fixture.connections.set_noout(&namespace, "host-1", on).await;
+        assert_eq!(answer.map_err(|problem| problem.kind), expected);
+        let command = json!({"prefix": prefix, "flags": "noout", "who": ["host-1"]});
+        assert_eq!(ceph.asked(prefix, since), [command]);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_credentials_nothing_is_asked() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    let namespace = namespace(CLUSTER);
+    let missing = problem(CephProblemKind::CredentialsMissing);
+    fixture.connections.set_target(&namespace, Some(Err(missing.clone())));
+    let CephState::Silent { problem, last, .. } = fixture.state() else {
+        panic!("{:?}", fixture.state());
+    };
+    assert_eq!(problem, missing);
+    assert!(last.is_some());
+    let since = Instant::now();
+    assert_eq!(
+        fixture.connections.set_noout(&namespace, "host-1", true).await,
+        Err(missing)
+    );
+    sleep(LONG).await;
+    assert!(ceph.asked("", since).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_target_keeps_its_connection() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    let since = Instant::now();
+    let namespace = namespace(CLUSTER);
+    fixture.connections.set_target(&namespace, Some(Ok(options(CLUSTER))));
+    sleep(Duration::from_secs(30)).await;
+    assert!(ceph.asked("osd dump", since).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_is_asked_no_more() {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    let namespace = namespace(CLUSTER);
+    fixture.connections.set_target(&namespace, None);
+    let since = Instant::now();
+    sleep(LONG).await;
+    assert!(ceph.asked("", since).is_empty());
+    assert!(matches!(fixture.state(), CephState::Connecting));
+    let refused = fixture
+        .connections
+        .set_noout(&namespace, "host-1", true)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind, CephProblemKind::Unreachable);
+}

@@ -1,0 +1,328 @@
+//! The connections, against a real Ceph: three hosts with an OSD each.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use ceph_pdb::ceph::OsdId;
+use ceph_pdb::connection::{CephConnections, NooutAnswer};
+use ceph_pdb::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView, Namespace};
+use jiff::{SignedDuration, Timestamp};
+use nodeward_runtime::{CancellationToken, Component, Metrics, ReconcileTrigger, Supervisor};
+use nodeward_testkit::ceph::{Ceph, CephOptions};
+use nodeward_testkit::wait;
+use rados::Options;
+use rstest::rstest;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+/// How long what must come may take, on a loaded machine. Statistics take some periods of 5 s.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// Between rounds at rest.
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// One cluster for all tests, one after the other: some take parts of it away.
+async fn ceph() -> Result<MutexGuard<'static, Ceph>> {
+    static CEPH: OnceCell<Mutex<Ceph>> = OnceCell::const_new();
+    let start = || async {
+        let ceph = Ceph::start(CephOptions::default()).await?;
+        ceph.add_pool("data", 3, 8, "host").await?;
+        anyhow::Ok(Mutex::new(ceph))
+    };
+    Ok(CEPH.get_or_try_init(start).await?.lock().await)
+}
+
+fn options(ceph: &Ceph) -> Options {
+    Options {
+        timeout: Some(Duration::from_secs(2)),
+        ..ceph.admin().clone()
+    }
+}
+
+struct Fixture {
+    connections: CephConnections,
+    supervisor: Supervisor,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let metrics = Metrics::new(Component::new("ceph-pdb", "0.0.0"));
+        Self {
+            connections: CephConnections::new(&supervisor, ReconcileTrigger::new(), &metrics),
+            supervisor,
+        }
+    }
+
+    fn cluster(&self, name: &str, options: Options) -> Target<'_> {
+        let namespace = Namespace::from(name);
+        self.connections.set_target(&namespace, Some(Ok(options)));
+        Target {
+            connections: &self.connections,
+            namespace,
+        }
+    }
+}
+
+/// A cluster that is connected to.
+struct Target<'a> {
+    connections: &'a CephConnections,
+    namespace: Namespace,
+}
+
+impl Target<'_> {
+    fn ask(&self, is_watchful: bool, may_stop: &[&[OsdId]]) {
+        let may_stop = may_stop.iter().map(|osds| set(osds)).collect();
+        self.connections
+            .ask(&self.namespace, CephQuestions { is_watchful, may_stop });
+    }
+
+    async fn view(&self, what: &str, is_true: impl Fn(&CephView) -> bool) -> Result<Arc<CephView>> {
+        wait::until(what, DEADLINE, || async {
+            match self.connections.state(&self.namespace) {
+                CephState::Answering(view) if is_true(&view) => Ok(view),
+                CephState::Answering(view) => bail!(
+                    "fresh since {:?}, {:?}, answers {:?}, problem {:?}",
+                    view.fresh_since,
+                    view.status,
+                    view.stop_answers,
+                    view.stop_problem
+                ),
+                other => bail!("{other:?}"),
+            }
+        })
+        .await
+    }
+
+    async fn fresh(&self) -> Result<Arc<CephView>> {
+        self.view("fresh statistics", |view| view.fresh_since.is_some()).await
+    }
+
+    async fn answer_about(&self, osds: &[OsdId]) -> Result<Arc<CephView>> {
+        self.view("an answer", |view| view.stop_answers.contains_key(&set(osds)))
+            .await
+    }
+
+    async fn silence(&self) -> Result<(CephProblem, Timestamp, Option<Arc<CephView>>)> {
+        wait::until("silence", DEADLINE, || async {
+            match self.connections.state(&self.namespace) {
+                CephState::Silent { problem, since, last } => Ok((problem, since, last)),
+                other => bail!("{other:?}"),
+            }
+        })
+        .await
+    }
+}
+
+fn set(osds: &[OsdId]) -> BTreeSet<OsdId> {
+    osds.iter().copied().collect()
+}
+
+fn is_up(view: &CephView, id: OsdId) -> bool {
+    view.dump.osds.iter().any(|osd| osd.id == id && osd.up)
+}
+
+async fn start_osd(ceph: &Ceph, id: usize) -> Result<()> {
+    ceph.osd(id).start()?;
+    ceph.all_up().await?;
+    ceph.clean(DEADLINE).await
+}
+
+#[rstest]
+#[case::wrong_key(|options: &mut Options| options.key = "AQDnW0pmAAAAABAAHsGqYqVhPxVtzgTQyKHw1g==".to_owned(), CephProblemKind::Authentication)]
+#[case::unknown_user(|options: &mut Options| options.user = "client.nobody".to_owned(), CephProblemKind::Authentication)]
+#[case::no_key(|options: &mut Options| options.key = "not base64".to_owned(), CephProblemKind::CredentialsMissing)]
+#[case::no_monitor(|options: &mut Options| options.mon_host = "[v2:127.0.0.1:1]".to_owned(), CephProblemKind::Unreachable)]
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_options_are_told_and_mended(
+    #[case] spoil: fn(&mut Options),
+    #[case] expected: CephProblemKind,
+) -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let mut wrong = options(&ceph);
+    spoil(&mut wrong);
+    let target = fixture.cluster("rook-ceph", wrong);
+    let (problem, ..) = target.silence().await?;
+    ensure!(problem.kind == expected, "{problem:?}");
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.view("an answer", |view| view.dump.osds.len() == 3).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_tells_the_whole_cluster() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    let view = target.fresh().await?;
+    ensure!((0..3).all(|id| is_up(&view, id)), "{:?}", view.dump.osds);
+    ensure!(view.hostnames.len() == 3, "{:?}", view.hostnames);
+    ensure!(view.mons_out_of_quorum.is_empty());
+    let used: BTreeSet<i64> = view.dump.pools.iter().map(|pool| pool.crush_rule).collect();
+    let rules: BTreeSet<i64> = view.rules.iter().map(|rule| rule.id).collect();
+    ensure!(!used.is_empty() && used.is_subset(&rules), "{used:?} {rules:?}");
+    ensure!(view.tree.nodes.iter().any(|node| node.name == "host-2"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_monitor_that_returns_is_heard_again() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.ask(true, &[]);
+    target.view("an answer", |_| true).await?;
+    ceph.mon(0).kill();
+    let (problem, since, last) = target.silence().await?;
+    ceph.mon(0).start()?;
+    ensure!(problem.kind == CephProblemKind::Unreachable, "{problem:?}");
+    ensure!(last.is_some_and(|view| view.asked_at <= since));
+    target.view("an answer", |view| since < view.asked_at).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_line_tells_of_an_osd_that_stops() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    // From here on it rests.
+    let before = target.fresh().await?;
+    ceph.stop_osd(1).await?;
+    let view = target.view("osd.1 down", |view| !is_up(view, 1)).await?;
+    start_osd(&ceph, 1).await?;
+    ensure!(view.fresh_since.is_none(), "the statistics are older than this");
+    let later = view.asked_at.duration_since(before.asked_at);
+    ensure!(later < MINUTE, "only the next round at rest has told of it");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_manager_statistics_are_stale() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.ask(true, &[&[0]]);
+    target.answer_about(&[0]).await?;
+    ceph.mgr().pause()?;
+    ceph.stop_osd(2).await?;
+    let down = target.view("osd.2 down", |view| !is_up(view, 2)).await?;
+    // Two periods later it is still not known what that means.
+    let later = down.asked_at + SignedDuration::from_secs(11);
+    let still = target.view("two periods", |view| later < view.asked_at).await?;
+    ceph.mgr().resume()?;
+    let view = target.answer_about(&[0]).await?;
+    start_osd(&ceph, 2).await?;
+    for view in [down, still] {
+        ensure!(view.fresh_since.is_none() && view.stop_answers.is_empty(), "{view:?}");
+    }
+    // One copy of three is gone: another one less, and they take no requests.
+    let answer = &view.stop_answers[&set(&[0])];
+    ensure!(!answer.bad_become_inactive.is_empty(), "{answer:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn osds_may_stop_as_far_as_copies_go() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.ask(true, &[&[0], &[0, 1], &[0, 99]]);
+    let view = target.answer_about(&[0, 1]).await?;
+    ensure!(view.stop_answers[&set(&[0])].bad_become_inactive.is_empty());
+    ensure!(!view.stop_answers[&set(&[0, 1])].bad_become_inactive.is_empty());
+    ensure!(!view.stop_answers.contains_key(&set(&[0, 99])));
+    let problem = view.stop_problem.as_ref().context("no word of osd.99")?;
+    ensure!(problem.message.contains("osd.99"), "{problem:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_manager_leaves_the_monitors_heard() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.ask(true, &[]);
+    target.fresh().await?;
+    ceph.mgr().pause()?;
+    target.ask(true, &[&[0]]);
+    let view = target.view("a problem", |view| view.stop_problem.is_some()).await?;
+    let later = target
+        .view("another round", |later| view.asked_at < later.asked_at)
+        .await?;
+    ceph.mgr().resume()?;
+    for view in [view, later] {
+        let kind = view.stop_problem.as_ref().map(|problem| problem.kind);
+        ensure!(kind == Some(CephProblemKind::Hung), "{:?}", view.stop_problem);
+        ensure!(view.stop_answers.is_empty());
+    }
+    target.answer_about(&[0]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noout_is_set_and_taken_off() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.view("an answer", |_| true).await?;
+    let has_noout = |view: &CephView| {
+        let flags = view.dump.crush_node_flags.get("host-1");
+        flags.is_some_and(|flags| flags.contains("noout"))
+    };
+    for on in [true, false] {
+        let done = fixture.connections.set_noout(&target.namespace, "host-1", on).await;
+        ensure!(done == Ok(NooutAnswer::Done), "{done:?}");
+        target.view("the flag", |view| has_noout(view) == on).await?;
+        let gone = fixture.connections.set_noout(&target.namespace, "host-9", on).await;
+        ensure!(gone == Ok(NooutAnswer::UnknownBucket), "{gone:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_cluster_delays_no_other() -> Result<()> {
+    let hung = ceph().await?;
+    let small = CephOptions {
+        hosts: 0,
+        ..CephOptions::default()
+    };
+    let well = Ceph::start(small).await?;
+    let fixture = Fixture::new();
+    let of_hung = fixture.cluster("hung", options(&hung));
+    let of_well = fixture.cluster("well", options(&well));
+    for target in [&of_hung, &of_well] {
+        target.ask(true, &[]);
+        target.view("an answer", |_| true).await?;
+    }
+    hung.mon(0).pause()?;
+    let silence = of_hung.silence().await;
+    // The silent one is still asked, and the other answers.
+    let later = match &silence {
+        Ok((_, since, _)) => of_well.view("later answers", |view| since < &view.asked_at).await,
+        Err(_) => of_well.view("answers", |_| true).await,
+    };
+    hung.mon(0).resume()?;
+    let (problem, since, _) = silence?;
+    later?;
+    let kinds = [CephProblemKind::Hung, CephProblemKind::Unreachable];
+    ensure!(kinds.contains(&problem.kind), "{problem:?}");
+    of_hung.view("an answer", |view| since < view.asked_at).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_connections_leave_no_thread() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.view("an answer", |_| true).await?;
+    fixture.connections.set_target(&target.namespace, None);
+    wait::until("the threads to end", DEADLINE, || async {
+        ensure!(!fixture.supervisor.has_threads());
+        Ok(())
+    })
+    .await
+}
