@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use nodeward_testkit::ceph::Programs;
 use nodeward_testkit::{binaries, lock, toolchain};
 use serde_json::Value;
 
@@ -19,6 +20,9 @@ const AT_ONCE: usize = 2;
 
 /// Tests that each of those runs at once.
 const THREADS: &str = "4";
+
+/// Packages whose integration tests call librados in their own process.
+const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];
 
 /// How many of the slowest tests the summary names.
 const SLOWEST: usize = 10;
@@ -64,7 +68,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let status = cargo(&["build", "--workspace", "--bins"]).status()?;
         ensure!(status.success(), "cargo build failed: {status}");
     }
-    let binaries = build_tests(args)?;
+    let mut binaries = build_tests(args)?;
+    provide_librados(&mut binaries);
     let began = Instant::now();
     let summary = Mutex::new(Summary::default());
     for _ in 0..args.repeat {
@@ -114,6 +119,22 @@ struct Binary {
     executable: PathBuf,
     /// Its package's directory, in which cargo would run it.
     dir: PathBuf,
+    /// Where the loader finds what the system may lack.
+    library_path: Option<OsString>,
+}
+
+/// Has the loader find librados. Where Ceph cannot be had the tests that need it fail by themselves: none is skipped.
+fn provide_librados(binaries: &mut [Binary]) {
+    let mut in_need: Vec<&mut Binary> = binaries.iter_mut().filter(|binary| binary.needs_ceph()).collect();
+    if in_need.is_empty() {
+        return;
+    }
+    match Programs::ensure_unpacked() {
+        Ok(programs) => in_need
+            .iter_mut()
+            .for_each(|binary| binary.library_path = Some(programs.library_path())),
+        Err(error) => eprintln!("Ceph cannot be had, and its tests will fail: {error:#}"),
+    }
 }
 
 /// Compiles the tests; cargo's own progress goes to standard error.
@@ -153,11 +174,16 @@ impl Binary {
             target: is_integration.then(|| target["name"].as_str().unwrap_or_default().to_owned()),
             executable: message["executable"].as_str()?.into(),
             dir: PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned(),
+            library_path: None,
         })
     }
 
     fn needs_control_plane(&self) -> bool {
         self.target.is_some() && self.package != "nodeward-core"
+    }
+
+    fn needs_ceph(&self) -> bool {
+        self.target.is_some() && WITH_CEPH.contains(&self.package.as_str())
     }
 
     fn name(&self) -> String {
@@ -177,6 +203,9 @@ impl Binary {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_MANIFEST_DIR", &self.dir)
             .stdout(Stdio::piped());
+        if let Some(library_path) = &self.library_path {
+            command.env("LD_LIBRARY_PATH", library_path);
+        }
         // Next to `deps`, where the tests are.
         if let Some(dir) = self.executable.ancestors().nth(2) {
             command.env(binaries::DIR, dir);
