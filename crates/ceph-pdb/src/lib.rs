@@ -8,12 +8,14 @@
     )
 )]
 
+pub mod budgets;
 pub mod ceph;
 pub mod config;
 pub mod connection;
 pub mod credentials;
 pub mod plan;
 pub mod policy;
+pub mod report;
 pub mod settings;
 pub mod snapshot;
 pub mod state_map;

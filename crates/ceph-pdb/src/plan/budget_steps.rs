@@ -4,13 +4,17 @@
 //! narrowed only by what another one already covers, and a domain's budget goes only once the default covers it again. Each step
 //! takes effect at once: the API refuses evictions while the disruption controller has not seen a change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::osd_disruptions::{Disruptions, Domain};
+use super::osd_disruptions::Domain;
 use crate::ceph::OsdId;
+use crate::ceph::topology::DomainType;
 
 /// So many domains get their own budget before the default is narrowed by them.
 pub const BATCH: usize = 8;
+
+/// A failure domain of a type: a budget selects by both.
+pub type DomainKey = (DomainType, Domain);
 
 /// The budgets of a cluster's OSDs as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,29 +22,46 @@ pub struct OsdBudgets {
     /// `rook-ceph-osd`.
     pub default: Option<DefaultBudget>,
     /// The domains with a budget of their own that allows nothing.
-    pub domains: BTreeSet<Domain>,
+    pub domains: BTreeSet<DomainKey>,
 }
 
 /// The budget of all OSDs but some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultBudget {
-    /// One OSD may go.
-    pub is_open: bool,
+    /// So many OSDs may be unavailable: 0, or 1 of ours; Rook's old ones allow more.
+    pub max_unavailable: i32,
     /// Domains that it does not select.
-    pub except_domains: BTreeSet<Domain>,
+    pub except_domains: BTreeSet<DomainKey>,
     /// OSDs that it does not select.
     pub except_osds: BTreeSet<OsdId>,
 }
 
-/// A write.
+/// What the budgets are to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// One OSD may be evicted, these left out.
+    Open {
+        /// Down without harm.
+        excluded: BTreeSet<OsdId>,
+    },
+    /// None may be evicted, except those of one domain.
+    Closed {
+        /// The domain, by label.
+        exempt: Option<DomainKey>,
+        /// Its OSDs by number, where labels do not say what CRUSH does.
+        exempt_osds: BTreeSet<OsdId>,
+    },
+}
+
+/// A step of one or several writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// `rook-ceph-osd` becomes this.
     WriteDefault(DefaultBudget),
     /// These get a budget of their own.
-    AddDomains(BTreeSet<Domain>),
+    AddDomains(BTreeSet<DomainKey>),
     /// This one's is deleted.
-    RemoveDomain(Domain),
+    RemoveDomain(DomainKey),
 }
 
 /// Whether closed domains get a budget each, as Rook's do.
@@ -53,34 +74,43 @@ pub enum Layout {
 }
 
 /// The next step to what the budgets are to be; none once they are. `all` are the domains that have OSDs.
-pub fn next_step(now: &OsdBudgets, target: &Disruptions, all: &BTreeSet<Domain>, layout: Layout) -> Option<Step> {
+pub fn next_step(now: &OsdBudgets, target: &Target, all: &BTreeSet<DomainKey>, layout: Layout) -> Option<Step> {
     match target {
-        Disruptions::Open { excluded } => open(now, excluded),
-        Disruptions::Closed { exempt } => close(now, exempt.as_ref(), all, layout),
+        Target::Open { excluded } => open(now, excluded),
+        Target::Closed { exempt, exempt_osds } => close(now, exempt.as_ref(), exempt_osds, all, layout),
     }
 }
 
-fn close(now: &OsdBudgets, exempt: Option<&Domain>, all: &BTreeSet<Domain>, layout: Layout) -> Option<Step> {
-    let own: BTreeSet<Domain> = match layout {
+fn close(
+    now: &OsdBudgets,
+    exempt: Option<&DomainKey>,
+    exempt_osds: &BTreeSet<OsdId>,
+    all: &BTreeSet<DomainKey>,
+    layout: Layout,
+) -> Option<Step> {
+    let own: BTreeSet<DomainKey> = match layout {
         Layout::Single => BTreeSet::new(),
         Layout::PerDomain => all.iter().filter(|domain| Some(*domain) != exempt).cloned().collect(),
     };
-    let narrowed_by = |covered: &BTreeSet<Domain>| DefaultBudget {
-        is_open: false,
+    let narrowed_by = |covered: &BTreeSet<DomainKey>| DefaultBudget {
+        max_unavailable: 0,
         except_domains: covered.iter().chain(exempt).cloned().collect(),
-        except_osds: BTreeSet::new(),
+        except_osds: exempt_osds.clone(),
     };
     // What has a budget of its own, and keeps it.
-    let covered: BTreeSet<Domain> = now.domains.intersection(&own).cloned().collect();
+    let covered: BTreeSet<DomainKey> = now.domains.intersection(&own).cloned().collect();
     let is_closed = now.default.as_ref().is_some_and(|default| {
         let excepted = &default.except_domains;
-        let is_covered = |domain: &Domain| covered.contains(domain) || Some(domain) == exempt;
-        !default.is_open && default.except_osds.is_empty() && excepted.iter().all(is_covered)
+        let is_covered = |domain: &DomainKey| covered.contains(domain) || Some(domain) == exempt;
+        default.max_unavailable == 0 && default.except_osds.is_subset(exempt_osds) && excepted.iter().all(is_covered)
     });
     if !is_closed {
-        // What the default leaves out already, and another one covers, need not be selected twice for a moment.
-        let excepted = now.default.iter().flat_map(|default| &default.except_domains);
-        let kept = excepted.filter(|domain| covered.contains(*domain)).cloned().collect();
+        // What the default leaves out already, and another one covers, need not be selected twice for a moment. Where there is
+        // no default, that is all that another one covers.
+        let kept = match &now.default {
+            Some(default) => default.except_domains.intersection(&covered).cloned().collect(),
+            None => covered,
+        };
         return Some(Step::WriteDefault(narrowed_by(&kept)));
     }
     if let Some(surplus) = now.domains.difference(&own).next() {
@@ -90,25 +120,24 @@ fn close(now: &OsdBudgets, exempt: Option<&Domain>, all: &BTreeSet<Domain>, layo
     if now.default.as_ref() != Some(&narrowed) {
         return Some(Step::WriteDefault(narrowed));
     }
-    let missing: BTreeSet<Domain> = own.difference(&now.domains).take(BATCH).cloned().collect();
+    let missing: BTreeSet<DomainKey> = own.difference(&now.domains).take(BATCH).cloned().collect();
     (!missing.is_empty()).then_some(Step::AddDomains(missing))
 }
 
 fn open(now: &OsdBudgets, excluded: &BTreeSet<OsdId>) -> Option<Step> {
     let opened = DefaultBudget {
-        is_open: true,
+        max_unavailable: 1,
         except_domains: BTreeSet::new(),
         except_osds: excluded.clone(),
     };
     let Some(domain) = now.domains.first() else {
         return (now.default.as_ref() != Some(&opened)).then_some(Step::WriteDefault(opened));
     };
-    // Open beside a domain's own budget: somebody has opened it, or a step was lost. Closed it selects nothing twice for long.
-    let Some(default) = now.default.as_ref().filter(|default| !default.is_open) else {
-        let except_domains = now.domains.clone();
+    // Open beside a domain's own budget: somebody has opened it, or a step was lost.
+    let Some(default) = now.default.as_ref().filter(|default| default.max_unavailable == 0) else {
         return Some(Step::WriteDefault(DefaultBudget {
-            is_open: false,
-            except_domains,
+            max_unavailable: 0,
+            except_domains: now.domains.clone(),
             except_osds: BTreeSet::new(),
         }));
     };
@@ -121,7 +150,8 @@ fn open(now: &OsdBudgets, excluded: &BTreeSet<OsdId>) -> Option<Step> {
 }
 
 /// The budgets after a step.
-pub fn after(now: &OsdBudgets, step: &Step) -> OsdBudgets {
+#[cfg(test)]
+pub(crate) fn after(now: &OsdBudgets, step: &Step) -> OsdBudgets {
     let mut then = now.clone();
     match step {
         Step::WriteDefault(default) => then.default = Some(default.clone()),
@@ -134,16 +164,21 @@ pub fn after(now: &OsdBudgets, step: &Step) -> OsdBudgets {
 }
 
 /// How many budgets select an OSD, and how many of them would let it go.
-pub fn selected_by(budgets: &OsdBudgets, osd: OsdId, domain: Option<&Domain>) -> BTreeMap<bool, usize> {
-    let mut selected = BTreeMap::new();
+#[cfg(test)]
+pub(crate) fn selected_by(
+    budgets: &OsdBudgets,
+    osd: OsdId,
+    domains: &[DomainKey],
+) -> std::collections::BTreeMap<bool, usize> {
+    let mut selected = std::collections::BTreeMap::new();
     let mut count = |is_open| *selected.entry(is_open).or_default() += 1;
     if let Some(default) = &budgets.default {
-        let is_excepted = domain.is_some_and(|domain| default.except_domains.contains(domain));
+        let is_excepted = domains.iter().any(|domain| default.except_domains.contains(domain));
         if !is_excepted && !default.except_osds.contains(&osd) {
-            count(default.is_open);
+            count(default.max_unavailable > 0);
         }
     }
-    if domain.is_some_and(|domain| budgets.domains.contains(domain)) {
+    for _ in domains.iter().filter(|domain| budgets.domains.contains(*domain)) {
         count(false);
     }
     selected
@@ -155,16 +190,21 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::osd_disruptions::{Disruptions, Domain};
-    use super::{DefaultBudget, Layout, OsdBudgets, Step, after, next_step, selected_by};
+    use super::super::osd_disruptions::Domain;
+    use super::{DefaultBudget, DomainKey, Layout, OsdBudgets, Step, Target, after, next_step, selected_by};
+    use crate::ceph::topology::DomainType;
 
-    fn domains(names: &[&str]) -> BTreeSet<Domain> {
-        names.iter().map(|name| Domain::from(*name)).collect()
+    fn key(name: &str) -> DomainKey {
+        (DomainType::HOST, Domain::from(name))
+    }
+
+    fn domains(names: &[&str]) -> BTreeSet<DomainKey> {
+        names.iter().map(|name| key(name)).collect()
     }
 
     fn default(is_open: bool, except: &[&str]) -> DefaultBudget {
         DefaultBudget {
-            is_open,
+            max_unavailable: i32::from(is_open),
             except_domains: domains(except),
             except_osds: BTreeSet::new(),
         }
@@ -177,13 +217,14 @@ mod tests {
         }
     }
 
-    fn closed(exempt: Option<&str>) -> Disruptions {
-        Disruptions::Closed {
-            exempt: exempt.map(Domain::from),
+    fn closed(exempt: Option<&str>) -> Target {
+        Target::Closed {
+            exempt: exempt.map(key),
+            exempt_osds: BTreeSet::new(),
         }
     }
 
-    fn steps(from: &OsdBudgets, target: &Disruptions, all: &BTreeSet<Domain>, layout: Layout) -> Vec<Step> {
+    fn steps(from: &OsdBudgets, target: &Target, all: &BTreeSet<DomainKey>, layout: Layout) -> Vec<Step> {
         let mut now = from.clone();
         let mut steps = Vec::new();
         while let Some(step) = next_step(&now, target, all, layout) {
@@ -203,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_are_spelled_out_behind_the_closed_default() {
+    fn domains_follow_behind_closed_default() {
         let all = domains(&["a", "b", "c"]);
         let expected = [
             Step::WriteDefault(default(false, &["b"])),
@@ -216,9 +257,7 @@ mod tests {
 
     #[test]
     fn many_domains_are_spelled_out_in_batches() {
-        let all: BTreeSet<Domain> = (0..20)
-            .map(|number| Domain::from(format!("rack-{number:02}")))
-            .collect();
+        let all: BTreeSet<DomainKey> = (0..20).map(|number| key(&format!("rack-{number:02}"))).collect();
         let steps = steps(
             &budgets(true, &[], &[]),
             &closed(Some("rack-00")),
@@ -233,9 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_restored_before_its_budget_goes() {
+    fn domain_is_covered_before_its_budget_goes() {
         let around = budgets(false, &["a", "b", "c"], &["a", "c"]);
-        let open = Disruptions::Open {
+        let open = Target::Open {
             excluded: BTreeSet::from([3]),
         };
         let opened = DefaultBudget {
@@ -244,9 +283,9 @@ mod tests {
         };
         let expected = [
             Step::WriteDefault(default(false, &["b", "c"])),
-            Step::RemoveDomain("a".into()),
+            Step::RemoveDomain(key("a")),
             Step::WriteDefault(default(false, &["b"])),
-            Step::RemoveDomain("c".into()),
+            Step::RemoveDomain(key("c")),
             Step::WriteDefault(opened),
         ];
         assert_eq!(
@@ -256,11 +295,11 @@ mod tests {
     }
 
     #[test]
-    fn another_domain_is_exempt_only_once_the_first_is_covered() {
+    fn exempt_domain_changes_without_a_gap() {
         let around_a = budgets(false, &["a", "b", "c"], &["b", "c"]);
         let expected = [
             Step::WriteDefault(default(false, &["b", "c"])),
-            Step::RemoveDomain("b".into()),
+            Step::RemoveDomain(key("b")),
             Step::AddDomains(domains(&["a"])),
             Step::WriteDefault(default(false, &["a", "b", "c"])),
         ];
@@ -268,15 +307,55 @@ mod tests {
         assert_eq!(steps(&around_a, &closed(Some("b")), &all, Layout::PerDomain), expected);
     }
 
+    #[test]
+    fn budgets_that_rook_left_are_not_doubled() {
+        let left = OsdBudgets {
+            default: None,
+            domains: domains(&["a", "c"]),
+        };
+        let all = domains(&["a", "b", "c"]);
+        let expected = [Step::WriteDefault(default(false, &["a", "b", "c"]))];
+        assert_eq!(steps(&left, &closed(Some("b")), &all, Layout::PerDomain), expected);
+    }
+
+    #[test]
+    fn budgets_of_another_type_are_replaced() {
+        let rack: DomainType = "rack".parse().unwrap();
+        let mut left = budgets(false, &["a"], &[]);
+        left.domains = [(rack, "r".into())].into();
+        let all = domains(&["a", "b"]);
+        let taken = steps(&left, &closed(Some("a")), &all, Layout::PerDomain);
+        assert_eq!(taken[0], Step::RemoveDomain((rack, "r".into())));
+        assert_eq!(taken[1], Step::AddDomains(domains(&["b"])));
+    }
+
+    #[test]
+    fn exempt_osds_are_left_out_by_number() {
+        let target = Target::Closed {
+            exempt: None,
+            exempt_osds: [3].into(),
+        };
+        let around = DefaultBudget {
+            except_osds: [3].into(),
+            ..default(false, &[])
+        };
+        let all = domains(&["a"]);
+        let open = budgets(true, &[], &[]);
+        assert_eq!(
+            steps(&open, &target, &all, Layout::Single),
+            [Step::WriteDefault(around)]
+        );
+    }
+
     const ALL: [&str; 4] = ["a", "b", "c", "d"];
 
-    fn some_domains() -> impl Strategy<Value = BTreeSet<Domain>> {
+    fn some_domains() -> impl Strategy<Value = BTreeSet<DomainKey>> {
         proptest::sample::subsequence(ALL.to_vec(), 0..=ALL.len()).prop_map(|names| domains(&names))
     }
 
-    fn any_target() -> impl Strategy<Value = Disruptions> {
+    fn any_target() -> impl Strategy<Value = Target> {
         let closed = proptest::option::of(proptest::sample::select(ALL.to_vec())).prop_map(closed);
-        let open = proptest::collection::btree_set(0_i64..8, 0..3).prop_map(|excluded| Disruptions::Open { excluded });
+        let open = proptest::collection::btree_set(0_i64..8, 0..3).prop_map(|excluded| Target::Open { excluded });
         prop_oneof![closed, open]
     }
 
@@ -297,7 +376,7 @@ mod tests {
         ) {
             let all = domains(&ALL);
             let mut now = OsdBudgets {
-                default: Some(DefaultBudget { is_open, except_domains: except, except_osds: BTreeSet::new() }),
+                default: Some(DefaultBudget { max_unavailable: i32::from(is_open), except_domains: except, except_osds: BTreeSet::new() }),
                 domains: own,
             };
             let mut taken = 0;
@@ -306,14 +385,14 @@ mod tests {
                 taken += 1;
                 prop_assert!(taken < 40, "no end: {step:?}");
                 for (osd, domain) in (0..).zip(all.iter()) {
-                    let (before, behind) = (selected_by(&now, osd, Some(domain)), selected_by(&then, osd, Some(domain)));
+                    let (before, behind) = (selected_by(&now, osd, std::slice::from_ref(domain)), selected_by(&then, osd, std::slice::from_ref(domain)));
                     match &target {
-                        Disruptions::Closed { exempt } if Some(domain) != exempt.as_ref() => {
-                            prop_assert_eq!(behind.contains_key(&true), false, "{:?} lets {} go", step, domain);
-                            prop_assert!(!behind.is_empty(), "{:?} leaves {} without a budget", step, domain);
+                        Target::Closed { exempt, .. } if Some(domain) != exempt.as_ref() => {
+                            prop_assert_eq!(behind.contains_key(&true), false, "{:?} lets {:?} go", step, domain);
+                            prop_assert!(!behind.is_empty(), "{:?} leaves {:?} without a budget", step, domain);
                         }
-                        Disruptions::Open { excluded } if !excluded.contains(&osd) => {
-                            prop_assert!(!behind.is_empty() || before.is_empty(), "{:?} leaves {} without a budget", step, domain);
+                        Target::Open { excluded } if !excluded.contains(&osd) => {
+                            prop_assert!(!behind.is_empty() || before.is_empty(), "{:?} leaves {:?} without a budget", step, domain);
                         }
                         _ => {}
                     }
@@ -321,10 +400,10 @@ mod tests {
                 now = then;
             }
             for (osd, domain) in (0..).zip(all.iter()) {
-                let selected = selected_by(&now, osd, Some(domain));
+                let selected = selected_by(&now, osd, std::slice::from_ref(domain));
                 let expected = match &target {
-                    Disruptions::Closed { exempt } => usize::from(Some(domain) != exempt.as_ref()),
-                    Disruptions::Open { excluded } => usize::from(!excluded.contains(&osd)),
+                    Target::Closed { exempt, .. } => usize::from(Some(domain) != exempt.as_ref()),
+                    Target::Open { excluded } => usize::from(!excluded.contains(&osd)),
                 };
                 prop_assert_eq!(selected.values().sum::<usize>(), expected, "{:?}: {:?}", domain, now);
             }

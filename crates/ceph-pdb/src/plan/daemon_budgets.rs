@@ -1,5 +1,11 @@
 //! The budgets of all daemons but OSDs: they follow the numbers in Rook's objects, and Ceph's quorum.
 
+/// Name of the monitors' budget.
+pub const MON_BUDGET: &str = "rook-ceph-mon-pdb";
+
+/// Name of the managers' budget.
+pub const MGR_BUDGET: &str = "rook-ceph-mgr-pdb";
+
 /// What there is of each kind of daemon in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Daemons {
@@ -48,7 +54,7 @@ pub fn daemon_budgets(daemons: &Daemons) -> Vec<DaemonBudget> {
     let mut budgets = Vec::new();
     budgets.extend(mons(daemons));
     budgets.extend(one_at_a_time(
-        "rook-ceph-mgr-pdb".to_owned(),
+        MGR_BUDGET.to_owned(),
         ("app", "rook-ceph-mgr".to_owned()),
         daemons.mgrs,
     ));
@@ -87,7 +93,7 @@ pub fn daemon_budgets(daemons: &Daemons) -> Vec<DaemonBudget> {
 fn mons(daemons: &Daemons) -> Option<DaemonBudget> {
     let spare = if daemons.mons >= 5 { 2 } else { 1 };
     (daemons.mons > 2).then(|| DaemonBudget {
-        name: "rook-ceph-mon-pdb".to_owned(),
+        name: MON_BUDGET.to_owned(),
         selector: ("app", "rook-ceph-mon".to_owned()),
         limit: Limit::MaxUnavailable((spare - daemons.mons_out_of_quorum).max(0)),
         evicts_unready: false,

@@ -119,3 +119,19 @@ impl PlannedWrite {
         }
     }
 }
+
+impl Write {
+    /// Its kind, as a label of metrics and log lines.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::CreateBudget { .. } => "create_budget",
+            Self::PatchBudget { .. } => "patch_budget",
+            Self::DeleteBudget { .. } => "delete_budget",
+            Self::ReleaseBudget { .. } => "release_budget",
+            Self::WriteStateMap { .. } => "write_state_map",
+            Self::SetNoout { on: true, .. } => "set_noout",
+            Self::SetNoout { on: false, .. } => "clear_noout",
+            Self::Publish { .. } => "publish",
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What is true of a cluster's OSDs, from Kubernetes and Ceph together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nodeward_api::CephClusterState;
+
+use super::budget_steps::DomainKey;
+use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth};
+use crate::ceph::OsdId;
+use crate::ceph::pg_health::{CleanPattern, lacks_redundancy};
+use crate::ceph::stop_check::{PoolId, may_stop};
+use crate::ceph::topology::{DomainType, Topology};
+use crate::policy::Policy;
+use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, NodeState, OsdPod};
+
+/// What is true of a cluster's OSDs.
+#[derive(Debug)]
+pub(super) struct OsdView {
+    /// Type of the failure domains.
+    pub domain_type: DomainType,
+    /// All OSDs, but for those that are no longer part of the cluster.
+    pub osds: BTreeMap<OsdId, OsdFacts>,
+    /// Failure domain by label, where there are Kubernetes objects: what budgets select by.
+    pub labels: BTreeMap<OsdId, Option<Domain>>,
+    /// Failure domains of the OSDs of each node.
+    pub nodes: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl OsdView {
+    pub(super) fn new(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> Self {
+        let view = cluster.ceph.last_view();
+        let domain_type = domain_type(cluster, policy, published);
+        let topology = view
+            .map(|view| Topology::new(&view.tree, domain_type))
+            .unwrap_or_default();
+        let in_ceph: BTreeMap<OsdId, _> = view
+            .iter()
+            .flat_map(|view| view.dump.osds.iter().map(|osd| (osd.id, osd)))
+            .collect();
+        let is_current = current_view(cluster).is_some();
+        let mut this = Self {
+            domain_type,
+            osds: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+        };
+        for (id, objects) in &cluster.osds {
+            this.labels.insert(*id, objects.locations.get(&domain_type).cloned());
+        }
+        let ids: BTreeSet<OsdId> = in_ceph.keys().chain(cluster.osds.keys()).copied().collect();
+        for id in ids {
+            let (objects, osd) = (cluster.osds.get(&id), in_ceph.get(&id).copied());
+            let is_gone = match (objects, osd) {
+                // Purged from Ceph, and its Deployment is still there: it has no data.
+                (Some(_), None) => is_current,
+                // Taken out of service, and Rook has removed its Deployment.
+                (None, Some(osd)) => !osd.up && !osd.is_in,
+                _ => false,
+            };
+            if is_gone {
+                continue;
+            }
+            let place = topology.place(id).cloned().unwrap_or_default();
+            let label = this.labels.get(&id).cloned().flatten();
+            let has_pod = objects.is_some_and(|objects| objects.pod == OsdPod::Running);
+            let is_up_in_ceph = osd.is_some_and(|osd| osd.up);
+            let is_being_replaced = objects.is_some_and(|objects| objects.is_being_replaced);
+            let domain = place.domain.or(label);
+            if let (Some(node), Some(domain)) = (objects.and_then(|objects| objects.node.as_ref()), &domain) {
+                this.nodes
+                    .entry(node.to_string())
+                    .or_default()
+                    .insert(domain.to_string());
+            }
+            let facts = OsdFacts {
+                domain,
+                host: place.host,
+                is_down: !is_being_replaced && (!has_pod || (osd.is_some() && !is_up_in_ceph)),
+                is_up_in_ceph,
+                is_draining: objects
+                    .is_some_and(|objects| matches!(objects.node_state, NodeState::Draining(_) | NodeState::Gone)),
+            };
+            this.osds.insert(id, facts);
+        }
+        this
+    }
+
+    /// OSDs that are down.
+    pub(super) fn down(&self) -> impl Iterator<Item = (OsdId, &OsdFacts)> {
+        let down = self.osds.iter().filter(|(_, osd)| osd.is_down);
+        down.map(|(id, osd)| (*id, osd))
+    }
+
+    /// OSDs whose label is not the failure domain that CRUSH has them in.
+    pub(super) fn mislabelled(&self) -> BTreeSet<OsdId> {
+        let known = self.osds.iter().filter(|(_, osd)| osd.domain.is_some());
+        known
+            .filter(|(id, osd)| self.labels.get(id).is_some_and(|label| *label != osd.domain))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The failure domains that budgets can select.
+    pub(super) fn labelled_domains(&self) -> BTreeSet<DomainKey> {
+        let labels = self.labels.values().flatten();
+        labels.map(|domain| (self.domain_type, Arc::clone(domain))).collect()
+    }
+
+    /// Whether all OSDs of a bucket are up; true of one without OSDs.
+    pub(super) fn is_up(&self, bucket: &str) -> bool {
+        let mut down = self.down();
+        !down.any(|(_, osd)| {
+            [&osd.host, &osd.domain]
+                .into_iter()
+                .flatten()
+                .any(|name| **name == *bucket)
+        })
+    }
+}
+
+/// What Ceph says, if it was asked after the last change of pods and nodes.
+pub(super) fn current_view(cluster: &ClusterSnapshot) -> Option<&CephView> {
+    match &cluster.ceph {
+        CephState::Answering(view) if cluster.osds_changed_at <= view.asked_at => Some(view),
+        _ => None,
+    }
+}
+
+/// What Ceph's answers mean for a decision, pools `left_out` aside.
+pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTreeSet<PoolId>) -> CephFacts {
+    let unclean = pattern.unclean(&view.status.pgmap);
+    let health = |state: &str| {
+        if !state.split('+').any(|flag| flag == "active") {
+            PgHealth::Inactive
+        } else if lacks_redundancy(state) {
+            PgHealth::Degraded
+        } else {
+            PgHealth::Moving
+        }
+    };
+    let answers = view.stop_answers.iter();
+    CephFacts {
+        is_fresh: view.fresh_since.is_some(),
+        pgs: unclean
+            .iter()
+            .map(|(state, _)| health(state))
+            .max()
+            .unwrap_or(PgHealth::Clean),
+        safe_together: answers
+            .filter_map(|(osds, answer)| Some((osds.clone(), may_stop(answer, left_out)?)))
+            .collect(),
+    }
+}
+
+/// Type of the failure domains: as configured, else as CRUSH has it, else what was known last.
+fn domain_type(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> DomainType {
+    let of_ceph = || {
+        let view = cluster.ceph.last_view()?;
+        Some(DomainType::of_pools(&view.dump.pools, &view.rules))
+    };
+    let of_published = || published?.failure_domain_type.as_ref()?.parse().ok();
+    let of_budgets = || {
+        let mut forms = cluster.budgets.values().filter_map(|budget| budget.form.as_ref());
+        forms.find_map(|form| match form {
+            BudgetForm::OsdsOfDomain { domain_type, .. } => Some(*domain_type),
+            BudgetForm::Osds { except_domains, .. } => except_domains.keys().next().copied(),
+            BudgetForm::Daemon(_) => None,
+        })
+    };
+    let configured = policy.failure_domain_type;
+    let found = configured.or_else(of_ceph).or_else(of_published).or_else(of_budgets);
+    found.unwrap_or(DomainType::HOST)
+}

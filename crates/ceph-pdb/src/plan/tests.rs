@@ -1,0 +1,788 @@
+//! Plans of whole clusters: what the rows and rules of the decision come to in writes.
+
+mod properties;
+pub(crate) mod world;
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::reason::{CephCondition, CephReason};
+use rstest::rstest;
+use serde_json::json;
+
+use self::world::World;
+use super::daemon_budgets::{DaemonBudget, Limit, MGR_BUDGET, MON_BUDGET};
+use super::noout::{NooutPhase, NooutRecord};
+use super::{Write, WriteKey};
+use crate::budgets::OSD_BUDGET;
+use crate::ceph::answers::OkToStop;
+use crate::plan::budget_steps::Layout;
+use crate::snapshot::{
+    BudgetFacts, BudgetForm, CephProblem, CephProblemKind, CephState, NodeState, OsdObjects, OsdPod, RookState,
+};
+
+fn minutes(minutes: i64) -> SignedDuration {
+    SignedDuration::from_mins(minutes)
+}
+
+// The rows of the table of states.
+
+#[test]
+fn all_up_and_clean_opens_for_one_osd() {
+    let world = World::settled();
+    assert_eq!(world.state().reason, CephReason::AllClean);
+    assert_eq!(world.default(), (1, vec![], vec![]));
+    assert_eq!(world.budgets.len(), 1);
+    assert!(world.plan().actions.is_empty(), "nothing is written at rest");
+}
+
+#[test]
+fn clean_without_down_osds_excludes_them_in_order() {
+    let mut world = World::settled();
+    for osd in [5, 2] {
+        world.stop(osd, false);
+        world.mark_down(osd);
+    }
+    world.run();
+    assert_eq!(world.state().reason, CephReason::DownOsdsExcluded);
+    assert_eq!(world.default(), (1, vec![], vec![2, 5]));
+    assert!(world.state_map.noout.is_empty());
+}
+
+#[test]
+fn drained_domain_is_exempt_and_gets_noout() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    let state = world.state();
+    assert_eq!(
+        (state.reason, state.exempt_domain.as_deref()),
+        (CephReason::DomainDown, Some("b"))
+    );
+    assert_eq!(world.default(), (0, vec!["a", "b", "c"], vec![]));
+    assert_eq!(world.own(), ["a", "c"]);
+    assert_eq!(world.flags(), ["host-2"]);
+    assert_eq!(state.noout.keys().collect::<Vec<_>>(), ["host-2"]);
+    assert_eq!(state.down_osds["b"], BTreeSet::from([2]));
+}
+
+#[test]
+fn failed_osd_closes_around_its_domain_without_noout() {
+    let mut world = World::settled();
+    world.stop(2, false);
+    world.mark_down(2);
+    world.unclean("active+undersized+degraded");
+    world.may_stop_all(true);
+    world.run();
+    assert_eq!(world.state().exempt_domain.as_deref(), Some("b"));
+    assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
+}
+
+#[test]
+fn recovering_cluster_stays_as_it_is() {
+    let mut world = World::settled();
+    world.unclean("active+undersized+degraded");
+    world.run();
+    assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
+
+    world.drain(2);
+    world.run();
+    world.start(2);
+    world.run();
+    let state = world.state();
+    assert_eq!(
+        (state.reason, state.exempt_domain.as_deref()),
+        (CephReason::Recovering, Some("b"))
+    );
+    assert!(world.flags().is_empty(), "its OSDs are back");
+
+    world.unclean("active+clean+remapped");
+    assert_eq!(world.verdict().state.reason, CephReason::NothingDegraded);
+    world.run();
+    assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
+    assert!(world.own().is_empty());
+}
+
+#[test]
+fn single_layout_closes_with_one_write() {
+    let mut world = World::settled();
+    world.policy.layout = Layout::Single;
+    world.drain(2);
+    world.run();
+    assert_eq!(world.default(), (0, vec!["b"], vec![]));
+    assert!(world.own().is_empty());
+}
+
+// What is true of an OSD.
+
+#[test]
+fn pod_change_closes_before_ceph_answers() {
+    let mut world = World::settled();
+    world.stop(2, true);
+    let writes = world.plan().actions;
+    let closes = |write: &Write| matches!(write, Write::PatchBudget { form: BudgetForm::Osds { max_unavailable: 0, except_domains, .. }, .. } if except_domains.is_empty());
+    assert!(writes.iter().any(|planned| closes(&planned.write)), "{writes:?}");
+    world.run();
+    assert_eq!(world.state().reason, CephReason::CephNotAsked);
+}
+
+#[rstest]
+#[case::terminating(OsdPod::Terminating, true)]
+#[case::missing(OsdPod::Missing, true)]
+#[case::pending(OsdPod::Pending, true)]
+#[case::running(OsdPod::Running, false)]
+fn osd_is_down_by_its_pod(#[case] pod: OsdPod, #[case] is_down: bool) {
+    let mut world = World::settled();
+    world.osds.get_mut(&2).unwrap().pod = pod;
+    let verdict = world.verdict();
+    assert_eq!(verdict.osds["b"].down, i64::from(is_down));
+}
+
+#[test]
+fn osd_that_ceph_calls_down_is_down() {
+    let mut world = World::settled();
+    world.mark_down(2);
+    assert_eq!(world.verdict().osds["b"].down, 1);
+}
+
+#[test]
+fn replaced_osd_is_not_down_and_keeps_its_domain() {
+    let mut world = World::settled();
+    world.stop(2, false);
+    world.mark_down(2);
+    world.osds.get_mut(&2).unwrap().is_being_replaced = true;
+    let counts = world.verdict().osds["b"];
+    assert_eq!((counts.up, counts.down), (2, 0));
+}
+
+#[test]
+fn decommissioned_osds_are_left_out() {
+    let mut world = World::settled();
+    world.osds.remove(&2);
+    world.mark_down(2);
+    world.view.dump.osds[2].is_in = false;
+    world.osds.insert(9, OsdObjects::default());
+    world.run();
+    let verdict = world.verdict();
+    assert_eq!(
+        verdict.osds.values().map(|counts| counts.down).sum::<i64>(),
+        0,
+        "{verdict:?}"
+    );
+    assert_eq!(verdict.osds["b"].up, 1);
+}
+
+#[test]
+fn osd_without_deployment_counts_while_ceph_needs_it() {
+    let mut world = World::settled();
+    world.osds.remove(&2);
+    world.mark_down(2);
+    assert_eq!(world.verdict().osds["b"].down, 1);
+}
+
+#[test]
+fn wrong_label_exempts_osds_by_number() {
+    let mut world = World::settled();
+    world.osds.get_mut(&3).unwrap().locations = [(world::rack(), "a".into())].into();
+    world.drain(2);
+    world.run();
+    assert_eq!(world.state().exempt_domain.as_deref(), Some("b"));
+    assert_eq!(world.default(), (0, vec![], vec![2, 3]));
+    assert!(world.own().is_empty(), "a domain's own budget would select osd.3");
+    assert!(world.condition(CephCondition::OsdLabelWrong).unwrap().contains("osd.3"));
+    // The one that is labelled as the exempt domain and lies elsewhere is not exempt.
+    world.osds.get_mut(&0).unwrap().locations = [(world::rack(), "b".into())].into();
+    world.run();
+    assert_eq!(world.default(), (0, vec![], vec![2, 3]));
+}
+
+#[test]
+fn domain_type_is_crushs_unless_configured() {
+    let mut world = World::settled();
+    assert_eq!(world.state().failure_domain_type.as_deref(), Some("rack"));
+    world.policy.failure_domain_type = Some("host".parse().unwrap());
+    world.run();
+    assert_eq!(world.state().failure_domain_type.as_deref(), Some("host"));
+}
+
+#[test]
+fn budgets_of_another_type_are_collected() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    world.policy.failure_domain_type = Some("host".parse().unwrap());
+    for (id, osd) in &mut world.osds {
+        osd.locations
+            .insert(crate::ceph::topology::DomainType::HOST, format!("host-{id}").into());
+    }
+    world.may_stop_all(true);
+    world.run();
+    assert_eq!(world.own(), ["host-0", "host-1", "host-3", "host-4", "host-5"]);
+}
+
+// When Ceph's word counts.
+
+#[test]
+fn old_statistics_exempt_no_domain() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.view.fresh_since = None;
+    world.run();
+    assert_eq!(world.state().reason, CephReason::StatisticsStale);
+    assert_eq!(world.state().exempt_domain, None);
+}
+
+#[test]
+fn silent_ceph_leaves_open_budgets_and_opens_none() {
+    let mut world = World::settled();
+    world.silence();
+    world.run();
+    assert_eq!(world.default().0, 1);
+    assert!(
+        world
+            .condition(CephCondition::CephUnavailable)
+            .unwrap()
+            .contains("Unreachable")
+    );
+    world.stop(2, false);
+    world.run();
+    world.start(2);
+    world.silence();
+    world.run();
+    assert_eq!((world.state().reason, world.default().0), (CephReason::Recovering, 0));
+}
+
+#[test]
+fn second_domain_down_closes_all() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.may_stop_all(false);
+    world.run();
+    assert_eq!(world.state().reason, CephReason::SecondDomainDown);
+    assert_eq!(world.own(), ["a", "b", "c"]);
+    assert!(
+        world.plan().questions["ns"].may_stop.contains(&BTreeSet::from([2, 3])),
+        "asked again"
+    );
+}
+
+#[test]
+fn unanswered_question_is_asked_and_closes() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.view.stop_answers.clear();
+    world.run();
+    assert_eq!(world.state().reason, CephReason::AwaitingStopCheck);
+    let plan = world.plan();
+    assert!(plan.questions["ns"].is_watchful);
+    assert!(plan.questions["ns"].may_stop.contains(&BTreeSet::from([2, 3])));
+}
+
+// Pools that cannot lose a domain.
+
+fn with_unsurvivable_pool() -> World {
+    let mut world = World::new();
+    let loses = |ids: &[i64]| {
+        let answer = json!({"bad_become_inactive": [format!("2.{}", ids[0])]});
+        (
+            ids.iter().copied().collect(),
+            serde_json::from_value::<OkToStop>(answer).unwrap(),
+        )
+    };
+    world.view.stop_answers = [&[0, 1], &[2, 3], &[4, 5]].map(|ids| loses(ids)).into();
+    world.run();
+    world
+}
+
+#[test]
+fn unsurvivable_pool_is_left_out_and_named() {
+    let mut world = with_unsurvivable_pool();
+    assert!(
+        world
+            .condition(CephCondition::UnsurvivablePools)
+            .unwrap()
+            .contains("thin")
+    );
+    assert_eq!(world.default().0, 1);
+    let answers = world.view.stop_answers.clone();
+    world.drain(2);
+    world.view.stop_answers = answers;
+    world.run();
+    assert_eq!(
+        world.state().reason,
+        CephReason::DomainDown,
+        "the pool counts for nothing"
+    );
+}
+
+#[test]
+fn pool_that_was_changed_counts_again() {
+    let mut world = with_unsurvivable_pool();
+    world.view.dump.pools[1].size = 3;
+    let answers = world.view.stop_answers.clone();
+    world.drain(2);
+    world.view.stop_answers = answers;
+    world.run();
+    assert_eq!(world.state().reason, CephReason::SecondDomainDown);
+}
+
+#[test]
+fn unsurvivable_pool_blocks_where_configured() {
+    let mut world = with_unsurvivable_pool();
+    world.policy.blocks_on_unsurvivable_pools = true;
+    world.run();
+    assert_eq!(
+        (world.state().reason, world.default().0),
+        (CephReason::UnsurvivablePool, 0)
+    );
+}
+
+#[test]
+fn pools_are_judged_once() {
+    let world = World::settled();
+    assert!(world.plan().questions["ns"].may_stop.is_empty());
+    assert!(!world.plan().questions["ns"].is_watchful);
+    let mut changed = World::settled();
+    changed.view.dump.pools[0].size = 2;
+    assert_eq!(changed.plan().questions["ns"].may_stop.len(), 3);
+}
+
+#[test]
+fn pools_are_not_judged_while_an_osd_is_down() {
+    let mut world = World::new();
+    world.stop(2, false);
+    world.mark_down(2);
+    world.may_stop_all(false);
+    world.run();
+    assert!(world.state().unsurvivable.pools.is_empty() && world.state().unsurvivable.basis.is_empty());
+}
+
+// Flags.
+
+#[test]
+fn noout_ends_with_its_time_and_is_not_set_again() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    assert_eq!(
+        world.plan().requeue_at,
+        Some(world.state().noout["host-2"] + minutes(30))
+    );
+    world.pass(minutes(31));
+    world.run();
+    assert!(world.flags().is_empty());
+    assert_eq!(world.state_map.noout["host-2"].phase, NooutPhase::Over);
+    assert!(world.condition(CephCondition::NooutExpired).unwrap().contains("host-2"));
+    world.pass(minutes(1));
+    world.run();
+    assert!(world.flags().is_empty(), "once a drain");
+    world.start(2);
+    world.run();
+    assert!(world.state_map.noout.is_empty());
+}
+
+#[test]
+fn own_maintenance_timeout_counts() {
+    let mut world = World::settled();
+    world.cluster.osd_maintenance_timeout = Some(minutes(5));
+    world.drain(2);
+    world.run();
+    world.pass(minutes(6));
+    world.run();
+    assert!(world.flags().is_empty());
+}
+
+#[test]
+fn flag_of_an_administrator_is_left_alone() {
+    let mut world = World::settled();
+    world.flag("host-2");
+    world.drain(2);
+    world.run();
+    world.start(2);
+    world.clean();
+    world.run();
+    assert_eq!(world.flags(), ["host-2"]);
+}
+
+#[test]
+fn record_is_written_before_the_flag() {
+    let mut world = World::settled();
+    world.drain(2);
+    let noout = |world: &World| {
+        let plan = world.plan();
+        let mut of_noout = plan
+            .actions
+            .into_iter()
+            .filter(|planned| matches!(planned.key(), WriteKey::Noout(_)));
+        (of_noout.next().map(|planned| planned.write), of_noout.next())
+    };
+    let (Some(record @ Write::WriteStateMap { .. }), None) = noout(&world) else {
+        panic!("{:?}", world.plan().actions);
+    };
+    world.apply(&record);
+    // What Ceph listed before the record is no reason to act upon it.
+    world.now += SignedDuration::from_secs(1);
+    world.state_map.noout.get_mut("host-2").unwrap().changed = world.now;
+    assert_eq!(noout(&world), (None, None));
+    world.ask();
+    let (Some(Write::SetNoout { buckets, on: true, .. }), None) = noout(&world) else {
+        panic!("{:?}", world.plan().actions);
+    };
+    assert_eq!(buckets, BTreeSet::from(["host-2".into()]));
+}
+
+#[test]
+fn flags_wait_for_ceph() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.silence();
+    world.run();
+    assert!(world.state_map.noout.is_empty());
+}
+
+// Time limits.
+
+#[test]
+fn health_check_timeout_survives_a_restart() {
+    let mut world = World::settled();
+    world.cluster.pg_health_check_timeout = Some(minutes(10));
+    world.drain(2);
+    world.run();
+    world.start(2);
+    world.run();
+    let (since, closed_since) = (world.state().recovering_since.unwrap(), world.state().since);
+    world.pass(minutes(9));
+    world.run();
+    assert_eq!(
+        (world.state().recovering_since, world.state().since),
+        (Some(since), closed_since)
+    );
+    assert_eq!(world.state().reason, CephReason::Recovering);
+    assert_eq!(world.plan().requeue_at, Some(since + minutes(10)));
+    world.pass(minutes(1));
+    world.run();
+    assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
+}
+
+#[rstest]
+#[case::inactive("undersized+peered", true)]
+#[case::refused("active+undersized", false)]
+fn health_check_timeout_is_ignored_where_data_is_at_risk(#[case] state: &str, #[case] may_stop: bool) {
+    let mut world = World::settled();
+    world.cluster.pg_health_check_timeout = Some(minutes(10));
+    world.drain(2);
+    world.run();
+    world.start(2);
+    world.unclean(state);
+    world.may_stop_all(may_stop);
+    world.run();
+    world.pass(minutes(11));
+    world.run();
+    assert_eq!(world.state().disruptions, PublishedDisruptions::Closed);
+    assert!(world.condition(CephCondition::HealthCheckTimeoutIgnored).is_some());
+}
+
+#[rstest]
+#[case::no_domain_left(3, None, Some("too few for pools data"))]
+#[case::flag(2, Some("norecover"), Some("norecover"))]
+#[case::may_heal(2, None, None)]
+fn cluster_that_cannot_heal_says_so(#[case] size: i64, #[case] flag: Option<&str>, #[case] expected: Option<&str>) {
+    let mut world = World::settled();
+    for pool in &mut world.view.dump.pools {
+        pool.size = size;
+    }
+    world.view.dump.flags_set.extend(flag.map(str::to_owned));
+    for osd in [2, 3] {
+        world.stop(osd, false);
+        world.mark_down(osd);
+    }
+    world.unclean("active+undersized");
+    world.run();
+    let found = world.condition(CephCondition::CannotHeal);
+    assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+    assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
+}
+
+// Taking over and handing back.
+
+fn leftover(form: BudgetForm) -> BudgetFacts {
+    BudgetFacts {
+        uid: "left".into(),
+        resource_version: "1".into(),
+        is_deleting: false,
+        is_ours: false,
+        is_exact: false,
+        form: Some(form),
+        selector: "app=x".into(),
+    }
+}
+
+fn of_rack(domain: &str) -> BudgetForm {
+    BudgetForm::OsdsOfDomain {
+        max_unavailable: 0,
+        domain_type: world::rack(),
+        domain: domain.into(),
+    }
+}
+
+#[test]
+fn leftovers_of_rook_are_adopted_in_a_drain() {
+    let mut world = World::new();
+    for domain in ["a", "c"] {
+        world
+            .budgets
+            .insert(format!("rook-ceph-osd-rack-{domain}").into(), leftover(of_rack(domain)));
+    }
+    world.flag("b");
+    world.state_map.rook = RookState {
+        draining_domain: Some("b".into()),
+        set_noout: true,
+        noout_set_at: [("b".into(), world.now)].into(),
+    };
+    world.drain(2);
+    world.run();
+    assert_eq!(world.state().exempt_domain.as_deref(), Some("b"));
+    assert_eq!(world.default(), (0, vec!["a", "b", "c"], vec![]));
+    assert!(world.budgets.values().all(|budget| budget.is_ours && budget.is_exact));
+    assert_eq!(world.flags(), ["host-2"], "the flag of the whole rack was Rook's");
+    assert_eq!(world.state_map.rook, RookState::default());
+}
+
+#[test]
+fn wide_default_of_rook_is_narrowed_to_one() {
+    let mut world = World::new();
+    let form = BudgetForm::Osds {
+        max_unavailable: 3,
+        except_domains: [].into(),
+        except_osds: [].into(),
+    };
+    world.budgets.insert(OSD_BUDGET.into(), leftover(form));
+    world.run();
+    assert_eq!(world.default(), (1, vec![], vec![]));
+    assert!(world.budgets[OSD_BUDGET].is_ours);
+}
+
+#[test]
+fn foreign_budget_is_reported_and_not_touched() {
+    let mut world = World::settled();
+    let mut foreign = leftover(of_rack("a"));
+    foreign.form = None;
+    world.budgets.insert(OSD_BUDGET.into(), foreign.clone());
+    world.drain(2);
+    world.run();
+    assert_eq!(world.budgets[OSD_BUDGET], foreign);
+    assert_eq!(world.budgets.len(), 1);
+    assert!(world.condition(CephCondition::ForeignBudget).unwrap().contains("app=x"));
+    assert_eq!(world.state().disruptions, PublishedDisruptions::Closed);
+}
+
+#[test]
+fn budget_somebody_changed_is_mended() {
+    let mut world = World::settled();
+    let default = world.budgets.get_mut(OSD_BUDGET).unwrap();
+    default.form = None;
+    world.run();
+    assert_eq!(world.default(), (1, vec![], vec![]));
+    world.budgets.get_mut(OSD_BUDGET).unwrap().is_exact = false;
+    world.run();
+    assert!(world.budgets[OSD_BUDGET].is_exact);
+}
+
+#[test]
+fn domain_is_left_to_the_default_where_its_name_is_taken() {
+    let mut world = World::settled();
+    let mut foreign = leftover(of_rack("x"));
+    foreign.form = None;
+    world.budgets.insert("rook-ceph-osd-rack-a".into(), foreign);
+    world.drain(2);
+    world.run();
+    assert_eq!(world.default(), (0, vec!["b", "c"], vec![]));
+}
+
+#[test]
+fn managing_rook_gets_its_budgets_back() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    let forms: Vec<_> = world.budgets.values().map(|budget| budget.form.clone()).collect();
+    world.cluster.is_managed_by_rook = true;
+    world.run();
+    assert!(world.budgets.values().all(|budget| !budget.is_ours));
+    assert_eq!(
+        world
+            .budgets
+            .values()
+            .map(|budget| budget.form.clone())
+            .collect::<Vec<_>>(),
+        forms
+    );
+    assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
+    assert_eq!(world.state().reason, CephReason::ManagedByRook);
+    world.start(2);
+    world.run();
+    assert_eq!(world.default().0, 0, "it stays closed until Rook writes it");
+}
+
+#[test]
+fn external_cluster_gets_no_budget() {
+    let mut world = World::new();
+    world.cluster.is_external = true;
+    world.run();
+    assert!(world.budgets.is_empty());
+    assert_eq!(world.state().reason, CephReason::ExternalCluster);
+}
+
+#[test]
+fn deleted_cluster_loses_its_flags_and_nothing_else() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    let before = (world.budgets.clone(), world.published.clone());
+    world.cluster.is_deleting = true;
+    world.run();
+    assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
+    assert_eq!((world.budgets, world.published), before);
+}
+
+#[test]
+fn unknown_namespace_is_left_alone() {
+    let world = World::new();
+    let mut snapshot = world.snapshot();
+    snapshot.unknown.insert("ns".into(), "not listed".into());
+    let plan = super::plan(&snapshot, &world.policy, world.now);
+    assert!(plan.actions.is_empty() && plan.questions.is_empty() && plan.verdicts.is_empty());
+}
+
+// Other daemons.
+
+#[test]
+fn daemon_budgets_follow_the_daemons() {
+    let mut world = World::settled();
+    world.daemons.mons = 3;
+    world.daemons.mgrs = 2;
+    world.daemons.gateways = vec![("store".to_owned(), 3)];
+    world.run();
+    assert_eq!(world.limit("rook-ceph-rgw-store"), Some(Limit::MinAvailable(2)));
+    world.daemons.gateways[0].1 = 5;
+    world.view.mons_out_of_quorum = ["c".into()].into();
+    world.run();
+    assert_eq!(world.limit("rook-ceph-rgw-store"), Some(Limit::MinAvailable(4)));
+    assert_eq!(world.limit(MON_BUDGET), Some(Limit::MaxUnavailable(0)));
+
+    world.daemons.gateways.clear();
+    world.daemons.unknown = vec!["CephObjectStore".to_owned()];
+    world.run();
+    assert!(world.limit("rook-ceph-rgw-store").is_some(), "it may exist");
+    world.daemons.unknown.clear();
+    world.daemons.mgrs = 0;
+    world.run();
+    assert_eq!(world.limit("rook-ceph-rgw-store"), None);
+    assert!(!world.budgets[MGR_BUDGET].is_ours, "Rook keeps it");
+}
+
+#[test]
+fn silent_ceph_raises_no_monitor_limit() {
+    let mut world = World::settled();
+    world.daemons.mons = 3;
+    world.view.mons_out_of_quorum = ["c".into()].into();
+    world.run();
+    world.view.mons_out_of_quorum.clear();
+    world.silence();
+    world.run();
+    assert_eq!(world.limit(MON_BUDGET), Some(Limit::MaxUnavailable(0)));
+    world.ask();
+    world.run();
+    assert_eq!(world.limit(MON_BUDGET), Some(Limit::MaxUnavailable(1)));
+}
+
+#[test]
+fn daemon_budget_of_rook_is_adopted() {
+    let mut world = World::new();
+    world.daemons.mons = 3;
+    world.budgets.insert(
+        MON_BUDGET.into(),
+        leftover(BudgetForm::Daemon(DaemonBudget {
+            name: MON_BUDGET.to_owned(),
+            selector: ("app", "rook-ceph-mon".to_owned()),
+            limit: Limit::MaxUnavailable(1),
+            evicts_unready: false,
+        })),
+    );
+    world.run();
+    assert!(world.budgets[MON_BUDGET].is_ours);
+}
+
+// What is published.
+
+#[test]
+fn unreadable_state_is_written_anew() {
+    let mut world = World::settled();
+    world.published.as_mut().unwrap().state = Some("{".into());
+    world.run();
+    assert_eq!(world.state().reason, CephReason::AllClean);
+}
+
+#[test]
+fn bad_pattern_is_reported_and_the_usual_one_counts() {
+    let mut world = World::settled();
+    world.cluster.pg_healthy_regex = Some("(".into());
+    world.run();
+    assert!(
+        world
+            .condition(CephCondition::Unreadable)
+            .unwrap()
+            .contains("pgHealthyRegex")
+    );
+    assert_eq!(world.state().reason, CephReason::AllClean);
+}
+
+#[test]
+fn record_of_an_unknown_bucket_is_removed() {
+    let mut world = World::settled();
+    let record = NooutRecord {
+        since: world.now,
+        phase: NooutPhase::Set,
+        changed: world.now,
+    };
+    world.state_map.noout.insert("gone".into(), record);
+    world.run();
+    assert!(world.state_map.noout.is_empty());
+}
+
+#[test]
+fn gone_node_is_draining() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.osds.get_mut(&2).unwrap().node_state = NodeState::Gone;
+    world.run();
+    assert_eq!(world.flags(), ["host-2"]);
+    assert_eq!(world.verdict().osds["b"].draining, 1);
+}
+
+#[test]
+fn no_question_rests_on_a_ceph_that_was_never_asked() {
+    let mut world = World::new();
+    world.ceph = Some(CephState::Connecting);
+    world.run();
+    assert_eq!(
+        (world.state().reason, world.default().0),
+        (CephReason::Recovering, 0),
+        "created closed"
+    );
+    world.ceph = Some(CephState::Silent {
+        problem: CephProblem {
+            kind: CephProblemKind::LibraryMissing,
+            message: "no librados".into(),
+        },
+        since: world.now,
+        last: None,
+    });
+    world.run();
+    assert!(
+        world
+            .condition(CephCondition::CephUnavailable)
+            .unwrap()
+            .contains("no librados")
+    );
+}

@@ -1,0 +1,206 @@
+//! Events and log lines, on the CephCluster: what its budgets allow and why, and what somebody should look at; each change once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::reason::{CephCondition, CephReason};
+use nodeward_core::deadline::to_the_second;
+use nodeward_runtime::{EventSink, EventSpec, Severity};
+
+use crate::plan::{ClusterVerdict, Owner, Verdicts};
+use crate::snapshot::Namespace;
+
+/// What ceph-pdb does, as the Events' `action`.
+const ACTION: &str = "Budget";
+
+/// How many states of placement groups an Event names.
+const NAMED: usize = 5;
+
+/// Emits Events.
+pub(super) struct Announcer {
+    sink: EventSink,
+    told: BTreeMap<Namespace, Told>,
+}
+
+/// What was told of a cluster last.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    state: Option<(PublishedDisruptions, Option<String>, Option<CephReason>)>,
+    conditions: BTreeSet<(CephCondition, String)>,
+}
+
+impl Announcer {
+    pub(super) fn new(sink: EventSink) -> Self {
+        Self {
+            sink,
+            told: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn announce(&mut self, verdicts: &Verdicts) {
+        self.told.retain(|namespace, _| verdicts.contains_key(namespace));
+        for (namespace, verdict) in verdicts {
+            for event in self.told.entry(namespace.clone()).or_default().changes(verdict) {
+                tracing::info!(namespace = &**namespace, reason = event.reason, "{}", event.note);
+                self.sink.emit(event);
+            }
+        }
+    }
+
+    /// The next leader tells all that still holds.
+    pub(super) fn forget(&mut self) {
+        self.told.clear();
+    }
+}
+
+impl Told {
+    /// What is to be told of a verdict.
+    fn changes(&mut self, verdict: &ClusterVerdict) -> Vec<EventSpec> {
+        let state = &verdict.state;
+        let mut events = Vec::new();
+        // Why budgets are open in an ordinary way changes as placement groups move: no news.
+        let is_ordinary = matches!(
+            state.reason,
+            CephReason::AllClean | CephReason::AllUp | CephReason::NothingDegraded
+        );
+        let reason = Some(state.reason).filter(|_| !is_ordinary);
+        let told = Some((state.disruptions, state.exempt_domain.clone(), reason));
+        if self.state != told {
+            self.state = told;
+            let severity = if state.reason == CephReason::SecondDomainDown {
+                Severity::Warning
+            } else {
+                Severity::Normal
+            };
+            events.push(event(&verdict.owner, severity, state.reason.as_str(), explain(verdict)));
+        }
+        let conditions = state.conditions.iter();
+        let conditions: BTreeSet<_> = conditions.map(|found| (found.kind, found.message.clone())).collect();
+        for (kind, message) in conditions.difference(&self.conditions) {
+            let note = format!("CephCluster {} {}: {message}", state.cluster, kind.explanation());
+            events.push(event(&verdict.owner, Severity::Warning, kind.as_str(), note));
+        }
+        self.conditions = conditions;
+        events
+    }
+}
+
+/// What the budgets allow, why, since when, and what ends it.
+fn explain(verdict: &ClusterVerdict) -> String {
+    let state = &verdict.state;
+    let allows = match (state.disruptions, &state.exempt_domain) {
+        (PublishedDisruptions::Open, _) => "one OSD at a time may be evicted".to_owned(),
+        (PublishedDisruptions::Closed, Some(domain)) => {
+            let kind = state.failure_domain_type.as_deref().unwrap_or("failure domain");
+            format!("only OSDs of {kind} {domain} may be evicted")
+        }
+        (PublishedDisruptions::Closed, None) => "no OSD may be evicted".to_owned(),
+        (PublishedDisruptions::Unmanaged, _) => "ceph-pdb writes no budgets".to_owned(),
+    };
+    let mut parts = vec![format!(
+        "CephCluster {} {}: {allows} since {}",
+        state.cluster,
+        state.reason.explanation(),
+        to_the_second(state.since)
+    )];
+    let down: Vec<String> = state
+        .down_osds
+        .values()
+        .flatten()
+        .map(|id| format!("osd.{id}"))
+        .collect();
+    if !down.is_empty() {
+        parts.push(format!("down: {}", down.join(", ")));
+    }
+    if state.disruptions == PublishedDisruptions::Closed {
+        let unclean = verdict.unclean.iter().take(NAMED);
+        let unclean: Vec<String> = unclean.map(|(state, count)| format!("{count} {state}")).collect();
+        if !unclean.is_empty() {
+            parts.push(format!("placement groups: {}", unclean.join(", ")));
+        }
+        parts.push(format!("ends when {}", what_ends_it(state)));
+    }
+    parts.join("; ")
+}
+
+fn what_ends_it(state: &CephClusterState) -> &'static str {
+    match state.reason {
+        CephReason::CephNotAsked => "Ceph has answered",
+        CephReason::StatisticsStale => "each OSD has reported twice",
+        CephReason::AwaitingStopCheck => "the manager has answered ok-to-stop",
+        CephReason::Recovering => "no placement group lacks a copy, or pgHealthCheckTimeout has passed",
+        CephReason::UnsurvivablePool => "the pool has more copies, or unsurvivablePools is set to ignore",
+        _ => "the OSDs are back, or all placement groups are clean without them",
+    }
+}
+
+fn event(owner: &Owner, severity: Severity, reason: &'static str, note: String) -> EventSpec {
+    EventSpec {
+        regarding: ObjectReference {
+            api_version: Some("ceph.rook.io/v1".to_owned()),
+            kind: Some("CephCluster".to_owned()),
+            namespace: Some(owner.namespace.to_string()),
+            name: Some(owner.name.to_string()),
+            uid: Some(owner.uid.to_string()),
+            ..ObjectReference::default()
+        },
+        related: None,
+        severity,
+        reason,
+        action: ACTION,
+        note,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_api::reason::{CephCondition, CephReason};
+    use nodeward_runtime::Severity;
+
+    use super::Told;
+    use crate::plan::tests::world::World;
+
+    #[test]
+    fn each_change_is_told_once() {
+        let mut told = Told::default();
+        let mut world = World::settled();
+        assert_eq!(told.changes(&world.verdict())[0].reason, CephReason::AllClean.as_str());
+        assert!(told.changes(&world.verdict()).is_empty());
+
+        world.drain(2);
+        world.run();
+        let events = told.changes(&world.verdict());
+        assert_eq!(events.len(), 1);
+        assert_eq!((events[0].reason, events[0].severity), ("DomainDown", Severity::Normal));
+        assert_eq!(events[0].regarding.kind.as_deref(), Some("CephCluster"));
+        assert_eq!(
+            events[0].note,
+            "CephCluster rook has OSDs of one failure domain down, and no other domain may lose an OSD: only OSDs of rack b \
+             may be evicted since 2026-01-01T00:00:01Z; down: osd.2; placement groups: 16 active+undersized+degraded; ends \
+             when the OSDs are back, or all placement groups are clean without them"
+        );
+        world.may_stop_all(false);
+        let events = told.changes(&world.verdict());
+        assert_eq!(
+            (events[0].reason, events[0].severity),
+            ("SecondDomainDown", Severity::Warning)
+        );
+    }
+
+    #[test]
+    fn condition_is_told_again_after_it_was_gone() {
+        let mut told = Told::default();
+        let mut world = World::settled();
+        told.changes(&world.verdict());
+        for _ in 0..2 {
+            world.silence();
+            let events = told.changes(&world.verdict());
+            assert_eq!(events[0].reason, CephCondition::CephUnavailable.as_str());
+            assert!(told.changes(&world.verdict()).is_empty());
+            world.ask();
+            assert!(told.changes(&world.verdict()).is_empty());
+        }
+    }
+}
