@@ -14,7 +14,10 @@ use crate::error::{is_authentication, is_unreachable, words};
 use crate::ffi::{Command, Handle, Librados};
 use crate::log::{LogLine, OnLine, on_log_line};
 
-/// Whom to connect to, and as whom.
+/// How long connecting may take where calls have no timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which cluster to connect to, and as which user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// Addresses of the monitors, as the option `mon_host` takes them.
@@ -25,7 +28,8 @@ pub struct Options {
     pub key: String,
     /// Talk to the monitors encrypted only (`ms_client_mode=secure`).
     pub encrypted: bool,
-    /// How long a monitor may take to answer, the connection included. Whole seconds; `None` for as long as it takes.
+    /// How long connecting may take, and then each call, in whole seconds. With `None` a call has no timeout: what
+    /// [`Cluster::mgr_command`] needs.
     pub timeout: Option<Duration>,
 }
 
@@ -42,10 +46,14 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// The options of librados that these stand for. Nothing is read from files, nothing is written but to the sockets.
+    fn connect_timeout(&self) -> Duration {
+        self.timeout.unwrap_or(CONNECT_TIMEOUT)
+    }
+
+    /// The options of librados that these stand for. It reads no file, and writes to nothing but its sockets.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let off = || "false".to_owned();
-        let seconds = self.timeout.map_or(0, |timeout| timeout.as_secs().max(1)).to_string();
+        let seconds = |timeout: Duration| timeout.as_secs().max(1).to_string();
         let mut settings = vec![
             ("mon_host", self.mon_host.clone()),
             ("key", self.key.clone()),
@@ -53,11 +61,12 @@ impl Options {
             ("admin_socket", String::new()),
             ("log_to_stderr", off()),
             ("err_to_stderr", off()),
+            ("client_mount_timeout", seconds(self.connect_timeout())),
+            // 0 is none.
             (
-                "client_mount_timeout",
-                self.timeout.map_or_else(|| "300".to_owned(), |_| seconds.clone()),
+                "rados_mon_op_timeout",
+                self.timeout.map_or_else(|| "0".to_owned(), seconds),
             ),
-            ("rados_mon_op_timeout", seconds),
         ];
         if self.encrypted {
             settings.extend([
@@ -128,14 +137,14 @@ pub struct Cluster {
     librados: &'static Librados,
     handle: Handle,
     options: Options,
-    /// What librados calls for each line of the log; it must outlive the subscription. The box in the box is the thin pointer
-    /// that a C callback takes.
-    on_line: Option<Box<OnLine>>,
+    /// What librados calls for each line of the log, from `Box::into_raw`; null while the log is not followed. A raw pointer,
+    /// for librados has it as well.
+    on_line: *mut OnLine,
 }
 
-// SAFETY: librados locks what its handle stands for; any thread may call it, several at once as well.
+// SAFETY: librados locks what its handle stands for, so any thread may call it. What `on_line` points to is `Send`.
 unsafe impl Send for Cluster {}
-// SAFETY: as above. The subscription is changed by `&mut self` only.
+// SAFETY: as above, also for several threads at once. `on_line` changes by `&mut self` only, and what it points to is `Sync`.
 unsafe impl Sync for Cluster {}
 
 impl Cluster {
@@ -159,7 +168,7 @@ impl Cluster {
             librados,
             handle,
             options,
-            on_line: None,
+            on_line: ptr::null_mut(),
         };
         for (name, value) in connection.options.settings() {
             connection.set(name, &value)?;
@@ -168,7 +177,7 @@ impl Cluster {
         let code = unsafe { (librados.connect)(connection.handle) };
         match code {
             0.. => Ok(connection),
-            // What was taken as an option is read only now.
+            // librados accepts any text for these, and reads it only here.
             code if Errno::INVAL.raw_os_error() == -code => Err(Error::Option {
                 option: "mon_host or the key".to_owned(),
                 why: words(code),
@@ -193,15 +202,16 @@ impl Cluster {
     /// Asks the monitors. `command` has the command's name as `prefix`, and its arguments.
     ///
     /// # Errors
-    /// No monitor has answered in time, or the user is not let in any more. A refusal of the command is an [`Answer`].
+    /// No monitor has answered in time. A refusal of the command is an [`Answer`].
     pub fn mon_command(&self, command: &Value) -> Result<Answer, Error> {
         self.command(self.librados.mon_command, command)
     }
 
-    /// Asks the active manager. It has no timeout: it waits until there is a manager that answers.
+    /// Asks the active manager, and waits until there is one that answers. Connect with [`Options::timeout`] `None` for this: a
+    /// call that times out inside librados leaves it with pointers into a stack that is gone.
     ///
     /// # Errors
-    /// As [`Cluster::mon_command`].
+    /// The connection has been lost. A refusal of the command is an [`Answer`].
     pub fn mgr_command(&self, command: &Value) -> Result<Answer, Error> {
         self.command(self.librados.mgr_command, command)
     }
@@ -245,13 +255,14 @@ impl Cluster {
     pub fn follow_log(&mut self, level: &str, on_line: impl Fn(LogLine) + Send + Sync + 'static) -> Result<(), Error> {
         self.unfollow_log();
         let level_text = text("level", level)?;
-        let mut on_line: Box<OnLine> = Box::new(Box::new(on_line));
-        let argument = (&raw mut *on_line).cast();
+        let on_line: OnLine = Box::new(on_line);
+        // The box in the box is the thin pointer that a C callback takes.
+        self.on_line = Box::into_raw(Box::new(on_line));
         // SAFETY: a live handle, a string that outlives the call, and a callback whose argument lives until the subscription
-        // ends (`unfollow_log`, at the latest in `drop`).
-        let code =
-            unsafe { (self.librados.monitor_log2)(self.handle, level_text.as_ptr(), Some(on_log_line), argument) };
-        self.on_line = Some(on_line);
+        // has ended (`unfollow_log`, at the latest in `drop`).
+        let code = unsafe {
+            (self.librados.monitor_log2)(self.handle, level_text.as_ptr(), Some(on_log_line), self.on_line.cast())
+        };
         if code < 0 {
             return Err(self.failure("log", code));
         }
@@ -259,13 +270,14 @@ impl Cluster {
     }
 
     fn unfollow_log(&mut self) {
-        if self.on_line.is_none() {
+        if self.on_line.is_null() {
             return;
         }
-        // SAFETY: a live handle; without a callback the subscription ends. librados holds its lock while it calls back, and
-        // takes the same one here: none is under way afterwards.
+        // SAFETY: a live handle; without a callback the subscription ends.
         let _ = unsafe { (self.librados.monitor_log2)(self.handle, c"info".as_ptr(), None, ptr::null_mut()) };
-        self.on_line = None;
+        // SAFETY: from `Box::into_raw`, and freed once, for it is null from here on. librados calls back under the lock that it
+        // has just taken to end the subscription: no call is under way, and none will be.
+        drop(unsafe { Box::from_raw(std::mem::replace(&mut self.on_line, ptr::null_mut())) });
     }
 
     fn failure(&self, what: &str, code: i32) -> Error {
@@ -273,7 +285,7 @@ impl Cluster {
         if is_unreachable(code) {
             Error::Unreachable {
                 mon_host: options.mon_host.clone(),
-                timeout: options.timeout.unwrap_or_default(),
+                timeout: options.connect_timeout(),
                 why,
             }
         } else if is_authentication(code) {
@@ -361,29 +373,31 @@ mod tests {
             user: "client.nodeward".to_owned(),
             key: "AQBsecret==".to_owned(),
             encrypted: false,
-            timeout: Some(Duration::from_secs(10)),
+            timeout: Some(Duration::from_secs(7)),
         }
     }
 
     #[test]
-    fn the_key_is_not_printed() {
+    fn options_print_without_their_key() {
         assert!(!format!("{:?}", options()).contains("secret"));
     }
 
     #[test]
-    fn a_call_without_a_timeout_has_none_in_librados() {
+    fn without_a_timeout_only_connecting_has_one() {
         let without = Options {
             timeout: None,
             ..options()
         };
-        let timeout = |options: &Options| {
+        let setting = |options: &Options, name: &str| {
             let mut settings = options.settings().into_iter();
-            settings
-                .find(|(name, _)| *name == "rados_mon_op_timeout")
-                .map(|(_, value)| value)
+            settings.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
-        assert_eq!(timeout(&options()).as_deref(), Some("10"));
-        assert_eq!(timeout(&without).as_deref(), Some("0"));
+        for (options, expected) in [(&options(), "7"), (&without, "0")] {
+            assert_eq!(setting(options, "rados_mon_op_timeout").as_deref(), Some(expected));
+        }
+        for (options, expected) in [(&options(), "7"), (&without, "10")] {
+            assert_eq!(setting(options, "client_mount_timeout").as_deref(), Some(expected));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The functions of librados, looked up by name.
 
+use std::error::Error as _;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -88,7 +89,7 @@ impl Librados {
     /// It is not there, or lacks a function.
     pub fn load() -> Result<&'static Self, Error> {
         static LOADED: OnceLock<Result<Librados, String>> = OnceLock::new();
-        let loaded = LOADED.get_or_init(|| Self::open(FILE).map_err(|error| error.to_string()));
+        let loaded = LOADED.get_or_init(|| Self::open(FILE).map_err(|error| with_cause(&error)));
         loaded.as_ref().map_err(|why| Error::LibraryMissing {
             file: FILE,
             why: why.clone(),
@@ -117,19 +118,26 @@ impl fmt::Debug for Librados {
     }
 }
 
+/// An error in words: the loader's own are in the cause.
+fn with_cause(error: &libloading::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Librados;
+    use super::{Librados, with_cause};
 
     #[test]
     fn a_missing_library_is_named() {
-        let error = Librados::open("librados-of-no-release.so.2").unwrap_err();
-        assert!(error.to_string().contains("librados-of-no-release.so.2"), "{error}");
+        let error = with_cause(&Librados::open("librados-of-no-release.so.2").unwrap_err());
+        assert!(error.contains("librados-of-no-release.so.2"), "{error}");
     }
 
     #[test]
     fn a_library_without_the_functions_is_refused() {
-        let error = Librados::open("libc.so.6").unwrap_err();
-        assert!(error.to_string().contains("rados_"), "{error}");
+        let error = with_cause(&Librados::open("libc.so.6").unwrap_err());
+        assert!(error.contains("rados_"), "{error}");
     }
 }

@@ -293,9 +293,11 @@ mod tests {
         let status = recorded!("down2-status" as Status);
         let counted: i64 = status.pgmap.pgs_by_state.iter().map(|state| state.count).sum();
         assert_eq!((counted, status.pgmap.num_pgs), (17, 17));
+        assert_eq!(status.osdmap.epoch, recorded!("down2-osd-dump" as OsdDump).epoch);
         let dump = recorded!("down1-osd-dump" as OsdDump);
         let down: Vec<_> = dump.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id).collect();
         assert_eq!(down, [1]);
+        assert!(dump.osds.iter().all(|osd| osd.up_from > 0));
         assert_eq!(dump.crush_node_flags["host-1"], BTreeSet::from(["noout".to_owned()]));
         assert_eq!(dump.pools[1].name, "data");
         let tree = recorded!("healthy-osd-tree" as OsdTree);

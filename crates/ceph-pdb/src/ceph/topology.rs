@@ -126,7 +126,7 @@ impl Topology {
 fn place(osd: OsdId, parents: &BTreeMap<i64, &TreeNode>, domain_type: DomainType) -> Place {
     let mut place = Place::default();
     let mut at = osd;
-    // A tree is no deeper than it has nodes, even one that bites its tail.
+    // No tree is deeper than it has nodes. This ends even in a cycle.
     for _ in 0..parents.len() {
         let Some(bucket) = parents.get(&at) else { break };
         if bucket.kind == DomainType::HOST.name() {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_bites_its_tail_is_read_to_an_end() {
+    fn a_cycle_in_the_tree_is_survived() {
         let bucket = |id: i64, child: i64| TreeNode {
             id,
             name: format!("bucket{id}"),
