@@ -210,3 +210,24 @@ follows from the switches is called own…, as for drain-lock.
 {{- $_ := set $values "ownPreStopSeconds" 5 -}}
 {{- toJson (dict "component" "health-check" "values" $values) -}}
 {{- end -}}
+
+{{/* The values of ceph-pdb as its templates use them: what the chart has a switch for stands in the configuration, too. */}}
+{{- define "nodeward.cephPdb" -}}
+{{- $values := deepCopy .Values.cephPdb -}}
+{{- range $field := list "namespaces" "credentials" -}}
+{{- if hasKey $values.config $field -}}
+{{- fail (printf "cephPdb.config.%s and cephPdb.%s say the same: set the second only, which also grants what it needs" $field $field) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := include "nodeward.component.fullname" (dict "root" . "component" "ceph-pdb") -}}
+{{- if and (has .Release.Namespace $values.namespaces) (eq $own "nodeward-ceph-pdb") -}}
+{{- fail "cephPdb publishes the ConfigMap nodeward-ceph-pdb in each of its namespaces, and its configuration would have the same name: install the chart in another namespace, or set fullnameOverride" -}}
+{{- end -}}
+{{- $_ := set $values.config "namespaces" $values.namespaces -}}
+{{- $credentials := dict "allowAdminKey" $values.credentials.allowAdminKey -}}
+{{- with $values.credentials.secretName -}}
+{{- $_ := set $credentials "secretName" . -}}
+{{- end -}}
+{{- $_ := set $values.config "credentials" $credentials -}}
+{{- toJson (dict "component" "ceph-pdb" "values" $values) -}}
+{{- end -}}

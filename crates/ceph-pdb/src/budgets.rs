@@ -211,7 +211,8 @@ fn replaced_labels(labels: BTreeMap<String, String>) -> Value {
     value
 }
 
-fn owner_reference(owner: &Owner) -> OwnerReference {
+/// The CephCluster as the owner of what goes with it.
+pub fn owner_reference(owner: &Owner) -> OwnerReference {
     OwnerReference {
         api_version: "ceph.rook.io/v1".to_owned(),
         kind: "CephCluster".to_owned(),

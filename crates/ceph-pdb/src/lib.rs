@@ -8,11 +8,15 @@
     )
 )]
 
+pub mod action_tracker;
 pub mod budgets;
 pub mod ceph;
 pub mod config;
 pub mod connection;
 pub mod credentials;
+pub mod execute;
+pub mod observe;
+pub mod operate;
 pub mod plan;
 pub mod policy;
 pub mod report;

@@ -20,7 +20,13 @@ const LAST_LINES: usize = 40;
 
 /// The packages with a binary that tests, demo, benchmarks or images run, each of its own name. They are built together:
 /// cargo would resolve other features for one of them alone, and compile their dependencies again.
-const PACKAGES: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "kubectl-nodeward"];
+const PACKAGES: [&str; 5] = [
+    "ceph-pdb",
+    "drain-keeper",
+    "drain-lock",
+    "health-check",
+    "kubectl-nodeward",
+];
 
 /// The cargo that runs us, else the one on the PATH, without what `cargo run` and the test runner have added to the
 /// environment: build scripts that look at it (ring's, proc-macro2's) would run again, and all that rests on them be

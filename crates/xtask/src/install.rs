@@ -72,6 +72,7 @@ impl Installation {
         let block = match self.operator {
             "drain-lock" => "drainLock",
             "health-check" => "healthCheck",
+            "ceph-pdb" => "cephPdb",
             _ => "drainKeeper",
         };
         let mut values = json!({ "drainKeeper": { "deployment": { "enabled": false } } });

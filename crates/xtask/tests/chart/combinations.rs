@@ -88,6 +88,26 @@ fn of_health_check() -> Vec<Value> {
     )
 }
 
+/// Every pair of changes from ceph-pdb's defaults.
+fn of_ceph_pdb() -> Vec<Value> {
+    let changes = [
+        ("/dryRun", json!(true)),
+        ("/deployment/enabled", json!(false)),
+        ("/rbac/create", json!(false)),
+        ("/serviceAccount/create", json!(false)),
+        ("/service/enabled", json!(false)),
+        ("/podDisruptionBudget/enabled", json!(false)),
+        ("/namespaces", json!(["kube-system", "default"])),
+        ("/namespaceRoles", json!("create")),
+        ("/credentials", json!({ "secretName": "ceph-user" })),
+        ("/credentials/allowAdminKey", json!(true)),
+    ];
+    pairs(
+        &changes,
+        |values| json!({ "drainKeeper": { "enabled": false }, "cephPdb": values }),
+    )
+}
+
 /// What every pair of these changes, and every single one, comes to.
 fn pairs(changes: &[(&str, Value)], values_of: impl Fn(Value) -> Value) -> Vec<Value> {
     let pairs = (0..changes.len()).flat_map(|first| (first..changes.len()).map(move |second| (first, second)));
@@ -105,7 +125,7 @@ fn pairs(changes: &[(&str, Value)], values_of: impl Fn(Value) -> Value) -> Vec<V
 
 /// Each of them, and what it renders: worked out once, for helm takes its time.
 static RENDERED: LazyLock<Vec<(Value, Vec<Value>)>> = LazyLock::new(|| {
-    let all = [of_drain_keeper(), of_drain_lock(), of_health_check()].concat();
+    let all = [of_drain_keeper(), of_drain_lock(), of_health_check(), of_ceph_pdb()].concat();
     std::thread::scope(|scope| {
         let halves: Vec<_> = all
             .chunks(all.len().div_ceil(2))
@@ -132,7 +152,11 @@ fn set(values: &mut Value, path: &str, to: Value) {
 #[test]
 fn rules_are_explicit_and_dry_runs_read_only() {
     for (values, objects) in RENDERED.iter() {
-        let components = [("drainLock", "drain-lock"), ("healthCheck", "health-check")];
+        let components = [
+            ("drainLock", "drain-lock"),
+            ("healthCheck", "health-check"),
+            ("cephPdb", "ceph-pdb"),
+        ];
         let named = components.into_iter().find(|(key, _)| !values[key].is_null());
         let (key, component) = named.unwrap_or(("drainKeeper", "drain-keeper"));
         let dry_run = values[key]["dryRun"] == true;

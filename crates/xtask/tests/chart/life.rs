@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::shared;
 
-const COMPONENTS: [&str; 3] = ["drain-keeper", "drain-lock", "health-check"];
+const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
 /// The images' registry cannot be reached by a test, and kwok does not need it: the objects are real, the pods' containers
 /// are played. The namespace enforces the restricted Pod Security Standard.
@@ -30,21 +30,24 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
     fleet::create(&client, NodeSpec::workers(&unique("chart"), 2)).await?;
 
     // The kinds are another release's: they can be of one alone.
-    let values = |keeper, lock, check| {
+    let values = |keeper, lock, check, ceph| {
         json!({
             "crds": { "enabled": false },
             "drainKeeper": { "config": keeper },
             "drainLock": { "enabled": true, "config": lock },
             "healthCheck": { "enabled": true, "config": check },
+            "cephPdb": { "enabled": true, "config": ceph },
         })
     };
-    let release = Release::new(&unique("nw"), &namespace).values(values(json!({}), json!({}), json!({})));
+    let defaults = values(json!({}), json!({}), json!({}), json!({}));
+    let release = Release::new(&unique("nw"), &namespace).values(defaults);
     release.install(plane).await?;
     let before = rolled_out(&client, &release).await?;
     let changed = values(
         json!({ "nodeDrain": { "timeOut": 20 } }),
         json!({ "fallback": "Wait" }),
         json!({ "oldRemediationAfter": "24h" }),
+        json!({ "osdBudgets": "single" }),
     );
     let release = release.values(changed);
     release.install(plane).await?;

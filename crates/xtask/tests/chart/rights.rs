@@ -328,6 +328,81 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
     expect(plane, "health-check", [&real, &dry], &table).await
 }
 
+#[tokio::test]
+async fn ceph_pdb_has_the_rights_it_needs_alone() -> Result<()> {
+    let (plane, namespace) = shared("rights").await?;
+    let (ceph, other) = (unique("rook-ceph"), unique("other"));
+    plane.namespace(&ceph).await?;
+    let with = |dry_run: bool, credentials: serde_json::Value| {
+        json!({
+            "drainKeeper": { "enabled": false },
+            "cephPdb": {
+                "enabled": true,
+                "dryRun": dry_run,
+                // A Role cannot be made in a namespace that is not there.
+                "namespaces": [ceph, other],
+                "credentials": credentials,
+                "deployment": { "enabled": false },
+            },
+        })
+    };
+    let real = Release::new(&unique("real"), &namespace).values(with(false, json!({ "allowAdminKey": true })));
+    let dry = Release::new(&unique("dry"), &namespace).values(with(true, json!({ "secretName": "ceph-user" })));
+    let own = namespace.as_str();
+    let table = format!(
+        "
+        watch   nodes                                            -                                 yes  yes
+        patch   nodes                                            -                                 no   no
+        watch   nodedrains.nodeward.dev                          -                                 yes  yes
+        watch   customresourcedefinitions.apiextensions.k8s.io   -                                 yes  yes
+        watch   deployments.apps                                 -                                 yes  yes
+        patch   deployments.apps                                 {ceph}                            no   no
+        watch   cephclusters.ceph.rook.io                        {ceph}                            yes  yes
+        watch   cephfilesystems.ceph.rook.io                     {ceph}                            yes  yes
+        watch   cephobjectstores.ceph.rook.io                    {ceph}                            yes  yes
+        watch   cephrbdmirrors.ceph.rook.io                      {ceph}                            yes  yes
+        watch   cephnfses.ceph.rook.io                           {ceph}                            yes  yes
+        patch   cephclusters.ceph.rook.io                        {ceph}                            no   no
+        patch   cephclusters.ceph.rook.io/status                 {ceph}                            no   no
+        update  cephclusters.ceph.rook.io/finalizers             {ceph}                            yes  no
+        watch   cephclusters.ceph.rook.io                        {own}                             no   no
+        watch   pods                                             {ceph}                            yes  yes
+        delete  pods                                             {ceph}                            no   no
+        create  pods/eviction                                    {ceph}                            no   no
+        watch   pods                                             -                                 no   no
+        watch   poddisruptionbudgets.policy                      {ceph}                            yes  yes
+        create  poddisruptionbudgets.policy                      {ceph}                            yes  no
+        patch   poddisruptionbudgets.policy                      {ceph}                            yes  no
+        update  poddisruptionbudgets.policy                      {ceph}                            yes  no
+        delete  poddisruptionbudgets.policy                      {ceph}                            yes  no
+        patch   poddisruptionbudgets.policy/status               {ceph}                            no   no
+        watch   poddisruptionbudgets.policy                      -                                 no   no
+        patch   poddisruptionbudgets.policy                      {own}                             no   no
+        watch   poddisruptionbudgets.policy                      {other}                           no   no
+        watch   configmaps                                       {ceph}/rook-ceph-pdbstatemap      yes  yes
+        patch   configmaps                                       {ceph}/rook-ceph-pdbstatemap      yes  no
+        watch   configmaps                                       {ceph}/nodeward-ceph-pdb          yes  yes
+        patch   configmaps                                       {ceph}/nodeward-ceph-pdb          yes  no
+        create  configmaps                                       {ceph}                            yes  no
+        watch   configmaps                                       {ceph}/rook-ceph-mon-endpoints    yes  yes
+        patch   configmaps                                       {ceph}/rook-ceph-mon-endpoints    no   no
+        watch   configmaps                                       {ceph}/rook-config-override       no   no
+        watch   secrets                                          {ceph}/rook-ceph-config           yes  yes
+        watch   secrets                                          {ceph}/rook-ceph-client-nodeward  yes  no
+        watch   secrets                                          {ceph}/rook-ceph-mon              yes  no
+        watch   secrets                                          {ceph}/ceph-user                  no   yes
+        watch   secrets                                          {ceph}                            no   no
+        patch   secrets                                          {ceph}/rook-ceph-config           no   no
+        get     secrets                                          {own}                             no   no
+        patch   leases.coordination.k8s.io                       {own}/ceph-pdb                    yes  no
+        patch   leases.coordination.k8s.io                       {own}/ceph-pdb-dry-run            yes  yes
+        create  events.events.k8s.io                             {ceph}                            yes  no
+        create  events.events.k8s.io                             default                           yes  no
+        "
+    );
+    expect(plane, "ceph-pdb", [&real, &dry], &table).await
+}
+
 /// Makes the role that a remediator brings; gives its API group. It stays: another one that goes while a release does would let
 /// the aggregation controller create the release's role anew.
 async fn add_aggregated_role(plane: &ControlPlane) -> Result<String> {

@@ -1,5 +1,6 @@
 //! Values: what is refused, and what of them the operators read.
 
+use ceph_pdb::settings::Settings as CephSettings;
 use drain_lock::settings::Settings as LockSettings;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -48,6 +49,13 @@ use crate::{CHART, helm, rendered, values_file};
         "etcdGuards": { "rbac": "create" },
         "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
         "webhook": { "certificate": { "from": "certManager" } },
+    },
+    "cephPdb": {
+        "enabled": true,
+        "config": { "osdBudgets": "single" },
+        "namespaces": ["rook-ceph", "rook-ceph-two"],
+        "namespaceRoles": "create",
+        "credentials": { "secretName": "ceph-user", "allowAdminKey": true },
     },
 }))]
 #[case::nothing_on(json!({ "drainKeeper": { "enabled": false } }))]
@@ -110,9 +118,14 @@ fn helm_lints_without_complaint(#[case] values: Value) {
 #[case::a_remediator_without_kinds(checked(json!({ "remediators": [{ "apiGroup": "a.io" }] })), "templates")]
 #[case::the_metrics_port_here_too(checked(json!({ "webhook": { "containerPort": 8080 } })), "webhook.containerPort")]
 #[case::a_stricter_webhook(checked(json!({ "webhook": { "failurePolicy": "Fail" } })), "failurePolicy")]
+#[case::no_namespace_of_ceph(with_ceph(json!({ "namespaces": [] })), "namespaces")]
+#[case::namespaces_said_twice(with_ceph(json!({ "config": { "namespaces": ["a"] } })), "cephPdb.namespaces")]
+#[case::credentials_said_twice(with_ceph(json!({ "config": { "credentials": {} } })), "cephPdb.credentials")]
+#[case::its_own_config_map_in_the_way(with_ceph(json!({ "namespaces": ["ns"] })), "nodeward-ceph-pdb")]
 fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &str) {
     let file = values_file(&values);
-    let refusal = helm(&["template", "nodeward", CHART, "--values", file.path().to_str().unwrap()]).unwrap_err();
+    let values = file.path().to_str().unwrap();
+    let refusal = helm(&["template", "nodeward", CHART, "--namespace", "ns", "--values", values]).unwrap_err();
     let refusal = format!("{refusal:#}");
     // The schema names the place with slashes or with dots, as the version of helm has it.
     assert!(
@@ -131,6 +144,12 @@ fn locked(mut values: Value) -> Value {
 fn checked(mut values: Value) -> Value {
     values["enabled"] = json!(true);
     json!({ "healthCheck": values })
+}
+
+/// Values with a ceph-pdb of these.
+fn with_ceph(mut values: Value) -> Value {
+    values["enabled"] = json!(true);
+    json!({ "cephPdb": values })
 }
 
 fn template() -> Value {
@@ -217,6 +236,26 @@ fn health_check_reads_the_rendered_configuration() {
         changed.default_template.clone().unwrap().to_string(),
         "FenceTemplate fence/reboot"
     );
+}
+
+#[test]
+fn ceph_pdb_reads_the_rendered_configuration() {
+    let policy = |values: Value| {
+        let objects = rendered(&with_ceph(values));
+        let text = configuration(&objects, "ceph-pdb");
+        CephSettings::parse(&text).unwrap().policy
+    };
+    let of_namespace = CephSettings::parse("namespaces: [rook-ceph]").unwrap().policy;
+    assert_eq!(policy(json!({})), of_namespace);
+    let changed = policy(json!({
+        "config": { "osdMaintenanceTimeout": "1h" },
+        "namespaces": ["a", "b"],
+        "credentials": { "secretName": "ceph-user", "allowAdminKey": true },
+    }));
+    assert_eq!(changed.osd_maintenance_timeout, jiff::SignedDuration::from_hours(1));
+    assert_eq!(*changed.namespaces, ["a".into(), "b".into()]);
+    assert_eq!(changed.credentials_secret.as_deref(), Some("ceph-user"));
+    assert!(changed.allow_admin_key);
 }
 
 /// Each operator's kinds are installed with it, and no others.

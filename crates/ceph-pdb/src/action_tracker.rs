@@ -1,0 +1,120 @@
+//! What this process has written, kept until the watches show it. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_runtime::{ActionResult, Expectations};
+
+use crate::execute::{Executed, Written};
+use crate::plan::write::{PlannedWrite, Write};
+use crate::snapshot::{BudgetFacts, ClusterSnapshot, Namespace, Published, Snapshot, StateMap};
+
+type Version = Option<Arc<str>>;
+
+/// What is laid over what the watches show.
+#[derive(Debug, Default)]
+pub struct ActionTracker {
+    budgets: Expectations<(Namespace, Arc<str>), Option<BudgetFacts>, Version>,
+    state_maps: Expectations<Namespace, StateMap, Version>,
+    published: Expectations<Namespace, Published, Version>,
+    /// Changes of `noout` that Ceph has carried out, and when.
+    noout: BTreeMap<(Namespace, bool, BTreeSet<Arc<str>>), Timestamp>,
+}
+
+impl ActionTracker {
+    /// Lays what was written over what the watches show.
+    pub fn overlay(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
+        self.budgets.forget_expired(now);
+        self.state_maps.forget_expired(now);
+        self.published.forget_expired(now);
+        for (namespace, name) in self.budgets.keys().cloned().collect::<Vec<_>>() {
+            let Some(cluster) = snapshot.clusters.get_mut(&namespace).map(Arc::make_mut) else {
+                continue;
+            };
+            let cached = cluster
+                .budgets
+                .get(&name)
+                .map(|budget| Arc::clone(&budget.resource_version));
+            match self.budgets.effective(&(namespace, Arc::clone(&name)), &cached, now) {
+                Some(Some(written)) => drop(cluster.budgets.insert(name, written.clone())),
+                Some(None) => drop(cluster.budgets.remove(&name)),
+                None => {}
+            }
+        }
+        for (namespace, cluster) in &mut snapshot.clusters {
+            let cluster = Arc::make_mut(cluster);
+            let cached = cluster.state_map.resource_version.clone();
+            if let Some(written) = self.state_maps.effective(namespace, &cached, now) {
+                cluster.state_map.clone_from(written);
+            }
+            let cached = cluster
+                .published
+                .as_ref()
+                .map(|known| Arc::clone(&known.resource_version));
+            if let Some(written) = self.published.effective(namespace, &cached, now) {
+                cluster.published = Some(written.clone());
+            }
+        }
+        self.noout.retain(|(namespace, ..), at| {
+            !snapshot
+                .clusters
+                .get(namespace)
+                .is_none_or(|known| was_asked_since(known, *at))
+        });
+    }
+
+    /// Whether Ceph has carried it out, and has not been asked since.
+    pub fn is_awaited(&self, planned: &PlannedWrite) -> bool {
+        let Write::SetNoout { buckets, on, .. } = &planned.write else {
+            return false;
+        };
+        let key = (Arc::clone(&planned.owner.namespace), *on, buckets.clone());
+        self.noout.contains_key(&key)
+    }
+
+    /// When a watch that does not show a write is believed again.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        let expiries = [
+            self.budgets.next_expiry(),
+            self.state_maps.next_expiry(),
+            self.published.next_expiry(),
+        ];
+        expiries.into_iter().flatten().min()
+    }
+
+    /// Writes have ended.
+    pub fn completed(&mut self, executed: &Executed, now: Timestamp) {
+        for (planned, result) in &executed.writes {
+            if let ActionResult::Acted(written) = result {
+                self.expect(planned, written.clone(), now);
+            }
+        }
+    }
+
+    fn expect(&mut self, planned: &PlannedWrite, written: Written, now: Timestamp) {
+        let namespace = Arc::clone(&planned.owner.namespace);
+        match written {
+            Written::Budget { name, bases, facts } => {
+                for base in bases {
+                    let key = (Arc::clone(&namespace), Arc::clone(&name));
+                    self.budgets.expect_onto(key, base, facts.clone(), now);
+                }
+            }
+            Written::StateMap { base, map } => self.state_maps.expect_onto(namespace, base, map, now),
+            Written::Published { base, published } => self.published.expect_onto(namespace, base, published, now),
+            Written::Noout => {
+                if let Write::SetNoout { buckets, on, .. } = &planned.write {
+                    self.noout.insert((namespace, *on, buckets.clone()), now);
+                }
+            }
+        }
+    }
+}
+
+fn was_asked_since(cluster: &ClusterSnapshot, at: Timestamp) -> bool {
+    cluster.ceph.last_view().is_some_and(|view| at <= view.asked_at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+//! Single writes against a scripted API server and a Ceph that notes its commands.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::client::Body;
+use nodeward_runtime::{Component, Metrics, ReconcileTrigger, Supervisor};
+use parking_lot::Mutex;
+use rados::Answer;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::connection::CephClient;
+use crate::plan::daemon_budgets::{DaemonBudget, Limit};
+use crate::plan::noout::{NooutPhase, NooutRecord};
+use crate::snapshot::{CephClusterFacts, CephProblem, CephState};
+
+const BUDGET: &str = "/apis/policy/v1/namespaces/rook-ceph/poddisruptionbudgets/rook-ceph-osd";
+const DOMAIN_BUDGET: &str = "/apis/policy/v1/namespaces/rook-ceph/poddisruptionbudgets/rook-ceph-osd-host-a";
+const STATE_MAP: &str = "/api/v1/namespaces/rook-ceph/configmaps/rook-ceph-pdbstatemap";
+
+type Sent = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// Answers in order, each request being the expected one.
+struct Server {
+    answers: Arc<Mutex<VecDeque<(String, u16, Value)>>>,
+    sent: Sent,
+    commands: Sent,
+}
+
+/// Notes each command, and does it.
+struct NotingCeph(Sent);
+
+impl CephClient for NotingCeph {
+    fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
+        let prefix = command["prefix"].as_str().unwrap_or_default().to_owned();
+        if prefix.ends_with("set-group") {
+            self.0.lock().push((prefix, command));
+        }
+        let done = Answer {
+            code: 0,
+            prefix: String::new(),
+            output: Vec::new(),
+            status: String::new(),
+        };
+        async { Ok(done) }.boxed()
+    }
+
+    fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
+        self.mon_command(command)
+    }
+}
+
+impl Server {
+    fn new(answers: impl IntoIterator<Item = (&'static str, &'static str, u16, Value)>) -> Self {
+        let answers = answers.into_iter();
+        let answers = answers.map(|(method, path, code, body)| (format!("{method} {path}"), code, body));
+        Self {
+            answers: Arc::new(Mutex::new(answers.collect())),
+            sent: Sent::default(),
+            commands: Sent::default(),
+        }
+    }
+
+    /// Carries out a write that was planned when these were the budgets.
+    async fn run(&self, budgets: &[Value], write: Write) -> ActionResult<Written> {
+        let snapshot = Snapshot {
+            clusters: [("rook-ceph".into(), Arc::new(cluster(budgets)))].into(),
+            ..Snapshot::default()
+        };
+        let context = ExecutorContext {
+            clients: self.clients(),
+            connections: self.connections(),
+            snapshot: Arc::new(snapshot),
+        };
+        let planned = PlannedWrite { owner: owner(), write };
+        let task = tasks(vec![planned], &context.snapshot).remove(0);
+        let mut executed = task.run(context, Permits::unrestricted()).await;
+        assert_eq!(*self.answers.lock(), [], "requests that were expected");
+        executed.writes.remove(0).1
+    }
+
+    fn clients(&self) -> Clients {
+        let (answers, sent) = (Arc::clone(&self.answers), Arc::clone(&self.sent));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (answers, sent) = (Arc::clone(&answers), Arc::clone(&sent));
+            async move {
+                let asked = format!("{} {}", request.method(), request.uri().path());
+                let (expected, code, body) = answers.lock().pop_front().unwrap_or_default();
+                assert_eq!(asked, expected);
+                let body = if code < 300 {
+                    body
+                } else {
+                    json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "" })
+                };
+                let content = request.into_body().collect_bytes().await.unwrap_or_default();
+                sent.lock()
+                    .push((asked, serde_json::from_slice(&content).unwrap_or_default()));
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        Clients {
+            watches: client.clone(),
+            requests: client.clone(),
+            lease: client,
+        }
+    }
+
+    fn connections(&self) -> CephConnections {
+        let commands = Arc::clone(&self.commands);
+        let connections = CephConnections::with_clients(
+            Arc::new(move |_, _| Ok(Arc::new(NotingCeph(Arc::clone(&commands))))),
+            &Supervisor::new(nodeward_runtime::CancellationToken::new()),
+            ReconcileTrigger::new(),
+            &Metrics::new(Component::new("ceph-pdb", "0")),
+        );
+        let options = rados::Options {
+            mon_host: "192.0.2.1".to_owned(),
+            user: "client.a".to_owned(),
+            key: "k".to_owned(),
+            encrypted: false,
+            timeout: None,
+        };
+        connections.set_target(&"rook-ceph".into(), Some(Ok(options)));
+        connections
+    }
+
+    /// The part of the last request's content.
+    fn last_sent(&self, pointer: &str) -> Option<Value> {
+        self.sent.lock().last()?.1.pointer(pointer).cloned()
+    }
+}
+
+pub(crate) fn owner() -> Owner {
+    Owner {
+        namespace: "rook-ceph".into(),
+        name: "rook".into(),
+        uid: "c1".into(),
+    }
+}
+
+pub(crate) fn cluster(budgets: &[Value]) -> ClusterSnapshot {
+    let budgets = budgets.iter().map(|budget| {
+        let budget: PodDisruptionBudget = serde_json::from_value(budget.clone()).unwrap();
+        (
+            budget.metadata.name.as_deref().unwrap().into(),
+            budgets::facts(&budget, "c1"),
+        )
+    });
+    ClusterSnapshot {
+        cluster: CephClusterFacts {
+            namespace: "rook-ceph".into(),
+            name: "rook".into(),
+            uid: "c1".into(),
+            is_deleting: false,
+            is_external: false,
+            is_managed_by_rook: false,
+            osd_maintenance_timeout: None,
+            pg_health_check_timeout: None,
+            pg_healthy_regex: None,
+            unreadable: Vec::new(),
+        },
+        osds: BTreeMap::new(),
+        osds_changed_at: jiff::Timestamp::UNIX_EPOCH,
+        budgets: budgets.collect(),
+        daemons: crate::plan::daemon_budgets::Daemons::default(),
+        state_map: StateMap::default(),
+        published: None,
+        ceph: CephState::Connecting,
+    }
+}
+
+fn form(max_unavailable: i32) -> BudgetForm {
+    BudgetForm::Osds {
+        max_unavailable,
+        except_domains: BTreeMap::new(),
+        except_osds: BTreeSet::new(),
+    }
+}
+
+/// `rook-ceph-osd`, stored with this version.
+pub(crate) fn stored(version: &str, max_unavailable: i32) -> Value {
+    let mut budget = budgets::object(&owner(), "rook-ceph-osd", &form(max_unavailable));
+    budget.metadata.uid = Some("b1".to_owned());
+    budget.metadata.resource_version = Some(version.to_owned());
+    serde_json::to_value(budget).unwrap()
+}
+
+fn stored_of_domain(version: &str) -> Value {
+    let of_domain = BudgetForm::OsdsOfDomain {
+        max_unavailable: 0,
+        domain_type: "host".parse().unwrap(),
+        domain: "a".into(),
+    };
+    let mut budget = budgets::object(&owner(), "rook-ceph-osd-host-a", &of_domain);
+    budget.metadata.uid = Some("b2".to_owned());
+    budget.metadata.resource_version = Some(version.to_owned());
+    serde_json::to_value(budget).unwrap()
+}
+
+fn close() -> Write {
+    Write::PatchBudget {
+        name: "rook-ceph-osd".into(),
+        resource_version: "1".into(),
+        form: form(0),
+    }
+}
+
+#[tokio::test]
+async fn budget_is_closed_by_one_patch() {
+    let server = Server::new([("PATCH", BUDGET, 200, stored("2", 0))]);
+    let result = server.run(&[stored("1", 1)], close()).await;
+    let ActionResult::Acted(Written::Budget { bases, facts, .. }) = result else {
+        panic!("{result:?}");
+    };
+    assert_eq!(bases, [Some("1".into())]);
+    assert_eq!(facts.unwrap().form, Some(form(0)));
+    assert_eq!(server.last_sent("/metadata/resourceVersion"), Some(json!("1")));
+    assert_eq!(server.last_sent("/spec/minAvailable"), Some(Value::Null));
+    assert_eq!(server.last_sent("/spec/selector/matchExpressions"), Some(Value::Null));
+}
+
+#[tokio::test]
+async fn status_written_meanwhile_costs_no_new_plan() {
+    let server = Server::new([
+        ("PATCH", BUDGET, 409, Value::Null),
+        ("GET", BUDGET, 200, stored("2", 1)),
+        ("PATCH", BUDGET, 200, stored("3", 0)),
+    ]);
+    let result = server.run(&[stored("1", 1)], close()).await;
+    let ActionResult::Acted(Written::Budget { bases, .. }) = result else {
+        panic!("{result:?}");
+    };
+    assert_eq!(bases, [Some("1".into()), Some("2".into())]);
+    assert_eq!(server.last_sent("/metadata/resourceVersion"), Some(json!("2")));
+}
+
+#[tokio::test]
+async fn spec_written_meanwhile_needs_a_new_plan() {
+    let changed = stored("2", 5);
+    let server = Server::new([("PATCH", BUDGET, 409, Value::Null), ("GET", BUDGET, 200, changed)]);
+    let result = server.run(&[stored("1", 1)], close()).await;
+    assert!(matches!(result, ActionResult::Outdated(_)), "{result:?}");
+}
+
+#[tokio::test]
+async fn selector_with_more_labels_is_replaced() {
+    let mut patched = stored("2", 0);
+    patched["spec"]["selector"]["matchLabels"]["tier"] = json!("gold");
+    let server = Server::new([("PATCH", BUDGET, 200, patched), ("PUT", BUDGET, 200, stored("3", 0))]);
+    let result = server.run(&[stored("1", 1)], close()).await;
+    assert!(matches!(result, ActionResult::Acted(_)), "{result:?}");
+    let labels = server.last_sent("/spec/selector/matchLabels");
+    assert_eq!(labels, Some(json!({ "app": "rook-ceph-osd" })));
+    assert_eq!(server.last_sent("/metadata/resourceVersion"), Some(json!("2")));
+}
+
+#[rstest]
+#[case::stands(stored("7", 0), true)]
+#[case::was_opened(stored("7", 1), false)]
+#[tokio::test]
+async fn domain_loses_its_budget_only_to_the_default(#[case] default: Value, #[case] is_deleted: bool) {
+    let deleted = (
+        "DELETE",
+        DOMAIN_BUDGET,
+        200,
+        json!({ "kind": "Status", "status": "Success", "code": 200, "message": "", "reason": "" }),
+    );
+    let answers = [("GET", BUDGET, 200, default)]
+        .into_iter()
+        .chain(is_deleted.then_some(deleted));
+    let server = Server::new(answers);
+    let delete = Write::DeleteBudget {
+        name: "rook-ceph-osd-host-a".into(),
+        uid: "b2".into(),
+        resource_version: "4".into(),
+        rests_on: Some(("rook-ceph-osd".into(), "6".into())),
+    };
+    let result = server.run(&[stored("6", 0), stored_of_domain("4")], delete).await;
+    assert_eq!(matches!(result, ActionResult::Acted(_)), is_deleted, "{result:?}");
+    if is_deleted {
+        let preconditions = json!({ "uid": "b2", "resourceVersion": "4" });
+        assert_eq!(server.last_sent("/preconditions"), Some(preconditions));
+    }
+}
+
+fn record(phase: NooutPhase) -> NooutRecord {
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    NooutRecord {
+        since,
+        phase,
+        changed: since,
+    }
+}
+
+pub(crate) fn set_noout() -> Write {
+    let record = record(NooutPhase::Setting);
+    Write::SetNoout {
+        buckets: ["host-a".into(), "host-b".into()].into(),
+        on: true,
+        state_map_version: "9".into(),
+        noout: [("host-a".into(), record), ("host-b".into(), record)].into(),
+    }
+}
+
+#[tokio::test]
+async fn flags_are_set_once_their_records_stand() {
+    let written = json!({ "metadata": { "name": "rook-ceph-pdbstatemap", "resourceVersion": "9" } });
+    let server = Server::new([("PATCH", STATE_MAP, 200, written)]);
+    let result = server.run(&[], set_noout()).await;
+    assert_eq!(result, ActionResult::Acted(Written::Noout));
+    assert_eq!(server.last_sent("/metadata/resourceVersion"), Some(json!("9")));
+    let text = server.last_sent("/data/nodeward-noout-host-a").unwrap();
+    assert!(text.as_str().unwrap().contains("setting"), "{text}");
+    let commands = server.commands.lock().clone();
+    let buckets: Vec<_> = commands
+        .iter()
+        .map(|(prefix, sent)| (prefix.as_str(), &sent["who"]))
+        .collect();
+    let expected = [
+        ("osd set-group", &json!(["host-a"])),
+        ("osd set-group", &json!(["host-b"])),
+    ];
+    assert_eq!(buckets, expected);
+}
+
+#[rstest]
+#[case::changed(409)]
+#[case::gone(404)]
+#[tokio::test]
+async fn records_that_do_not_stand_stop_the_commands(#[case] code: u16) {
+    let server = Server::new([("PATCH", STATE_MAP, code, Value::Null)]);
+    let result = server.run(&[], set_noout()).await;
+    assert!(matches!(result, ActionResult::Outdated(_)), "{result:?}");
+    assert_eq!(*server.commands.lock(), []);
+}
+
+#[tokio::test]
+async fn records_take_the_place_of_rooks_keys() {
+    let mut cluster = cluster(&[]);
+    cluster.state_map.noout = [("old".into(), record(NooutPhase::Over))].into();
+    cluster.state_map.rook.noout_set_at = [("zone-a".into(), jiff::Timestamp::UNIX_EPOCH)].into();
+    let written = json!({ "metadata": { "name": "rook-ceph-pdbstatemap", "resourceVersion": "10" } });
+    let server = Server::new([("PATCH", STATE_MAP, 200, written)]);
+    let context = ExecutorContext {
+        clients: server.clients(),
+        connections: server.connections(),
+        snapshot: Arc::new(Snapshot {
+            clusters: [("rook-ceph".into(), Arc::new(cluster))].into(),
+            ..Snapshot::default()
+        }),
+    };
+    let write = Write::WriteStateMap {
+        resource_version: Some("9".into()),
+        noout: BTreeMap::new(),
+    };
+    let planned = PlannedWrite { owner: owner(), write };
+    let result = state_map::write(&context, &Permits::unrestricted(), &planned).await;
+    assert!(matches!(result, Ok(Written::StateMap { .. })), "{result:?}");
+    let expected = json!({
+        "draining-failure-domain": null, "set-no-out": null, "zone-a-noout-last-set-at": null, "nodeward-noout-old": null,
+    });
+    assert_eq!(server.last_sent("/data"), Some(expected));
+}
+
+#[test]
+fn budgets_of_osds_are_one_task_and_others_are_not() {
+    let mon = DaemonBudget {
+        name: "rook-ceph-mon-pdb".to_owned(),
+        selector: ("app", "rook-ceph-mon".to_owned()),
+        limit: Limit::MaxUnavailable(1),
+        evicts_unready: false,
+    };
+    let snapshot = Snapshot {
+        clusters: [(
+            "rook-ceph".into(),
+            Arc::new(cluster(&[stored("1", 1), stored_of_domain("4")])),
+        )]
+        .into(),
+        ..Snapshot::default()
+    };
+    let create = |name: &str, form| Write::CreateBudget {
+        name: name.into(),
+        form,
+    };
+    let delete = Write::DeleteBudget {
+        name: "rook-ceph-osd-host-a".into(),
+        uid: "b2".into(),
+        resource_version: "4".into(),
+        rests_on: None,
+    };
+    let writes = [
+        close(),
+        create("rook-ceph-mon-pdb", BudgetForm::Daemon(mon)),
+        delete,
+        create("b", form(0)),
+    ];
+    let writes = writes.map(|write| PlannedWrite { owner: owner(), write });
+    let tasks = tasks(writes.into(), &snapshot);
+    let keys: Vec<(String, usize)> = tasks
+        .iter()
+        .map(|task| (task.key.to_string(), task.writes.len()))
+        .collect();
+    let expected = [
+        ("budgets of the OSDs in rook-ceph", 3),
+        ("budget rook-ceph/rook-ceph-mon-pdb", 1),
+    ];
+    assert_eq!(keys, expected.map(|(key, count)| (key.to_owned(), count)));
+}

@@ -1,0 +1,183 @@
+//! Observe: from watches to a [`Snapshot`]. Nodes and NodeDrains are watched as a whole, and all else in the namespaces that
+//! the configuration names.
+
+mod ceph_cluster;
+mod connection;
+mod daemons;
+mod namespace;
+mod nodes;
+mod osds;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client};
+use nodeward_core::signal::WatchedResource;
+use nodeward_runtime::control::Observed;
+use nodeward_runtime::{Cache, KindRegistry, LeaderState, Leadership, OperatorContext, Selection, Watches};
+use parking_lot::Mutex;
+
+use crate::connection::CephConnections;
+use crate::policy::Policy;
+use crate::settings::Settings;
+use crate::snapshot::{Namespace, Snapshot};
+
+use self::ceph_cluster::ClusterObject;
+use self::namespace::{NamespaceWatches, Surroundings};
+use self::nodes::NodeWatches;
+
+/// API group and version of Rook's kinds.
+const ROOK_API: &str = "ceph.rook.io/v1";
+
+/// Selects Rook's operator, in whatever namespace it runs.
+const ROOK_OPERATOR: &str = "app=rook-ceph-operator";
+
+/// The watches of ceph-pdb.
+pub struct Observer {
+    watches: Watches,
+    client: Client,
+    kinds: KindRegistry,
+    leadership: Leadership,
+    nodes: NodeWatches,
+    rook_operators: Cache<bool>,
+    namespaces: BTreeMap<Namespace, NamespaceWatches>,
+    /// Namespaces that cannot be told, for the readiness probe and the log.
+    unknown: Arc<Mutex<BTreeMap<Namespace, Arc<str>>>>,
+}
+
+impl Observer {
+    /// Opens the watches that are always needed.
+    pub fn open(context: &OperatorContext<Settings>) -> Self {
+        let (watches, client) = (&context.watches, context.clients.watches.clone());
+        let kinds = KindRegistry::spawn(watches, client.clone());
+        let nodes = NodeWatches::open(watches, client.clone(), &kinds);
+        context.readiness.require_watch(&nodes.nodes);
+        let deployments = Api::<Deployment>::all(client.clone());
+        let selection = Selection::all().labels(ROOK_OPERATOR);
+        let rook_operators = watches.cache("rook operators", deployments, selection, |deployment: Deployment| {
+            Some(deployment.spec.is_some_and(|spec| spec.replicas != Some(0)))
+        });
+        // Until the first pass nothing is known of any namespace.
+        let namespaces = Arc::clone(&context.config.current().policy.namespaces);
+        let unknown = namespaces
+            .iter()
+            .map(|namespace| (Arc::clone(namespace), "not looked at yet".into()));
+        let unknown = Arc::new(Mutex::new(unknown.collect::<BTreeMap<Namespace, Arc<str>>>()));
+        let gate = Arc::clone(&unknown);
+        context.readiness.require("namespaces of CephClusters", move || {
+            let unknown = gate.lock();
+            let all: Vec<String> = unknown.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+            if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
+        });
+        Self {
+            watches: watches.clone(),
+            client,
+            kinds,
+            leadership: context.leadership.clone(),
+            nodes,
+            rook_operators,
+            namespaces: BTreeMap::new(),
+            unknown,
+        }
+    }
+
+    /// This moment. It waits for Nodes alone, on which every cluster rests; a namespace that cannot be told stands apart.
+    pub fn snapshot(&mut self, policy: &Policy, connections: &CephConnections, now: Timestamp) -> Observed<Snapshot> {
+        self.follow(policy, connections);
+        if !self.nodes.nodes.is_fresh() {
+            return Observed::wait("nodes are incomplete or stale");
+        }
+        let nodes = self.nodes.snapshot();
+        let state_of_node = |name: &str| nodes.state(name, &policy.drain_taints);
+        let has_rook_operator =
+            !self.rook_operators.is_fresh() || self.rook_operators.snapshot().values().any(|runs| **runs);
+        let leads = matches!(self.leadership.state(), LeaderState::Leading { .. });
+        let mut snapshot = Snapshot::default();
+        for (name, watches) in &mut self.namespaces {
+            let cluster = match watches.cluster() {
+                Ok(Some(cluster)) => cluster,
+                Ok(None) => {
+                    connections.set_target(name, None);
+                    continue;
+                }
+                Err(why) => {
+                    snapshot.unknown.insert(Arc::clone(name), why.into());
+                    continue;
+                }
+            };
+            if let Some(why) = watches.unknown() {
+                snapshot.unknown.insert(Arc::clone(name), why.into());
+                continue;
+            }
+            let around = Surroundings {
+                ceph: connections.state(name),
+                has_rook_operator,
+                state_of_node: &state_of_node,
+            };
+            let observed = watches.snapshot(&cluster, around, now);
+            let has_records = !observed.state_map.noout.is_empty();
+            connect(name, &cluster, watches, leads, has_records, policy, connections);
+            snapshot.clusters.insert(Arc::clone(name), Arc::new(observed));
+        }
+        self.tell(&snapshot.unknown);
+        Observed::Ready(snapshot)
+    }
+
+    /// Watches the namespaces of the policy, and no others.
+    fn follow(&mut self, policy: &Policy, connections: &CephConnections) {
+        self.namespaces.retain(|name, _| {
+            let is_kept = policy.namespaces.contains(name);
+            if !is_kept {
+                connections.set_target(name, None);
+            }
+            is_kept
+        });
+        for name in &*policy.namespaces {
+            let watches = self
+                .namespaces
+                .entry(Arc::clone(name))
+                .or_insert_with(|| NamespaceWatches::open(&self.watches, &self.client, &self.kinds, name));
+            watches.connection.follow(policy);
+        }
+    }
+
+    /// Says which namespaces cannot be told, whenever that changes.
+    fn tell(&self, unknown: &BTreeMap<Namespace, Arc<str>>) {
+        let mut told = self.unknown.lock();
+        if *told == *unknown {
+            return;
+        }
+        for (namespace, why) in unknown.iter().filter(|(name, why)| told.get(*name) != Some(*why)) {
+            tracing::info!(%namespace, "nothing is planned for its CephCluster: {why}");
+        }
+        told.clone_from(unknown);
+    }
+}
+
+/// Says how to connect to a cluster's Ceph, or not to. A standby does not: it needs no answers, and a second connection would
+/// double the load on Ceph. One that begins to lead closes budgets by the watches alone, and opens them once Ceph has answered.
+fn connect(
+    name: &Namespace,
+    cluster: &ClusterObject,
+    watches: &NamespaceWatches,
+    leads: bool,
+    has_records: bool,
+    policy: &Policy,
+    connections: &CephConnections,
+) {
+    let facts = &cluster.facts;
+    // What Rook manages is Rook's; but a flag of ours is not left behind.
+    let is_ours = !facts.is_external && (!facts.is_managed_by_rook || has_records);
+    if !leads || !is_ours {
+        connections.set_target(name, None);
+    } else if let Some(objects) = watches.connection.objects(policy, cluster.is_encrypted) {
+        connections.set_target(name, Some(objects.and_then(|objects| objects.options())));
+    }
+}
+
+fn in_namespace(namespace: &str, mut resource: WatchedResource) -> WatchedResource {
+    resource.namespace = Some(namespace.to_owned());
+    resource
+}
