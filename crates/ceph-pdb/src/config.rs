@@ -32,8 +32,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CredentialsConfig {
-    /// Name of a Secret with the keys `userID` and `userKey`, in the CephCluster's namespace. Default:
-    /// `rook-ceph-client-nodeward`.
+    /// Name of a Secret with a Ceph user and its key, in the CephCluster's namespace. Default: `rook-ceph-client-nodeward`.
     pub secret_name: Option<String>,
     /// Use Rook's own administrator key where there is no such Secret. Default false.
     #[serde(default)]

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use nodeward_api::reason::{
-    ActReason, BlockerReason, DisabledReason, DrainReason, GateReason, HealthEvent, HealthReason, LockReason,
+    ActReason, BlockerReason, CephCondition, CephReason, DisabledReason, DrainReason, GateReason, HealthEvent,
+    HealthReason, LockReason,
 };
 use regex::Regex;
 use rstest::rstest;
@@ -16,6 +17,7 @@ enum Operator {
     DrainKeeper,
     DrainLock,
     HealthCheck,
+    CephPdb,
 }
 
 impl Operator {
@@ -24,6 +26,7 @@ impl Operator {
             Self::DrainKeeper => "drain-keeper",
             Self::DrainLock => "drain-lock",
             Self::HealthCheck => "health-check",
+            Self::CephPdb => "ceph-pdb",
         }
     }
 
@@ -41,6 +44,9 @@ impl Operator {
                 .map(|settings| format!("{:#?}", settings.policy))
                 .map_err(|error| error.to_string()),
             Self::HealthCheck => health_check::settings::Settings::parse_with(text, None)
+                .map(|settings| format!("{:#?}", settings.policy))
+                .map_err(|error| error.to_string()),
+            Self::CephPdb => ceph_pdb::settings::Settings::parse(text)
                 .map(|settings| format!("{:#?}", settings.policy))
                 .map_err(|error| error.to_string()),
         }
@@ -68,6 +74,11 @@ impl Operator {
                 HealthReason::ALL.iter().map(|reason| reason.as_str()).collect(),
             ]
             .concat(),
+            Self::CephPdb => {
+                let reasons = CephReason::ALL.iter().map(|reason| reason.as_str());
+                let conditions = CephCondition::ALL.iter().map(|condition| condition.as_str());
+                reasons.chain(conditions).collect()
+            }
         }
     }
 
@@ -75,7 +86,7 @@ impl Operator {
     fn foreign_metrics(self) -> &'static [&'static str] {
         match self {
             Self::DrainKeeper => &["upgradeoperator_node_drain_timeout"],
-            Self::DrainLock => &[],
+            Self::DrainLock | Self::CephPdb => &[],
             Self::HealthCheck => &[
                 "nodehealthcheck_ongoing_remediation",
                 "nodehealthcheck_old_remediation_cr",
@@ -87,7 +98,7 @@ impl Operator {
     /// The endpoints that it serves over TLS: each has metrics of its certificate under its name.
     fn tls_endpoints(self) -> &'static [&'static str] {
         match self {
-            Self::DrainKeeper => &[],
+            Self::DrainKeeper | Self::CephPdb => &[],
             Self::DrainLock => &["webhook", "fleetlock"],
             Self::HealthCheck => &["webhook"],
         }
@@ -96,7 +107,7 @@ impl Operator {
 
 #[rstest]
 fn reasons_and_their_sections_match(
-    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
 ) {
     let page = operator.page("reasons.md");
     let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
@@ -107,7 +118,7 @@ fn reasons_and_their_sections_match(
 
 #[rstest]
 fn registered_metrics_and_their_page_match(
-    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
 ) {
     let own_source = format!("crates/{}/src", operator.name());
     let foreign = operator.foreign_metrics().iter().map(ToString::to_string);
@@ -130,11 +141,12 @@ fn registered_metrics_and_their_page_match(
 }
 
 /// Counters, which the encoder gives a suffix.
-const COUNTERS: [&str; 17] = [
+const COUNTERS: [&str; 18] = [
     "actions",
     "bad_reviews",
     "budget_overrides",
     "cache_lists",
+    "ceph_commands",
     "config_reloads",
     "drain_events",
     "drain_requests",
@@ -194,6 +206,7 @@ fn names_registered_in(source: &str, operator: Operator) -> Vec<String> {
 #[case(Operator::DrainKeeper, 6)]
 #[case(Operator::DrainLock, 4)]
 #[case(Operator::HealthCheck, 4)]
+#[case(Operator::CephPdb, 3)]
 fn every_example_of_a_configuration_is_accepted(#[case] operator: Operator, #[case] at_least: usize) {
     let mut tried = 0;
     for page in pages() {
@@ -209,7 +222,7 @@ fn every_example_of_a_configuration_is_accepted(#[case] operator: Operator, #[ca
 
 #[rstest]
 fn the_documented_defaults_are_the_defaults(
-    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
 ) {
     let none_given = operator.policy("").unwrap();
     assert_eq!(operator.policy(&defaults(operator)), Ok(none_given));
@@ -217,7 +230,7 @@ fn the_documented_defaults_are_the_defaults(
 
 #[rstest]
 fn every_field_of_the_configuration_is_on_its_page(
-    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck)] operator: Operator,
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
 ) {
     let page = operator.page("configuration.md");
     let documented: serde_yaml::Value = serde_yaml::from_str(&defaults(operator)).unwrap();
@@ -300,7 +313,9 @@ fn the_table_of_contents_names_every_page() {
 }
 
 #[rstest]
-fn every_alert_has_a_runbook_and_listing(#[values("drain-keeper", "drain-lock", "health-check")] component: &str) {
+fn every_alert_has_a_runbook_and_listing(
+    #[values("drain-keeper", "drain-lock", "health-check", "ceph-pdb")] component: &str,
+) {
     let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let alerts: Vec<&str> = rules
         .lines()
@@ -334,7 +349,9 @@ fn every_alert_has_a_runbook_and_listing(#[values("drain-keeper", "drain-lock", 
 
 /// An alert on a name that nobody exports never fires.
 #[rstest]
-fn every_metric_in_an_alert_is_on_the_page(#[values("drain-keeper", "drain-lock", "health-check")] component: &str) {
+fn every_metric_in_an_alert_is_on_the_page(
+    #[values("drain-keeper", "drain-lock", "health-check", "ceph-pdb")] component: &str,
+) {
     let rules = read(&root().join(format!("charts/nodeward/templates/{component}/prometheusrule.yaml")));
     let page = read(&root().join(format!("docs/{component}/metrics.md")));
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -111,7 +111,7 @@ impl StopQuestions {
             self.forget();
             return true;
         }
-        self.take_in(basis.dump.epoch, now);
+        self.accept_answers(basis.dump.epoch, now);
         self.answers.retain(|osds, _| wanted.contains(osds));
         let known: BTreeSet<OsdId> = basis.dump.osds.iter().map(|osd| osd.id).collect();
         // The manager says yes to OSDs that it does not know.
@@ -133,7 +133,7 @@ impl StopQuestions {
         is_answered
     }
 
-    fn take_in(&mut self, epoch: i64, now: Instant) {
+    fn accept_answers(&mut self, epoch: i64, now: Instant) {
         if self.epoch != epoch {
             if !self.answers.is_empty() {
                 self.withheld_until = Some(now + WITHHOLD);
