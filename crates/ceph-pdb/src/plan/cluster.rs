@@ -166,8 +166,13 @@ impl Case<'_> {
                 ),
             ));
         }
-        let all_up = self.osds.down().next().is_none();
-        if timeout_is_over && all_up && matches!(decision.disruptions, Disruptions::Closed { .. }) {
+        let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
+        // The questions begin with the end of the time: until they are answered nothing is ignored.
+        let is_answered = decision
+            .questions
+            .iter()
+            .all(|osds| ceph.as_ref().is_some_and(|ceph| ceph.safe_together.contains_key(osds)));
+        if timeout_is_over && is_closed && is_answered {
             let message = "pgHealthCheckTimeout has passed; a placement group is inactive, the statistics are old, or a \
                            failure domain could not be lost";
             conditions.push((CephCondition::HealthCheckTimeoutIgnored, message.to_owned()));
@@ -175,7 +180,6 @@ impl Case<'_> {
         let is_clean = ceph.as_ref().map(|ceph| ceph.pgs == PgHealth::Clean);
         let state = self.state(&decision, is_clean, recovering_since, unsurvivable_pools, conditions);
         writes.extend(self.publish(&state));
-        let is_closed = state.disruptions == PublishedDisruptions::Closed;
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
             may_stop: decision.questions,

@@ -461,6 +461,11 @@ fn health_check_timeout_survives_a_restart() {
     assert_eq!(world.state().reason, CephReason::Recovering);
     assert_eq!(world.plan().requeue_at, Some(since + minutes(10)));
     world.pass(minutes(1));
+    let answers = std::mem::take(&mut world.view.stop_answers);
+    assert_eq!(world.plan().questions["ns"].may_stop.len(), 3, "asked only now");
+    let conditions = world.verdict().state.conditions;
+    assert!(conditions.is_empty(), "{conditions:?}");
+    world.view.stop_answers = answers;
     world.run();
     assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
 }
