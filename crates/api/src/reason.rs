@@ -494,7 +494,7 @@ reasons! {
         HealthCheckTimeoutIgnored => "stays closed beyond pgHealthCheckTimeout, for a failure domain could not be lost",
         /// A flag `noout` of ours was removed because its time was over, and its OSDs are still down.
         NooutExpired => "has OSDs down for longer than osdMaintenanceTimeout",
-        /// A budget that is not ours has the name of one that is needed.
+        /// A budget that is not ours has the name of one that is needed, or selects OSDs.
         ForeignBudget => "has a disruption budget of somebody else in the place of ours",
         /// An OSD's label names another failure domain than CRUSH.
         OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",

@@ -33,7 +33,7 @@ pub struct ClusterSnapshot {
     pub cluster: CephClusterFacts,
     /// Its OSDs, as their Deployments and Pods show them.
     pub osds: BTreeMap<OsdId, OsdObjects>,
-    /// Since when the OSDs' pods and nodes are as they are: what Ceph was asked before says nothing of now.
+    /// When the OSDs' pods or nodes changed last: what Ceph was asked before that does not count.
     pub osds_changed_at: Timestamp,
     /// All PodDisruptionBudgets of the namespace, by name.
     pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
@@ -279,7 +279,7 @@ pub struct CephView {
     pub hostnames: BTreeMap<OsdId, Arc<str>>,
     /// Monitors outside the quorum.
     pub mons_out_of_quorum: BTreeSet<Arc<str>>,
-    /// Since when the statistics of placement groups are of now; `None` while they are not.
+    /// Since when the statistics of placement groups are current; `None` while they are not.
     pub fresh_since: Option<Timestamp>,
     /// `osd ok-to-stop`, by the OSDs asked for: only answers with fresh statistics, of known OSDs, without a change of the map
     /// since the question.

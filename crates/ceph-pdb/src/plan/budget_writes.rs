@@ -23,7 +23,7 @@ pub(super) struct BudgetView<'a> {
     names: BTreeMap<DomainKey, &'a Arc<str>>,
     /// Budgets of domains that none of the above is: with another limit, or a second one of a domain.
     odd: Vec<&'a Arc<str>>,
-    /// Budgets that are not ours, under names that are needed.
+    /// Budgets that are not ours, and have names that are needed or select OSDs.
     pub foreign: BTreeSet<&'a Arc<str>>,
 }
 
@@ -36,7 +36,17 @@ impl<'a> BudgetView<'a> {
             odd: Vec::new(),
             foreign: BTreeSet::new(),
         };
-        for (name, budget) in all.iter().filter(|(name, budget)| is_usable(name, budget)) {
+        for (name, budget) in all {
+            if !is_usable(name, budget) {
+                // The eviction API refuses each eviction of a pod that two budgets select.
+                if matches!(
+                    budget.form,
+                    Some(BudgetForm::Osds { .. } | BudgetForm::OsdsOfDomain { .. })
+                ) {
+                    this.foreign.insert(name);
+                }
+                continue;
+            }
             match &budget.form {
                 Some(BudgetForm::Osds {
                     max_unavailable,

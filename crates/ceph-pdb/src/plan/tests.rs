@@ -583,6 +583,21 @@ fn foreign_budget_is_reported_and_not_touched() {
 }
 
 #[test]
+fn foreign_budget_of_osds_is_reported_under_any_name() {
+    let mut world = World::settled();
+    world.budgets.insert("my-osds".into(), leftover(of_rack("a")));
+    world.run();
+    assert!(
+        world
+            .condition(CephCondition::ForeignBudget)
+            .unwrap()
+            .contains("my-osds")
+    );
+    assert!(!world.budgets["my-osds"].is_ours);
+    assert_eq!(world.default(), (1, vec![], vec![]));
+}
+
+#[test]
 fn budget_somebody_changed_is_mended() {
     let mut world = World::settled();
     let default = world.budgets.get_mut(OSD_BUDGET).unwrap();
