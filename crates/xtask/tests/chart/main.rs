@@ -24,6 +24,9 @@ const FOREIGN_NAMESPACE: &str = "openshift-managed-upgrade-operator";
 /// The namespace of medik8s' node leases in these tests.
 const LEASES_NAMESPACE: &str = "medik8s-leases";
 
+/// The namespace of a CephCluster that the chart's defaults name.
+const CEPH_NAMESPACE: &str = "rook-ceph";
+
 /// The cluster that the tests of this binary share, with the namespaces of others, which the chart grants rights in, and a
 /// name for a namespace of a test's own.
 async fn shared(prefix: &str) -> Result<(&'static ControlPlane, String)> {
@@ -31,6 +34,7 @@ async fn shared(prefix: &str) -> Result<(&'static ControlPlane, String)> {
     let plane = ControlPlane::shared().await;
     let make = async || {
         plane.namespace(FOREIGN_NAMESPACE).await?;
+        plane.namespace(CEPH_NAMESPACE).await?;
         plane.namespace(LEASES_NAMESPACE).await
     };
     MADE.get_or_try_init(make).await?;
