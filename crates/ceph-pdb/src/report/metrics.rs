@@ -2,67 +2,27 @@
 
 use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::plan::{ClusterVerdict, PlannedWrite, Verdicts};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cluster {
-    namespace: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PgState {
-    namespace: String,
-    state: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Osds {
-    namespace: String,
-    domain: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Domain {
-    namespace: String,
-    domain: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Bucket {
-    namespace: String,
-    bucket: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    namespace: String,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    action: &'static str,
-    outcome: &'static str,
-}
+/// Gauges by namespace and, in this order, further labels.
+type Gauges<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
 
 /// The metrics of ceph-pdb.
 pub(super) struct BudgetMetrics {
-    placement_groups: Family<PgState, Gauge>,
-    osds: Family<Osds, Gauge>,
-    state: Family<Reason, Gauge>,
-    conditions: Family<Reason, Gauge>,
-    closed_since: Family<Cluster, Gauge>,
-    exempt: Family<Domain, Gauge>,
-    noout: Family<Bucket, Gauge>,
-    fresh_since: Family<Cluster, Gauge>,
-    answer_age: Family<Cluster, Gauge>,
-    actions: Family<Outcome, Counter>,
+    placement_groups: Gauges<2>,
+    osds: Gauges<3>,
+    state: Gauges<2>,
+    conditions: Gauges<2>,
+    closed_since: Gauges<1>,
+    exempt: Gauges<2>,
+    noout: Gauges<2>,
+    fresh_since: Gauges<1>,
+    last_answer: Gauges<1>,
+    actions: Family<[(&'static str, &'static str); 2], Counter>,
 }
 
 impl BudgetMetrics {
@@ -91,7 +51,7 @@ impl BudgetMetrics {
                 "statistics_fresh_since_timestamp_seconds",
                 "Since when the statistics of placement groups are current; absent while they are not",
             ),
-            answer_age: metrics.register(
+            last_answer: metrics.register(
                 "last_answer_timestamp_seconds",
                 "When Ceph was asked for what it said last; absent until it has answered",
             ),
@@ -107,57 +67,39 @@ impl BudgetMetrics {
     }
 
     fn show_cluster(&self, verdict: &ClusterVerdict) {
-        let (state, namespace) = (&verdict.state, verdict.owner.namespace.to_string());
-        let cluster = Cluster {
-            namespace: namespace.clone(),
-        };
+        let state = &verdict.state;
+        let cluster = || ("namespace", verdict.owner.namespace.to_string());
+        let of = |key, value: &str| [cluster(), (key, value.to_owned())];
         for (name, count) in &verdict.placement_groups {
-            let labels = PgState {
-                namespace: namespace.clone(),
-                state: name.clone(),
-            };
-            self.placement_groups.get_or_create(&labels).set(*count);
+            self.placement_groups.get_or_create(&of("state", name)).set(*count);
         }
         for (domain, counts) in &verdict.osds {
             for (state, count) in [("up", counts.up), ("down", counts.down), ("draining", counts.draining)] {
-                let labels = Osds {
-                    namespace: namespace.clone(),
-                    domain: domain.clone(),
-                    state,
-                };
+                let labels = [cluster(), ("domain", domain.clone()), ("state", state.to_owned())];
                 self.osds.get_or_create(&labels).set(count);
             }
         }
-        let reason = |reason| Reason {
-            namespace: namespace.clone(),
-            reason,
-        };
-        self.state.get_or_create(&reason(state.reason.as_str())).set(1);
+        self.state.get_or_create(&of("reason", state.reason.as_str())).set(1);
         for condition in &state.conditions {
-            self.conditions.get_or_create(&reason(condition.kind.as_str())).set(1);
+            let labels = of("reason", condition.kind.as_str());
+            self.conditions.get_or_create(&labels).set(1);
         }
         if state.disruptions == PublishedDisruptions::Closed {
-            self.closed_since.get_or_create(&cluster).set(state.since.as_second());
+            self.closed_since
+                .get_or_create(&[cluster()])
+                .set(state.since.as_second());
         }
         if let Some(domain) = &state.exempt_domain {
-            let labels = Domain {
-                namespace: namespace.clone(),
-                domain: domain.clone(),
-            };
-            self.exempt.get_or_create(&labels).set(1);
+            self.exempt.get_or_create(&of("domain", domain)).set(1);
         }
         for (bucket, since) in &state.noout {
-            let labels = Bucket {
-                namespace: namespace.clone(),
-                bucket: bucket.clone(),
-            };
-            self.noout.get_or_create(&labels).set(since.as_second());
+            self.noout.get_or_create(&of("bucket", bucket)).set(since.as_second());
         }
         if let Some(since) = state.statistics_fresh_since {
-            self.fresh_since.get_or_create(&cluster).set(since.as_second());
+            self.fresh_since.get_or_create(&[cluster()]).set(since.as_second());
         }
         if let Some(asked_at) = verdict.asked_at {
-            self.answer_age.get_or_create(&cluster).set(asked_at.as_second());
+            self.last_answer.get_or_create(&[cluster()]).set(asked_at.as_second());
         }
     }
 
@@ -170,10 +112,7 @@ impl BudgetMetrics {
             ActionResult::Stopped(Stop::DryRun) => "dry_run",
             ActionResult::Stopped(_) => "stopped",
         };
-        let labels = Outcome {
-            action: planned.write.label(),
-            outcome,
-        };
+        let labels = [("action", planned.write.label()), ("outcome", outcome)];
         self.actions.get_or_create(&labels).inc();
     }
 
@@ -187,7 +126,7 @@ impl BudgetMetrics {
         self.exempt.clear();
         self.noout.clear();
         self.fresh_since.clear();
-        self.answer_age.clear();
+        self.last_answer.clear();
     }
 }
 
