@@ -1,5 +1,5 @@
-# One image per component: --build-arg COMPONENT=drain-keeper, drain-lock or health-check. The result holds one binary, runs as 65532, needs no shell
-# and writes to no file, so its root file system can be read-only.
+# One image per component: --build-arg COMPONENT=drain-keeper, drain-lock, health-check or ceph-pdb. The result holds one binary, runs as 65532,
+# needs no shell and writes to no file, so its root file system can be read-only. ceph-pdb takes --build-arg RUNTIME=librados as well.
 #
 # Two ways in, chosen by --build-arg BINARY_FROM:
 #   build     compiles the component in BUILDER (the default; needs the repository as context)
@@ -24,6 +24,10 @@ ARG COMPONENT
 COPY ${COMPONENT} /out/operator
 
 FROM ${BINARY_FROM} AS binary
+
+# For ceph-pdb, which loads librados by its name. Another release's, for example from Ceph's own image, does as well.
+FROM docker.io/library/debian:bookworm-slim AS librados
+RUN apt-get update && apt-get install --yes --no-install-recommends librados2 && rm -rf /var/lib/apt/lists/*
 
 FROM ${RUNTIME}
 ARG COMPONENT

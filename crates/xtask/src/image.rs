@@ -3,16 +3,26 @@
 //! A binary is the one that the testbed runs, so nothing is compiled twice, and the base is made here of the libraries
 //! that the binary is linked to: what the public base image holds, from this machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::binaries;
+use nodeward_testkit::ceph::Programs;
 use serde_json::Value;
 
 /// What has an image: the operators.
-const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock", "health-check"];
+const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock", "health-check", CEPH_PDB];
+
+/// The one that loads librados, by its name: the image has it beside what the binary is linked to.
+const CEPH_PDB: &str = "ceph-pdb";
+
+/// What it loads.
+const LIBRADOS: &str = "librados.so.2";
+
+/// How large librados may be, with all that it is linked to.
+const LIBRADOS_MIB: u64 = 26;
 
 /// The name that the Dockerfile's `RUNTIME` argument gets here.
 const BASE: &str = "localhost/nodeward-runtime";
@@ -62,7 +72,12 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let buildah = Buildah {
         dir: scratch.path().to_owned(),
     };
-    let libraries = linked_libraries(binary)?;
+    let mut libraries = linked_libraries(Command::new("ldd").arg(binary), Path::new("/"))?;
+    let librados = (component == CEPH_PDB).then(librados).transpose()?;
+    if let Some(librados) = &librados {
+        libraries.extend(librados.files.clone());
+    }
+    let max_mib = max_mib + librados.as_ref().map_or(0, |_| LIBRADOS_MIB);
     base_of(&buildah, &libraries, &scratch.path().join("rootfs"))?;
 
     let context = scratch.path().join("context");
@@ -86,11 +101,14 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let version = buildah.stdout(&["run", "--isolation=chroot", &container, "--", "/operator", "--version"])?;
     let expected = format!("{component} {}", env!("CARGO_PKG_VERSION"));
     ensure!(version == expected, "its --version says {version:?}, not {expected:?}");
+    if let Some(librados) = &librados {
+        expect_loadable(&buildah, &container, &librados.library, &libraries)?;
+    }
 
     let archive = scratch.path().join("image.tar");
     buildah.stdout(&["push", "--quiet", &image, &format!("oci-archive:{}", archive.display())])?;
     let binary_size = size(binary)?;
-    let unpacked = libraries.iter().map(|library| size(library)).sum::<Result<u64>>()? + binary_size;
+    let unpacked = libraries.values().map(|library| size(library)).sum::<Result<u64>>()? + binary_size;
     println!(
         "image {component}: {version}, user {USER}, {} MiB unpacked (binary {} MiB), {} MiB to pull, limit {max_mib} MiB",
         mib(unpacked),
@@ -142,11 +160,69 @@ fn provide_buildah() -> Result<()> {
     binaries::stdout_of(&mut shell).map(drop).context("install buildah")
 }
 
-/// The shared libraries that the binary is linked to, the loader among them.
-fn linked_libraries(binary: &Path) -> Result<BTreeSet<PathBuf>> {
-    let libraries = paths_in_ldd(&stdout_of("ldd", &[path(binary)?])?);
-    ensure!(!libraries.is_empty(), "ldd names no library of {}", binary.display());
-    Ok(libraries)
+/// Files of an image: where each is there, and here.
+type Files = BTreeMap<PathBuf, PathBuf>;
+
+/// The shared libraries that ldd names, the loader among them. What stands below `root` here has its place below `/` there.
+fn linked_libraries(ldd: &mut Command, root: &Path) -> Result<Files> {
+    let output = binaries::stdout_of(ldd)?;
+    ensure!(
+        !output.contains("not found"),
+        "{ldd:?}: a library is missing:\n{output}"
+    );
+    let libraries = paths_in_ldd(&output);
+    ensure!(!libraries.is_empty(), "{ldd:?} names no library");
+    let placed = libraries.into_iter().map(|library| (in_image(&library, root), library));
+    Ok(placed.collect())
+}
+
+/// librados, unpacked from Debian's package.
+struct Librados {
+    /// Where it is in the image.
+    library: PathBuf,
+    /// It, and all that it is linked to.
+    files: Files,
+}
+
+fn librados() -> Result<Librados> {
+    let ceph = Programs::ensure_unpacked().context("the image holds librados")?;
+    let (root, file) = (ceph.path(""), ceph.libraries().join(LIBRADOS));
+    let mut ldd = Command::new("ldd");
+    ldd.arg(&file).env("LD_LIBRARY_PATH", ceph.library_path());
+    let mut files = linked_libraries(&mut ldd, &root)?;
+    let library = in_image(&file, &root);
+    files.insert(library.clone(), file);
+    Ok(Librados { library, files })
+}
+
+/// Where a file of an unpacked package is once the package is installed.
+fn in_image(file: &Path, root: &Path) -> PathBuf {
+    Path::new("/").join(file.strip_prefix(root).unwrap_or(file))
+}
+
+/// Fails unless the image's own loader finds the library and all that it is linked to.
+fn expect_loadable(buildah: &Buildah, container: &str, library: &Path, files: &Files) -> Result<()> {
+    let is_loader = |file: &&PathBuf| {
+        file.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("ld-linux"))
+    };
+    let loader = files.keys().find(is_loader).context("the image has no loader")?;
+    let run = [
+        "run",
+        "--isolation=chroot",
+        container,
+        "--",
+        path(loader)?,
+        "--list",
+        path(library)?,
+    ];
+    let listed = buildah.stdout(&run)?;
+    ensure!(
+        !listed.contains("not found"),
+        "{} does not load in the image:\n{listed}",
+        library.display()
+    );
+    Ok(())
 }
 
 /// The files that ldd's output names.
@@ -159,9 +235,9 @@ fn paths_in_ldd(output: &str) -> BTreeSet<PathBuf> {
 }
 
 /// Makes the image [`BASE`] of these files alone.
-fn base_of(buildah: &Buildah, files: &BTreeSet<PathBuf>, rootfs: &Path) -> Result<()> {
-    for file in files {
-        let copy = rootfs.join(file.strip_prefix("/")?);
+fn base_of(buildah: &Buildah, files: &Files, rootfs: &Path) -> Result<()> {
+    for (there, file) in files {
+        let copy = rootfs.join(there.strip_prefix("/")?);
         std::fs::create_dir_all(copy.parent().context("a file stands in a directory")?)?;
         std::fs::copy(file, copy)?;
     }
@@ -213,6 +289,17 @@ mod tests {
         let output = "\tlinux-vdso.so.1 (0x00007f55)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f55)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f55)";
         let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
         assert_eq!(paths_in_ldd(output), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn unpacked_library_goes_where_installed_ones_are() {
+        let root = Path::new("/cache/ceph-1");
+        let placed = |file: &str| in_image(Path::new(file), root);
+        assert_eq!(
+            placed("/cache/ceph-1/usr/lib/librados.so.2"),
+            Path::new("/usr/lib/librados.so.2")
+        );
+        assert_eq!(placed("/lib/libc.so.6"), Path::new("/lib/libc.so.6"));
     }
 
     #[test]
