@@ -1,0 +1,10 @@
+//! ceph-pdb on a real control plane and a real Ceph: its binary, under the ServiceAccount that the chart installs. All tests
+//! share the control plane; each has a Ceph, nodes, a namespace and an operator of its own.
+
+mod at_rest;
+mod drains;
+mod environment;
+mod hand_over;
+mod leaders;
+mod noout;
+mod outages;

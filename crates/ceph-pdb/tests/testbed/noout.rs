@@ -1,0 +1,41 @@
+//! Flags: none stays behind, and none of others is touched.
+
+use anyhow::{Result, ensure};
+use nodeward_testkit::wait;
+use serde_json::json;
+
+use crate::environment::{Environment, SEVERAL_PERIODS};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noout_expires_and_foreign_flags_stay() -> Result<()> {
+    let env = Environment::new().await?;
+    let (drained, other) = (env.rook.node_of(0), env.rook.node_of(1));
+    env.ceph()
+        .command(json!({"prefix": "osd set-group", "flags": "noout", "who": [other]}))
+        .await?;
+    let operator = env.start(json!({"osdMaintenanceTimeout": "5s"})).await?;
+    env.open().await?;
+    env.drain(0).await?;
+    env.noout_is([&drained, &other]).await?;
+    env.noout_is([&other]).await?;
+    wait::throughout("no second noout", SEVERAL_PERIODS, || async {
+        let noout = env.noout().await?;
+        ensure!(noout.len() == 1, "{noout:?}");
+        env.is_closed_but_for("rack-0").await
+    })
+    .await?;
+    env.condition("NooutExpired").await?;
+    env.bring_back(0).await?;
+    env.open().await?;
+
+    // An administrator's flag on the drained host itself.
+    env.drain(1).await?;
+    let closed = || env.is_closed_but_for("rack-1");
+    wait::until("closed", SEVERAL_PERIODS, closed).await?;
+    wait::throughout("the administrator's noout", SEVERAL_PERIODS, || env.has_noout([&other])).await?;
+    ensure!(!env.records().await?.contains_key(&other), "{:?}", env.records().await?);
+    env.bring_back(1).await?;
+    env.open().await?;
+    env.noout_is([&other]).await?;
+    env.end([operator]).await
+}
