@@ -432,10 +432,15 @@ impl Environment {
 
     /// Takes the node's lease for somebody else, for ten minutes.
     pub async fn hold_lease(&self, node: &str, holder: &str) -> Result<()> {
+        self.hold_lease_for(node, holder, 600).await
+    }
+
+    /// As [`Environment::hold_lease`], valid for so many seconds.
+    pub async fn hold_lease_for(&self, node: &str, holder: &str, seconds: u32) -> Result<()> {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         let lease = json!({
             "metadata": { "name": format!("node-{node}") },
-            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 600, "acquireTime": now, "renewTime": now },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": seconds, "acquireTime": now, "renewTime": now },
         });
         let lease = serde_json::from_value(lease)?;
         self.leases().create(&PostParams::default(), &lease).await?;

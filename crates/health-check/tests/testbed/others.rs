@@ -77,10 +77,10 @@ async fn foreign_remediations_are_left_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_of_deleted_checks_are_removed() -> Result<()> {
+async fn expired_leases_of_unknown_checks_are_removed() -> Result<()> {
     let env = Environment::new().await?;
     let [a, b] = env.add_nodes(["a", "b"]).await?;
-    env.hold_lease(&a, "NodeHealthCheck-of-long-ago").await?;
+    env.hold_lease_for(&a, "NodeHealthCheck-of-long-ago", 5).await?;
     env.hold_lease(&b, "somebody-else").await?;
     wait::until("the lease to be gone", SOON, || async {
         let holder = env.lease_holder(&a).await?;
