@@ -241,6 +241,13 @@ impl Case<'_> {
         is_recovering.then(|| before.unwrap_or(self.now))
     }
 
+    /// Since when statistics are fresh. Each process knows of its own time only: two that lead at once would write in turns.
+    fn fresh_since(&self) -> Option<Timestamp> {
+        let own = current_view(self.cluster)?.fresh_since?;
+        let before = self.published.as_ref().and_then(|state| state.statistics_fresh_since);
+        Some(before.map_or(own, |before| before.min(own)))
+    }
+
     fn state(
         &self,
         decision: &Decision,
@@ -273,7 +280,7 @@ impl Case<'_> {
             // Until the budgets are open, not only decided to be: the steps between rest on the same time.
             recovering_since,
             is_clean,
-            statistics_fresh_since: current_view(self.cluster).and_then(|view| view.fresh_since),
+            statistics_fresh_since: self.fresh_since(),
             down_osds,
             nodes: self.osds.nodes.clone(),
             noout: self.noout(),

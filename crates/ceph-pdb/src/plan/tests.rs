@@ -349,6 +349,24 @@ fn pools_are_judged_once() {
 }
 
 #[test]
+fn published_freshness_is_dated_once() {
+    let mut world = World::settled();
+    let first = world.state().statistics_fresh_since;
+    assert!(first.is_some());
+    // Another process has watched for a shorter time.
+    world.pass(minutes(5));
+    world.view.fresh_since = Some(world.now);
+    world.run();
+    assert_eq!(world.state().statistics_fresh_since, first);
+    world.view.fresh_since = None;
+    world.run();
+    assert_eq!(world.state().statistics_fresh_since, None);
+    world.view.fresh_since = Some(world.now);
+    world.run();
+    assert_eq!(world.state().statistics_fresh_since, Some(world.now));
+}
+
+#[test]
 fn pools_are_not_judged_while_an_osd_is_down() {
     let mut world = World::new();
     world.stop(2, false);
