@@ -506,6 +506,20 @@ reasons! {
     }
 }
 
+impl CephReason {
+    /// What ends closed budgets that have this reason: completes "ends when …".
+    pub const fn ends_when(self) -> &'static str {
+        match self {
+            Self::CephNotAsked => "Ceph has answered",
+            Self::StatisticsStale => "each OSD has reported twice",
+            Self::AwaitingStopCheck => "the manager has answered ok-to-stop",
+            Self::Recovering => "no placement group lacks a copy, or pgHealthCheckTimeout has passed",
+            Self::UnsurvivablePool => "the pool has more copies, or unsurvivablePools is set to ignore",
+            _ => "the OSDs are back, or all placement groups are clean without them",
+        }
+    }
+}
+
 macro_rules! lenient {
     ($($name:ident),+) => {$(
         impl $name {

@@ -25,6 +25,9 @@ pub enum ConnectError {
     Setup(#[from] kube::Error),
 }
 
+/// Group and version of Rook's kinds.
+const ROOK: &str = "ceph.rook.io/v1";
+
 /// The cluster that the command speaks to.
 #[derive(Clone)]
 pub struct Cluster {
@@ -36,7 +39,7 @@ pub struct Cluster {
     default_namespace: String,
     address: http::Uri,
     limit: Option<Duration>,
-    /// Groups and plurals of Nodeward's kinds that the API server serves.
+    /// Groups and plurals of Nodeward's kinds, and of Rook's, that the API server serves.
     served: Vec<(String, String)>,
     /// Whether the command changes something: then the rights to look that it lacks do not suffice.
     changes: bool,
@@ -93,12 +96,16 @@ impl Cluster {
         }
     }
 
-    /// Finds out which of Nodeward's kinds the API server serves, for a command that `changes` something or does not.
+    /// Finds out which of Nodeward's kinds, and of Rook's, the API server serves, for a command that `changes` something or does not.
     pub async fn discover(&mut self, changes: bool) -> Result<(), Failure> {
         self.changes = changes;
-        // All kinds of a group are of one version. Nothing that changes anything concerns the health of nodes.
-        let versions = [NodeDrain::api_version(&()), NodeHealthCheck::api_version(&())];
-        for version in &versions[..if changes { 1 } else { 2 }] {
+        // All kinds of a group are of one version. Nothing that changes anything concerns the health of nodes, or Ceph.
+        let versions = [
+            NodeDrain::api_version(&()),
+            NodeHealthCheck::api_version(&()),
+            ROOK.into(),
+        ];
+        for version in &versions[..if changes { 1 } else { versions.len() }] {
             let group = version.split('/').next().unwrap_or_default();
             match self.ask(self.client.list_api_group_resources(version)).await {
                 Ok(list) => {
@@ -118,6 +125,12 @@ impl Cluster {
         let (group, plural) = (K::group(&()), K::plural(&()));
         let is_own = [NodeDrain::group(&()), NodeHealthCheck::group(&())].contains(&group);
         !is_own || self.served.iter().any(|served| served.0 == group && served.1 == plural)
+    }
+
+    /// Whether the API server serves CephClusters.
+    pub fn serves_ceph_clusters(&self) -> bool {
+        let mut served = self.served.iter();
+        served.any(|(group, plural)| ROOK.starts_with(group.as_str()) && plural == "cephclusters")
     }
 
     /// Fails unless the API server serves the kind.

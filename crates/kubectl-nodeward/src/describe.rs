@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use jiff::Timestamp;
+use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
 use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
+use nodeward_api::reason::CephReason;
 
 use crate::model::Unread;
 use crate::model::drain::Drain;
 use crate::text::Style;
 use crate::text::page::Page;
-use crate::text::time::{age, moment};
+use crate::text::time::{age, distance, moment};
 
 pub fn phase_style(phase: Option<Phase>) -> Style {
     match phase {
@@ -152,6 +155,35 @@ pub fn obstacles_short(blocked: &[BlockedBy]) -> String {
         (None, None, None) => first.reason.to_string(),
     };
     text + &more(blocked.len() - 1)
+}
+
+pub fn ceph_style(state: &CephClusterState) -> Style {
+    match (state.disruptions, state.reason) {
+        (PublishedDisruptions::Open, _) => Style::Good,
+        (PublishedDisruptions::Unmanaged, _) => Style::Plain,
+        (PublishedDisruptions::Closed, CephReason::SecondDomainDown) => Style::Bad,
+        (PublishedDisruptions::Closed, _) => Style::Warning,
+    }
+}
+
+/// The budgets of a CephCluster's OSDs, in one word.
+pub const fn osd_budgets(state: &CephClusterState) -> &'static str {
+    match state.disruptions {
+        PublishedDisruptions::Open => "Open",
+        PublishedDisruptions::Closed => "Closed",
+        PublishedDisruptions::Unmanaged => "Unmanaged",
+    }
+}
+
+/// `host`, `rack`, …
+pub fn domain_type(state: &CephClusterState) -> &str {
+    state.failure_domain_type.as_deref().unwrap_or("failure domain")
+}
+
+/// What somebody should look at: completes "the cluster …".
+pub fn ceph_condition(condition: &PublishedCondition, now: Timestamp) -> String {
+    let PublishedCondition { kind, message, since } = condition;
+    format!("{}: {message} [{kind}, {}]", kind.explanation(), distance(*since, now))
 }
 
 /// `, +2`; nothing for none.

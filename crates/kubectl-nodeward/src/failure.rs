@@ -98,6 +98,8 @@ impl MissingRight {
             {
                 Some("nodeward-view")
             }
+            // By one name: what ceph-pdb publishes.
+            ("", "configmaps") if reads => Some("nodeward-view"),
             (GROUP, "disruptionholds") => Some("nodeward-hold"),
             (GROUP, "nodedrains") => Some("nodeward-admin"),
             ("", "nodes" | "pods" | "events")
@@ -178,7 +180,13 @@ mod tests {
     const HOLD: &str = r#"disruptionholds.nodeward.dev is forbidden: User "system:serviceaccount:ops:ci" cannot create resource "disruptionholds" in API group "nodeward.dev" in the namespace "shop": no policy"#;
     const EVICTION: &str = r#"pods "a" is forbidden: User "bob" cannot create resource "pods/eviction" in API group "policy" in the namespace "shop""#;
 
+    const STATES: &str = r#"configmaps is forbidden: User "alice" cannot list resource "configmaps" in API group "" at the cluster scope"#;
+
     #[rstest]
+    #[case(
+        STATES,
+        "alice may not list configmaps in the whole cluster (the chart's ClusterRole nodeward-view allows it)"
+    )]
     #[case(
         NODES,
         "alice may not list nodes in the whole cluster (the chart's ClusterRole nodeward-admin allows it)"

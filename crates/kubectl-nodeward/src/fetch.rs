@@ -5,11 +5,12 @@ use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, TypeMeta};
 use kube::{Api, Resource};
+use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::model::Unread;
+use crate::model::ceph::CephCluster;
 use crate::model::health::time_of;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.
@@ -142,6 +144,17 @@ impl<'a> Reader<'a> {
         }
         let api = Api::all(self.cluster.client.clone());
         self.list("health checks", api, ListParams::default(), |check| check)
+            .await
+    }
+
+    /// What ceph-pdb publishes, in the order of the namespaces; none, and no word about it, where Rook is not installed.
+    pub async fn ceph_clusters(&mut self) -> Result<Option<Vec<CephCluster>>, Failure> {
+        if !self.cluster.serves_ceph_clusters() {
+            return Ok(None);
+        }
+        let api = self.api(self.cluster.namespace.as_deref());
+        let params = ListParams::default().fields(&format!("metadata.name={}", ceph_state::CONFIG_MAP));
+        self.list("Ceph clusters", api, params, |map: ConfigMap| CephCluster::of(&map))
             .await
     }
 

@@ -2,6 +2,7 @@
 //! print, so a change of a field's name or meaning breaks scripts. Times are RFC 3339 in UTC, names of pods and budgets
 //! `namespace/name`; an empty optional field or list is absent.
 
+pub mod ceph;
 pub mod drain;
 pub mod health;
 pub mod locks;

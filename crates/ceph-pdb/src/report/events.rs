@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_api::reason::{CephCondition, CephReason};
 use nodeward_core::deadline::to_the_second;
@@ -120,20 +119,9 @@ fn explain(verdict: &ClusterVerdict) -> String {
         if !unclean.is_empty() {
             parts.push(format!("placement groups: {}", unclean.join(", ")));
         }
-        parts.push(format!("ends when {}", what_ends_it(state)));
+        parts.push(format!("ends when {}", state.reason.ends_when()));
     }
     parts.join("; ")
-}
-
-fn what_ends_it(state: &CephClusterState) -> &'static str {
-    match state.reason {
-        CephReason::CephNotAsked => "Ceph has answered",
-        CephReason::StatisticsStale => "each OSD has reported twice",
-        CephReason::AwaitingStopCheck => "the manager has answered ok-to-stop",
-        CephReason::Recovering => "no placement group lacks a copy, or pgHealthCheckTimeout has passed",
-        CephReason::UnsurvivablePool => "the pool has more copies, or unsurvivablePools is set to ignore",
-        _ => "the OSDs are back, or all placement groups are clean without them",
-    }
 }
 
 fn event(owner: &Owner, severity: Severity, reason: &'static str, note: String) -> EventSpec {

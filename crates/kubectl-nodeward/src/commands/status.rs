@@ -1,5 +1,7 @@
 //! `status`: the fleet at a glance.
 
+mod ceph;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,6 +19,7 @@ use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
+use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
 use crate::model::health::HealthCheck;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
@@ -41,6 +44,9 @@ pub struct Status {
     /// The NodeHealthChecks, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
+    /// What ceph-pdb publishes of CephClusters, in the order of their namespaces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ceph_clusters: Vec<CephCluster>,
     /// How many budgets are held by drains, waited for and held by their owners.
     pub locks: Option<LockCounts>,
     /// What could not be read.
@@ -122,6 +128,7 @@ impl Status {
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
         let locks = lock_counts(&mut reader).await?;
         let checks = reader.health_checks().await?.unwrap_or_default();
+        let ceph_clusters = reader.ceph_clusters().await?.unwrap_or_default();
         let counts = nodes.as_ref().map(|nodes| NodeCounts {
             total: nodes.len(),
             cordoned: nodes.iter().filter(|node| node.cordoned).count(),
@@ -136,6 +143,7 @@ impl Status {
             drains,
             timed,
             health_checks: checks.iter().map(HealthCheck::of).collect(),
+            ceph_clusters,
             locks,
             unread: reader.unread,
         })
@@ -170,6 +178,7 @@ impl Status {
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);
         print_health_checks(page, &self.health_checks);
+        ceph::print(page, &self.ceph_clusters, now);
         describe::unread(page, &self.unread);
     }
 

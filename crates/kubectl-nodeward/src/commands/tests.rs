@@ -15,6 +15,7 @@ use super::status::{Component, ComponentState, LockCounts, NodeCounts, Status};
 use super::why::{KeptBy, PodObstacle, PodsOnNode, Why};
 use crate::failure::MissingRight;
 use crate::model::Unread;
+use crate::model::ceph::{CephCluster, NodeCeph};
 use crate::model::drain::Drain;
 use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, OwnerHold, Waiting};
@@ -197,6 +198,7 @@ fn busy_status() -> Status {
         ],
         timed: vec![blocked_node(LONG)],
         health_checks: health_checks().iter().map(HealthCheck::of).collect(),
+        ceph_clusters: ceph_clusters(),
         locks: Some(LockCounts {
             held: 1,
             waited_for: 2,
@@ -211,6 +213,7 @@ fn busy_why() -> Why {
         node: Some(blocked_node("node-1")),
         drain: Some(waiting_drain()),
         health: Some(sick_health()),
+        ceph: Some(node_ceph("node-1")),
         ahead: Some(2),
         holders: vec![holding_drain()],
         budgets: budgets(),
@@ -294,11 +297,70 @@ fn sick_health() -> Vec<NodeHealth> {
     health
 }
 
+/// One around a drained rack, one with two domains down that Ceph does not answer for, and those that wait for nothing.
+fn ceph_clusters() -> Vec<CephCluster> {
+    let cluster = |namespace: &str, state: &str| {
+        let metadata = json!({ "namespace": namespace, "name": "nodeward-ceph-pdb" });
+        let map = json!({ "metadata": metadata, "data": { "state": state } });
+        CephCluster::of(&serde_json::from_value(map).unwrap())
+    };
+    let drained = json!({
+        "cluster": "rook", "disruptions": "Closed", "exemptDomain": "b", "since": "2026-01-01T10:20:00Z", "reason": "DomainDown",
+        "failureDomainType": "rack", "isClean": false, "statisticsFreshSince": "2026-01-01T10:21:00Z",
+        "downOsds": { "b": [2, 3] }, "noout": { "node-2": "2026-01-01T10:20:01Z" },
+        "nodes": { "node-1": ["a"], "node-2": ["b"], LONG: ["b"] },
+        "unsurvivable": { "basis": "x", "pools": [{ "id": 1, "name": ".mgr", "size": 1, "minSize": 1 }] },
+        "conditions": [{ "type": "UnsurvivablePools", "message": ".mgr (size 1, min_size 1)", "since": "2025-12-31T10:00:00Z" }],
+    });
+    let failed = json!({
+        "cluster": "fast", "disruptions": "Closed", "since": "2026-01-01T10:29:00Z", "reason": "SecondDomainDown",
+        "failureDomainType": "host", "downOsds": { "": [9], "node-1": [0], "node-2": [1, 4, 5] },
+        "nodes": { "node-1": ["node-1"], "node-2": ["node-2"] },
+        "conditions": [
+            { "type": "CephUnavailable", "message": "Unreachable: no monitor answers", "since": "2026-01-01T10:29:30Z" },
+            { "type": "CannotHeal", "message": "without osd.0: flag norecover", "since": "2026-01-01T10:29:30Z" },
+        ],
+    });
+    let open = json!({
+        "cluster": "rook", "disruptions": "Open", "since": "2025-12-30T10:00:00Z", "reason": "AllClean", "failureDomainType": "host",
+        "isClean": true, "statisticsFreshSince": "2025-12-30T10:00:00Z", "nodes": { "node-1": ["node-1"] },
+    });
+    let unmanaged = json!({
+        "cluster": "rook", "disruptions": "Unmanaged", "since": "2026-01-01T09:00:00Z", "reason": "ManagedByRook",
+    });
+    vec![
+        cluster("ceph-broken", "{"),
+        cluster("ceph-fast", &failed.to_string()),
+        cluster("ceph-open", &open.to_string()),
+        cluster("ceph-unmanaged", &unmanaged.to_string()),
+        cluster("rook-ceph", &drained.to_string()),
+    ]
+}
+
+fn node_ceph(node: &str) -> Vec<NodeCeph> {
+    let osds = ["ceph-broken", "ceph-unmanaged", "ceph-open", "rook-ceph"].map(|namespace| {
+        let labels = json!({ "app": "rook-ceph-osd", "ceph-osd-id": "7" });
+        let metadata = json!({ "namespace": namespace, "name": "p", "labels": labels });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    });
+    NodeCeph::of_node(node, ceph_clusters(), &osds)
+}
+
+/// A node that only Ceph keeps, and that is of the exempt domain.
+fn exempt_why() -> Why {
+    Why {
+        ceph: Some(node_ceph(LONG)),
+        unread: vec![],
+        ..bare_why()
+    }
+}
+
 fn bare_why() -> Why {
     Why {
         node: None,
         drain: None,
         health: None,
+        ceph: None,
         ahead: None,
         holders: vec![],
         budgets: vec![],
@@ -392,6 +454,7 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         ("status_idle", page(&|page| Status::default().print(page, now()))),
         ("why", page(&|page| busy_why().print("node-1", page, now()))),
         ("why_bare", page(&|page| bare_why().print("node-1", page, now()))),
+        ("why_ceph", page(&|page| exempt_why().print(LONG, page, now()))),
         ("plan", page(&|page| busy_plan().print(page))),
         ("plan_empty", page(&|page| empty_plan.print(page))),
         ("locks", page(&|page| locks.print(page, now()))),

@@ -1,5 +1,6 @@
 //! `why`: the obstacles of one node's drain.
 
+mod ceph;
 mod health;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use crate::describe::{self, counted, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
+use crate::model::ceph::NodeCeph;
 use crate::model::drain::Drain;
 use crate::model::health::NodeHealth;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
@@ -45,6 +47,8 @@ pub struct Why {
     pub drain: Option<Drain>,
     /// Its health in the eyes of each NodeHealthCheck that watches it; absent where they could not be read.
     pub health: Option<Vec<NodeHealth>>,
+    /// The CephClusters with OSDs on it; absent where they could not be read.
+    pub ceph: Option<Vec<NodeCeph>>,
     /// Drains before it in the queue; absent where that could not be read.
     pub ahead: Option<usize>,
     /// The drains that it waits for.
@@ -178,6 +182,8 @@ impl Why {
         let namespace = cluster.namespace.as_deref();
         let pods = reader.pods_on(name).await?;
         let budgets = reader.budgets(namespace).await?;
+        let clusters = reader.ceph_clusters().await?;
+        let ceph = clusters.map(|clusters| NodeCeph::of_node(name, clusters, pods.as_deref().unwrap_or_default()));
         let pods = pods.map(|pods| PodsOnNode::of(&pods, budgets.as_deref()));
         let concerned = concerned_budgets(drain.as_ref(), pods.as_ref());
         let holds = if cluster.serves::<DisruptionHold>() && !concerned.is_empty() {
@@ -201,6 +207,7 @@ impl Why {
         Ok(Self {
             node: node.flatten().as_ref().map(NodeSummary::of),
             health,
+            ceph,
             ahead: ledger.as_ref().and_then(|ledger| claims_ahead(ledger, name)),
             holders,
             drain,
@@ -230,6 +237,7 @@ impl Why {
             );
         }
         health::print_summary(page, self.health.as_deref());
+        ceph::print_summary(page, self.ceph.as_deref());
         match &self.drain {
             Some(drain) => self.print_drain(page, drain, now),
             None if self.unread.iter().any(|unread| unread.what() == "drains") => (),
@@ -241,6 +249,9 @@ impl Why {
         }
         for health in self.health.iter().flatten() {
             health::print(page, health, now);
+        }
+        for ceph in self.ceph.iter().flatten() {
+            ceph::print(page, ceph, now);
         }
         if let Some(pods) = &self.pods {
             pods.print(page);

@@ -232,6 +232,8 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
         patch   drainledgers.nodeward.dev       -            no   no
         patch   nodedrains.nodeward.dev/status  -            no   no
         list    pods                            -            no   yes
+        list    configmaps                      -            no   no
+        list    configmaps                      -/nodeward-ceph-pdb  no  yes
         create  pods/eviction                   kube-system  no   no
         patch   nodes                           -            no   no
         "

@@ -1,0 +1,93 @@
+//! The CephClusters, as ceph-pdb publishes them.
+
+use jiff::Timestamp;
+use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::PublishedDisruptions;
+
+use crate::describe::{self, prefixed};
+use crate::model::ceph::{CephCluster, Published};
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::{Cell, Column, Table};
+use crate::text::time::age;
+
+/// How many OSDs, and hosts with `noout`, are named.
+const NAMED: usize = 4;
+
+pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
+    let mut table = Table::new([
+        Column::Flexible("CEPH CLUSTER"),
+        Column::Fixed("OSD BUDGETS"),
+        Column::Fixed("FOR"),
+        Column::Flexible("BUT FOR"),
+        Column::Flexible("OSDS DOWN"),
+        Column::Flexible("PGS"),
+        Column::Flexible("NOOUT"),
+        Column::Flexible("REASON"),
+    ]);
+    for cluster in clusters {
+        let name = Cell::new(Style::Strong, cluster.name());
+        match &cluster.published {
+            Published::State(state) => table.row(row(name, state, now)),
+            Published::Unreadable(_) => table.row([name, Cell::new(Style::Bad, "Unreadable")]),
+        }
+    }
+    page.separate_table(&table);
+    for cluster in clusters {
+        match &cluster.published {
+            Published::State(state) => {
+                for condition in &state.conditions {
+                    let text = describe::ceph_condition(condition, now);
+                    page.point(Style::Warning, format!("{} {text}", cluster.name()));
+                }
+            }
+            Published::Unreadable(problem) => page.point(Style::Warning, format!("{}: {problem}", cluster.name())),
+        }
+    }
+    let mut states = clusters.iter().filter_map(CephCluster::state);
+    if states.any(|state| state.disruptions == PublishedDisruptions::Closed) {
+        page.text(Style::Faint, "What Ceph waits for: kubectl nodeward why NODE");
+    }
+}
+
+fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {
+    let exempt = state.exempt_domain.as_ref();
+    let exempt = exempt.map(|domain| format!("{} {domain}", describe::domain_type(state)));
+    let down = state.down_osds.iter().flat_map(|(domain, osds)| {
+        let domain = Some(domain).filter(|domain| !domain.is_empty());
+        let domain = prefixed(" in ", domain);
+        osds.iter().map(move |osd| format!("{osd}{domain}"))
+    });
+    [
+        name,
+        Cell::new(describe::ceph_style(state), describe::osd_budgets(state)),
+        age(state.since, now).into(),
+        prefixed("", exempt).into(),
+        first(down.collect()).into(),
+        placement_groups(state, now).into(),
+        first(state.noout.keys().cloned().collect()).into(),
+        state.reason.as_str().into(),
+    ]
+}
+
+/// Whether they are clean, and whether that is known of now.
+fn placement_groups(state: &CephClusterState, now: Timestamp) -> String {
+    if state.disruptions == PublishedDisruptions::Unmanaged {
+        return String::new();
+    }
+    let clean = match state.is_clean {
+        Some(true) => "clean",
+        Some(false) => "not clean",
+        None => "unknown",
+    };
+    match state.statistics_fresh_since {
+        Some(since) => format!("{clean}, fresh for {}", age(since, now)),
+        None => format!("{clean}, stale"),
+    }
+}
+
+fn first(names: Vec<String>) -> String {
+    let hidden = names.len().saturating_sub(NAMED);
+    let named: Vec<String> = names.into_iter().take(NAMED).collect();
+    named.join(", ") + &describe::more(hidden)
+}

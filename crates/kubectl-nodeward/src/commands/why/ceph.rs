@@ -1,0 +1,255 @@
+//! What Ceph waits for where a node has OSDs: what ends it, and what a person can do.
+
+use jiff::Timestamp;
+use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::reason::{CephCondition, CephReason};
+
+use crate::describe::{self, counted, prefixed};
+use crate::model::ceph::{CephCluster, NodeCeph, OsdEvictions, Published};
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::time::moment;
+
+/// How many nodes of a domain are named.
+const NAMED: usize = 5;
+
+/// The state of a cluster that waits for nothing.
+fn settled(cluster: &CephCluster) -> Option<&CephClusterState> {
+    let state = cluster.state()?;
+    let is_settled = state.disruptions != PublishedDisruptions::Closed && state.conditions.is_empty();
+    is_settled.then_some(state)
+}
+
+/// One line for clusters that wait for nothing; the others get a section each.
+pub fn print_summary(page: &mut Page, ceph: Option<&[NodeCeph]>) {
+    let settled = ceph.into_iter().flatten().filter_map(|ceph| {
+        let state = settled(&ceph.cluster)?;
+        let (name, explanation, reason) = (ceph.cluster.name(), state.reason.explanation(), state.reason);
+        let osds = osds(ceph);
+        Some((
+            Style::Plain,
+            format!("{osds}; CephCluster {name} {explanation} [{reason}]"),
+        ))
+    });
+    page.fields("ceph", settled);
+}
+
+pub fn print(page: &mut Page, ceph: &NodeCeph, now: Timestamp) {
+    if settled(&ceph.cluster).is_some() {
+        return;
+    }
+    page.heading(format!("Ceph, by CephCluster {}", ceph.cluster.name()));
+    let state = match &ceph.cluster.published {
+        Published::State(state) => state,
+        Published::Unreadable(problem) => {
+            page.field("state", Style::Bad, problem);
+            page.field("here", Style::Plain, describe::list(&ceph.osds));
+            return;
+        }
+    };
+    let (budgets, kind) = (describe::osd_budgets(state), describe::domain_type(state));
+    let exempt = state.exempt_domain.as_ref();
+    let exempt = prefixed(" but for ", exempt.map(|domain| format!("{kind} {domain}")));
+    let (since, explanation, reason) = (moment(state.since, now), state.reason.explanation(), state.reason);
+    let text = format!("{budgets}{exempt} since {since}: the cluster {explanation} [{reason}]");
+    page.field("state", describe::ceph_style(state), text);
+    let style = match ceph.evictions {
+        Some(OsdEvictions::Refused | OsdEvictions::SomeExempt) => Style::Warning,
+        _ => Style::Plain,
+    };
+    page.field("here", style, osds(ceph));
+    page.fields("down", down(state).map(|down| (Style::Warning, down)));
+    page.field("data", Style::Plain, data(state, now));
+    let noout = state.noout.iter();
+    page.fields(
+        "noout",
+        noout.map(|(bucket, since)| (Style::Plain, format!("{bucket}, since {}", moment(*since, now)))),
+    );
+    let conditions = state.conditions.iter();
+    page.fields(
+        "look at",
+        conditions.map(|condition| {
+            let text = describe::ceph_condition(condition, now);
+            (Style::Warning, format!("the cluster {text}"))
+        }),
+    );
+    page.fields("next", next(state).into_iter().map(|next| (Style::Plain, next)));
+}
+
+/// The node's OSDs, and which of them may be evicted.
+fn osds(ceph: &NodeCeph) -> String {
+    let state = ceph.cluster.state();
+    let kind = state.map_or("failure domain", describe::domain_type);
+    let domains: Vec<&str> = ceph.domains.iter().map(String::as_str).collect();
+    let domains = Some(domains).filter(|domains| !domains.is_empty());
+    let domains = prefixed(
+        " of ",
+        domains.map(|domains| format!("{kind} {}", describe::list(&domains))),
+    );
+    let osds = match ceph.osds.as_slice() {
+        [] => "no OSD pod is on the node now; its OSDs".to_owned(),
+        osds => describe::list(osds),
+    };
+    let may = match ceph.evictions {
+        Some(OsdEvictions::OneAtATime) => "one OSD of the cluster at a time may be evicted".to_owned(),
+        Some(OsdEvictions::AllExempt) => "may be evicted".to_owned(),
+        Some(OsdEvictions::SomeExempt) => {
+            let exempt = state.and_then(|state| state.exempt_domain.as_deref());
+            format!("may be evicted where of {kind} {}", exempt.unwrap_or_default())
+        }
+        Some(OsdEvictions::Refused) => "may not be evicted".to_owned(),
+        Some(OsdEvictions::Unmanaged) | None => "ceph-pdb writes no budgets".to_owned(),
+    };
+    format!("{osds}{domains}: {may}")
+}
+
+/// The OSDs that are down, by domain: `osd.2, osd.3 of rack b`.
+fn down(state: &CephClusterState) -> impl Iterator<Item = String> {
+    let kind = describe::domain_type(state);
+    state.down_osds.iter().map(move |(domain, osds)| {
+        let osds: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
+        let osds = describe::list(&osds);
+        if domain.is_empty() {
+            format!("{osds} of an unknown {kind}")
+        } else {
+            format!("{osds} of {kind} {domain}{}", prefixed(" on ", nodes_of(state, domain)))
+        }
+    })
+}
+
+/// The nodes with OSDs of a domain, unless they are called like it.
+fn nodes_of(state: &CephClusterState, domain: &str) -> Option<String> {
+    let nodes = state.nodes.iter().filter(|(_, domains)| domains.contains(domain));
+    let nodes: Vec<&str> = nodes.map(|(node, _)| node.as_str()).collect();
+    let hidden = nodes.len().saturating_sub(NAMED);
+    let named = nodes[..nodes.len() - hidden].join(", ");
+    let is_news = !nodes.is_empty() && nodes != [domain];
+    is_news.then(|| format!("{named}{}", describe::more(hidden)))
+}
+
+fn data(state: &CephClusterState, now: Timestamp) -> String {
+    let clean = match state.is_clean {
+        Some(true) => "all placement groups are clean",
+        Some(false) => "not all placement groups are clean",
+        None => "whether placement groups are clean is not known",
+    };
+    match state.statistics_fresh_since {
+        Some(since) => format!("{clean}; statistics are fresh since {}", moment(since, now)),
+        None => format!("{clean}; statistics are stale"),
+    }
+}
+
+/// What ends it, and what a person can do.
+fn next(state: &CephClusterState) -> Vec<String> {
+    let mut next = Vec::new();
+    if state.disruptions == PublishedDisruptions::Closed {
+        next.push(format!("ends when {}", state.reason.ends_when()));
+        next.extend(help_by_reason(state));
+    }
+    let conditions = state.conditions.iter();
+    next.extend(conditions.filter_map(|condition| help_by_condition(condition.kind).map(str::to_owned)));
+    next
+}
+
+fn help_by_reason(state: &CephClusterState) -> Option<String> {
+    let help = match state.reason {
+        CephReason::DomainDown => {
+            let osds: usize = state.down_osds.values().map(std::collections::BTreeSet::len).sum();
+            let are = if osds == 1 { "is" } else { "are" };
+            return Some(format!(
+                "to end it earlier: start and uncordon the nodes of the {} that {are} down",
+                counted(osds, "OSD")
+            ));
+        }
+        CephReason::SecondDomainDown => {
+            "to end it: start the OSDs that failed; Ceph is asked again with each new statistic"
+        }
+        CephReason::CephNotAsked => "if it lasts, Ceph's monitors do not answer: ceph status",
+        CephReason::StatisticsStale => "takes some ten seconds; if it lasts, no Ceph manager runs: ceph mgr stat",
+        CephReason::AwaitingStopCheck => "if it lasts, the Ceph manager does not answer: ceph mgr stat",
+        CephReason::Recovering => "if it does not go on, recovery is slow or stuck: ceph pg dump_stuck",
+        CephReason::UnsurvivablePool => {
+            let pools: Vec<&str> = state.unsurvivable.pools.iter().map(|pool| pool.name.as_str()).collect();
+            return Some(format!(
+                "does not end by itself: give more copies to {}, or remove what is not needed",
+                describe::list(&pools)
+            ));
+        }
+        _ => return None,
+    };
+    Some(help.to_owned())
+}
+
+const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
+    match condition {
+        CephCondition::CephUnavailable => Some("no budget opens until Ceph can be asked"),
+        CephCondition::StopCheckFailed => Some("look at the Ceph manager: ceph mgr stat"),
+        CephCondition::UnsurvivablePools => Some("a drain stops the clients of these pools: give them more copies"),
+        CephCondition::CannotHeal => {
+            Some("does not end without the OSDs: start them, purge them if their data is lost, or unset the flags")
+        }
+        CephCondition::HealthCheckTimeoutIgnored => {
+            Some("look at the placement groups that are inactive: ceph pg dump_stuck inactive")
+        }
+        CephCondition::NooutExpired => Some("Ceph moves the data of these hosts elsewhere unless they come back"),
+        CephCondition::ForeignBudget => Some("delete the budget that is not ceph-pdb's"),
+        CephCondition::OsdLabelWrong => Some("restart Rook's operator, so that it writes the label anew"),
+        CephCondition::Unreadable | CephCondition::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::next;
+
+    fn told(disruptions: &str, reason: &str, conditions: &[&str]) -> String {
+        let since = "2026-01-01T00:00:00Z";
+        let conditions = conditions
+            .iter()
+            .map(|kind| json!({ "type": kind, "message": "m", "since": since }));
+        let state = json!({
+            "cluster": "rook", "disruptions": disruptions, "since": since, "reason": reason, "downOsds": { "a": [1] },
+            "unsurvivable": { "basis": "", "pools": [{ "id": 1, "name": "single", "size": 1, "minSize": 1 }] },
+            "conditions": conditions.collect::<Vec<_>>(),
+        });
+        next(&serde_json::from_value(state).unwrap()).join("; ")
+    }
+
+    #[rstest]
+    #[case(
+        "DomainDown",
+        "the OSDs are back",
+        "start and uncordon the nodes of the 1 OSD that is down"
+    )]
+    #[case("SecondDomainDown", "the OSDs are back", "start the OSDs that failed")]
+    #[case("CephNotAsked", "Ceph has answered", "ceph status")]
+    #[case("StatisticsStale", "each OSD has reported twice", "ceph mgr stat")]
+    #[case("AwaitingStopCheck", "the manager has answered", "ceph mgr stat")]
+    #[case("Recovering", "no placement group lacks a copy", "ceph pg dump_stuck")]
+    #[case("UnsurvivablePool", "the pool has more copies", "give more copies to single")]
+    fn closed_cluster_tells_its_end_and_help(#[case] reason: &str, #[case] end: &str, #[case] help: &str) {
+        let closed = told("Closed", reason, &[]);
+        assert!(closed.starts_with(&format!("ends when {end}")), "{closed}");
+        assert!(closed.contains(help), "{closed}");
+        assert_eq!(told("Open", reason, &[]), "");
+    }
+
+    #[rstest]
+    #[case("StopCheckFailed", "ceph mgr stat")]
+    #[case("CannotHeal", "purge them if their data is lost")]
+    #[case("ForeignBudget", "delete the budget")]
+    #[case("OsdLabelWrong", "restart Rook's operator")]
+    fn condition_tells_help_in_open_cluster(#[case] condition: &str, #[case] help: &str) {
+        let open = told("Open", "AllClean", &[condition]);
+        assert!(open.contains(help), "{open}");
+    }
+
+    #[test]
+    fn condition_of_later_version_adds_nothing() {
+        assert_eq!(told("Open", "AllClean", &["OfALaterVersion"]), "");
+    }
+}
