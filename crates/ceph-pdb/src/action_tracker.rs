@@ -4,13 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::CephClusterState;
+use nodeward_api::reason::{CephCondition, CephReason};
 use nodeward_runtime::{ActionResult, Expectations};
 
 use crate::execute::{Executed, Written};
+use crate::plan::Verdicts;
 use crate::plan::write::{PlannedWrite, Write};
 use crate::snapshot::{BudgetFacts, ClusterSnapshot, Namespace, Published, Snapshot, StateMap};
 
 type Version = Option<Arc<str>>;
+
+/// What a process sees for itself of a cluster: reason, clean, fresh, conditions.
+type OwnView = (CephReason, Option<bool>, bool, Vec<(CephCondition, String)>);
 
 /// What is laid over what the watches show.
 #[derive(Debug, Default)]
@@ -20,6 +26,8 @@ pub struct ActionTracker {
     published: Expectations<Namespace, Published, Version>,
     /// Changes of `noout` that Ceph has carried out, and when.
     noout: BTreeMap<(Namespace, bool, BTreeSet<Arc<str>>), Timestamp>,
+    /// What this process has seen for itself when it published, or found it published.
+    own_views: BTreeMap<Namespace, OwnView>,
 }
 
 impl ActionTracker {
@@ -64,13 +72,28 @@ impl ActionTracker {
         });
     }
 
-    /// Whether Ceph has carried it out, and has not been asked since.
-    pub fn is_awaited(&self, planned: &PlannedWrite) -> bool {
-        let Write::SetNoout { buckets, on, .. } = &planned.write else {
-            return false;
-        };
-        let key = (Arc::clone(&planned.owner.namespace), *on, buckets.clone());
-        self.noout.contains_key(&key)
+    /// How clusters stand.
+    pub fn planned(&mut self, verdicts: &Verdicts) {
+        self.own_views.retain(|namespace, _| verdicts.contains_key(namespace));
+        for (namespace, verdict) in verdicts.iter().filter(|(_, verdict)| verdict.is_published) {
+            self.own_views.insert(Arc::clone(namespace), own_view(&verdict.state));
+        }
+    }
+
+    /// Whether a write need not be sent: Ceph has carried it out, and has not been asked since; or it would only say once more
+    /// what another leader, who sees Ceph at other moments, has written over.
+    pub fn is_futile(&self, planned: &PlannedWrite) -> bool {
+        let namespace = &planned.owner.namespace;
+        match &planned.write {
+            Write::SetNoout { buckets, on, .. } => {
+                let key = (Arc::clone(namespace), *on, buckets.clone());
+                self.noout.contains_key(&key)
+            }
+            Write::Publish { state, is_own_view, .. } => {
+                *is_own_view && self.own_views.get(namespace) == Some(&own_view(state))
+            }
+            _ => false,
+        }
     }
 
     /// When a watch that does not show a write is believed again.
@@ -102,7 +125,12 @@ impl ActionTracker {
                 }
             }
             Written::StateMap { base, map } => self.state_maps.expect_onto(namespace, base, map, now),
-            Written::Published { base, published } => self.published.expect_onto(namespace, base, published, now),
+            Written::Published { base, published } => {
+                if let Write::Publish { state, .. } = &planned.write {
+                    self.own_views.insert(Arc::clone(&namespace), own_view(state));
+                }
+                self.published.expect_onto(namespace, base, published, now);
+            }
             Written::Noout => {
                 if let Write::SetNoout { buckets, on, .. } = &planned.write {
                     self.noout.insert((namespace, *on, buckets.clone()), now);
@@ -110,6 +138,13 @@ impl ActionTracker {
             }
         }
     }
+}
+
+fn own_view(state: &CephClusterState) -> OwnView {
+    let conditions = state.conditions.iter();
+    let conditions = conditions.map(|condition| (condition.kind, condition.message.clone()));
+    let is_fresh = state.statistics_fresh_since.is_some();
+    (state.reason, state.is_clean, is_fresh, conditions.collect())
 }
 
 fn was_asked_since(cluster: &ClusterSnapshot, at: Timestamp) -> bool {

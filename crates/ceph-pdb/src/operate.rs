@@ -88,7 +88,8 @@ impl Operator for CephPdb {
             self.connections.ask(&namespace, questions);
         }
         let mut writes = std::mem::take(&mut plan.actions);
-        writes.retain(|write| !self.tracker.is_awaited(write));
+        self.tracker.planned(&plan.verdicts);
+        writes.retain(|write| !self.tracker.is_futile(write));
         let look_again = (!snapshot.unknown.is_empty()).then(|| saturating_add(now, LOOK_AGAIN));
         let deadlines = [plan.requeue_at, self.tracker.next_expiry(), look_again];
         control::Plan {

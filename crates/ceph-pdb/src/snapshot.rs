@@ -281,6 +281,8 @@ pub struct CephView {
     pub mons_out_of_quorum: BTreeSet<Arc<str>>,
     /// Since when the statistics of placement groups are current; `None` while they are not.
     pub fresh_since: Option<Timestamp>,
+    /// Whether `fresh_since` says something of Ceph: after connecting, two reports of each OSD have to be awaited first.
+    pub is_freshness_known: bool,
     /// `osd ok-to-stop`, by the OSDs asked for: only answers with fresh statistics, of known OSDs, without a change of the map
     /// since the question.
     pub stop_answers: BTreeMap<BTreeSet<OsdId>, OkToStop>,

@@ -2,6 +2,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::execute::tests::{cluster, owner, set_noout, stored};
+use crate::plan::tests::world::World;
 
 fn second(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
@@ -77,11 +78,11 @@ fn deleted_budget_is_gone_at_once() {
 fn flag_is_not_set_again_before_ceph_was_asked() {
     let mut tracker = ActionTracker::default();
     let set = planned(set_noout());
-    assert!(!tracker.is_awaited(&set));
+    assert!(!tracker.is_futile(&set));
     let writes = vec![(set.clone(), ActionResult::Acted(Written::Noout))];
     tracker.completed(&Executed { writes }, second(0));
     tracker.overlay(&mut snapshot(&[]), second(1));
-    assert!(tracker.is_awaited(&set));
+    assert!(tracker.is_futile(&set));
     let Write::SetNoout {
         mut buckets,
         state_map_version,
@@ -98,7 +99,72 @@ fn flag_is_not_set_again_before_ceph_was_asked() {
         state_map_version,
         noout,
     };
-    assert!(!tracker.is_awaited(&planned(fewer)));
+    assert!(!tracker.is_futile(&planned(fewer)));
     tracker.overlay(&mut Snapshot::default(), second(2));
-    assert!(!tracker.is_awaited(&set), "the cluster is gone");
+    assert!(!tracker.is_futile(&set), "the cluster is gone");
+}
+
+/// A leader of several: it sees Ceph at moments of its own, and shares the published state with the others.
+struct Leader {
+    world: World,
+    tracker: ActionTracker,
+}
+
+impl Leader {
+    /// Plans, and publishes. Whether it had to.
+    fn publishes(&mut self, published: &mut Option<Published>) -> bool {
+        self.world.published.clone_from(published);
+        let plan = self.world.plan();
+        self.tracker.planned(&plan.verdicts);
+        let mut writes = plan.actions.into_iter();
+        let write = writes.find(|planned| !self.tracker.is_futile(planned));
+        let Some(planned) = write else { return false };
+        self.world.apply(&planned.write);
+        published.clone_from(&self.world.published);
+        let base = None;
+        let published = published.clone().unwrap();
+        let writes = vec![(planned, ActionResult::Acted(Written::Published { base, published }))];
+        self.tracker.completed(&Executed { writes }, second(0));
+        true
+    }
+}
+
+/// How often two leaders write until both have nothing to say, however they disagree.
+fn writes(leaders: &mut [Leader; 2], published: &mut Option<Published>) -> usize {
+    let (mut writes, mut silent) = (0, 0);
+    for turn in (0..2).cycle().take(40) {
+        let writes_now = leaders[turn].publishes(published);
+        writes += usize::from(writes_now);
+        silent = if writes_now { 0 } else { silent + 1 };
+        if silent == 2 {
+            return writes;
+        }
+    }
+    panic!("they write in turns");
+}
+
+#[test]
+fn two_leaders_write_what_each_sees_only_once() {
+    let world = World::settled();
+    let mut published = world.published.clone();
+    let leader = || Leader {
+        world: world.clone(),
+        tracker: ActionTracker::default(),
+    };
+    let mut leaders = [leader(), leader()];
+    assert_eq!(writes(&mut leaders, &mut published), 0);
+    // One of them sees it first.
+    leaders[0].world.unclean("active+clean+remapped");
+    assert_eq!(writes(&mut leaders, &mut published), 1);
+    leaders[1].world.unclean("active+clean+remapped");
+    assert_eq!(writes(&mut leaders, &mut published), 0);
+    // A manager has stopped, which the other one does not learn of.
+    leaders[1].world.view.fresh_since = None;
+    assert_eq!(writes(&mut leaders, &mut published), 1);
+    assert!(leaders[0].world.verdict().state.statistics_fresh_since.is_some());
+    // What programs act on is written whoever has written last.
+    for leader in &mut leaders {
+        leader.world.stop(2, false);
+    }
+    assert!(0 < writes(&mut leaders, &mut published));
 }

@@ -26,6 +26,9 @@ const AT_REST: Duration = Duration::from_mins(1);
 /// How often OSDs report what placement groups are like (Ceph's `mgr_stats_period`).
 const STATS_PERIOD: Duration = Duration::from_secs(5);
 
+/// How long after connecting old statistics may be due to a process that has not watched for long.
+const ACQUAINTANCE: Duration = Duration::from_secs(30);
+
 /// How long a round may take: a cluster that hangs is reported within 20 s of the first question that it does not answer.
 const ROUND_DEADLINE: Duration = Duration::from_secs(15);
 
@@ -46,6 +49,8 @@ pub(super) struct Poller {
     quorum: Option<Arc<Quorum>>,
     freshness: Freshness,
     fresh_since: Option<Timestamp>,
+    is_freshness_known: bool,
+    first_asked: Option<Instant>,
     reports_due: Instant,
     stop_questions: StopQuestions,
     pause: Duration,
@@ -84,6 +89,8 @@ impl Poller {
             quorum: None,
             freshness: Freshness::default(),
             fresh_since: None,
+            is_freshness_known: false,
+            first_asked: None,
             reports_due: Instant::now(),
             stop_questions: StopQuestions::default(),
             pause: WATCHFUL,
@@ -138,6 +145,8 @@ impl Poller {
         self.read_reports().await?;
         let is_fresh = self.freshness.is_fresh();
         self.fresh_since = is_fresh.then(|| self.fresh_since.unwrap_or(asked_at));
+        let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
+        self.is_freshness_known |= is_fresh || ACQUAINTANCE <= first_asked.elapsed();
         let basis = Basis {
             dump: &map.dump,
             pgs: &status.pgmap.pgs_by_state,
@@ -160,6 +169,7 @@ impl Poller {
             hostnames: map.hostnames.clone(),
             mons_out_of_quorum: quorum.mons_out.clone(),
             fresh_since: self.fresh_since,
+            is_freshness_known: self.is_freshness_known,
             stop_answers: self.stop_questions.answers().clone(),
             stop_problem: self.stop_questions.problem().cloned(),
         })

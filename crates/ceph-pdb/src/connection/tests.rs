@@ -123,6 +123,22 @@ fn is_answered(view: &CephView, osds: &[OsdId]) -> bool {
     view.stop_answers.contains_key(&osds.iter().copied().collect())
 }
 
+#[rstest]
+#[case::reported(true, 20)]
+#[case::no_manager(false, 40)]
+#[tokio::test(start_paused = true)]
+async fn freshness_is_known_once_osds_had_the_time(#[case] mgr_reports: bool, #[case] within: u64) {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| state.mgr_reports = mgr_reports);
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    let began = Instant::now();
+    assert!(!fixture.view(|_| true).await.is_freshness_known);
+    let view = fixture.view(|view| view.is_freshness_known).await;
+    assert_eq!(view.fresh_since.is_some(), mgr_reports);
+    assert!(began.elapsed() <= Duration::from_secs(within));
+}
+
 #[tokio::test(start_paused = true)]
 async fn rest_costs_one_command_a_minute() {
     let ceph = FakeCeph::new();

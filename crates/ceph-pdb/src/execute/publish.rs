@@ -22,6 +22,7 @@ pub(super) async fn write(
     let Write::Publish {
         resource_version,
         state,
+        ..
     } = &planned.write
     else {
         return Err(ActionResult::AlreadyDone);

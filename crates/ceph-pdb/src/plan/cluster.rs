@@ -75,6 +75,18 @@ fn clean_pattern(cluster: &CephClusterFacts) -> (Option<CleanPattern>, Option<St
     }
 }
 
+/// Whether two states differ only in how far Ceph has answered the process that tells: what two that lead at once see at
+/// different moments.
+fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) -> bool {
+    let mut shared = published.clone();
+    shared.reason = state.reason;
+    shared.is_clean = state.is_clean;
+    shared.statistics_fresh_since = state.statistics_fresh_since;
+    shared.recovering_since = state.recovering_since;
+    shared.conditions.clone_from(&state.conditions);
+    shared == *state
+}
+
 /// A cluster, and what is known of it.
 struct Case<'a> {
     cluster: &'a ClusterSnapshot,
@@ -179,7 +191,7 @@ impl Case<'_> {
         }
         let is_clean = ceph.as_ref().map(|ceph| ceph.pgs == PgHealth::Clean);
         let state = self.state(&decision, is_clean, recovering_since, unsurvivable_pools, conditions);
-        writes.extend(self.publish(&state));
+        writes.extend(self.publish(&state).filter(|_| !self.is_too_early(&state)));
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
             may_stop: decision.questions,
@@ -398,7 +410,26 @@ impl Case<'_> {
         (self.published.as_ref() != Some(state)).then(|| Write::Publish {
             resource_version: published.map(|published| published.resource_version.clone()),
             state: Box::new(state.clone()),
+            is_own_view: self
+                .published
+                .as_ref()
+                .is_some_and(|published| differ_in_own_view(published, state)),
         })
+    }
+
+    /// A process that has just begun to ask knows less than what is published, unless budgets or OSDs have changed.
+    fn is_too_early(&self, state: &CephClusterState) -> bool {
+        let has_just_begun = match &self.cluster.ceph {
+            CephState::Connecting => true,
+            CephState::Answering(view) => !view.is_freshness_known,
+            CephState::Silent { .. } => false,
+        };
+        let is_known = |published: &CephClusterState| {
+            let known: BTreeSet<_> = published.down_osds.values().flatten().collect();
+            let mut down = state.down_osds.values().flatten();
+            published.disruptions == state.disruptions && down.all(|osd| known.contains(osd))
+        };
+        has_just_begun && self.published.as_ref().is_some_and(is_known)
     }
 
     fn verdict(&self, state: CephClusterState) -> ClusterVerdict {
@@ -418,6 +449,7 @@ impl Case<'_> {
         }
         let facts = &self.cluster.cluster;
         ClusterVerdict {
+            is_published: self.published.as_ref() == Some(&state),
             owner: Owner {
                 namespace: facts.namespace.clone(),
                 name: facts.name.clone(),

@@ -754,6 +754,39 @@ fn daemon_budget_of_rook_is_adopted() {
 // What is published.
 
 #[test]
+fn restart_publishes_nothing_before_ceph_has_answered() {
+    let mut world = World::settled();
+    world.ceph = Some(CephState::Connecting);
+    assert_eq!(world.plan().actions, []);
+    world.ask();
+    let fresh_since = world.view.fresh_since.take();
+    world.view.is_freshness_known = false;
+    assert_eq!(world.plan().actions, [], "statistics are not known to be old yet");
+    let mut well = world.clone();
+    (well.view.fresh_since, well.view.is_freshness_known) = (fresh_since, true);
+    assert_eq!(well.plan().actions, []);
+    world.view.is_freshness_known = true;
+    world.run();
+    assert_eq!(world.state().statistics_fresh_since, None);
+}
+
+#[test]
+fn restart_publishes_what_has_changed_meanwhile() {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    let published = world.published.clone();
+    world.ceph = Some(CephState::Connecting);
+    world.run();
+    assert_eq!((world.own(), world.published.clone()), (vec!["a", "b", "c"], published));
+    world.stop(0, false);
+    world.ceph = Some(CephState::Connecting);
+    world.run();
+    assert_eq!(world.state().down_osds["a"], BTreeSet::from([0]));
+    assert_eq!(world.state().exempt_domain, None);
+}
+
+#[test]
 fn unreadable_state_is_written_anew() {
     let mut world = World::settled();
     world.published.as_mut().unwrap().state = Some("{".into());

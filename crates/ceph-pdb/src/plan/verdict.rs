@@ -18,6 +18,8 @@ pub struct ClusterVerdict {
     pub owner: Owner,
     /// What is published of it: the source of every explanation.
     pub state: CephClusterState,
+    /// It is published as it is.
+    pub is_published: bool,
     /// Placement groups by state, as Ceph said last.
     pub placement_groups: BTreeMap<String, i64>,
     /// States of placement groups that are not clean.

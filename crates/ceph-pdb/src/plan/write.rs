@@ -91,6 +91,8 @@ pub enum Write {
         resource_version: Option<Arc<str>>,
         /// Its content.
         state: Box<CephClusterState>,
+        /// It differs from what is published only in what two processes that lead at once may see at different moments.
+        is_own_view: bool,
     },
 }
 

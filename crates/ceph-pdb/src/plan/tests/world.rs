@@ -201,6 +201,7 @@ impl World {
             Write::Publish {
                 resource_version,
                 state,
+                ..
             } => {
                 let before = self
                     .published
@@ -441,6 +442,7 @@ fn view(now: Timestamp) -> CephView {
         hostnames: BTreeMap::new(),
         mons_out_of_quorum: BTreeSet::new(),
         fresh_since: Some(now),
+        is_freshness_known: true,
         stop_answers: BTreeMap::new(),
         stop_problem: None,
     }
