@@ -43,7 +43,7 @@ pub struct ActionTracker {
 }
 
 impl ActionTracker {
-    /// What plans tracker.
+    /// What a plan is made with beside its snapshot.
     pub fn observations(&mut self, now: Timestamp) -> &Observations {
         self.observations.forget_old(now);
         &self.observations

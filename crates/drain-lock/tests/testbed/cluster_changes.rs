@@ -10,7 +10,7 @@ use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::bulk;
-use nodeward_testkit::proxy::{Fault, Proxy, Rule};
+use nodeward_testkit::proxy::{Fault, Outcome, Proxy, Rule};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, Start};
 use serde_json::json;
@@ -154,7 +154,15 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     let first = env.pods_on("n1").await?.remove(0);
     let name = first.name_any();
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Draining, secs(60)).await?;
+    let evictions = |is_counted: fn(&Outcome) -> bool| {
+        proxy.count(|record| record.request.resource == "pods/eviction" && is_counted(&record.outcome))
+    };
+    // Only an eviction that is on its way can come late.
+    wait::until("the eviction to be sent", secs(60), || async {
+        ensure!(evictions(|_| true) > 0, "none");
+        Ok(())
+    })
+    .await?;
     workload::delete(&env.client, APPS, &name).await?;
     let successor = wait::until("its successor", secs(60), || async {
         let pod = env.pods().get(&name).await?;
@@ -163,9 +171,8 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     })
     .await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
-    wait::until("the late eviction", secs(30), || async {
-        let evictions = proxy.count(|record| record.request.resource == "pods/eviction");
-        ensure!(evictions > 0, "none");
+    wait::until("the eviction's answer", secs(30), || async {
+        ensure!(evictions(|outcome| *outcome != Outcome::Pending) > 0, "none");
         Ok(())
     })
     .await?;

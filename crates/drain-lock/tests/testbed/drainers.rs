@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
-use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{reboot, workload};
@@ -31,7 +30,7 @@ async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
     let nodes = ["n1", "n2", "n3"];
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
     let env = &reviewed.env;
-    for app in ["a", "b"] {
+    for app in APPLICATIONS {
         env.add_pinned(app, &nodes).await?;
     }
     let kubectl = Kubectl::of(&env.plane)?;
@@ -44,16 +43,15 @@ async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
     for node in nodes {
         env.released(node, secs(60)).await?;
     }
-    for app in ["a", "b"] {
+    for app in APPLICATIONS {
         workload::ready_pods(&env.client, APPS, app, nodes.len(), secs(60)).await?;
     }
     budgets.none_was_violated()?;
     reviewed.end([lock]).await
 }
 
-/// By when a replaced node's pods are back: a scheduler to which the new node's news came at a bad moment looks at the pods
-/// that it could not environment once more after five minutes.
-const RETURN: Duration = secs(400);
+/// Each has a pod on every node.
+const APPLICATIONS: [&str; 2] = ["a", "b"];
 
 /// A program that empties nodes.
 struct Drainer {
@@ -139,8 +137,7 @@ impl Drainer {
             }
             End::Replace => {
                 nodes.delete(self.node, &DeleteParams::default()).await?;
-                fleet::create(&env.client, [NodeSpec::worker(self.node)]).await?;
-                Ok(())
+                env.add_worker(self.node, APPLICATIONS.len()).await
             }
         }
     }
@@ -167,17 +164,17 @@ async fn all_kinds_of_drainers_take_turns() -> Result<()> {
     let nodes = ["n1", "n2", "n3", "n4"];
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
     let env = &reviewed.env;
-    for app in ["a", "b"] {
+    for app in APPLICATIONS {
         env.add_pinned(app, &nodes).await?;
     }
     let budgets = env.watch_budgets();
     let drainers = drainers();
     let all = drainers.iter().map(async |drainer| {
         drainer.run(&reviewed).await.with_context(|| drainer.user)?;
-        env.released(drainer.node, RETURN).await
+        env.released(drainer.node, secs(120)).await
     });
     futures::future::try_join_all(all).await?;
-    for app in ["a", "b"] {
+    for app in APPLICATIONS {
         workload::ready_pods(&env.client, APPS, app, nodes.len(), secs(60)).await?;
     }
     budgets.none_was_violated()?;

@@ -245,6 +245,26 @@ impl Environment {
         Ok(self.pods().list(&on_node).await?.items)
     }
 
+    /// Creates a worker, and waits until so many pods are bound to it.
+    ///
+    /// A scheduler to which the node's creation comes while it tries a pod may not try that pod again for five minutes,
+    /// unless the node changes once more. A kubelet changes its node several times as it starts; here a label does.
+    pub async fn add_worker(&self, node: &str, pods: usize) -> Result<()> {
+        fleet::create(&self.client, [NodeSpec::worker(node)]).await?;
+        wait::until(format!("{pods} pods on {node}"), secs(60), || async {
+            let bound = self.pods_on(node).await?.len();
+            if bound < pods {
+                let change =
+                    json!({ "metadata": { "labels": { "changed": Timestamp::now().as_millisecond().to_string() } } });
+                let patch = Patch::Merge(change);
+                self.nodes().patch(node, &PatchParams::default(), &patch).await?;
+            }
+            ensure!(bound >= pods, "{bound} are bound");
+            Ok(())
+        })
+        .await
+    }
+
     /// Watches from now on that no budget ever has fewer healthy pods than it demands.
     pub fn watch_budgets(&self) -> BudgetWatch {
         BudgetWatch::begin(self.client.clone())

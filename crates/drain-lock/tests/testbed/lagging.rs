@@ -94,7 +94,7 @@ async fn unseen_cordon_does_not_cancel_the_drain() -> Result<()> {
     env.end([lock]).await
 }
 
-/// A environment whose drains may delete pods.
+/// An environment whose drains may delete pods.
 async fn with_the_right_to_delete(apps: &[&str]) -> Result<(Environment, Proxy, Lock)> {
     let env = Environment::new(&NODES).await?;
     grant(&env.plane, json!({ "allowDelete": true })).await?;

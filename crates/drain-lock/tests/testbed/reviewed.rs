@@ -1,4 +1,4 @@
-//! A environment whose evictions a drain-lock reviews: registered, and permitted, by the chart alone.
+//! An environment whose evictions a drain-lock reviews: registered, and permitted, by the chart alone.
 
 use anyhow::{Context, Result, ensure};
 use axum::http::{HeaderMap, Request};
@@ -16,7 +16,7 @@ use crate::environment::{self, APPS, Environment, Lock, SYSTEM};
 /// What the chart calls the ValidatingWebhookConfiguration.
 pub const NAME: &str = environment::ACCOUNT;
 
-/// A environment, and where in it reviews are asked for.
+/// An environment, and where in it reviews are asked for.
 pub struct Reviewed {
     pub env: Environment,
     pub port: u16,
@@ -38,7 +38,7 @@ impl Reviewed {
         Ok(Self { env, port })
     }
 
-    /// A environment with a drain-lock that the API server asks.
+    /// An environment with a drain-lock that the API server asks.
     pub async fn with(nodes: &[&str], config: Value) -> Result<(Self, Lock)> {
         let reviewed = Self::new(nodes, json!({})).await?;
         let lock = reviewed.start(config).await?;
