@@ -137,8 +137,19 @@ impl Environment {
     async fn cover(&self, app: &str, pods: usize) -> Result<()> {
         bulk::create(&self.client, [Budget::max_unavailable(APPS, app, 1).of(app).build()?]).await?;
         workload::ready_pods(&self.client, APPS, app, pods, secs(60)).await?;
-        workload::counted_budget(&self.client, APPS, app, i32::try_from(pods)?, secs(60)).await?;
-        Ok(())
+        // The controller's count may lag behind the pods, and a watch that begins now would see too few healthy ones.
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), APPS);
+        wait::until(
+            format!("budget {app} to count {pods} healthy pods"),
+            secs(60),
+            || async {
+                let status = budgets.get(app).await?.status;
+                let healthy = status.as_ref().map(|status| status.current_healthy);
+                ensure!(healthy == Some(i32::try_from(pods)?), "{status:?}");
+                Ok(())
+            },
+        )
+        .await
     }
 
     pub fn drains(&self) -> Api<NodeDrain> {
