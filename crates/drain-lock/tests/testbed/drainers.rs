@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
@@ -135,10 +135,7 @@ impl Drainer {
                 reboot::reboot(&env.client, self.node, secs(1)).await?;
                 env.uncordon(self.node).await
             }
-            End::Replace => {
-                nodes.delete(self.node, &DeleteParams::default()).await?;
-                env.add_worker(self.node, APPLICATIONS.len()).await
-            }
+            End::Replace => env.replace_worker(&client, self.node, APPLICATIONS.len()).await,
         }
     }
 

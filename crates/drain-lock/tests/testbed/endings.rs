@@ -124,8 +124,7 @@ async fn recreated_node_is_not_drained() -> Result<()> {
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(30)).await?;
-    env.nodes().delete("n1", &DeleteParams::default()).await?;
-    env.add_worker("n1", 1).await?;
+    env.replace_worker(&env.client, "n1", 1).await?;
     env.released("n1", secs(60)).await?;
     let node = env.nodes().get("n1").await?;
     ensure!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -256,21 +257,37 @@ impl Environment {
         Ok(self.pods().list(&on_node).await?.items)
     }
 
-    /// Creates a worker, and waits until so many pods are bound to it.
+    /// Deletes a worker as this client's user, and creates another one of its name, on which so many pods are Ready.
+    pub async fn replace_worker(&self, client: &Client, node: &str, pods: usize) -> Result<()> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        nodes.delete(node, &DeleteParams::default()).await?;
+        // The simulated kubelet may mistake a node that is back at once for the old one, and run nothing on it. The lease
+        // goes after the node.
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        wait::until(format!("the lease of {node} to be gone"), secs(60), || async {
+            ensure!(leases.get_opt(node).await?.is_none(), "it is there");
+            Ok(())
+        })
+        .await?;
+        self.add_worker(node, pods).await
+    }
+
+    /// Creates a worker, and waits until so many pods are Ready on it.
     ///
     /// A scheduler to which the node's creation comes while it tries a pod may not try that pod again for five minutes,
     /// unless the node changes once more. A kubelet changes its node several times as it starts; here a label does.
     pub async fn add_worker(&self, node: &str, pods: usize) -> Result<()> {
         fleet::create(&self.client, [NodeSpec::worker(node)]).await?;
-        wait::until(format!("{pods} pods on {node}"), secs(60), || async {
-            let bound = self.pods_on(node).await?.len();
-            if bound < pods {
+        wait::until(format!("{pods} Ready pods on {node}"), secs(60), || async {
+            let bound = self.pods_on(node).await?;
+            if bound.len() < pods {
                 let change =
                     json!({ "metadata": { "labels": { "changed": Timestamp::now().as_millisecond().to_string() } } });
                 let patch = Patch::Merge(change);
                 self.nodes().patch(node, &PatchParams::default(), &patch).await?;
             }
-            ensure!(bound >= pods, "{bound} are bound");
+            let ready = bound.iter().filter(|pod| workload::is_ready(pod)).count();
+            ensure!(ready >= pods, "{} are bound, {ready} are Ready", bound.len());
             Ok(())
         })
         .await
