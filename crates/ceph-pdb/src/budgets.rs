@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use nodeward_api::label;
@@ -14,12 +16,14 @@ use serde_json::{Value, json};
 
 use crate::ceph::topology::DomainType;
 use crate::plan::Owner;
-use crate::plan::budget_steps::DomainKey;
 use crate::plan::daemon_budgets::{DaemonBudget, Limit, MGR_BUDGET, MON_BUDGET};
-use crate::snapshot::{BudgetFacts, BudgetForm};
+use crate::snapshot::{BudgetFacts, BudgetForm, DefaultBudget, DomainKey};
 
 /// Name of the budget of all OSDs, and the value of their label `app`.
 pub const OSD_BUDGET: &str = "rook-ceph-osd";
+
+/// Its name where somebody else's budget has that one.
+pub const OSD_BUDGET_BESIDE_FOREIGN: &str = "rook-ceph-osd-nodeward";
 
 /// Prefix of the label that names an OSD's bucket of a type.
 const LOCATION: &str = "topology-location-";
@@ -42,10 +46,7 @@ pub fn facts(pdb: &PodDisruptionBudget, cluster_uid: &str) -> BudgetFacts {
         .spec
         .as_ref()
         .and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
-    let has_policy = match &form {
-        Some(form) => policy == eviction_policy(form),
-        None => false,
-    };
+    let has_policy = form.as_ref().is_some_and(|form| policy == eviction_policy(form));
     BudgetFacts {
         uid: pdb.uid().unwrap_or_default().into(),
         resource_version: pdb.resource_version().unwrap_or_default().into(),
@@ -63,29 +64,28 @@ pub fn object(owner: &Owner, name: &str, form: &BudgetForm) -> PodDisruptionBudg
         (label::MANAGED_BY, label::MANAGED_BY_CEPH_PDB),
         (label::FORCE_DRAIN, label::FORCE_DRAIN_NEVER),
     ];
-    let mut pdb = PodDisruptionBudget {
+    PodDisruptionBudget {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            owner_references: Some(vec![owner_reference(owner)]),
+            ..ObjectMeta::default()
+        },
         spec: Some(spec(form)),
         ..PodDisruptionBudget::default()
-    };
-    pdb.metadata.name = Some(name.to_owned());
-    pdb.metadata.namespace = Some(owner.namespace.to_string());
-    pdb.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-    pdb.metadata.owner_references = Some(vec![owner_reference(owner)]);
-    pdb
+    }
 }
 
 /// The merge patch that makes a budget ours, with this form.
 pub fn patch(owner: &Owner, resource_version: &str, form: &BudgetForm) -> Value {
-    let spec = spec(form);
+    let PodDisruptionBudget { metadata, spec, .. } = object(owner, "", form);
+    let spec = spec.unwrap_or_default();
     let selector = spec.selector.unwrap_or_default();
     json!({
         "metadata": {
             "resourceVersion": resource_version,
-            "labels": {
-                (label::MANAGED_BY): label::MANAGED_BY_CEPH_PDB,
-                (label::FORCE_DRAIN): label::FORCE_DRAIN_NEVER,
-            },
-            "ownerReferences": [owner_reference(owner)],
+            "labels": metadata.labels,
+            "ownerReferences": metadata.owner_references,
         },
         // A field that is left out keeps its value: each is named.
         "spec": {
@@ -126,8 +126,8 @@ pub fn domain_budget_name((domain_type, domain): &DomainKey) -> String {
 /// Whether Rook would give this name to a budget of this form: without our label it is what Rook has left behind.
 pub fn is_rooks_name(name: &str, form: &BudgetForm) -> bool {
     match form {
-        BudgetForm::Osds { .. } => name == OSD_BUDGET,
-        BudgetForm::OsdsOfDomain { domain_type, .. } => name.starts_with(&format!("{OSD_BUDGET}-{domain_type}-")),
+        BudgetForm::Osds(_) => name == OSD_BUDGET,
+        BudgetForm::OsdsOfDomain { domain, .. } => name.starts_with(&format!("{OSD_BUDGET}-{}-", domain.0)),
         BudgetForm::Daemon(DaemonBudget { selector, .. }) => match selector {
             ("app", app) => name == format!("{app}-pdb"),
             ("rgw", store) => name == format!("rook-ceph-rgw-{store}"),
@@ -140,65 +140,61 @@ pub fn is_rooks_name(name: &str, form: &BudgetForm) -> bool {
 }
 
 fn spec(form: &BudgetForm) -> PodDisruptionBudgetSpec {
-    let mut selector = LabelSelector::default();
-    let mut spec = PodDisruptionBudgetSpec {
-        unhealthy_pod_eviction_policy: eviction_policy(form).map(str::to_owned),
-        ..PodDisruptionBudgetSpec::default()
-    };
-    match form {
-        BudgetForm::Osds {
-            max_unavailable,
-            except_domains,
-            except_osds,
-        } => {
-            spec.max_unavailable = Some(IntOrString::Int(*max_unavailable));
-            selector.match_labels = Some([("app".to_owned(), OSD_BUDGET.to_owned())].into());
-            let domains = except_domains.iter().map(|(domain_type, names)| {
-                let names = names.iter().map(ToString::to_string);
-                not_in(format!("{LOCATION}{domain_type}"), names.collect())
-            });
-            // In the order of their numbers: another order would be another spec.
-            let osds = not_in(OSD.to_owned(), except_osds.iter().map(ToString::to_string).collect());
-            let excepted: Vec<_> = domains
-                .chain([osds])
-                .filter(|requirement| requirement.values.as_ref().is_some_and(|values| !values.is_empty()))
-                .collect();
-            selector.match_expressions = (!excepted.is_empty()).then_some(excepted);
-        }
+    let (limit, label, excepted) = match form {
+        BudgetForm::Osds(default) => (
+            Limit::MaxUnavailable(default.max_unavailable),
+            ("app".to_owned(), OSD_BUDGET.to_owned()),
+            excepted(default),
+        ),
         BudgetForm::OsdsOfDomain {
             max_unavailable,
-            domain_type,
             domain,
         } => {
-            spec.max_unavailable = Some(IntOrString::Int(*max_unavailable));
-            selector.match_labels = Some([(format!("{LOCATION}{domain_type}"), domain.to_string())].into());
+            let label = (format!("{LOCATION}{}", domain.0), domain.1.to_string());
+            (Limit::MaxUnavailable(*max_unavailable), label, Vec::new())
         }
-        BudgetForm::Daemon(budget) => {
-            let (key, value) = &budget.selector;
-            selector.match_labels = Some([((*key).to_owned(), value.clone())].into());
-            match budget.limit {
-                Limit::MaxUnavailable(count) => spec.max_unavailable = Some(IntOrString::Int(count)),
-                Limit::MinAvailable(count) => spec.min_available = Some(IntOrString::Int(count)),
-            }
+        BudgetForm::Daemon(DaemonBudget { selector, limit, .. }) => {
+            (*limit, (selector.0.to_owned(), selector.1.clone()), Vec::new())
         }
+    };
+    let (max_unavailable, min_available) = match limit {
+        Limit::MaxUnavailable(count) => (Some(IntOrString::Int(count)), None),
+        Limit::MinAvailable(count) => (None, Some(IntOrString::Int(count))),
+    };
+    PodDisruptionBudgetSpec {
+        max_unavailable,
+        min_available,
+        unhealthy_pod_eviction_policy: eviction_policy(form).map(str::to_owned),
+        selector: Some(LabelSelector {
+            match_labels: Some([label].into()),
+            match_expressions: Some(excepted).filter(|excepted| !excepted.is_empty()),
+        }),
     }
-    spec.selector = Some(selector);
-    spec
+}
+
+/// `NotIn`, in an order that is always the same: another order would be another spec.
+fn excepted(default: &DefaultBudget) -> Vec<LabelSelectorRequirement> {
+    let mut excepted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (domain_type, domain) in &default.except_domains {
+        let key = format!("{LOCATION}{domain_type}");
+        excepted.entry(key).or_default().push(domain.to_string());
+    }
+    for osd in &default.except_osds {
+        excepted.entry(OSD.to_owned()).or_default().push(osd.to_string());
+    }
+    let not_in = |(key, values)| LabelSelectorRequirement {
+        key,
+        operator: "NotIn".to_owned(),
+        values: Some(values),
+    };
+    excepted.into_iter().map(not_in).collect()
 }
 
 fn eviction_policy(form: &BudgetForm) -> Option<&'static str> {
     match form {
         BudgetForm::Daemon(budget) if budget.evicts_unready => Some(ALWAYS_ALLOW),
         // A broken OSD or monitor may hold the only good copy, or be about to rejoin the quorum.
-        BudgetForm::Osds { .. } | BudgetForm::OsdsOfDomain { .. } | BudgetForm::Daemon(_) => None,
-    }
-}
-
-fn not_in(key: String, values: Vec<String>) -> LabelSelectorRequirement {
-    LabelSelectorRequirement {
-        key,
-        operator: "NotIn".to_owned(),
-        values: Some(values),
+        _ => None,
     }
 }
 
@@ -223,25 +219,27 @@ pub fn owner_reference(owner: &Owner) -> OwnerReference {
     }
 }
 
-/// One requirement of a selector.
-enum Requirement {
-    In(BTreeSet<String>),
-    NotIn(BTreeSet<String>),
+/// What a selector asks of a label: one of these values, or none of them.
+struct Requirement {
+    is_in: bool,
+    values: BTreeSet<String>,
 }
 
 fn requirements(selector: &LabelSelector) -> Option<BTreeMap<&str, Requirement>> {
     let mut all = BTreeMap::new();
     for (key, value) in selector.match_labels.iter().flatten() {
-        all.insert(key.as_str(), Requirement::In([value.clone()].into()));
+        let values = [value.clone()].into();
+        all.insert(key.as_str(), Requirement { is_in: true, values });
     }
     for expression in selector.match_expressions.iter().flatten() {
-        let values: BTreeSet<String> = expression.values.iter().flatten().cloned().collect();
-        let requirement = match expression.operator.as_str() {
-            "In" => Requirement::In(values),
-            "NotIn" => Requirement::NotIn(values),
+        let is_in = match expression.operator.as_str() {
+            "In" => true,
+            "NotIn" => false,
             _ => return None,
         };
-        if all.insert(expression.key.as_str(), requirement).is_some() {
+        let values = expression.values.iter().flatten().cloned().collect();
+        let before = all.insert(expression.key.as_str(), Requirement { is_in, values });
+        if before.is_some() {
             return None;
         }
     }
@@ -256,67 +254,59 @@ fn form(pdb: &PodDisruptionBudget) -> Option<BudgetForm> {
         (None, Some(IntOrString::Int(count))) => Limit::MinAvailable(*count),
         _ => return None,
     };
-    let is_of_osds =
-        |requirement: &Requirement| matches!(requirement, Requirement::In(values) if values.iter().eq([OSD_BUDGET]));
-    if requirements.get("app").is_some_and(is_of_osds) {
-        requirements.remove("app");
-        let Limit::MaxUnavailable(max_unavailable) = limit else {
-            return None;
-        };
-        return all_osds(max_unavailable, requirements);
-    }
-    let (key, Requirement::In(values)) = requirements.pop_first()? else {
-        return None;
+    let max_unavailable = match limit {
+        Limit::MaxUnavailable(count) => Some(count),
+        Limit::MinAvailable(_) => None,
     };
-    let value = values
-        .first()
-        .filter(|_| values.len() == 1 && requirements.is_empty())?;
+    let app = requirements.get("app");
+    if app.is_some_and(|app| app.is_in && app.values.iter().eq([OSD_BUDGET])) {
+        requirements.remove("app");
+        return all_osds(max_unavailable?, requirements);
+    }
+    let (key, Requirement { is_in, values }) = requirements.pop_first()?;
+    if !is_in || values.len() != 1 || !requirements.is_empty() {
+        return None;
+    }
+    let value = values.into_iter().next()?;
     if let Some(domain_type) = key.strip_prefix(LOCATION) {
-        let Limit::MaxUnavailable(max_unavailable) = limit else {
-            return None;
-        };
         return Some(BudgetForm::OsdsOfDomain {
-            max_unavailable,
-            domain_type: domain_type.parse().ok()?,
-            domain: value.as_str().into(),
+            max_unavailable: max_unavailable?,
+            domain: (domain_type.parse().ok()?, value.into()),
         });
     }
-    let key = ["app", "rgw", "rook_file_system", "rbd-mirror", "ceph_nfs"]
-        .into_iter()
-        .find(|known| *known == key)?;
+    let mut keys = ["app", "rgw", "rook_file_system", "rbd-mirror", "ceph_nfs"].into_iter();
+    let key = keys.find(|known| *known == key)?;
     let name = pdb.name_any();
     if key == "app" && ![MON_BUDGET, MGR_BUDGET].contains(&&*name) {
         return None;
     }
     Some(BudgetForm::Daemon(DaemonBudget {
         name,
-        selector: (key, value.clone()),
+        selector: (key, value),
         limit,
         evicts_unready: spec.unhealthy_pod_eviction_policy.as_deref() == Some(ALWAYS_ALLOW),
     }))
 }
 
 fn all_osds(max_unavailable: i32, requirements: BTreeMap<&str, Requirement>) -> Option<BudgetForm> {
-    let mut except_domains = BTreeMap::new();
-    let mut except_osds = BTreeSet::new();
-    for (key, requirement) in requirements {
-        let Requirement::NotIn(values) = requirement else {
-            return None;
-        };
-        if let Some(domain_type) = key.strip_prefix(LOCATION) {
-            let domain_type: DomainType = domain_type.parse().ok()?;
-            except_domains.insert(domain_type, values.iter().map(|value| value.as_str().into()).collect());
-        } else if key == OSD {
-            except_osds = values.iter().map(|value| value.parse().ok()).collect::<Option<_>>()?;
-        } else {
+    let mut default = DefaultBudget {
+        max_unavailable,
+        except_domains: BTreeSet::new(),
+        except_osds: BTreeSet::new(),
+    };
+    for (key, Requirement { is_in, values }) in requirements {
+        if is_in {
             return None;
         }
+        if key == OSD {
+            default.except_osds = values.iter().map(|value| value.parse().ok()).collect::<Option<_>>()?;
+        } else {
+            let domain_type: DomainType = key.strip_prefix(LOCATION)?.parse().ok()?;
+            let domains = values.iter().map(|value| (domain_type, value.as_str().into()));
+            default.except_domains.extend(domains);
+        }
     }
-    Some(BudgetForm::Osds {
-        max_unavailable,
-        except_domains,
-        except_osds,
-    })
+    Some(BudgetForm::Osds(default))
 }
 
 fn describe_selector(pdb: &PodDisruptionBudget) -> String {

@@ -4,7 +4,6 @@
 
 mod client;
 mod commands;
-mod metrics;
 mod poller;
 mod stop_questions;
 #[cfg(test)]
@@ -23,10 +22,9 @@ use serde_json::json;
 use tokio::sync::{Notify, watch};
 
 pub use self::client::{CephClient, RadosClient};
-use self::commands::Commands;
-use self::metrics::CommandMetrics;
+use self::commands::{ClusterMetrics, CommandMetrics, Commands};
 use self::poller::Poller;
-use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, Namespace};
+use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, Namespace, Snapshot};
 
 /// Error number of a command whose arguments mean nothing to Ceph.
 const EINVAL: i32 = -22;
@@ -55,6 +53,7 @@ pub struct CephConnections {
 
 struct Connection {
     target: Result<Options, CephProblem>,
+    metrics: Arc<ClusterMetrics>,
     state: watch::Receiver<CephState>,
     /// `None` while it is not known how to connect.
     polling: Option<Polling>,
@@ -94,6 +93,29 @@ impl CephConnections {
         }
     }
 
+    /// Asks each cluster of a plan what it is to be asked, and closes the connections to all others. Those of namespaces that
+    /// cannot be told now stay as they are.
+    pub fn follow(&self, snapshot: &Snapshot, questions: BTreeMap<Namespace, CephQuestions>) {
+        self.clusters
+            .lock()
+            .retain(|name, _| questions.contains_key(name) || snapshot.unknown.contains_key(name));
+        for (namespace, questions) in questions {
+            let target = snapshot
+                .clusters
+                .get(&namespace)
+                .and_then(|cluster| cluster.target.clone());
+            if target.is_some() {
+                self.set_target(&namespace, target);
+            }
+            self.ask(&namespace, questions);
+        }
+    }
+
+    /// Closes all: only the leader asks.
+    pub fn close(&self) {
+        self.clusters.lock().clear();
+    }
+
     /// How to connect to the cluster of a namespace, or why that is not known; `None` once there is no cluster. What is as it
     /// was changes nothing; another way to connect takes the place of the old one, and what Ceph said last is kept.
     pub fn set_target(&self, namespace: &Namespace, target: Option<Result<Options, CephProblem>>) {
@@ -102,50 +124,51 @@ impl CephConnections {
             clusters.remove(namespace);
             return;
         };
-        let before = clusters.get(namespace);
-        if before.is_some_and(|before| before.target == target) {
-            return;
-        }
-        let (first_state, questions) = before.map_or((CephState::Connecting, CephQuestions::default()), |before| {
-            let questions = before
-                .polling
-                .as_ref()
-                .map(|polling| polling.questions.borrow().clone());
-            (before.state.borrow().clone(), questions.unwrap_or_default())
-        });
-        let connection = self.connect(namespace, target, first_state, questions);
+        let before = clusters.remove(namespace);
+        let connection = match before {
+            Some(before) if before.target == target => before,
+            before => {
+                self.trigger.notify();
+                self.connect(namespace, target, before.as_ref())
+            }
+        };
         clusters.insert(Arc::clone(namespace), connection);
-        self.trigger.notify();
     }
 
     fn connect(
         &self,
         namespace: &Namespace,
         target: Result<Options, CephProblem>,
-        first_state: CephState,
-        questions: CephQuestions,
+        before: Option<&Connection>,
     ) -> Connection {
+        let metrics = before.map_or_else(
+            || Arc::new(ClusterMetrics::new(&self.metrics, namespace)),
+            |before| Arc::clone(&before.metrics),
+        );
+        let polling = before.and_then(|before| before.polling.as_ref());
+        let questions = polling.map(|polling| polling.questions.borrow().clone());
+        let state = before.map_or(CephState::Connecting, |before| before.state.borrow().clone());
         let wake = Arc::new(Notify::new());
         let client = target.clone().and_then(|options| {
-            (self.open)(options, Arc::clone(&wake)).map_err(|error| CephProblem {
-                kind: CephProblemKind::Unreachable,
-                message: format!("no thread for the connection can be started: {error}").into(),
+            (self.open)(options, Arc::clone(&wake)).map_err(|error| {
+                let message = format!("no thread for the connection can be started: {error}");
+                CephProblem::new(CephProblemKind::Unreachable, message)
             })
         });
-        let client = match client {
-            Ok(client) => client,
+        let commands = match client {
+            Ok(client) => Commands::new(client, Arc::clone(&metrics)),
             Err(problem) => {
-                let silent = first_state.silenced(problem, Timestamp::now());
+                let silent = state.silenced(problem, Timestamp::now());
                 return Connection {
                     target,
+                    metrics,
                     state: watch::channel(silent).1,
                     polling: None,
                 };
             }
         };
-        let commands = Commands::new(client, Arc::clone(namespace), self.metrics.clone());
-        let (publish, state) = watch::channel(first_state);
-        let (questions, asked) = watch::channel(questions);
+        let (publish, state) = watch::channel(state);
+        let (questions, asked) = watch::channel(questions.unwrap_or_default());
         let poller = Poller::new(
             commands.clone(),
             asked,
@@ -161,6 +184,7 @@ impl CephConnections {
         };
         Connection {
             target,
+            metrics,
             state,
             polling: Some(polling),
         }
@@ -203,17 +227,14 @@ impl CephConnections {
 
     fn connected(&self, namespace: &Namespace) -> Result<(Commands, Arc<Notify>), CephProblem> {
         let clusters = self.clusters.lock();
-        let connection = clusters.get(namespace).ok_or_else(|| CephProblem {
-            kind: CephProblemKind::Unreachable,
-            message: format!("there is no connection to a Ceph cluster in namespace {namespace}").into(),
-        })?;
-        match (&connection.polling, &connection.target) {
-            (Some(polling), _) => Ok((polling.commands.clone(), Arc::clone(&polling.wake))),
-            (None, Err(problem)) => Err(problem.clone()),
-            (None, Ok(options)) => Err(CephProblem {
-                kind: CephProblemKind::Unreachable,
-                message: format!("there is no connection to {}", options.mon_host).into(),
-            }),
+        let connection = clusters.get(namespace);
+        match connection.map(|connection| (&connection.polling, &connection.target)) {
+            Some((Some(polling), _)) => Ok((polling.commands.clone(), Arc::clone(&polling.wake))),
+            Some((None, Err(problem))) => Err(problem.clone()),
+            Some((None, Ok(_))) | None => Err(CephProblem::new(
+                CephProblemKind::Unreachable,
+                format!("there is no connection to a Ceph cluster in namespace {namespace}"),
+            )),
         }
     }
 }

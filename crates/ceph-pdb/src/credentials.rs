@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rados::Options;
 
+use crate::policy::Policy;
 use crate::snapshot::{CephProblem, CephProblemKind};
 
 /// Secret of the user that a CephClient `nodeward` makes.
@@ -45,26 +46,21 @@ impl fmt::Debug for SecretData {
     }
 }
 
-/// The Secret that the configuration names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfiguredSecret {
-    /// Its name.
-    pub name: Arc<str>,
-    /// What is in it; `None` if it does not exist.
-    pub data: Option<SecretData>,
+/// The Secrets that may hold the user and its key: the first one that exists counts.
+pub fn user_secrets(policy: &Policy) -> Vec<Arc<str>> {
+    match &policy.credentials_secret {
+        // Whoever names a Secret does not want another one to be used in its place.
+        Some(configured) => vec![Arc::clone(configured)],
+        None if policy.allow_admin_key => vec![CLIENT_SECRET.into(), ADMIN_SECRET.into()],
+        None => vec![CLIENT_SECRET.into()],
+    }
 }
 
 /// The objects of a namespace that say how to connect. `None` for those that do not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectionObjects {
-    /// The Secret that the configuration names, if it names one.
-    pub configured: Option<ConfiguredSecret>,
-    /// Secret [`CLIENT_SECRET`].
-    pub client: Option<SecretData>,
-    /// Secret [`ADMIN_SECRET`].
-    pub admin: Option<SecretData>,
-    /// The configuration allows the administrator's key (`allowAdminKey`).
-    pub allow_admin_key: bool,
+    /// [`user_secrets`], by name.
+    pub users: Vec<(Arc<str>, Option<SecretData>)>,
     /// Secret [`CONFIG_SECRET`].
     pub config: Option<SecretData>,
     /// `data` of ConfigMap [`MON_ENDPOINTS`].
@@ -90,21 +86,21 @@ impl ConnectionObjects {
     }
 
     fn user(&self) -> Result<(String, String), CephProblem> {
-        // Whoever names a Secret does not want another one to be used in its place.
-        if let Some(ConfiguredSecret { name, data }) = &self.configured {
-            let data = data
-                .as_ref()
-                .ok_or_else(|| problem(format!("Secret {name} does not exist: it is the one configured")))?;
+        let mut existing = self
+            .users
+            .iter()
+            .filter_map(|(name, data)| Some((name, data.as_ref()?)));
+        if let Some((name, data)) = existing.next() {
             return user_of(name, data);
         }
-        match (&self.client, &self.admin) {
-            (Some(client), _) => user_of(CLIENT_SECRET, client),
-            (None, Some(admin)) if self.allow_admin_key => user_of(ADMIN_SECRET, admin),
-            (None, _) => Err(problem(format!(
+        let configured = self.users.first().filter(|(name, _)| **name != *CLIENT_SECRET);
+        Err(problem(match configured {
+            Some((name, _)) => format!("Secret {name} does not exist: it is the one configured"),
+            None => format!(
                 "there is no Secret {CLIENT_SECRET}: create a CephClient \"nodeward\", configure another Secret, or set \
                  allowAdminKey"
-            ))),
-        }
+            ),
+        }))
     }
 
     fn mon_host(&self) -> Result<String, CephProblem> {
@@ -122,13 +118,14 @@ impl ConnectionObjects {
             monitors
         };
         if usable.is_empty() {
+            let encrypted = if self.is_encrypted {
+                " that takes encrypted connections"
+            } else {
+                ""
+            };
             return Err(problem(format!(
-                "no address of a monitor is known{}: neither Secret {CONFIG_SECRET} nor ConfigMap {MON_ENDPOINTS} has one",
-                if self.is_encrypted {
-                    " that takes encrypted connections"
-                } else {
-                    ""
-                }
+                "no address of a monitor is known{encrypted}: neither Secret {CONFIG_SECRET} nor ConfigMap {MON_ENDPOINTS} has \
+                 one"
             )));
         }
         Ok(usable.join(","))
@@ -147,12 +144,8 @@ fn user_of(secret: &str, data: &SecretData) -> Result<(String, String), CephProb
                 "Secret {secret} has no user and key: it needs userID and userKey, or ceph-username and ceph-secret"
             ))
         })?;
-    let user = if user.starts_with("client.") {
-        user.to_owned()
-    } else {
-        format!("client.{user}")
-    };
-    Ok((user, key.to_owned()))
+    let name = user.strip_prefix("client.").unwrap_or(user);
+    Ok((format!("client.{name}"), key.to_owned()))
 }
 
 /// The monitors of a list such as `[v2:10.0.0.1:3300,v1:10.0.0.1:6789],10.0.0.2`: commas in brackets separate addresses of one.
@@ -193,10 +186,7 @@ fn encrypted_only(monitor: &str) -> Option<String> {
 }
 
 fn problem(message: String) -> CephProblem {
-    CephProblem {
-        kind: CephProblemKind::CredentialsMissing,
-        message: message.into(),
-    }
+    CephProblem::new(CephProblemKind::CredentialsMissing, message)
 }
 
 #[cfg(test)]
@@ -205,7 +195,8 @@ mod tests {
 
     use rstest::rstest;
 
-    use super::{CLIENT_SECRET, ConfiguredSecret, ConnectionObjects, SecretData};
+    use super::{ADMIN_SECRET, CLIENT_SECRET, ConnectionObjects, SecretData, user_secrets};
+    use crate::policy::Policy;
     use crate::snapshot::CephProblemKind;
 
     fn secret(entries: &[(&str, &str)]) -> SecretData {
@@ -215,22 +206,44 @@ mod tests {
         SecretData(entries.collect())
     }
 
-    fn objects() -> ConnectionObjects {
+    fn client() -> SecretData {
+        secret(&[("nodeward", "AQclient==")])
+    }
+
+    fn admin() -> SecretData {
+        secret(&[
+            ("fsid", "4e83"),
+            ("ceph-username", "client.admin"),
+            ("ceph-secret", "AQadmin=="),
+        ])
+    }
+
+    /// What is read of a namespace with these Secrets.
+    fn objects_with(policy: &Policy, existing: &[(&str, SecretData)]) -> ConnectionObjects {
+        let data = |name: &str| {
+            existing
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, data)| data.clone())
+        };
+        let users = user_secrets(policy).into_iter();
         ConnectionObjects {
-            client: Some(secret(&[("nodeward", "AQclient==")])),
-            admin: Some(secret(&[
-                ("fsid", "4e83"),
-                ("ceph-username", "client.admin"),
-                ("ceph-secret", "AQadmin=="),
-            ])),
+            users: users.map(|name| (name.clone(), data(&name))).collect(),
             config: Some(secret(&[("mon_host", "[v2:10.0.0.1:3300,v1:10.0.0.1:6789]")])),
             ..ConnectionObjects::default()
         }
     }
 
-    fn configured(data: Option<SecretData>) -> ConfiguredSecret {
-        let name = "ceph-of-ours".into();
-        ConfiguredSecret { name, data }
+    fn objects() -> ConnectionObjects {
+        objects_with(&Policy::default(), &[(CLIENT_SECRET, client())])
+    }
+
+    fn configured() -> Policy {
+        Policy {
+            credentials_secret: Some("ceph-of-ours".into()),
+            allow_admin_key: true,
+            ..Policy::default()
+        }
     }
 
     fn user(objects: &ConnectionObjects) -> Result<(String, String), String> {
@@ -249,11 +262,11 @@ mod tests {
     #[case::user_id(&[("userID", "pdb"), ("userKey", "AQ==\n")], "client.pdb")]
     #[case::ceph_username(&[("ceph-username", "client.pdb"), ("ceph-secret", "AQ==")], "client.pdb")]
     fn a_configured_secret_comes_first(#[case] entries: &[(&str, &str)], #[case] expected: &str) {
-        let objects = ConnectionObjects {
-            configured: Some(configured(Some(secret(entries)))),
-            ..objects()
-        };
-        assert_eq!(user(&objects), Ok(owned(expected, "AQ==")));
+        let existing = [("ceph-of-ours", secret(entries)), (CLIENT_SECRET, client())];
+        assert_eq!(
+            user(&objects_with(&configured(), &existing)),
+            Ok(owned(expected, "AQ=="))
+        );
     }
 
     #[rstest]
@@ -262,36 +275,35 @@ mod tests {
     #[case::no_key(Some(secret(&[("userID", "pdb"), ("userKey", " ")])))]
     #[case::not_text(Some(SecretData(BTreeMap::from([("userID".to_owned(), vec![0xff])]))))]
     fn no_other_secret_replaces_a_configured_one(#[case] data: Option<SecretData>) {
-        let objects = ConnectionObjects {
-            configured: Some(configured(data)),
-            allow_admin_key: true,
-            ..objects()
-        };
-        let why = user(&objects).unwrap_err();
+        let others = [(CLIENT_SECRET, client()), (ADMIN_SECRET, admin())];
+        let own = data.map(|data| ("ceph-of-ours", data));
+        let existing: Vec<_> = own.into_iter().chain(others).collect();
+        let why = user(&objects_with(&configured(), &existing)).unwrap_err();
         assert!(why.contains("ceph-of-ours"), "{why}");
+    }
+
+    fn with_admin_key() -> Policy {
+        Policy {
+            allow_admin_key: true,
+            ..Policy::default()
+        }
     }
 
     #[test]
     fn the_client_of_ours_comes_before_the_admin_key() {
-        let objects = ConnectionObjects {
-            allow_admin_key: true,
-            ..objects()
-        };
+        let existing = [(ADMIN_SECRET, admin()), (CLIENT_SECRET, client())];
+        let objects = objects_with(&with_admin_key(), &existing);
         assert_eq!(user(&objects), Ok(owned("client.nodeward", "AQclient==")));
     }
 
     #[test]
     fn the_admin_key_is_used_only_when_allowed() {
-        let mut objects = ConnectionObjects {
-            client: None,
-            ..objects()
-        };
-        let why = user(&objects).unwrap_err();
+        let existing = [(ADMIN_SECRET, admin())];
+        let why = user(&objects_with(&Policy::default(), &existing)).unwrap_err();
         assert!(why.contains(CLIENT_SECRET) && why.contains("allowAdminKey"), "{why}");
-        objects.allow_admin_key = true;
-        assert_eq!(user(&objects), Ok(owned("client.admin", "AQadmin==")));
-        objects.admin = None;
-        assert!(user(&objects).is_err());
+        let allowed = objects_with(&with_admin_key(), &existing);
+        assert_eq!(user(&allowed), Ok(owned("client.admin", "AQadmin==")));
+        assert!(user(&objects_with(&with_admin_key(), &[])).is_err());
     }
 
     #[rstest]
@@ -355,7 +367,8 @@ mod tests {
 
     #[test]
     fn keys_are_not_printed() {
-        let printed = format!("{:?}", objects());
+        let objects = objects_with(&with_admin_key(), &[(ADMIN_SECRET, admin())]);
+        let printed = format!("{objects:?}");
         assert!(printed.contains("ceph-secret") && !printed.contains("AQ"), "{printed}");
     }
 }

@@ -2,20 +2,19 @@
 //! overtakes an earlier one; all others go side by side.
 
 mod budget;
-mod publish;
-mod state_map;
+mod config_maps;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Resource};
 use nodeward_runtime::control::{Lane, Outcome};
 use nodeward_runtime::{Action, ActionResult, Clients, Permits};
 
-use crate::budgets;
+use self::budget::Target;
 use crate::connection::CephConnections;
 use crate::plan::write::{Owner, PlannedWrite, Write, WriteKey};
 use crate::snapshot::{BudgetFacts, BudgetForm, ClusterSnapshot, Namespace, Published, Snapshot, StateMap};
@@ -58,9 +57,25 @@ pub struct ExecutorContext {
     pub snapshot: Arc<Snapshot>,
 }
 
-impl ExecutorContext {
-    fn cluster(&self, namespace: &Namespace) -> Option<&ClusterSnapshot> {
-        self.snapshot.clusters.get(namespace).map(|cluster| &**cluster)
+/// One write under way.
+struct Scope<'a> {
+    context: &'a ExecutorContext,
+    permits: &'a Permits,
+    owner: &'a Owner,
+}
+
+/// How a write ends that does not act.
+type Ended = ActionResult<Written>;
+
+impl Scope<'_> {
+    fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
+        Api::namespaced(self.context.clients.requests.clone(), &self.owner.namespace)
+    }
+
+    /// The cluster as it was planned from.
+    fn cluster(&self) -> Option<&ClusterSnapshot> {
+        let cluster = self.context.snapshot.clusters.get(&self.owner.namespace);
+        cluster.map(|cluster| &**cluster)
     }
 }
 
@@ -68,7 +83,7 @@ impl ExecutorContext {
 #[derive(Debug)]
 pub struct Executed {
     /// Each write, with how it ended.
-    pub writes: Vec<(PlannedWrite, ActionResult<Written>)>,
+    pub writes: Vec<(PlannedWrite, Ended)>,
 }
 
 /// What a write came to, which the caches do not show yet.
@@ -108,7 +123,7 @@ pub fn tasks(writes: Vec<PlannedWrite>, snapshot: &Snapshot) -> Vec<Task> {
 /// A budget of ours whose form somebody has changed may select OSDs.
 fn is_of_osds(write: &PlannedWrite, snapshot: &Snapshot) -> bool {
     match &write.write {
-        Write::CreateBudget { form, .. } | Write::PatchBudget { form, .. } => !matches!(form, BudgetForm::Daemon(_)),
+        Write::WriteBudget { form, .. } => !matches!(form, BudgetForm::Daemon(_)),
         Write::DeleteBudget { name, .. } | Write::ReleaseBudget { name, .. } => {
             let cluster = snapshot.clusters.get(&write.owner.namespace);
             let budget = cluster.and_then(|cluster| cluster.budgets.get(name));
@@ -150,40 +165,50 @@ impl Action for Task {
     }
 }
 
-async fn carry_out(
-    context: &ExecutorContext,
-    permits: &Permits,
-    planned: &PlannedWrite,
-) -> Result<Written, ActionResult<Written>> {
+async fn carry_out(context: &ExecutorContext, permits: &Permits, planned: &PlannedWrite) -> Result<Written, Ended> {
+    let owner = &planned.owner;
+    let scope = &Scope {
+        context,
+        permits,
+        owner,
+    };
     match &planned.write {
-        Write::CreateBudget { .. } | Write::PatchBudget { .. } => {
-            Box::pin(budget::write(context, permits, planned)).await
+        Write::WriteBudget {
+            name,
+            resource_version,
+            form,
+        } => Box::pin(Target::new(scope, name).write(resource_version.as_ref(), form)).await,
+        Write::DeleteBudget {
+            name,
+            uid,
+            resource_version,
+            rests_on,
+        } => Box::pin(Target::new(scope, name).delete(uid, resource_version, rests_on.as_ref())).await,
+        Write::ReleaseBudget { name, resource_version } => {
+            Box::pin(Target::new(scope, name).release(resource_version)).await
         }
-        Write::DeleteBudget { .. } => Box::pin(budget::delete(context, permits, planned)).await,
-        Write::ReleaseBudget { .. } => Box::pin(budget::release(context, permits, planned)).await,
-        Write::WriteStateMap { .. } => Box::pin(state_map::write(context, permits, planned)).await,
-        Write::SetNoout { .. } => Box::pin(state_map::set_noout(context, permits, planned)).await,
-        Write::Publish { .. } => Box::pin(publish::write(context, permits, planned)).await,
-    }
-}
-
-/// A ConfigMap that goes with its CephCluster.
-fn config_map(owner: &Owner, name: &str, data: BTreeMap<String, String>) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            owner_references: Some(vec![budgets::owner_reference(owner)]),
-            ..ObjectMeta::default()
-        },
-        data: Some(data),
-        ..ConfigMap::default()
+        Write::WriteStateMap {
+            resource_version,
+            noout,
+        } => Box::pin(config_maps::write_records(scope, resource_version.as_ref(), noout)).await,
+        Write::SetNoout {
+            buckets,
+            on,
+            state_map_version,
+            noout,
+        } => Box::pin(config_maps::set_noout(scope, buckets, *on, state_map_version, noout)).await,
+        Write::Publish {
+            resource_version,
+            state,
+            ..
+        } => Box::pin(config_maps::publish(scope, resource_version.as_ref(), state)).await,
     }
 }
 
 impl Outcome for Executed {
     /// The worst of its writes: one that failed backs the others off, too.
     fn result(&self) -> ActionResult {
-        let severity = |result: &&ActionResult<Written>| match result {
+        let severity = |result: &&Ended| match result {
             ActionResult::AlreadyDone => 0,
             ActionResult::Acted(_) => 1,
             ActionResult::Stopped(_) => 2,

@@ -16,7 +16,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client};
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::control::Observed;
-use nodeward_runtime::{Cache, KindRegistry, LeaderState, Leadership, OperatorContext, Selection, Watches};
+use nodeward_runtime::{Cache, KindRegistry, OperatorContext, Selection, Watches};
 use parking_lot::Mutex;
 
 use crate::connection::CephConnections;
@@ -24,7 +24,6 @@ use crate::policy::Policy;
 use crate::settings::Settings;
 use crate::snapshot::{Namespace, Snapshot};
 
-use self::ceph_cluster::ClusterObject;
 use self::namespace::{NamespaceWatches, Surroundings};
 use self::nodes::NodeWatches;
 
@@ -39,7 +38,6 @@ pub struct Observer {
     watches: Watches,
     client: Client,
     kinds: KindRegistry,
-    leadership: Leadership,
     nodes: NodeWatches,
     rook_operators: Cache<bool>,
     namespaces: BTreeMap<Namespace, NamespaceWatches>,
@@ -75,7 +73,6 @@ impl Observer {
             watches: watches.clone(),
             client,
             kinds,
-            leadership: context.leadership.clone(),
             nodes,
             rook_operators,
             namespaces: BTreeMap::new(),
@@ -85,7 +82,7 @@ impl Observer {
 
     /// This moment. It waits for Nodes alone, on which every cluster rests; a namespace that cannot be told stands apart.
     pub fn snapshot(&mut self, policy: &Policy, connections: &CephConnections, now: Timestamp) -> Observed<Snapshot> {
-        self.follow(policy, connections);
+        self.follow(policy);
         if !self.nodes.nodes.is_fresh() {
             return Observed::wait("nodes are incomplete or stale");
         }
@@ -93,47 +90,34 @@ impl Observer {
         let state_of_node = |name: &str| nodes.state(name, &policy.drain_taints);
         let has_rook_operator =
             !self.rook_operators.is_fresh() || self.rook_operators.snapshot().values().any(|runs| **runs);
-        let leads = matches!(self.leadership.state(), LeaderState::Leading { .. });
         let mut snapshot = Snapshot::default();
         for (name, watches) in &mut self.namespaces {
-            let cluster = match watches.cluster() {
-                Ok(Some(cluster)) => cluster,
-                Ok(None) => {
-                    connections.set_target(name, None);
-                    continue;
+            let cluster = watches.cluster().and_then(|cluster| match watches.unknown() {
+                Some(why) if cluster.is_some() => Err(why),
+                _ => Ok(cluster),
+            });
+            match cluster {
+                Ok(None) => {}
+                Ok(Some(cluster)) => {
+                    let around = Surroundings {
+                        policy,
+                        ceph: connections.state(name),
+                        has_rook_operator,
+                        state_of_node: &state_of_node,
+                    };
+                    let observed = watches.snapshot(&cluster, around, now);
+                    snapshot.clusters.insert(Arc::clone(name), Arc::new(observed));
                 }
-                Err(why) => {
-                    snapshot.unknown.insert(Arc::clone(name), why.into());
-                    continue;
-                }
-            };
-            if let Some(why) = watches.unknown() {
-                snapshot.unknown.insert(Arc::clone(name), why.into());
-                continue;
+                Err(why) => drop(snapshot.unknown.insert(Arc::clone(name), why.into())),
             }
-            let around = Surroundings {
-                ceph: connections.state(name),
-                has_rook_operator,
-                state_of_node: &state_of_node,
-            };
-            let observed = watches.snapshot(&cluster, around, now);
-            let has_records = !observed.state_map.noout.is_empty();
-            connect(name, &cluster, watches, leads, has_records, policy, connections);
-            snapshot.clusters.insert(Arc::clone(name), Arc::new(observed));
         }
         self.tell(&snapshot.unknown);
         Observed::Ready(snapshot)
     }
 
     /// Watches the namespaces of the policy, and no others.
-    fn follow(&mut self, policy: &Policy, connections: &CephConnections) {
-        self.namespaces.retain(|name, _| {
-            let is_kept = policy.namespaces.contains(name);
-            if !is_kept {
-                connections.set_target(name, None);
-            }
-            is_kept
-        });
+    fn follow(&mut self, policy: &Policy) {
+        self.namespaces.retain(|name, _| policy.namespaces.contains(name));
         for name in &*policy.namespaces {
             let watches = self
                 .namespaces
@@ -156,28 +140,12 @@ impl Observer {
     }
 }
 
-/// Says how to connect to a cluster's Ceph, or not to. A standby does not: it needs no answers, and a second connection would
-/// double the load on Ceph. One that begins to lead closes budgets by the watches alone, and opens them once Ceph has answered.
-fn connect(
-    name: &Namespace,
-    cluster: &ClusterObject,
-    watches: &NamespaceWatches,
-    leads: bool,
-    has_records: bool,
-    policy: &Policy,
-    connections: &CephConnections,
-) {
-    let facts = &cluster.facts;
-    // What Rook manages is Rook's; but a flag of ours is not left behind.
-    let is_ours = !facts.is_external && (!facts.is_managed_by_rook || has_records);
-    if !leads || !is_ours {
-        connections.set_target(name, None);
-    } else if let Some(objects) = watches.connection.objects(policy, cluster.is_encrypted) {
-        connections.set_target(name, Some(objects.and_then(|objects| objects.options())));
-    }
-}
-
 fn in_namespace(namespace: &str, mut resource: WatchedResource) -> WatchedResource {
     resource.namespace = Some(namespace.to_owned());
     resource
+}
+
+/// The one object that a watch by name may have.
+fn first<V: Clone>(cache: &Cache<V>) -> Option<V> {
+    cache.snapshot().values().next().map(|value| V::clone(value))
 }

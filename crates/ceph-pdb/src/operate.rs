@@ -1,5 +1,6 @@
 //! ceph-pdb as an operator: which step does what. The loop around it is [`nodeward_runtime::control`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::plan::{Verdicts, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{CephQuestions, Namespace, Snapshot};
 
 /// A watch that goes stale notifies nobody: while a namespace cannot be told the loop looks again after this time.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -84,9 +85,7 @@ impl Operator for CephPdb {
 
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Verdicts> {
         let mut plan = plan(snapshot, policy, now);
-        for (namespace, questions) in std::mem::take(&mut plan.questions) {
-            self.connections.ask(&namespace, questions);
-        }
+        self.ask(snapshot, std::mem::take(&mut plan.questions));
         let mut writes = std::mem::take(&mut plan.actions);
         self.tracker.planned(&plan.verdicts);
         writes.retain(|write| !self.tracker.is_futile(write));
@@ -128,5 +127,16 @@ impl Operator for CephPdb {
     fn on_leadership_lost(&mut self) {
         self.tracker = ActionTracker::default();
         self.reporter.on_leadership_lost();
+        self.connections.close();
+    }
+}
+
+impl CephPdb {
+    /// The step beside writing: has Ceph asked what the plan wants to know. The answers come with a later snapshot.
+    ///
+    /// A standby connects to no Ceph: it needs no answers, and a second connection would double the load. One that begins to
+    /// lead closes budgets by the watches alone, and opens them once Ceph has answered.
+    fn ask(&self, snapshot: &Snapshot, questions: BTreeMap<Namespace, CephQuestions>) {
+        self.connections.follow(snapshot, questions);
     }
 }

@@ -28,7 +28,7 @@ use crate::snapshot::{CephQuestions, Namespace, Snapshot};
 pub struct Plan {
     /// What is to be written now. Each on its own; what rests on them comes with a later plan.
     pub actions: Vec<PlannedWrite>,
-    /// What Ceph is to be asked. A cluster that is not named here keeps the questions that it has.
+    /// What Ceph is to be asked. A cluster that is known and not named here needs no connection.
     pub questions: BTreeMap<Namespace, CephQuestions>,
     /// How each CephCluster stands.
     pub verdicts: Verdicts,
@@ -49,7 +49,8 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
                 owner: owner.clone(),
                 write,
             }));
-        plan.questions.insert(Arc::clone(namespace), planned.questions);
+        let questions = planned.questions.map(|questions| (Arc::clone(namespace), questions));
+        plan.questions.extend(questions);
         plan.verdicts.insert(Arc::clone(namespace), planned.verdict);
     }
     plan.requeue_at = requeue_at.at();

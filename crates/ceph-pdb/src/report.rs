@@ -44,7 +44,7 @@ impl Reporter {
 
     /// Only the leader speaks: takes back what this process has exported.
     pub fn on_leadership_lost(&mut self) {
-        self.metrics.clear();
+        self.metrics.show(&Verdicts::default());
         self.announcer.forget();
     }
 }

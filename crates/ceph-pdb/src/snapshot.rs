@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::CephClusterState;
+use rados::Options;
 
 use crate::ceph::OsdId;
 use crate::ceph::answers::{OkToStop, OsdDump, OsdTree, Rule, Status};
+use crate::ceph::pg_health::CleanPattern;
 use crate::ceph::topology::DomainType;
 use crate::plan::daemon_budgets::{DaemonBudget, Daemons};
 use crate::plan::noout::NooutRecord;
@@ -43,6 +46,8 @@ pub struct ClusterSnapshot {
     pub state_map: StateMap,
     /// ConfigMap `nodeward-ceph-pdb`: what was published last.
     pub published: Option<Published>,
+    /// How to connect to its Ceph, or why that is not known; `None` while that is still being read.
+    pub target: Option<Result<Options, CephProblem>>,
     /// What Ceph says.
     pub ceph: CephState,
 }
@@ -66,8 +71,8 @@ pub struct CephClusterFacts {
     pub osd_maintenance_timeout: Option<SignedDuration>,
     /// `spec.disruptionManagement.pgHealthCheckTimeout`, a number of minutes; 0 is none.
     pub pg_health_check_timeout: Option<SignedDuration>,
-    /// `spec.disruptionManagement.pgHealthyRegex`.
-    pub pg_healthy_regex: Option<Arc<str>>,
+    /// `spec.disruptionManagement.pgHealthyRegex`, or else the usual pattern.
+    pub clean_pattern: CleanPattern,
     /// The fields of `spec` that cannot be read, each with what is wrong. Their defaults count.
     pub unreadable: Vec<String>,
 }
@@ -139,26 +144,31 @@ pub struct BudgetFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetForm {
     /// `app=rook-ceph-osd`, all but some.
-    Osds {
-        /// `maxUnavailable`.
-        max_unavailable: i32,
-        /// `topology-location-TYPE NotIn […]`.
-        except_domains: BTreeMap<DomainType, BTreeSet<Arc<str>>>,
-        /// `osd NotIn […]`.
-        except_osds: BTreeSet<OsdId>,
-    },
-    /// `app=rook-ceph-osd` and one domain.
+    Osds(DefaultBudget),
+    /// `topology-location-TYPE`, one domain.
     OsdsOfDomain {
         /// `maxUnavailable`.
         max_unavailable: i32,
-        /// `topology-location-TYPE`.
-        domain_type: DomainType,
-        /// The domain's name.
-        domain: Arc<str>,
+        /// The domain.
+        domain: DomainKey,
     },
     /// Of another daemon.
     Daemon(DaemonBudget),
 }
+
+/// The budget of all OSDs but some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultBudget {
+    /// So many OSDs may be unavailable: 0, or 1 of ours; Rook's old ones allow more.
+    pub max_unavailable: i32,
+    /// Domains that it does not select: `topology-location-TYPE NotIn […]`.
+    pub except_domains: BTreeSet<DomainKey>,
+    /// OSDs that it does not select: `osd NotIn […]`.
+    pub except_osds: BTreeSet<OsdId>,
+}
+
+/// A failure domain of a type: a budget selects by both.
+pub type DomainKey = (DomainType, Arc<str>);
 
 /// ConfigMap `rook-ceph-pdbstatemap`: Rook's own keys, and our records of `noout`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -190,7 +200,7 @@ pub struct Published {
     /// Resource version.
     pub resource_version: Arc<str>,
     /// Key `state`; `None` where it cannot be read.
-    pub state: Option<Arc<str>>,
+    pub state: Option<CephClusterState>,
 }
 
 /// What Ceph says.
@@ -245,6 +255,14 @@ pub struct CephProblem {
     pub message: Arc<str>,
 }
 
+impl CephProblem {
+    /// A problem.
+    pub fn new(kind: CephProblemKind, message: impl Into<Arc<str>>) -> Self {
+        let message = message.into();
+        Self { kind, message }
+    }
+}
+
 /// Kinds of problems with Ceph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CephProblemKind {
@@ -269,14 +287,8 @@ pub struct CephView {
     pub asked_at: Timestamp,
     /// `status`.
     pub status: Status,
-    /// `osd dump`.
-    pub dump: OsdDump,
-    /// `osd tree`.
-    pub tree: OsdTree,
-    /// `osd crush rule dump`.
-    pub rules: Vec<Rule>,
-    /// The node that each OSD last ran on (`osd metadata`).
-    pub hostnames: BTreeMap<OsdId, Arc<str>>,
+    /// The map of the OSDs, which all rounds of its epoch share.
+    pub map: Arc<CephMap>,
     /// Monitors outside the quorum.
     pub mons_out_of_quorum: BTreeSet<Arc<str>>,
     /// Since when the statistics of placement groups are current; `None` while they are not.
@@ -288,6 +300,19 @@ pub struct CephView {
     pub stop_answers: BTreeMap<BTreeSet<OsdId>, OkToStop>,
     /// Why a question has no answer: the manager hangs, or refuses.
     pub stop_problem: Option<CephProblem>,
+}
+
+/// What the map of the OSDs says, in its epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CephMap {
+    /// `osd dump`.
+    pub dump: OsdDump,
+    /// `osd tree`.
+    pub tree: OsdTree,
+    /// `osd crush rule dump`.
+    pub rules: Vec<Rule>,
+    /// The node that each OSD last ran on (`osd metadata`).
+    pub hostnames: BTreeMap<OsdId, Arc<str>>,
 }
 
 /// What the connection to a cluster is to find out.

@@ -120,7 +120,7 @@ fn set(osds: &[OsdId]) -> BTreeSet<OsdId> {
 }
 
 fn is_up(view: &CephView, id: OsdId) -> bool {
-    view.dump.osds.iter().any(|osd| osd.id == id && osd.up)
+    view.map.dump.osds.iter().any(|osd| osd.id == id && osd.up)
 }
 
 async fn start_osd(ceph: &Ceph, id: usize) -> Result<()> {
@@ -147,7 +147,7 @@ async fn wrong_options_are_told_and_mended(
     let (problem, ..) = target.silence().await?;
     ensure!(problem.kind == expected, "{problem:?}");
     let target = fixture.cluster("rook-ceph", options(&ceph));
-    target.view("an answer", |view| view.dump.osds.len() == 3).await?;
+    target.view("an answer", |view| view.map.dump.osds.len() == 3).await?;
     Ok(())
 }
 
@@ -157,13 +157,13 @@ async fn a_round_tells_the_whole_cluster() -> Result<()> {
     let fixture = Fixture::new();
     let target = fixture.cluster("rook-ceph", options(&ceph));
     let view = target.fresh().await?;
-    ensure!((0..3).all(|id| is_up(&view, id)), "{:?}", view.dump.osds);
-    ensure!(view.hostnames.len() == 3, "{:?}", view.hostnames);
+    ensure!((0..3).all(|id| is_up(&view, id)), "{:?}", view.map.dump.osds);
+    ensure!(view.map.hostnames.len() == 3, "{:?}", view.map.hostnames);
     ensure!(view.mons_out_of_quorum.is_empty());
-    let used: BTreeSet<i64> = view.dump.pools.iter().map(|pool| pool.crush_rule).collect();
-    let rules: BTreeSet<i64> = view.rules.iter().map(|rule| rule.id).collect();
+    let used: BTreeSet<i64> = view.map.dump.pools.iter().map(|pool| pool.crush_rule).collect();
+    let rules: BTreeSet<i64> = view.map.rules.iter().map(|rule| rule.id).collect();
     ensure!(!used.is_empty() && used.is_subset(&rules), "{used:?} {rules:?}");
-    ensure!(view.tree.nodes.iter().any(|node| node.name == "host-2"));
+    ensure!(view.map.tree.nodes.iter().any(|node| node.name == "host-2"));
     Ok(())
 }
 
@@ -269,7 +269,7 @@ async fn noout_is_set_and_taken_off() -> Result<()> {
     let target = fixture.cluster("rook-ceph", options(&ceph));
     target.view("an answer", |_| true).await?;
     let has_noout = |view: &CephView| {
-        let flags = view.dump.crush_node_flags.get("host-1");
+        let flags = view.map.dump.crush_node_flags.get("host-1");
         flags.is_some_and(|flags| flags.contains("noout"))
     };
     for on in [true, false] {

@@ -1,18 +1,11 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::execute::tests::{cluster, owner, set_noout, stored};
+use crate::execute::tests::{cluster, owner, set_noout, snapshot, stored};
 use crate::plan::tests::world::World;
 
 fn second(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
-}
-
-fn snapshot(budgets: &[serde_json::Value]) -> Snapshot {
-    Snapshot {
-        clusters: [("rook-ceph".into(), Arc::new(cluster(budgets)))].into(),
-        ..Snapshot::default()
-    }
 }
 
 fn planned(write: Write) -> PlannedWrite {
@@ -20,9 +13,9 @@ fn planned(write: Write) -> PlannedWrite {
 }
 
 fn budget_of(tracker: &mut ActionTracker, budgets: &[serde_json::Value], now: Timestamp) -> Option<Arc<str>> {
-    let mut snapshot = snapshot(budgets);
+    let mut snapshot = snapshot(cluster(budgets));
     tracker.overlay(&mut snapshot, now);
-    let budget = snapshot.clusters["rook-ceph"].budgets.get("rook-ceph-osd");
+    let budget = snapshot.clusters["ns"].budgets.get("rook-ceph-osd");
     budget.map(|budget| Arc::clone(&budget.resource_version))
 }
 
@@ -81,7 +74,7 @@ fn flag_is_not_set_again_before_ceph_was_asked() {
     assert!(!tracker.is_futile(&set));
     let writes = vec![(set.clone(), ActionResult::Acted(Written::Noout))];
     tracker.completed(&Executed { writes }, second(0));
-    tracker.overlay(&mut snapshot(&[]), second(1));
+    tracker.overlay(&mut snapshot(cluster(&[])), second(1));
     assert!(tracker.is_futile(&set));
     let Write::SetNoout {
         mut buckets,

@@ -1,5 +1,3 @@
-use std::collections::{BTreeMap, BTreeSet};
-
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -8,7 +6,7 @@ use super::{domain_budget_name, facts, is_rooks_name, object, patch, release_pat
 use crate::ceph::topology::DomainType;
 use crate::plan::Owner;
 use crate::plan::daemon_budgets::{DaemonBudget, Limit};
-use crate::snapshot::BudgetForm;
+use crate::snapshot::{BudgetForm, DefaultBudget};
 
 fn owner() -> Owner {
     Owner {
@@ -23,23 +21,17 @@ fn rack() -> DomainType {
 }
 
 fn all(max_unavailable: i32, racks: &[&str], osds: &[i64]) -> BudgetForm {
-    let racks: BTreeSet<_> = racks.iter().map(|rack| (*rack).into()).collect();
-    BudgetForm::Osds {
+    BudgetForm::Osds(DefaultBudget {
         max_unavailable,
-        except_domains: if racks.is_empty() {
-            BTreeMap::new()
-        } else {
-            [(rack(), racks)].into()
-        },
+        except_domains: racks.iter().map(|name| (rack(), (*name).into())).collect(),
         except_osds: osds.iter().copied().collect(),
-    }
+    })
 }
 
 fn of_rack(domain: &str) -> BudgetForm {
     BudgetForm::OsdsOfDomain {
         max_unavailable: 0,
-        domain_type: rack(),
-        domain: domain.into(),
+        domain: (rack(), domain.into()),
     }
 }
 

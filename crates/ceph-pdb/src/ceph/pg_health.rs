@@ -4,12 +4,21 @@ use regex::Regex;
 
 use super::answers::PgMap;
 
-/// A placement group with all its copies where they belong; scrubbing and trimming are its daily work.
-const CLEAN: &str = r"^active(\+(clean|deep|scrubbing|snaptrim|snaptrim_wait))+$";
+/// What a placement group with all its copies where they belong may be besides active; scrubbing and trimming are its daily
+/// work.
+const CLEAN: [&str; 5] = ["clean", "deep", "scrubbing", "snaptrim", "snaptrim_wait"];
 
-/// What counts as clean.
-#[derive(Debug, Clone)]
-pub struct CleanPattern(Regex);
+/// What counts as clean: a pattern of the CephCluster's own, or else the usual states.
+#[derive(Debug, Clone, Default)]
+pub struct CleanPattern(Option<Regex>);
+
+impl PartialEq for CleanPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Regex::as_str) == other.0.as_ref().map(Regex::as_str)
+    }
+}
+
+impl Eq for CleanPattern {}
 
 impl CleanPattern {
     /// The pattern of a CephCluster (`spec.disruptionManagement.pgHealthyRegex`), or else the usual one.
@@ -17,7 +26,16 @@ impl CleanPattern {
     /// # Errors
     /// It is not a regular expression.
     pub fn new(own: Option<&str>) -> Result<Self, regex::Error> {
-        Regex::new(own.filter(|own| !own.is_empty()).unwrap_or(CLEAN)).map(Self)
+        let own = own.filter(|own| !own.is_empty()).map(Regex::new);
+        own.transpose().map(Self)
+    }
+
+    fn matches(&self, state: &str) -> bool {
+        if let Some(own) = &self.0 {
+            return own.is_match(state);
+        }
+        let rest = state.strip_prefix("active+");
+        rest.is_some_and(|rest| rest.split('+').all(|flag| CLEAN.contains(&flag)))
     }
 
     /// The states that are not clean, each with how many are in it. None at all is clean.
@@ -27,7 +45,7 @@ impl CleanPattern {
             .iter()
             .map(|state| (state.state_name.as_str(), state.count));
         let mut unclean: Vec<_> = states
-            .filter(|(state, count)| *count > 0 && !self.0.is_match(state))
+            .filter(|(state, count)| *count > 0 && !self.matches(state))
             .collect();
         let counted: i64 = pgs.pgs_by_state.iter().map(|state| state.count).sum();
         // A new pool's placement groups are counted before they have a state.

@@ -132,10 +132,11 @@ impl Link {
 }
 
 fn hung_problem(what: &str, hung: Hung) -> CephProblem {
-    CephProblem {
-        kind: CephProblemKind::Hung,
-        message: format!("the {what} has not answered for {} s", hung.deadline.as_secs()).into(),
-    }
+    let seconds = hung.deadline.as_secs();
+    CephProblem::new(
+        CephProblemKind::Hung,
+        format!("the {what} has not answered for {seconds} s"),
+    )
 }
 
 impl From<Error> for CephProblem {
@@ -148,9 +149,6 @@ impl From<Error> for CephProblem {
             Error::Option { .. } => CephProblemKind::CredentialsMissing,
             Error::Refused { .. } | Error::Unreadable { .. } => CephProblemKind::CommandFailed,
         };
-        Self {
-            kind,
-            message: error.to_string().into(),
-        }
+        Self::new(kind, error.to_string())
     }
 }

@@ -1,6 +1,7 @@
 //! What a cluster is asked, and when: one round of answers after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::commands::Commands;
 use super::stop_questions::{Basis, StopQuestions};
-use crate::ceph::OsdId;
-use crate::ceph::answers::{OsdDump, OsdMetadata, OsdTree, QuorumStatus, Rule, Rules, Status};
+use crate::ceph::answers::{OsdDump, OsdMetadata, OsdTree, QuorumStatus, Rules, Status};
 use crate::ceph::freshness::Freshness;
-use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView};
+use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions, CephState, CephView};
 
 /// Between rounds while something is going on.
 const WATCHFUL: Duration = Duration::from_secs(1);
@@ -23,11 +23,14 @@ const WATCHFUL: Duration = Duration::from_secs(1);
 /// Between rounds while nothing is: one cheap command a minute.
 const AT_REST: Duration = Duration::from_mins(1);
 
-/// How often OSDs report what placement groups are like (Ceph's `mgr_stats_period`).
-const STATS_PERIOD: Duration = Duration::from_secs(5);
+/// How often OSDs report what placement groups are like: Ceph's default of `mgr_stats_period`, in seconds.
+const STATS_PERIOD: u64 = 5;
 
-/// How long after connecting old statistics may be due to a process that has not watched for long.
-const ACQUAINTANCE: Duration = Duration::from_secs(30);
+/// What is taken of another period.
+const STATS_PERIODS: RangeInclusive<u64> = 1..=60;
+
+/// So many periods after connecting, old statistics are no longer due to a process that has not watched for long.
+const ACQUAINTANCE: u32 = 6;
 
 /// How long a round may take: a cluster that hangs is reported within 20 s of the first question that it does not answer.
 const ROUND_DEADLINE: Duration = Duration::from_secs(15);
@@ -45,23 +48,17 @@ pub(super) struct Poller {
     wake: Arc<Notify>,
     publish: watch::Sender<CephState>,
     trigger: ReconcileTrigger,
-    map: Option<Arc<Map>>,
+    map: Option<Arc<CephMap>>,
     quorum: Option<Arc<Quorum>>,
     freshness: Freshness,
     fresh_since: Option<Timestamp>,
     is_freshness_known: bool,
     first_asked: Option<Instant>,
+    /// How often OSDs report what placement groups are like.
+    period: Duration,
     reports_due: Instant,
     stop_questions: StopQuestions,
     pause: Duration,
-}
-
-/// What the map of the OSDs says, in its epoch.
-struct Map {
-    dump: OsdDump,
-    tree: OsdTree,
-    rules: Vec<Rule>,
-    hostnames: BTreeMap<OsdId, Arc<str>>,
 }
 
 /// What the monitors say of each other, after an election.
@@ -91,6 +88,7 @@ impl Poller {
             fresh_since: None,
             is_freshness_known: false,
             first_asked: None,
+            period: Duration::from_secs(STATS_PERIOD),
             reports_due: Instant::now(),
             stop_questions: StopQuestions::default(),
             pause: WATCHFUL,
@@ -146,7 +144,7 @@ impl Poller {
         let is_fresh = self.freshness.is_fresh();
         self.fresh_since = is_fresh.then(|| self.fresh_since.unwrap_or(asked_at));
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
-        self.is_freshness_known |= is_fresh || ACQUAINTANCE <= first_asked.elapsed();
+        self.is_freshness_known |= is_fresh || ACQUAINTANCE * self.period <= first_asked.elapsed();
         let basis = Basis {
             dump: &map.dump,
             pgs: &status.pgmap.pgs_by_state,
@@ -154,19 +152,16 @@ impl Poller {
         };
         let is_answered = self
             .stop_questions
-            .settle(&self.commands, basis, &questions, STATS_PERIOD);
+            .settle(&self.commands, basis, &questions, self.period);
         self.pause = match (questions.is_watchful, is_fresh && is_answered) {
             (true, _) => WATCHFUL,
-            (false, false) => STATS_PERIOD,
+            (false, false) => self.period,
             (false, true) => AT_REST,
         };
         Ok(CephView {
             asked_at,
             status,
-            dump: map.dump.clone(),
-            tree: map.tree.clone(),
-            rules: map.rules.clone(),
-            hostnames: map.hostnames.clone(),
+            map,
             mons_out_of_quorum: quorum.mons_out.clone(),
             fresh_since: self.fresh_since,
             is_freshness_known: self.is_freshness_known,
@@ -176,7 +171,7 @@ impl Poller {
     }
 
     /// The map, asked for again only when its epoch is another one.
-    async fn current_map(&mut self, status: &Status) -> Result<Arc<Map>, CephProblem> {
+    async fn current_map(&mut self, status: &Status) -> Result<Arc<CephMap>, CephProblem> {
         let before = self.map.clone();
         if let Some(map) = before.as_ref().filter(|map| map.dump.epoch == status.osdmap.epoch) {
             return Ok(Arc::clone(map));
@@ -184,17 +179,21 @@ impl Poller {
         let dump: OsdDump = self.commands.mon_json("osd dump").await?;
         let tree: OsdTree = self.commands.mon_json("osd tree").await?;
         let rules: Rules = self.commands.mon_json("osd crush rule dump").await?;
-        let hostnames = match before.filter(|before| before.dump.osds == dump.osds) {
+        let hostnames = if let Some(before) = before.filter(|before| before.dump.osds == dump.osds) {
             // An OSD that has moved has started since.
-            Some(before) => before.hostnames.clone(),
-            None => self.hostnames().await?,
+            before.hostnames.clone()
+        } else {
+            let metadata: Vec<OsdMetadata> = self.commands.mon_json("osd metadata").await?;
+            let known = metadata.into_iter();
+            known.filter_map(|osd| Some((osd.id, osd.hostname?.into()))).collect()
         };
         self.freshness.map_seen(&dump, &tree);
         if !self.freshness.is_fresh() {
             self.fresh_since = None;
             self.reports_due = Instant::now();
+            self.period = self.stats_period().await?;
         }
-        let map = Arc::new(Map {
+        let map = Arc::new(CephMap {
             dump,
             tree,
             rules: rules.all().to_vec(),
@@ -204,12 +203,15 @@ impl Poller {
         Ok(map)
     }
 
-    async fn hostnames(&mut self) -> Result<BTreeMap<OsdId, Arc<str>>, CephProblem> {
-        let metadata: Vec<OsdMetadata> = self.commands.mon_json("osd metadata").await?;
-        let known = metadata
-            .into_iter()
-            .filter_map(|osd| Some((osd.id, osd.hostname?.into())));
-        Ok(known.collect())
+    /// `mgr_stats_period`, or Ceph's default where it cannot be read.
+    async fn stats_period(&mut self) -> Result<Duration, CephProblem> {
+        // The name has to be of some manager. All have the same period, unless somebody names one.
+        let command = json!({"prefix": "config get", "who": "mgr.x", "key": "mgr_stats_period"});
+        let answer = self.commands.mon(command).await?;
+        let read = String::from_utf8_lossy(&answer.output).trim().parse::<u64>();
+        let seconds = read.ok().filter(|_| answer.accepted().is_ok()).unwrap_or(STATS_PERIOD);
+        let seconds = seconds.clamp(*STATS_PERIODS.start(), *STATS_PERIODS.end());
+        Ok(Duration::from_secs(seconds))
     }
 
     /// The quorum, asked for again only after an election or a change of the monitors.
@@ -233,7 +235,7 @@ impl Poller {
         if now < self.reports_due {
             return Ok(());
         }
-        self.reports_due = now + STATS_PERIOD;
+        self.reports_due = now + self.period;
         for osd in self.freshness.outstanding() {
             let command = json!({"prefix": "osd last-stat-seq", "id": osd});
             let answer = self.commands.mon(command).await?;
@@ -248,12 +250,7 @@ impl Poller {
 }
 
 fn too_slow() -> CephProblem {
-    CephProblem {
-        kind: CephProblemKind::Hung,
-        message: format!(
-            "Ceph has not answered all questions within {} s",
-            ROUND_DEADLINE.as_secs()
-        )
-        .into(),
-    }
+    let seconds = ROUND_DEADLINE.as_secs();
+    let message = format!("Ceph has not answered all questions within {seconds} s");
+    CephProblem::new(CephProblemKind::Hung, message)
 }

@@ -44,21 +44,12 @@ pub(super) struct StopQuestions {
     epoch: i64,
     /// When these answers were asked for, and what the placement groups were like.
     asked_about: Option<(Instant, Vec<PgCount>)>,
-    asking: Option<Asking>,
+    /// What is under way, in the epoch in which it was asked.
+    asking: Option<(i64, BoxFuture<'static, Answers>)>,
     /// What came back, until the next round says whether it counts.
-    asked: Option<Asked>,
+    asked: Option<(i64, Answers)>,
     retry_at: Option<Instant>,
     withheld_until: Option<Instant>,
-}
-
-struct Asking {
-    epoch: i64,
-    answers: BoxFuture<'static, Answers>,
-}
-
-struct Asked {
-    epoch: i64,
-    answers: Answers,
 }
 
 struct Answers {
@@ -84,12 +75,10 @@ impl StopQuestions {
 
     /// Returns once the manager has answered or failed to; the next round takes that in.
     pub(super) async fn answered(&mut self) {
-        let Some(asking) = &mut self.asking else {
+        let Some((epoch, answers)) = &mut self.asking else {
             return std::future::pending().await;
         };
-        let answers = (&mut asking.answers).await;
-        let epoch = asking.epoch;
-        self.asked = Some(Asked { epoch, answers });
+        self.asked = Some((*epoch, answers.await));
         self.asking = None;
     }
 
@@ -125,10 +114,8 @@ impl StopQuestions {
         let may_ask = self.retry_at.is_none_or(|at| at <= now);
         if self.asking.is_none() && !to_ask.is_empty() && is_due && may_ask {
             self.asked_about = Some((now, basis.pgs.to_vec()));
-            self.asking = Some(Asking {
-                epoch: basis.dump.epoch,
-                answers: ask(commands.clone(), to_ask.into_iter().cloned().collect()).boxed(),
-            });
+            let answers = ask(commands.clone(), to_ask.into_iter().cloned().collect());
+            self.asking = Some((basis.dump.epoch, answers.boxed()));
         }
         is_answered
     }
@@ -141,13 +128,13 @@ impl StopQuestions {
             self.answers.clear();
             self.epoch = epoch;
         }
-        let Some(asked) = self.asked.take().filter(|asked| asked.epoch == epoch) else {
+        let Some((_, asked)) = self.asked.take().filter(|(asked_in, _)| *asked_in == epoch) else {
             return;
         };
         self.withheld_until = None;
-        self.retry_at = asked.answers.problem.is_some().then_some(now + RETRY);
-        self.answers = asked.answers.known;
-        self.problem = asked.answers.problem;
+        self.retry_at = asked.problem.is_some().then_some(now + RETRY);
+        self.answers = asked.known;
+        self.problem = asked.problem;
     }
 
     /// Whether there are newer statistics than those that the answers are about.
@@ -195,20 +182,13 @@ async fn ask_one(commands: &Commands, osds: &Osds) -> Result<OkToStop, CephProbl
 }
 
 fn unknown_pgs(answer: &OkToStop) -> CephProblem {
-    CephProblem {
-        kind: CephProblemKind::CommandFailed,
-        message: format!(
-            "the manager knows nothing yet of {} placement groups",
-            answer.unknown_pgs.len()
-        )
-        .into(),
-    }
+    let count = answer.unknown_pgs.len();
+    let message = format!("the manager knows nothing yet of {count} placement groups");
+    CephProblem::new(CephProblemKind::CommandFailed, message)
 }
 
 fn unknown_osds<'a>(osds: impl Iterator<Item = &'a OsdId>) -> CephProblem {
     let names: Vec<String> = osds.map(|id| format!("osd.{id}")).collect();
-    CephProblem {
-        kind: CephProblemKind::CommandFailed,
-        message: format!("Ceph's map has no {}", names.join(", ")).into(),
-    }
+    let message = format!("Ceph's map has no {}", names.join(", "));
+    CephProblem::new(CephProblemKind::CommandFailed, message)
 }

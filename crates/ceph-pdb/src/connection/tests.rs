@@ -14,7 +14,10 @@ use tokio::time::{Instant, sleep, timeout};
 use self::fake::FakeCeph;
 use super::{CephClient, CephConnections, NooutAnswer, OpenClient};
 use crate::ceph::OsdId;
-use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView, Namespace};
+use crate::plan::tests::world::World;
+use crate::snapshot::{
+    CephProblem, CephProblemKind, CephQuestions, CephState, CephView, ClusterSnapshot, Namespace, Snapshot,
+};
 
 /// By tokio's clock, which does not make a test wait.
 const LONG: Duration = Duration::from_mins(5);
@@ -36,14 +39,14 @@ fn options(mon_host: &str) -> Options {
 }
 
 fn problem(kind: CephProblemKind) -> CephProblem {
-    let message = format!("{kind:?}").into();
-    CephProblem { kind, message }
+    CephProblem::new(kind, format!("{kind:?}"))
 }
 
 /// Clusters by the address that their connections are opened with.
 struct Fixture {
     connections: CephConnections,
     trigger: ReconcileTrigger,
+    metrics: Metrics,
 }
 
 impl Fixture {
@@ -70,7 +73,11 @@ impl Fixture {
         for (name, _) in clusters {
             connections.set_target(&namespace(name), Some(Ok(options(name))));
         }
-        Self { connections, trigger }
+        Self {
+            connections,
+            trigger,
+            metrics,
+        }
     }
 
     fn with(ceph: &Arc<FakeCeph>) -> Self {
@@ -119,6 +126,25 @@ impl Fixture {
     }
 }
 
+/// A Ceph at rest.
+async fn connected() -> (Arc<FakeCeph>, Fixture) {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.fresh().await;
+    (ceph, fixture)
+}
+
+/// A Ceph that is asked each second, and has answered whether these OSDs may stop.
+async fn watched(osds: &[OsdId]) -> (Arc<FakeCeph>, Fixture) {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[osds]);
+    fixture
+        .view(|view| view.fresh_since.is_some() && (osds.is_empty() || is_answered(view, osds)))
+        .await;
+    (ceph, fixture)
+}
+
 fn is_answered(view: &CephView, osds: &[OsdId]) -> bool {
     view.stop_answers.contains_key(&osds.iter().copied().collect())
 }
@@ -156,10 +182,7 @@ async fn rest_costs_one_command_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watchful_round_comes_each_second() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
-    fixture.fresh().await;
+    let (ceph, _fixture) = watched(&[]).await;
     let since = Instant::now();
     sleep(Duration::from_secs(10)).await;
     assert_eq!(ceph.asked("status", since).len(), 10);
@@ -168,13 +191,10 @@ async fn a_watchful_round_comes_each_second() {
 
 #[tokio::test(start_paused = true)]
 async fn the_map_is_read_once_an_epoch() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
-    fixture.fresh().await;
+    let (ceph, fixture) = watched(&[]).await;
     let since = Instant::now();
     ceph.change(|state| state.epoch += 1);
-    fixture.view(|view| view.dump.epoch == 11).await;
+    fixture.view(|view| view.map.dump.epoch == 11).await;
     sleep(Duration::from_secs(10)).await;
     for prefix in ["osd dump", "osd tree", "osd crush rule dump"] {
         assert_eq!(ceph.asked(prefix, since).len(), 1, "{prefix}");
@@ -186,10 +206,7 @@ async fn the_map_is_read_once_an_epoch() {
 
 #[tokio::test(start_paused = true)]
 async fn an_election_has_the_quorum_read() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
-    fixture.fresh().await;
+    let (ceph, fixture) = watched(&[]).await;
     ceph.change(|state| state.mons_out.insert("b"));
     let view = fixture.view(|view| !view.mons_out_of_quorum.is_empty()).await;
     assert!(view.mons_out_of_quorum.contains("b"));
@@ -197,9 +214,7 @@ async fn an_election_has_the_quorum_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_line_wakes_a_round_at_once() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.fresh().await;
+    let (ceph, fixture) = connected().await;
     sleep(Duration::from_secs(5)).await;
     let _ = fixture.trigger.notified().now_or_never();
     let since = Instant::now();
@@ -213,16 +228,13 @@ async fn a_log_line_wakes_a_round_at_once() {
     let CephState::Answering(view) = fixture.state() else {
         panic!("{:?}", fixture.state());
     };
-    assert!(!view.dump.osds[2].up);
+    assert!(!view.map.dump.osds[2].up);
     assert_eq!(view.fresh_since, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_osds_that_owe_reports_are_asked() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
-    fixture.fresh().await;
+    let (ceph, fixture) = watched(&[]).await;
     let since = Instant::now();
     ceph.change(|state| {
         state.epoch += 1;
@@ -253,15 +265,12 @@ async fn stale_statistics_leave_the_manager_unasked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_osds_voids_the_answers() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
-    fixture.view(|view| is_answered(view, &[0])).await;
+    let (ceph, fixture) = watched(&[0]).await;
     ceph.change(|state| {
         state.epoch += 1;
         state.up[2] = false;
     });
-    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    let view = fixture.view(|view| view.map.dump.epoch == 11).await;
     assert!(view.stop_answers.is_empty() && view.fresh_since.is_none());
 }
 
@@ -285,30 +294,24 @@ async fn an_answer_counts_only_for_its_map() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_do_not_vanish_while_asked_again() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
-    fixture.view(|view| is_answered(view, &[0])).await;
+    let (ceph, fixture) = watched(&[0]).await;
     ceph.change(|state| {
         state.epoch += 1;
         state.mgr_delay = Duration::from_millis(300);
     });
-    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    let view = fixture.view(|view| view.map.dump.epoch == 11).await;
     assert!(is_answered(&view, &[0]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_withholds_no_view_for_long() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
-    fixture.view(|view| is_answered(view, &[0])).await;
+    let (ceph, fixture) = watched(&[0]).await;
     ceph.change(|state| {
         state.epoch += 1;
         state.mgr_hangs = true;
     });
     let since = Instant::now();
-    let view = fixture.view(|view| view.dump.epoch == 11).await;
+    let view = fixture.view(|view| view.map.dump.epoch == 11).await;
     assert!(view.stop_answers.is_empty());
     assert!(since.elapsed() < Duration::from_secs(5));
 }
@@ -367,10 +370,7 @@ async fn newer_statistics_are_asked_about_again(#[case] is_watchful: bool, #[cas
 
 #[tokio::test(start_paused = true)]
 async fn other_states_are_asked_about_at_once() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
-    fixture.view(|view| is_answered(view, &[0])).await;
+    let (ceph, _fixture) = watched(&[0]).await;
     let since = Instant::now();
     ceph.change(|state| state.pg_state = "active+remapped");
     sleep(Duration::from_millis(1500)).await;
@@ -417,9 +417,7 @@ async fn a_hung_cluster_is_told_and_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_cluster_is_told_as_well() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.fresh().await;
+    let (ceph, fixture) = connected().await;
     // Each command in time, all together not.
     ceph.change(|state| {
         state.epoch += 1;
@@ -430,7 +428,7 @@ async fn a_slow_cluster_is_told_as_well() {
     assert_eq!(fixture.silence().await.kind, CephProblemKind::Hung);
     assert!(since.elapsed() < Duration::from_secs(20));
     ceph.change(|state| state.mon_delay = Duration::ZERO);
-    fixture.view(|view| view.dump.epoch == 11).await;
+    fixture.view(|view| view.map.dump.epoch == 11).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -481,9 +479,7 @@ async fn noout_is_set_or_its_bucket_is_gone(#[case] code: i32, #[case] expected:
 
 #[tokio::test(start_paused = true)]
 async fn without_credentials_nothing_is_asked() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.fresh().await;
+    let (ceph, fixture) = connected().await;
     let namespace = namespace(CLUSTER);
     let missing = problem(CephProblemKind::CredentialsMissing);
     fixture.connections.set_target(&namespace, Some(Err(missing.clone())));
@@ -503,9 +499,7 @@ async fn without_credentials_nothing_is_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_target_keeps_its_connection() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.fresh().await;
+    let (ceph, fixture) = connected().await;
     let since = Instant::now();
     let namespace = namespace(CLUSTER);
     fixture.connections.set_target(&namespace, Some(Ok(options(CLUSTER))));
@@ -515,9 +509,7 @@ async fn the_same_target_keeps_its_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_goes_is_asked_no_more() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.fresh().await;
+    let (ceph, fixture) = connected().await;
     let namespace = namespace(CLUSTER);
     fixture.connections.set_target(&namespace, None);
     let since = Instant::now();
@@ -530,4 +522,64 @@ async fn a_cluster_that_goes_is_asked_no_more() {
         .await
         .unwrap_err();
     assert_eq!(refused.kind, CephProblemKind::Unreachable);
+}
+
+#[rstest]
+#[case::often(2, 2)]
+#[case::usual(5, 5)]
+#[case::seldom(600, 60)]
+#[tokio::test(start_paused = true)]
+async fn reports_are_asked_for_once_a_period(#[case] period: u64, #[case] pause: u64) {
+    let ceph = FakeCeph::new();
+    ceph.change(|state| (state.period, state.mgr_reports) = (period, false));
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(true, &[]);
+    fixture.view(|_| true).await;
+    let since = Instant::now();
+    sleep(Duration::from_secs(3 * pause) + Duration::from_millis(900)).await;
+    let asked = ceph.asked("osd last-stat-seq", since);
+    assert_eq!(asked.iter().filter(|command| command["id"] == 0).count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_follow_the_plan() {
+    let (ceph, fixture) = watched(&[]).await;
+    let asked_in_a_minute = async || {
+        let since = Instant::now();
+        sleep(Duration::from_mins(1)).await;
+        ceph.asked("status", since).len()
+    };
+    let mut snapshot = Snapshot::default();
+    snapshot.unknown.insert(namespace(CLUSTER), "not listed".into());
+    fixture.connections.follow(&snapshot, BTreeMap::new());
+    assert!((59..=61).contains(&asked_in_a_minute().await), "as it was");
+    fixture.connections.follow(&Snapshot::default(), BTreeMap::new());
+    assert_eq!(asked_in_a_minute().await, 0);
+    let cluster = ClusterSnapshot {
+        target: Some(Ok(options(CLUSTER))),
+        ..World::new().cluster_snapshot()
+    };
+    snapshot.unknown.clear();
+    snapshot.clusters.insert(namespace(CLUSTER), Arc::new(cluster));
+    let watchful = CephQuestions {
+        is_watchful: true,
+        ..CephQuestions::default()
+    };
+    fixture
+        .connections
+        .follow(&snapshot, [(namespace(CLUSTER), watchful)].into());
+    fixture.fresh().await;
+    assert!((59..=61).contains(&asked_in_a_minute().await));
+    fixture.connections.close();
+    assert_eq!(asked_in_a_minute().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_of_a_cluster_that_is_gone_are_not_exported() {
+    let (_ceph, fixture) = connected().await;
+    let is_exported = || fixture.metrics.encode().unwrap().contains(r#"namespace="rook-ceph""#);
+    assert!(is_exported());
+    fixture.connections.set_target(&namespace(CLUSTER), None);
+    sleep(Duration::from_secs(1)).await;
+    assert!(!is_exported());
 }

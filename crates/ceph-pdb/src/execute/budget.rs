@@ -8,119 +8,136 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use nodeward_runtime::{ActionResult, ApiError, Permits};
+use nodeward_runtime::{ActionResult, ApiError};
 use serde_json::Value;
 
-use super::{ExecutorContext, Written};
+use super::{Ended, Scope, Written};
 use crate::budgets;
-use crate::plan::write::{Owner, PlannedWrite, Write};
 use crate::snapshot::{BudgetFacts, BudgetForm};
-
-type Ended = ActionResult<Written>;
 
 /// How often a write is sent again because the status has changed meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// One budget, as it was planned from.
-struct Target<'a> {
+pub(super) struct Target<'a> {
     budgets: Api<PodDisruptionBudget>,
-    context: &'a ExecutorContext,
-    permits: &'a Permits,
-    owner: &'a Owner,
+    scope: &'a Scope<'a>,
     name: &'a Arc<str>,
 }
 
-/// Creates a budget, or makes it ours with this spec.
-pub(super) async fn write(
-    context: &ExecutorContext,
-    permits: &Permits,
-    planned: &PlannedWrite,
-) -> Result<Written, Ended> {
-    let (name, form, base) = match &planned.write {
-        Write::CreateBudget { name, form } => (name, form, None),
-        Write::PatchBudget {
-            name,
-            form,
-            resource_version,
-        } => (name, form, Some(resource_version)),
-        _ => return Err(ActionResult::AlreadyDone),
-    };
-    let target = Target::new(context, permits, planned, name);
-    let _permit = permits.next_write().await?;
-    let Some(version) = base else {
-        let wanted = budgets::object(&planned.owner, name, form);
-        let created = target.budgets.create(&PostParams::default(), &wanted).await?;
-        return Ok(target.written(vec![None], Some(&created)));
-    };
-    target.change(version, form).await
-}
-
-/// Deletes a budget, once the one that takes its place is seen to stand.
-pub(super) async fn delete(
-    context: &ExecutorContext,
-    permits: &Permits,
-    planned: &PlannedWrite,
-) -> Result<Written, Ended> {
-    let Write::DeleteBudget {
-        name,
-        uid,
-        resource_version,
-        rests_on,
-    } = &planned.write
-    else {
-        return Err(ActionResult::AlreadyDone);
-    };
-    let target = Target::new(context, permits, planned, name);
-    let _permit = permits.next_write().await?;
-    if let Some((other, _)) = rests_on {
-        target.unchanged(other).await?;
-    }
-    let mut version = Arc::clone(resource_version);
-    let mut bases = Vec::new();
-    for _ in 0..ATTEMPTS {
-        permits.check()?;
-        bases.push(Some(Arc::clone(&version)));
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_string()),
-                resource_version: Some(version.to_string()),
-            }),
-            ..DeleteParams::default()
-        };
-        match target.budgets.delete(name, &params).await.map_err(ApiError::from) {
-            Ok(_) | Err(ApiError::NotFound) => return Ok(target.written(bases, None)),
-            Err(ApiError::Conflict) => version = target.unchanged(name).await?,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(ApiError::Conflict.into())
-}
-
-/// Takes our label off, and changes nothing else.
-pub(super) async fn release(
-    context: &ExecutorContext,
-    permits: &Permits,
-    planned: &PlannedWrite,
-) -> Result<Written, Ended> {
-    let Write::ReleaseBudget { name, resource_version } = &planned.write else {
-        return Err(ActionResult::AlreadyDone);
-    };
-    let target = Target::new(context, permits, planned, name);
-    let _permit = permits.next_write().await?;
-    let patch = |version: &str| budgets::release_patch(version);
-    let (released, bases) = target.patch(resource_version, patch).await?;
-    Ok(target.written(bases, Some(&released)))
-}
-
 impl<'a> Target<'a> {
-    fn new(context: &'a ExecutorContext, permits: &'a Permits, planned: &'a PlannedWrite, name: &'a Arc<str>) -> Self {
-        let owner = &planned.owner;
-        Self {
-            budgets: Api::namespaced(context.clients.requests.clone(), &owner.namespace),
-            context,
-            permits,
-            owner,
-            name,
+    pub(super) fn new(scope: &'a Scope<'a>, name: &'a Arc<str>) -> Self {
+        let budgets = scope.api();
+        Self { budgets, scope, name }
+    }
+
+    /// Creates it, or makes it ours with this spec, by one merge patch. A selector that somebody has added a label to keeps it,
+    /// so then the whole spec is replaced.
+    pub(super) async fn write(&self, version: Option<&Arc<str>>, form: &BudgetForm) -> Result<Written, Ended> {
+        let _permit = self.scope.permits.next_write().await?;
+        let wanted = budgets::object(self.scope.owner, self.name, form);
+        let Some(version) = version else {
+            let created = self.budgets.create(&PostParams::default(), &wanted).await?;
+            return Ok(self.written(vec![None], Some(&created)));
+        };
+        let patch = |version: &str| budgets::patch(self.scope.owner, version, form);
+        let (mut patched, mut bases) = self.patch(version, patch).await?;
+        if self.facts(&patched).form.as_ref() != Some(form) {
+            bases.push(patched.metadata.resource_version.as_deref().map(Arc::from));
+            patched.spec = wanted.spec;
+            self.scope.permits.check()?;
+            patched = self
+                .budgets
+                .replace(self.name, &PostParams::default(), &patched)
+                .await?;
+        }
+        Ok(self.written(bases, Some(&patched)))
+    }
+
+    /// Deletes it, once the one that takes its place is seen to stand.
+    pub(super) async fn delete(
+        &self,
+        uid: &str,
+        version: &Arc<str>,
+        rests_on: Option<&Arc<str>>,
+    ) -> Result<Written, Ended> {
+        let _permit = self.scope.permits.next_write().await?;
+        if let Some(other) = rests_on {
+            self.unchanged(other).await?;
+        }
+        let delete = |version: Arc<str>| async move {
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.to_owned()),
+                    resource_version: Some(version.to_string()),
+                }),
+                ..DeleteParams::default()
+            };
+            match self.budgets.delete(self.name, &params).await.map_err(ApiError::from) {
+                Ok(_) | Err(ApiError::NotFound) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        let ((), bases) = self.on_same_spec(version, delete).await?;
+        Ok(self.written(bases, None))
+    }
+
+    /// Takes our label off, and changes nothing else.
+    pub(super) async fn release(&self, version: &Arc<str>) -> Result<Written, Ended> {
+        let _permit = self.scope.permits.next_write().await?;
+        let (released, bases) = self.patch(version, budgets::release_patch).await?;
+        Ok(self.written(bases, Some(&released)))
+    }
+
+    async fn patch(
+        &self,
+        version: &Arc<str>,
+        patch: impl Fn(&str) -> Value,
+    ) -> Result<(PodDisruptionBudget, Vec<Option<Arc<str>>>), Ended> {
+        let send = |version: Arc<str>| {
+            let sent = Patch::Merge(patch(&version));
+            async move {
+                let patched = self.budgets.patch(self.name, &PatchParams::default(), &sent).await;
+                patched.map_err(ApiError::from)
+            }
+        };
+        self.on_same_spec(version, send).await
+    }
+
+    /// Sends a write on top of this version, or of a later one with the same spec: what came of it, and the versions that it may
+    /// have replaced.
+    async fn on_same_spec<T, F>(
+        &self,
+        version: &Arc<str>,
+        send: impl Fn(Arc<str>) -> F,
+    ) -> Result<(T, Vec<Option<Arc<str>>>), Ended>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        let mut version = Arc::clone(version);
+        let mut bases = Vec::new();
+        for _ in 0..ATTEMPTS {
+            self.scope.permits.check()?;
+            bases.push(Some(Arc::clone(&version)));
+            match send(Arc::clone(&version)).await {
+                Ok(sent) => return Ok((sent, bases)),
+                Err(ApiError::Conflict) => version = self.unchanged(self.name).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ApiError::Conflict.into())
+    }
+
+    /// The version of a budget that is as it was planned from, but for its status.
+    async fn unchanged(&self, name: &Arc<str>) -> Result<Arc<str>, Ended> {
+        let live = self.budgets.get_opt(name).await?.map(|live| self.facts(&live));
+        let seen = self.scope.cluster().and_then(|cluster| cluster.budgets.get(name));
+        match (live, seen) {
+            (Some(live), Some(seen)) if is_same(&live, seen) => Ok(live.resource_version),
+            _ => Err(ActionResult::Outdated(format!(
+                "budget {}/{name} has changed",
+                self.scope.owner.namespace
+            ))),
         }
     }
 
@@ -133,59 +150,7 @@ impl<'a> Target<'a> {
     }
 
     fn facts(&self, budget: &PodDisruptionBudget) -> BudgetFacts {
-        budgets::facts(budget, &self.owner.uid)
-    }
-
-    /// One merge patch. A selector that somebody has added a label to keeps it, so then the whole spec is replaced.
-    async fn change(&self, version: &Arc<str>, form: &BudgetForm) -> Result<Written, Ended> {
-        let patch = |version: &str| budgets::patch(self.owner, version, form);
-        let (mut patched, mut bases) = self.patch(version, patch).await?;
-        if self.facts(&patched).form.as_ref() != Some(form) {
-            bases.push(patched.metadata.resource_version.as_deref().map(Arc::from));
-            patched.spec = budgets::object(self.owner, self.name, form).spec;
-            self.permits.check()?;
-            patched = self
-                .budgets
-                .replace(self.name, &PostParams::default(), &patched)
-                .await?;
-        }
-        Ok(self.written(bases, Some(&patched)))
-    }
-
-    /// What came of it, and the versions that it may have replaced.
-    async fn patch(
-        &self,
-        version: &Arc<str>,
-        patch: impl Fn(&str) -> Value,
-    ) -> Result<(PodDisruptionBudget, Vec<Option<Arc<str>>>), Ended> {
-        let mut version = Arc::clone(version);
-        let mut bases = Vec::new();
-        for _ in 0..ATTEMPTS {
-            self.permits.check()?;
-            let sent = Patch::Merge(patch(&version));
-            bases.push(Some(Arc::clone(&version)));
-            let patched = self.budgets.patch(self.name, &PatchParams::default(), &sent).await;
-            match patched.map_err(ApiError::from) {
-                Ok(patched) => return Ok((patched, bases)),
-                Err(ApiError::Conflict) => version = self.unchanged(self.name).await?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(ApiError::Conflict.into())
-    }
-
-    /// The version of a budget that is as it was planned from, but for its status.
-    async fn unchanged(&self, name: &Arc<str>) -> Result<Arc<str>, Ended> {
-        let live = self.budgets.get_opt(name).await?.map(|live| self.facts(&live));
-        let cluster = self.context.cluster(&self.owner.namespace);
-        let seen = cluster.and_then(|cluster| cluster.budgets.get(name));
-        match (live, seen) {
-            (Some(live), Some(seen)) if is_same(&live, seen) => Ok(live.resource_version),
-            _ => Err(ActionResult::Outdated(format!(
-                "budget {}/{name} has changed",
-                self.owner.namespace
-            ))),
-        }
+        budgets::facts(budget, &self.scope.owner.uid)
     }
 }
 

@@ -15,14 +15,16 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::budgets;
 use crate::connection::CephClient;
 use crate::plan::daemon_budgets::{DaemonBudget, Limit};
 use crate::plan::noout::{NooutPhase, NooutRecord};
-use crate::snapshot::{CephClusterFacts, CephProblem, CephState};
+use crate::plan::tests::world::World;
+use crate::snapshot::{CephProblem, CephState, DefaultBudget};
 
-const BUDGET: &str = "/apis/policy/v1/namespaces/rook-ceph/poddisruptionbudgets/rook-ceph-osd";
-const DOMAIN_BUDGET: &str = "/apis/policy/v1/namespaces/rook-ceph/poddisruptionbudgets/rook-ceph-osd-host-a";
-const STATE_MAP: &str = "/api/v1/namespaces/rook-ceph/configmaps/rook-ceph-pdbstatemap";
+const BUDGET: &str = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/rook-ceph-osd";
+const DOMAIN_BUDGET: &str = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/rook-ceph-osd-host-a";
+const STATE_MAP: &str = "/api/v1/namespaces/ns/configmaps/rook-ceph-pdbstatemap";
 
 type Sent = Arc<Mutex<Vec<(String, Value)>>>;
 
@@ -69,14 +71,15 @@ impl Server {
 
     /// Carries out a write that was planned when these were the budgets.
     async fn run(&self, budgets: &[Value], write: Write) -> ActionResult<Written> {
-        let snapshot = Snapshot {
-            clusters: [("rook-ceph".into(), Arc::new(cluster(budgets)))].into(),
-            ..Snapshot::default()
-        };
+        self.run_in(cluster(budgets), write).await
+    }
+
+    /// Carries out a write that was planned when the cluster was so.
+    async fn run_in(&self, cluster: ClusterSnapshot, write: Write) -> ActionResult<Written> {
         let context = ExecutorContext {
             clients: self.clients(),
             connections: self.connections(),
-            snapshot: Arc::new(snapshot),
+            snapshot: Arc::new(snapshot(cluster)),
         };
         let planned = PlannedWrite { owner: owner(), write };
         let task = tasks(vec![planned], &context.snapshot).remove(0);
@@ -128,7 +131,7 @@ impl Server {
             encrypted: false,
             timeout: None,
         };
-        connections.set_target(&"rook-ceph".into(), Some(Ok(options)));
+        connections.set_target(&"ns".into(), Some(Ok(options)));
         connections
     }
 
@@ -140,9 +143,9 @@ impl Server {
 
 pub(crate) fn owner() -> Owner {
     Owner {
-        namespace: "rook-ceph".into(),
+        namespace: "ns".into(),
         name: "rook".into(),
-        uid: "c1".into(),
+        uid: "u1".into(),
     }
 }
 
@@ -151,38 +154,29 @@ pub(crate) fn cluster(budgets: &[Value]) -> ClusterSnapshot {
         let budget: PodDisruptionBudget = serde_json::from_value(budget.clone()).unwrap();
         (
             budget.metadata.name.as_deref().unwrap().into(),
-            budgets::facts(&budget, "c1"),
+            budgets::facts(&budget, "u1"),
         )
     });
     ClusterSnapshot {
-        cluster: CephClusterFacts {
-            namespace: "rook-ceph".into(),
-            name: "rook".into(),
-            uid: "c1".into(),
-            is_deleting: false,
-            is_external: false,
-            is_managed_by_rook: false,
-            osd_maintenance_timeout: None,
-            pg_health_check_timeout: None,
-            pg_healthy_regex: None,
-            unreadable: Vec::new(),
-        },
-        osds: BTreeMap::new(),
-        osds_changed_at: jiff::Timestamp::UNIX_EPOCH,
         budgets: budgets.collect(),
-        daemons: crate::plan::daemon_budgets::Daemons::default(),
-        state_map: StateMap::default(),
-        published: None,
         ceph: CephState::Connecting,
+        ..World::new().cluster_snapshot()
+    }
+}
+
+pub(crate) fn snapshot(cluster: ClusterSnapshot) -> Snapshot {
+    Snapshot {
+        clusters: [("ns".into(), Arc::new(cluster))].into(),
+        ..Snapshot::default()
     }
 }
 
 fn form(max_unavailable: i32) -> BudgetForm {
-    BudgetForm::Osds {
+    BudgetForm::Osds(DefaultBudget {
         max_unavailable,
-        except_domains: BTreeMap::new(),
+        except_domains: BTreeSet::new(),
         except_osds: BTreeSet::new(),
-    }
+    })
 }
 
 /// `rook-ceph-osd`, stored with this version.
@@ -196,8 +190,7 @@ pub(crate) fn stored(version: &str, max_unavailable: i32) -> Value {
 fn stored_of_domain(version: &str) -> Value {
     let of_domain = BudgetForm::OsdsOfDomain {
         max_unavailable: 0,
-        domain_type: "host".parse().unwrap(),
-        domain: "a".into(),
+        domain: ("host".parse().unwrap(), "a".into()),
     };
     let mut budget = budgets::object(&owner(), "rook-ceph-osd-host-a", &of_domain);
     budget.metadata.uid = Some("b2".to_owned());
@@ -206,9 +199,9 @@ fn stored_of_domain(version: &str) -> Value {
 }
 
 fn close() -> Write {
-    Write::PatchBudget {
+    Write::WriteBudget {
         name: "rook-ceph-osd".into(),
-        resource_version: "1".into(),
+        resource_version: Some("1".into()),
         form: form(0),
     }
 }
@@ -281,7 +274,7 @@ async fn domain_loses_its_budget_only_to_the_default(#[case] default: Value, #[c
         name: "rook-ceph-osd-host-a".into(),
         uid: "b2".into(),
         resource_version: "4".into(),
-        rests_on: Some(("rook-ceph-osd".into(), "6".into())),
+        rests_on: Some("rook-ceph-osd".into()),
     };
     let result = server.run(&[stored("6", 0), stored_of_domain("4")], delete).await;
     assert_eq!(matches!(result, ActionResult::Acted(_)), is_deleted, "{result:?}");
@@ -349,21 +342,15 @@ async fn records_take_the_place_of_rooks_keys() {
     cluster.state_map.rook.noout_set_at = [("zone-a".into(), jiff::Timestamp::UNIX_EPOCH)].into();
     let written = json!({ "metadata": { "name": "rook-ceph-pdbstatemap", "resourceVersion": "10" } });
     let server = Server::new([("PATCH", STATE_MAP, 200, written)]);
-    let context = ExecutorContext {
-        clients: server.clients(),
-        connections: server.connections(),
-        snapshot: Arc::new(Snapshot {
-            clusters: [("rook-ceph".into(), Arc::new(cluster))].into(),
-            ..Snapshot::default()
-        }),
-    };
     let write = Write::WriteStateMap {
         resource_version: Some("9".into()),
         noout: BTreeMap::new(),
     };
-    let planned = PlannedWrite { owner: owner(), write };
-    let result = state_map::write(&context, &Permits::unrestricted(), &planned).await;
-    assert!(matches!(result, Ok(Written::StateMap { .. })), "{result:?}");
+    let result = server.run_in(cluster, write).await;
+    assert!(
+        matches!(result, ActionResult::Acted(Written::StateMap { .. })),
+        "{result:?}"
+    );
     let expected = json!({
         "draining-failure-domain": null, "set-no-out": null, "zone-a-noout-last-set-at": null, "nodeward-noout-old": null,
     });
@@ -378,16 +365,10 @@ fn budgets_of_osds_are_one_task_and_others_are_not() {
         limit: Limit::MaxUnavailable(1),
         evicts_unready: false,
     };
-    let snapshot = Snapshot {
-        clusters: [(
-            "rook-ceph".into(),
-            Arc::new(cluster(&[stored("1", 1), stored_of_domain("4")])),
-        )]
-        .into(),
-        ..Snapshot::default()
-    };
-    let create = |name: &str, form| Write::CreateBudget {
+    let snapshot = snapshot(cluster(&[stored("1", 1), stored_of_domain("4")]));
+    let create = |name: &str, form| Write::WriteBudget {
         name: name.into(),
+        resource_version: None,
         form,
     };
     let delete = Write::DeleteBudget {
@@ -408,9 +389,6 @@ fn budgets_of_osds_are_one_task_and_others_are_not() {
         .iter()
         .map(|task| (task.key.to_string(), task.writes.len()))
         .collect();
-    let expected = [
-        ("budgets of the OSDs in rook-ceph", 3),
-        ("budget rook-ceph/rook-ceph-mon-pdb", 1),
-    ];
+    let expected = [("budgets of the OSDs in ns", 3), ("budget ns/rook-ceph-mon-pdb", 1)];
     assert_eq!(keys, expected.map(|(key, count)| (key.to_owned(), count)));
 }

@@ -31,8 +31,7 @@ impl ClusterObject {
     /// Reads one; `None` without a namespace.
     pub(super) fn project(object: &DynamicObject) -> Option<Self> {
         let mut spec = SpecReader::new(object);
-        let pg_healthy_regex = spec.read::<String>("/disruptionManagement/pgHealthyRegex");
-        let pg_healthy_regex = pg_healthy_regex.filter(|regex| spec.accepts_regex(regex));
+        let clean_pattern = spec.clean_pattern();
         let minutes = |minutes: i64| SignedDuration::try_from_mins(minutes);
         let facts = CephClusterFacts {
             namespace: object.namespace()?.into(),
@@ -48,7 +47,7 @@ impl ClusterObject {
             pg_health_check_timeout: spec
                 .read("/disruptionManagement/pgHealthCheckTimeout")
                 .and_then(minutes),
-            pg_healthy_regex: pg_healthy_regex.map(Into::into),
+            clean_pattern,
             unreadable: Vec::new(),
         };
         let mut cluster = Self {
@@ -97,10 +96,14 @@ impl<'a> SpecReader<'a> {
         serde_json::from_value(value.clone()).map_err(|error| self.refuse(path, &error.to_string()))
     }
 
-    fn accepts_regex(&mut self, regex: &str) -> bool {
-        let read = CleanPattern::new(Some(regex));
-        let read = read.map_err(|error| self.refuse("/disruptionManagement/pgHealthyRegex", &error.to_string()));
-        read.is_ok()
+    /// The cluster's own pattern, or else the usual one.
+    fn clean_pattern(&mut self) -> CleanPattern {
+        let path = "/disruptionManagement/pgHealthyRegex";
+        let own: Option<String> = self.read(path);
+        CleanPattern::new(own.as_deref()).unwrap_or_else(|error| {
+            self.refuse(path, &error.to_string());
+            CleanPattern::default()
+        })
     }
 
     fn refuse(&mut self, path: &str, why: &str) {
@@ -142,7 +145,7 @@ mod tests {
         assert!(!facts.is_managed_by_rook && !facts.is_external && !facts.is_deleting);
         assert_eq!(facts.osd_maintenance_timeout, Some(SignedDuration::from_mins(45)));
         assert_eq!(facts.pg_health_check_timeout, Some(SignedDuration::from_mins(10)));
-        assert_eq!(facts.pg_healthy_regex.as_deref(), Some("^active"));
+        assert_eq!(Ok(&facts.clean_pattern), CleanPattern::new(Some("^active")).as_ref());
         assert_eq!((cluster.mons, cluster.mgrs, cluster.is_encrypted), (5, 2, true));
         assert_eq!(facts.unreadable, Vec::<String>::new());
     }
@@ -161,7 +164,8 @@ mod tests {
     fn unreadable_field_is_named_and_absent(#[case] management: Value, #[case] named: &str) {
         let facts = cluster(json!({ "disruptionManagement": management })).facts;
         assert!(facts.unreadable[0].starts_with(named), "{:?}", facts.unreadable);
-        assert_eq!((facts.osd_maintenance_timeout, facts.pg_healthy_regex), (None, None));
+        assert_eq!(facts.osd_maintenance_timeout, None);
+        assert_eq!(facts.clean_pattern, CleanPattern::default());
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! What says how to connect to a cluster's Ceph: Secrets and a ConfigMap, each by its name. No other Secret is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use nodeward_runtime::{Cache, KindState, Selection, WatchHandle, Watches};
+use rados::Options;
 
-use crate::credentials::{
-    ADMIN_SECRET, CLIENT_SECRET, CONFIG_SECRET, ConfiguredSecret, ConnectionObjects, MON_ENDPOINTS, SecretData,
-};
+use super::first;
+use crate::credentials::{CONFIG_SECRET, ConnectionObjects, MON_ENDPOINTS, SecretData, user_secrets};
 use crate::policy::Policy;
 use crate::snapshot::{CephProblem, CephProblemKind};
 
@@ -41,30 +41,23 @@ impl ConnectionWatches {
 
     /// Watches the Secrets that the policy allows, and no others.
     pub(super) fn follow(&mut self, policy: &Policy) {
-        let wanted: BTreeSet<Arc<str>> = wanted(policy);
+        let mut wanted = user_secrets(policy);
+        wanted.push(CONFIG_SECRET.into());
         self.secrets.retain(|name, _| wanted.contains(name));
         for name in wanted {
-            if !self.secrets.contains_key(&name) {
+            self.secrets.entry(name).or_insert_with_key(|name| {
                 let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
-                let selection = Selection::all().named(&name);
-                let cache = self.watches.cache("credentials", secrets, selection, |secret: Secret| {
+                let selection = Selection::all().named(name);
+                self.watches.cache("credentials", secrets, selection, |secret: Secret| {
                     let data = secret.data.unwrap_or_default().into_iter();
                     Some(SecretData(data.map(|(key, value)| (key, value.0)).collect()))
-                });
-                self.secrets.insert(name, cache);
-            }
+                })
+            });
         }
     }
 
-    /// What is known; `None` while something is still being listed.
-    ///
-    /// # Errors
-    /// Something may not be read.
-    pub(super) fn objects(
-        &self,
-        policy: &Policy,
-        is_encrypted: bool,
-    ) -> Option<Result<ConnectionObjects, CephProblem>> {
+    /// How to connect; `None` while something is still being listed. What is not known, or may not be read, is a problem.
+    pub(super) fn target(&self, policy: &Policy, is_encrypted: bool) -> Option<Result<Options, CephProblem>> {
         let named = self.secrets.iter().map(|(name, cache)| (&**name, &**cache));
         for (name, watch) in named.chain([(MON_ENDPOINTS, &*self.mon_endpoints)]) {
             match problem(&self.namespace, name, watch) {
@@ -73,44 +66,26 @@ impl ConnectionWatches {
                 Err(Some(problem)) => return Some(Err(problem)),
             }
         }
-        let secret = |name: &str| {
-            let secret = self.secrets.get(name)?.snapshot();
-            secret.values().next().map(|data| SecretData::clone(data))
-        };
-        let endpoints = self.mon_endpoints.snapshot();
-        let configured = policy.credentials_secret.as_ref().map(|name| ConfiguredSecret {
-            name: Arc::clone(name),
-            data: secret(name),
-        });
-        Some(Ok(ConnectionObjects {
-            configured,
-            client: secret(CLIENT_SECRET),
-            admin: secret(ADMIN_SECRET),
-            allow_admin_key: policy.allow_admin_key,
+        let secret = |name: &str| first(self.secrets.get(name)?);
+        let users = user_secrets(policy).into_iter();
+        let objects = ConnectionObjects {
+            users: users.map(|name| (Arc::clone(&name), secret(&name))).collect(),
             config: secret(CONFIG_SECRET),
-            mon_endpoints: endpoints.values().next().map(|data| BTreeMap::clone(data)),
+            mon_endpoints: first(&self.mon_endpoints),
             is_encrypted,
-        }))
+        };
+        Some(objects.options())
     }
-}
-
-fn wanted(policy: &Policy) -> BTreeSet<Arc<str>> {
-    let user: Vec<Arc<str>> = match &policy.credentials_secret {
-        Some(configured) => vec![Arc::clone(configured)],
-        None if policy.allow_admin_key => vec![CLIENT_SECRET.into(), ADMIN_SECRET.into()],
-        None => vec![CLIENT_SECRET.into()],
-    };
-    user.into_iter().chain([CONFIG_SECRET.into()]).collect()
 }
 
 /// Why an object cannot be told: it may not be read, or (`None`) is still being listed.
 fn problem(namespace: &str, name: &str, watch: &WatchHandle) -> Result<(), Option<CephProblem>> {
     match watch.state() {
         _ if watch.is_synced() => Ok(()),
-        KindState::Forbidden(why) => Err(Some(CephProblem {
-            kind: CephProblemKind::CredentialsMissing,
-            message: format!("{name} in namespace {namespace} may not be read: {why}").into(),
-        })),
+        KindState::Forbidden(why) => Err(Some(CephProblem::new(
+            CephProblemKind::CredentialsMissing,
+            format!("{name} in namespace {namespace} may not be read: {why}"),
+        ))),
         _ => Err(None),
     }
 }

@@ -20,7 +20,8 @@ use super::ceph_cluster::ClusterObject;
 use super::connection::ConnectionWatches;
 use super::daemons::DaemonWatches;
 use super::osds::{self, Changes, DeploymentFacts, PodFacts};
-use super::{ROOK_API, in_namespace};
+use super::{ROOK_API, first, in_namespace};
+use crate::policy::Policy;
 use crate::snapshot::{
     BudgetFacts, CephClusterFacts, CephState, ClusterSnapshot, Namespace, NodeState, Published, StateMap,
 };
@@ -71,6 +72,7 @@ impl OwnedBudget {
 
 /// What lies outside of a namespace.
 pub(super) struct Surroundings<'a> {
+    pub(super) policy: &'a Policy,
     pub(super) ceph: CephState,
     /// A Rook operator runs, or may run.
     pub(super) has_rook_operator: bool,
@@ -183,7 +185,7 @@ impl NamespaceWatches {
         now: Timestamp,
     ) -> ClusterSnapshot {
         let no_nodes = BTreeMap::new();
-        let last_nodes = around.ceph.last_view().map_or(&no_nodes, |view| &view.hostnames);
+        let last_nodes = around.ceph.last_view().map_or(&no_nodes, |view| &view.map.hostnames);
         let (deployments, pods) = (self.deployments.snapshot(), self.pods.snapshot());
         let osds = osds::assemble(
             deployments.values().map(|facts| &**facts),
@@ -208,6 +210,7 @@ impl NamespaceWatches {
             daemons,
             state_map: first(&self.state_map).unwrap_or_default(),
             published: first(&self.published),
+            target: self.connection.target(around.policy, cluster.is_encrypted),
             ceph: around.ceph,
         }
     }
@@ -222,12 +225,7 @@ impl Published {
             .and_then(|data| data.get(ceph_state::STATE_KEY));
         Some(Self {
             resource_version: config_map.resource_version()?.into(),
-            state: state.map(|state| state.as_str().into()),
+            state: state.and_then(|state| serde_json::from_str(state).ok()),
         })
     }
-}
-
-/// The one object that a watch by name may have.
-fn first<V: Clone>(cache: &Cache<V>) -> Option<V> {
-    cache.snapshot().values().next().map(|value| V::clone(value))
 }

@@ -6,15 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::osd_disruptions::Domain;
 use crate::ceph::OsdId;
-use crate::ceph::topology::DomainType;
+use crate::snapshot::{DefaultBudget, DomainKey};
 
 /// So many domains get their own budget before the default is narrowed by them.
 pub const BATCH: usize = 8;
-
-/// A failure domain of a type: a budget selects by both.
-pub type DomainKey = (DomainType, Domain);
 
 /// The budgets of a cluster's OSDs as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,17 +19,6 @@ pub struct OsdBudgets {
     pub default: Option<DefaultBudget>,
     /// The domains with a budget of their own that allows nothing.
     pub domains: BTreeSet<DomainKey>,
-}
-
-/// The budget of all OSDs but some.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DefaultBudget {
-    /// So many OSDs may be unavailable: 0, or 1 of ours; Rook's old ones allow more.
-    pub max_unavailable: i32,
-    /// Domains that it does not select.
-    pub except_domains: BTreeSet<DomainKey>,
-    /// OSDs that it does not select.
-    pub except_osds: BTreeSet<OsdId>,
 }
 
 /// What the budgets are to be.
@@ -191,8 +176,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::osd_disruptions::Domain;
-    use super::{DefaultBudget, DomainKey, Layout, OsdBudgets, Step, Target, after, next_step, selected_by};
+    use super::{Layout, OsdBudgets, Step, Target, after, next_step, selected_by};
     use crate::ceph::topology::DomainType;
+    use crate::snapshot::{DefaultBudget, DomainKey};
 
     fn key(name: &str) -> DomainKey {
         (DomainType::HOST, Domain::from(name))

@@ -3,25 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::budget_steps::{DefaultBudget, DomainKey, Layout, OsdBudgets, Step, Target, next_step};
+use super::budget_steps::{Layout, OsdBudgets, Step, Target, next_step};
 use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET, daemon_budgets};
 use super::facts::OsdView;
 use super::osd_disruptions::{CurrentDisruptions, Disruptions, members};
 use super::write::Write;
-use crate::budgets::{OSD_BUDGET, domain_budget_name, is_rooks_name};
+use crate::budgets::{OSD_BUDGET, OSD_BUDGET_BESIDE_FOREIGN, domain_budget_name, is_rooks_name};
 use crate::ceph::OsdId;
-use crate::snapshot::{BudgetFacts, BudgetForm};
+use crate::snapshot::{BudgetFacts, BudgetForm, DomainKey};
 
 type Budgets = BTreeMap<Arc<str>, BudgetFacts>;
 
 /// A namespace's budgets as steps see them.
 pub(super) struct BudgetView<'a> {
     all: &'a Budgets,
+    /// Name of the budget of all OSDs but some.
+    default_name: Arc<str>,
     /// Those of OSDs that are ours, or Rook's leftovers.
     pub osds: OsdBudgets,
     /// Names of domains' budgets.
     names: BTreeMap<DomainKey, &'a Arc<str>>,
-    /// Budgets of domains that none of the above is: with another limit, or a second one of a domain.
+    /// Budgets of OSDs that none of the above is: with another limit, or a second one of a domain.
     odd: Vec<&'a Arc<str>>,
     /// Budgets that are not ours, and have names that are needed or select OSDs.
     pub foreign: BTreeSet<&'a Arc<str>>,
@@ -31,50 +33,29 @@ impl<'a> BudgetView<'a> {
     pub(super) fn new(all: &'a Budgets) -> Self {
         let mut this = Self {
             all,
+            default_name: OSD_BUDGET.into(),
             osds: OsdBudgets::default(),
             names: BTreeMap::new(),
             odd: Vec::new(),
             foreign: BTreeSet::new(),
         };
+        // Whatever a foreign budget of that name selects, OSDs are not left without one: beside it evictions are refused at worst.
+        if !this.is_free(OSD_BUDGET) {
+            this.default_name = OSD_BUDGET_BESIDE_FOREIGN.into();
+        }
         for (name, budget) in all {
-            if !is_usable(name, budget) {
-                // The eviction API refuses each eviction of a pod that two budgets select.
-                if matches!(
-                    budget.form,
-                    Some(BudgetForm::Osds { .. } | BudgetForm::OsdsOfDomain { .. })
-                ) {
-                    this.foreign.insert(name);
-                }
-                continue;
-            }
             match &budget.form {
-                Some(BudgetForm::Osds {
-                    max_unavailable,
-                    except_domains,
-                    except_osds,
-                }) if **name == *OSD_BUDGET => {
-                    let domains = except_domains.iter().flat_map(|(domain_type, domains)| {
-                        domains.iter().map(|domain| (*domain_type, Arc::clone(domain)))
-                    });
-                    this.osds.default = Some(DefaultBudget {
-                        max_unavailable: *max_unavailable,
-                        except_domains: domains.collect(),
-                        except_osds: except_osds.clone(),
-                    });
+                None | Some(BudgetForm::Daemon(_)) => {}
+                // The eviction API refuses each eviction of a pod that two budgets select.
+                Some(_) if !is_usable(name, budget) => drop(this.foreign.insert(name)),
+                Some(BudgetForm::Osds(default)) if *name == this.default_name => {
+                    this.osds.default = Some(default.clone());
                 }
                 Some(BudgetForm::OsdsOfDomain {
-                    max_unavailable,
-                    domain_type,
+                    max_unavailable: 0,
                     domain,
-                }) => {
-                    let key = (*domain_type, Arc::clone(domain));
-                    if *max_unavailable == 0 && this.osds.domains.insert(key.clone()) {
-                        this.names.insert(key, name);
-                    } else {
-                        this.odd.push(name);
-                    }
-                }
-                _ => {}
+                }) if this.osds.domains.insert(domain.clone()) => drop(this.names.insert(domain.clone(), name)),
+                Some(_) => this.odd.push(name),
             }
         }
         this
@@ -105,39 +86,31 @@ impl<'a> BudgetView<'a> {
 
     /// The writes of the next step of the OSDs' budgets.
     pub(super) fn osd_writes(&mut self, disruptions: &Disruptions, osds: &OsdView, layout: Layout) -> Vec<Write> {
-        let (target, layout) = target(disruptions, osds, layout);
+        let default_name = Arc::clone(&self.default_name);
         let mut domains = osds.labelled_domains();
         domains.retain(|key| self.names.contains_key(key) || self.is_free(&domain_budget_name(key)));
-        if !self.is_free(OSD_BUDGET) {
+        if !self.is_free(&default_name) {
             return Vec::new();
         }
-        let step = next_step(&self.osds, &target, &domains, layout);
-        let (mut writes, removed) = match step {
-            Some(Step::WriteDefault(default)) => (vec![self.write(OSD_BUDGET.into(), default_form(default))], None),
-            Some(Step::AddDomains(keys)) => {
-                let writes = keys.into_iter().map(|key| {
-                    let odd = self.odd.iter().find(|name| self.is_of_domain(name, &key));
-                    let name = odd.map_or_else(|| domain_budget_name(&key).into(), |name| Arc::clone(name));
-                    self.write(name, domain_form(&key))
-                });
-                (writes.collect(), None)
-            }
-            Some(Step::RemoveDomain(key)) => {
-                let name = self.names.get(&key).copied();
-                (name.into_iter().filter_map(|name| self.delete(name)).collect(), name)
-            }
-            None => {
-                let odd = self.odd.iter().filter_map(|name| self.delete(name));
-                (odd.collect(), None)
-            }
+        let (target, layout) = target(disruptions, osds, layout);
+        let mut writes: Vec<Write> = match next_step(&self.osds, &target, &domains, layout) {
+            Some(Step::WriteDefault(default)) => vec![self.write(&default_name, BudgetForm::Osds(default))],
+            Some(Step::AddDomains(domains)) => domains.into_iter().map(|domain| self.add(domain)).collect(),
+            Some(Step::RemoveDomain(domain)) => self
+                .names
+                .get(&domain)
+                .map(|name| self.delete(name))
+                .into_iter()
+                .collect(),
+            None => self.odd.iter().map(|name| self.delete(name)).collect(),
         };
-        let is_written = writes.iter().any(|write| is_of(write, OSD_BUDGET));
-        if let (false, Some(default)) = (is_written, &self.osds.default) {
-            writes.extend(self.mend(&OSD_BUDGET.into(), default_form(default.clone())));
-        }
-        for (key, name) in self.names.iter().filter(|(_, name)| Some(**name) != removed) {
-            writes.extend(self.mend(name, domain_form(key)));
-        }
+        // Those that are right but for their labels, owner or eviction policy become ours.
+        let written: BTreeSet<Arc<str>> = writes.iter().filter_map(|write| write.budget().cloned()).collect();
+        let kept = self.names.values().copied().chain([&default_name]);
+        writes.extend(kept.filter(|name| !written.contains(*name)).filter_map(|name| {
+            let budget = self.all.get(name).filter(|budget| !budget.is_exact)?;
+            Some(self.write(name, budget.form.clone()?))
+        }));
         writes
     }
 
@@ -149,13 +122,11 @@ impl<'a> BudgetView<'a> {
         }
         let mut writes = Vec::new();
         for budget in &wanted {
-            if !self.is_free(&budget.name) {
-                continue;
-            }
             let form = BudgetForm::Daemon(budget.clone());
             let existing = self.all.get(budget.name.as_str());
-            if existing.is_none_or(|existing| !existing.is_exact || existing.form.as_ref() != Some(&form)) {
-                writes.push(self.write(budget.name.as_str().into(), form));
+            let is_right = existing.is_some_and(|existing| existing.is_exact && existing.form.as_ref() == Some(&form));
+            if self.is_free(&budget.name) && !is_right {
+                writes.push(self.write(&budget.name.as_str().into(), form));
             }
         }
         // While a kind cannot be listed, a daemon that is not named may exist.
@@ -163,14 +134,14 @@ impl<'a> BudgetView<'a> {
             let is_wanted = wanted.iter().any(|wanted| *wanted.name == ***name);
             budget.is_ours && matches!(budget.form, Some(BudgetForm::Daemon(_))) && !is_wanted
         });
-        for (name, budget) in surplus.filter(|_| daemons.unknown.is_empty()) {
+        writes.extend(surplus.filter(|_| daemons.unknown.is_empty()).map(|(name, budget)| {
             if **name == *MGR_BUDGET {
                 // A Rook operator runs again, and keeps this one itself.
-                writes.push(release(name, budget));
+                release(name, budget)
             } else {
-                writes.extend(self.delete_alone(name));
+                delete(name, budget, None)
             }
-        }
+        }));
         writes
     }
 
@@ -182,13 +153,12 @@ impl<'a> BudgetView<'a> {
 
     /// How many monitors may go is not raised while Ceph does not say who is in the quorum.
     fn keep_monitors(&self, wanted: &mut [DaemonBudget]) {
-        let existing = self.all.get(MON_BUDGET).and_then(|budget| match &budget.form {
-            Some(BudgetForm::Daemon(budget)) => Some(budget.limit),
-            _ => None,
-        });
+        let Some(Some(BudgetForm::Daemon(existing))) = self.all.get(MON_BUDGET).map(|budget| &budget.form) else {
+            return;
+        };
         for budget in wanted.iter_mut().filter(|budget| budget.name == MON_BUDGET) {
-            if let (Limit::MaxUnavailable(wanted), Some(Limit::MaxUnavailable(existing))) =
-                (&mut budget.limit, existing)
+            if let (Limit::MaxUnavailable(wanted), Limit::MaxUnavailable(existing)) =
+                (&mut budget.limit, existing.limit)
             {
                 *wanted = existing.min(*wanted);
             }
@@ -205,38 +175,36 @@ impl<'a> BudgetView<'a> {
         taken.is_none()
     }
 
-    fn is_of_domain(&self, name: &Arc<str>, (wanted_type, wanted): &DomainKey) -> bool {
-        let form = self.all.get(name).and_then(|budget| budget.form.as_ref());
-        matches!(form, Some(BudgetForm::OsdsOfDomain { domain_type, domain, .. }) if (domain_type, domain) == (wanted_type, wanted))
+    /// A domain's own budget, under the name that an odd one of it has.
+    fn add(&self, domain: DomainKey) -> Write {
+        let is_of_domain = |name: &&&Arc<str>| {
+            let form = self.all.get(**name).and_then(|budget| budget.form.as_ref());
+            matches!(form, Some(BudgetForm::OsdsOfDomain { domain: of, .. }) if *of == domain)
+        };
+        let odd = self.odd.iter().find(is_of_domain);
+        let name = odd.map_or_else(|| domain_budget_name(&domain).into(), |name| Arc::clone(name));
+        let max_unavailable = 0;
+        self.write(
+            &name,
+            BudgetForm::OsdsOfDomain {
+                max_unavailable,
+                domain,
+            },
+        )
     }
 
-    fn write(&self, name: Arc<str>, form: BudgetForm) -> Write {
-        match self.all.get(&name) {
-            Some(existing) => Write::PatchBudget {
-                name,
-                resource_version: Arc::clone(&existing.resource_version),
-                form,
-            },
-            None => Write::CreateBudget { name, form },
+    fn write(&self, name: &Arc<str>, form: BudgetForm) -> Write {
+        let existing = self.all.get(name);
+        Write::WriteBudget {
+            name: Arc::clone(name),
+            resource_version: existing.map(|existing| Arc::clone(&existing.resource_version)),
+            form,
         }
     }
 
-    /// Makes a budget ours that is right but for its labels, owner or eviction policy.
-    fn mend(&self, name: &Arc<str>, form: BudgetForm) -> Option<Write> {
-        let is_exact = self.all.get(name)?.is_exact;
-        (!is_exact).then(|| self.write(Arc::clone(name), form))
-    }
-
-    /// Deletes a domain's budget, which the default covers.
-    fn delete(&self, name: &Arc<str>) -> Option<Write> {
-        let default = self.all.get(OSD_BUDGET)?;
-        let default = (OSD_BUDGET.into(), Arc::clone(&default.resource_version));
-        let budget = self.all.get(name)?;
-        Some(delete(name, budget, Some(default)))
-    }
-
-    fn delete_alone(&self, name: &Arc<str>) -> Option<Write> {
-        self.all.get(name).map(|budget| delete(name, budget, None))
+    /// Deletes a budget of OSDs, which the default covers.
+    fn delete(&self, name: &Arc<str>) -> Write {
+        delete(name, &self.all[name], Some(&self.default_name))
     }
 }
 
@@ -249,67 +217,30 @@ fn is_usable(name: &str, budget: &BudgetFacts) -> bool {
 /// The decision in labels. Where they do not say what CRUSH does of the exempt domain, its OSDs are named by number, beside one
 /// budget for all: a domain's own would still select them.
 fn target(disruptions: &Disruptions, osds: &OsdView, layout: Layout) -> (Target, Layout) {
+    let closed = |exempt, exempt_osds| Target::Closed { exempt, exempt_osds };
     let exempt = match disruptions {
         Disruptions::Open { excluded } => {
             let excluded = excluded.clone();
             return (Target::Open { excluded }, layout);
         }
-        Disruptions::Closed { exempt } => exempt.as_ref(),
-    };
-    let Some(exempt) = exempt else {
-        let exempt_osds = BTreeSet::new();
-        return (
-            Target::Closed {
-                exempt: None,
-                exempt_osds,
-            },
-            layout,
-        );
+        Disruptions::Closed { exempt: None } => return (closed(None, BTreeSet::new()), layout),
+        Disruptions::Closed { exempt: Some(exempt) } => exempt,
     };
     let members: BTreeSet<OsdId> = members(&osds.osds, exempt).collect();
-    let is_labelled = |id: &OsdId| osds.labels.get(id).is_none_or(|label| label.as_ref() == Some(exempt));
-    let mut others = osds
-        .labels
-        .iter()
-        .filter(|(id, _)| osds.osds.contains_key(id) && !members.contains(id));
-    if members.iter().all(is_labelled) && others.all(|(_, label)| label.as_ref() != Some(exempt)) {
+    let mut labels = osds.labels.iter().filter(|(id, _)| osds.osds.contains_key(id));
+    if labels.all(|(id, label)| (label.as_ref() == Some(exempt)) == members.contains(id)) {
         let exempt = Some((osds.domain_type, Arc::clone(exempt)));
-        let exempt_osds = BTreeSet::new();
-        return (Target::Closed { exempt, exempt_osds }, layout);
+        return (closed(exempt, BTreeSet::new()), layout);
     }
-    let target = Target::Closed {
-        exempt: None,
-        exempt_osds: members,
-    };
-    (target, Layout::Single)
+    (closed(None, members), Layout::Single)
 }
 
-fn default_form(default: DefaultBudget) -> BudgetForm {
-    let mut except_domains: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for (domain_type, domain) in default.except_domains {
-        except_domains.entry(domain_type).or_default().insert(domain);
-    }
-    BudgetForm::Osds {
-        max_unavailable: default.max_unavailable,
-        except_domains,
-        except_osds: default.except_osds,
-    }
-}
-
-fn domain_form((domain_type, domain): &DomainKey) -> BudgetForm {
-    BudgetForm::OsdsOfDomain {
-        max_unavailable: 0,
-        domain_type: *domain_type,
-        domain: Arc::clone(domain),
-    }
-}
-
-fn delete(name: &Arc<str>, budget: &BudgetFacts, rests_on: Option<(Arc<str>, Arc<str>)>) -> Write {
+fn delete(name: &Arc<str>, budget: &BudgetFacts, rests_on: Option<&Arc<str>>) -> Write {
     Write::DeleteBudget {
         name: Arc::clone(name),
         uid: Arc::clone(&budget.uid),
         resource_version: Arc::clone(&budget.resource_version),
-        rests_on,
+        rests_on: rests_on.cloned(),
     }
 }
 
@@ -317,12 +248,5 @@ fn release(name: &Arc<str>, budget: &BudgetFacts) -> Write {
     Write::ReleaseBudget {
         name: Arc::clone(name),
         resource_version: Arc::clone(&budget.resource_version),
-    }
-}
-
-fn is_of(write: &Write, budget: &str) -> bool {
-    match write {
-        Write::CreateBudget { name, .. } | Write::PatchBudget { name, .. } => **name == *budget,
-        _ => false,
     }
 }

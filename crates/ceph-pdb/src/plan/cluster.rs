@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions, UnsurvivablePools};
+use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions, UnsurvivablePool, UnsurvivablePools};
 use nodeward_api::reason::{CephCondition, CephReason};
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 
@@ -12,18 +12,19 @@ use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
 use super::noout::NooutPhase;
 use super::noout_writes::Flags;
-use super::osd_disruptions::{CurrentDisruptions, Decision, Disruptions, PgHealth, decide};
+use super::osd_disruptions::{CephFacts, CurrentDisruptions, Decision, Disruptions, PgHealth, decide};
 use super::pools::{judge, obstacles_to_healing, still_unsurvivable};
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
-use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::OsdId;
 use crate::policy::Policy;
 use crate::snapshot::{CephClusterFacts, CephQuestions, CephState, CephView, ClusterSnapshot};
 
 /// What follows for one CephCluster.
 pub(super) struct PlannedCluster {
     pub writes: Vec<Write>,
-    pub questions: CephQuestions,
+    /// `None` where there is no need for a connection to its Ceph.
+    pub questions: Option<CephQuestions>,
     pub verdict: ClusterVerdict,
 }
 
@@ -33,20 +34,13 @@ pub(super) fn plan_cluster(
     now: Timestamp,
     requeue_at: &mut RequeueAt,
 ) -> PlannedCluster {
-    let published: Option<CephClusterState> = cluster
-        .published
-        .as_ref()
-        .and_then(|published| serde_json::from_str(published.state.as_deref()?).ok());
-    let osds = OsdView::new(cluster, policy, published.as_ref());
-    let (pattern, bad_pattern) = clean_pattern(&cluster.cluster);
+    let published = cluster.published.as_ref().and_then(|known| known.state.as_ref());
     let case = Case {
         cluster,
         policy,
         now,
         published,
-        osds,
-        pattern,
-        bad_pattern,
+        osds: OsdView::new(cluster, policy, published),
     };
     match unmanaged(&cluster.cluster) {
         Some(reason) => case.hand_back(reason, requeue_at),
@@ -67,38 +61,25 @@ fn unmanaged(cluster: &CephClusterFacts) -> Option<CephReason> {
     }
 }
 
-/// The cluster's own pattern, or else the usual one and what is wrong with its own.
-fn clean_pattern(cluster: &CephClusterFacts) -> (Option<CleanPattern>, Option<String>) {
-    match CleanPattern::new(cluster.pg_healthy_regex.as_deref()) {
-        Ok(pattern) => (Some(pattern), None),
-        Err(error) => (CleanPattern::new(None).ok(), Some(format!("pgHealthyRegex: {error}"))),
-    }
-}
-
-/// Whether two states differ only in how far Ceph has answered the process that tells: what two that lead at once see at
-/// different moments.
-fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) -> bool {
-    let mut shared = published.clone();
-    shared.reason = state.reason;
-    shared.is_clean = state.is_clean;
-    shared.statistics_fresh_since = state.statistics_fresh_since;
-    shared.recovering_since = state.recovering_since;
-    shared.conditions.clone_from(&state.conditions);
-    shared == *state
-}
-
 /// A cluster, and what is known of it.
 struct Case<'a> {
     cluster: &'a ClusterSnapshot,
     policy: &'a Policy,
     now: Timestamp,
-    published: Option<CephClusterState>,
+    published: Option<&'a CephClusterState>,
     osds: OsdView,
-    pattern: Option<CleanPattern>,
-    bad_pattern: Option<String>,
 }
 
-impl Case<'_> {
+/// What conditions are told from, beside the cluster.
+struct Findings<'a> {
+    decision: &'a Decision,
+    budgets: &'a BudgetView<'a>,
+    unsurvivable: &'a [&'a UnsurvivablePool],
+    /// `pgHealthCheckTimeout` has passed, all is answered, and the budgets stay closed.
+    is_timeout_ignored: bool,
+}
+
+impl<'a> Case<'a> {
     fn manage(self, requeue_at: &mut RequeueAt) -> PlannedCluster {
         let cluster = self.cluster;
         let view = current_view(cluster);
@@ -106,18 +87,14 @@ impl Case<'_> {
         let current = budgets.current(&self.osds);
 
         // 1. What Ceph says, pools aside that cannot lose a domain even when all is well.
-        let judged = self.published.as_ref().map(|published| published.unsurvivable.clone());
-        let judged = judged.unwrap_or_default();
-        let unsurvivable: Vec<_> = still_unsurvivable(&judged, cluster.ceph.last_view().map(|view| &**view)).collect();
-        let is_blocked = self.policy.blocks_on_unsurvivable_pools && !unsurvivable.is_empty();
-        let left_out = if self.policy.blocks_on_unsurvivable_pools {
-            BTreeSet::new()
-        } else {
-            unsurvivable.iter().map(|pool| pool.id).collect()
-        };
-        let ceph = view
-            .zip(self.pattern.as_ref())
-            .map(|(view, pattern)| ceph_facts(view, pattern, &left_out));
+        let judged = self
+            .published
+            .map(|published| published.unsurvivable.clone())
+            .unwrap_or_default();
+        let unsurvivable: Vec<_> = still_unsurvivable(&judged, self.last_view()).collect();
+        let left_out = unsurvivable.iter().map(|pool| pool.id);
+        let left_out = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
+        let ceph = view.map(|view| ceph_facts(view, &cluster.cluster.clean_pattern, &left_out));
 
         // 2. The decision.
         let recovering_since = self.recovering_since(&current);
@@ -131,26 +108,21 @@ impl Case<'_> {
         requeue_at.note(timeout_ends);
         let timeout_is_over = timeout_ends.is_some_and(|ends| is_due(ends, self.now));
         let mut decision = decide(&self.osds.osds, ceph.as_ref(), &current, timeout_is_over);
-        if is_blocked {
+        if self.policy.blocks_on_unsurvivable_pools && !unsurvivable.is_empty() {
             decision.disruptions = Disruptions::Closed { exempt: None };
             decision.reason = CephReason::UnsurvivablePool;
         }
-        let is_settled = ceph
-            .as_ref()
-            .is_some_and(|ceph| ceph.is_fresh && ceph.pgs == PgHealth::Clean)
-            && self.osds.down().next().is_none();
-        let mut unsurvivable_pools = judged.clone();
-        if let Some((questions, judgement)) = view
+        let is_clean = |ceph: &CephFacts| ceph.is_fresh && ceph.pgs == PgHealth::Clean;
+        let is_settled = ceph.as_ref().is_some_and(is_clean) && self.osds.down().next().is_none();
+        let judgement = view
             .filter(|_| is_settled)
-            .and_then(|view| judge(&self.osds, view, &judged))
-        {
-            decision.questions.extend(questions);
-            unsurvivable_pools = judgement.unwrap_or(judged.clone());
-        }
+            .and_then(|view| judge(&self.osds, view, &judged));
+        let (questions, judgement) = judgement.unwrap_or_default();
+        decision.questions.extend(questions);
 
         // 3. The writes.
         let mut daemons = cluster.daemons.clone();
-        if let Some(view) = cluster.ceph.last_view() {
+        if let Some(view) = self.last_view() {
             let out = i32::try_from(view.mons_out_of_quorum.len()).unwrap_or(i32::MAX);
             daemons.mons_out_of_quorum = daemons.mons_out_of_quorum.max(out);
         }
@@ -161,36 +133,19 @@ impl Case<'_> {
         writes.extend(self.flags(Some(&decision)).write(self.now, requeue_at));
 
         // 4. What is reported.
-        let mut conditions = self.conditions(&decision, &budgets);
-        if !unsurvivable.is_empty() {
-            let pools: Vec<&str> = unsurvivable.iter().map(|pool| pool.name.as_str()).collect();
-            let meaning = if is_blocked {
-                "no OSD may be evicted"
-            } else {
-                "they are left out of each judgement"
-            };
-            conditions.push((
-                CephCondition::UnsurvivablePools,
-                format!(
-                    "pools that cannot lose a {}: {}; {meaning}",
-                    self.osds.domain_type,
-                    pools.join(", ")
-                ),
-            ));
-        }
         let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
         // The questions begin with the end of the time: until they are answered nothing is ignored.
-        let is_answered = decision
-            .questions
-            .iter()
-            .all(|osds| ceph.as_ref().is_some_and(|ceph| ceph.safe_together.contains_key(osds)));
-        if timeout_is_over && is_closed && is_answered {
-            let message = "pgHealthCheckTimeout has passed; a placement group is inactive, the statistics are old, or a \
-                           failure domain could not be lost";
-            conditions.push((CephCondition::HealthCheckTimeoutIgnored, message.to_owned()));
-        }
-        let is_clean = ceph.as_ref().map(|ceph| ceph.pgs == PgHealth::Clean);
-        let state = self.state(&decision, is_clean, recovering_since, unsurvivable_pools, conditions);
+        let answers = ceph.as_ref().map(|ceph| &ceph.safe_together);
+        let is_answered = |osds| answers.is_some_and(|answers| answers.contains_key(osds));
+        let conditions = self.conditions(&Findings {
+            decision: &decision,
+            budgets: &budgets,
+            unsurvivable: &unsurvivable,
+            is_timeout_ignored: timeout_is_over && is_closed && decision.questions.iter().all(is_answered),
+        });
+        let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
+        let unsurvivable = judgement.unwrap_or_else(|| judged.clone());
+        let state = self.state(&decision, is_clean, recovering_since, unsurvivable, conditions);
         writes.extend(self.publish(&state).filter(|_| !self.is_too_early(&state)));
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
@@ -198,7 +153,7 @@ impl Case<'_> {
         };
         PlannedCluster {
             writes,
-            questions,
+            questions: Some(questions),
             verdict: self.verdict(state),
         }
     }
@@ -215,10 +170,13 @@ impl Case<'_> {
         if reason != CephReason::ClusterDeleting {
             writes.extend(self.publish(&state));
         }
-        let questions = CephQuestions {
-            is_watchful: !self.cluster.state_map.noout.is_empty(),
-            ..CephQuestions::default()
-        };
+        // What Rook manages is Rook's; but a flag of ours is not left behind.
+        let (facts, is_watchful) = (&self.cluster.cluster, !self.cluster.state_map.noout.is_empty());
+        let is_asked = !facts.is_external && (!facts.is_managed_by_rook || is_watchful);
+        let questions = is_asked.then(|| CephQuestions {
+            is_watchful,
+            may_stop: BTreeSet::new(),
+        });
         PlannedCluster {
             writes,
             questions,
@@ -226,14 +184,17 @@ impl Case<'_> {
         }
     }
 
-    fn flags<'a>(&'a self, decision: Option<&'a Decision>) -> Flags<'a> {
-        let view = match &self.cluster.ceph {
-            CephState::Answering(view) => Some(&**view),
-            CephState::Connecting | CephState::Silent { .. } => None,
-        };
+    /// What Ceph said last, however old that is.
+    fn last_view(&self) -> Option<&'a CephView> {
+        self.cluster.ceph.last_view().map(|view| &**view)
+    }
+
+    fn flags<'b>(&'b self, decision: Option<&'b Decision>) -> Flags<'b> {
         Flags {
             map: &self.cluster.state_map,
-            view,
+            view: self
+                .last_view()
+                .filter(|_| matches!(self.cluster.ceph, CephState::Answering(_))),
             osds: &self.osds,
             wanted: decision.map(|decision| &decision.noout_hosts),
             timeout: self.maintenance_timeout(),
@@ -249,14 +210,14 @@ impl Case<'_> {
     fn recovering_since(&self, current: &CurrentDisruptions) -> Option<Timestamp> {
         let is_closed = matches!(current, CurrentDisruptions::Closed { .. });
         let is_recovering = is_closed && self.osds.down().next().is_none();
-        let before = self.published.as_ref().and_then(|published| published.recovering_since);
+        let before = self.published.and_then(|published| published.recovering_since);
         is_recovering.then(|| before.unwrap_or(self.now))
     }
 
     /// Since when statistics are fresh. Each process knows of its own time only: two that lead at once would write in turns.
     fn fresh_since(&self) -> Option<Timestamp> {
         let own = current_view(self.cluster)?.fresh_since?;
-        let before = self.published.as_ref().and_then(|state| state.statistics_fresh_since);
+        let before = self.published.and_then(|state| state.statistics_fresh_since);
         Some(before.map_or(own, |before| before.min(own)))
     }
 
@@ -266,7 +227,7 @@ impl Case<'_> {
         is_clean: Option<bool>,
         recovering_since: Option<Timestamp>,
         unsurvivable: UnsurvivablePools,
-        conditions: Vec<(CephCondition, String)>,
+        conditions: Vec<PublishedCondition>,
     ) -> CephClusterState {
         let (disruptions, exempt) = match &decision.disruptions {
             Disruptions::Open { .. } => (PublishedDisruptions::Open, None),
@@ -277,17 +238,13 @@ impl Case<'_> {
             let domain = osd.domain.as_deref().unwrap_or_default();
             down_osds.entry(domain.to_owned()).or_default().insert(id);
         }
-        let is_type_known = self.policy.failure_domain_type.is_some() || self.cluster.ceph.last_view().is_some();
-        let published_type = self
-            .published
-            .as_ref()
-            .and_then(|state| state.failure_domain_type.clone());
+        let is_type_known = self.policy.failure_domain_type.is_some() || self.last_view().is_some();
         CephClusterState {
             exempt_domain: exempt.map(ToString::to_string),
             failure_domain_type: if is_type_known {
                 Some(self.osds.domain_type.to_string())
             } else {
-                published_type
+                self.published.and_then(|state| state.failure_domain_type.clone())
             },
             // Until the budgets are open, not only decided to be: the steps between rest on the same time.
             recovering_since,
@@ -297,17 +254,14 @@ impl Case<'_> {
             nodes: self.osds.nodes.clone(),
             noout: self.noout(),
             unsurvivable,
-            conditions: self.dated(conditions),
+            conditions,
             ..self.state_since(disruptions, decision.reason)
         }
     }
 
     /// A state without details, since it was published first.
     fn state_since(&self, disruptions: PublishedDisruptions, reason: CephReason) -> CephClusterState {
-        let before = self
-            .published
-            .as_ref()
-            .filter(|before| before.disruptions == disruptions);
+        let before = self.published.filter(|before| before.disruptions == disruptions);
         CephClusterState {
             cluster: self.cluster.cluster.name.to_string(),
             disruptions,
@@ -334,27 +288,34 @@ impl Case<'_> {
             .collect()
     }
 
-    fn conditions(&self, decision: &Decision, budgets: &BudgetView<'_>) -> Vec<(CephCondition, String)> {
-        let (cluster, mut found) = (self.cluster, Vec::new());
+    /// What somebody should look at.
+    fn conditions(&self, findings: &Findings<'_>) -> Vec<PublishedCondition> {
+        let (cluster, decision) = (self.cluster, findings.decision);
+        let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
+        let mut found = Vec::new();
+        // An empty message: there is nothing to look at.
+        let mut note = |kind, message: String| {
+            if !message.is_empty() {
+                found.push(self.dated(kind, message));
+            }
+        };
         if let CephState::Silent { problem, .. } = &cluster.ceph {
-            found.push((
+            note(
                 CephCondition::CephUnavailable,
                 format!("{:?}: {}", problem.kind, problem.message),
-            ));
+            );
         }
-        let view: Option<&CephView> = cluster.ceph.last_view().map(|view| &**view);
-        let stop_problem = view.and_then(|view| view.stop_problem.as_ref());
+        let stop_problem = self.last_view().and_then(|view| view.stop_problem.as_ref());
         if let Some(problem) = stop_problem.filter(|_| !decision.questions.is_empty()) {
-            found.push((CephCondition::StopCheckFailed, problem.message.to_string()));
+            note(CephCondition::StopCheckFailed, problem.message.to_string());
         }
-        let down: Vec<String> = self.osds.down().map(|(id, _)| format!("osd.{id}")).collect();
-        let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
-        if let Some(view) = view.filter(|_| is_closed && !down.is_empty()) {
-            let obstacles = obstacles_to_healing(&self.osds, view);
-            if !obstacles.is_empty() {
-                let message = format!("without {}: {}", down.join(", "), obstacles.join("; "));
-                found.push((CephCondition::CannotHeal, message));
-            }
+        let down = osd_names(self.osds.down().map(|(id, _)| id));
+        if let Some(view) = self.last_view().filter(|_| is_closed && !down.is_empty()) {
+            let obstacles = obstacles_to_healing(&self.osds, view).join("; ");
+            note(
+                CephCondition::CannotHeal,
+                behind(&format!("without {down}: "), &obstacles),
+            );
         }
         let records = cluster.state_map.noout.iter();
         let expired = records.filter(|(bucket, record)| {
@@ -362,57 +323,58 @@ impl Case<'_> {
             record.phase == NooutPhase::Over && is_late && !self.osds.is_up(bucket)
         });
         let expired: Vec<&str> = expired.map(|(bucket, _)| &**bucket).collect();
-        if !expired.is_empty() {
-            found.push((CephCondition::NooutExpired, format!("on {}", expired.join(", "))));
-        }
-        let foreign = budgets.foreign.iter().map(|name| {
+        note(CephCondition::NooutExpired, behind("on ", &expired.join(", ")));
+        let foreign = findings.budgets.foreign.iter().map(|name| {
             let selector = cluster.budgets.get(*name).map(|budget| &*budget.selector);
             format!("{name} selects {}", selector.unwrap_or_default())
         });
-        let foreign: Vec<String> = foreign.collect();
-        if !foreign.is_empty() {
-            found.push((CephCondition::ForeignBudget, foreign.join("; ")));
-        }
-        let mislabelled = self.osds.mislabelled();
+        note(CephCondition::ForeignBudget, foreign.collect::<Vec<_>>().join("; "));
+        let mislabelled = osd_names(self.osds.mislabelled());
         if !mislabelled.is_empty() {
-            let osds: Vec<String> = mislabelled.iter().map(|id| format!("osd.{id}")).collect();
-            let message = format!("{}: label topology-location-{}", osds.join(", "), self.osds.domain_type);
-            found.push((CephCondition::OsdLabelWrong, message));
+            let message = format!("{mislabelled}: label topology-location-{}", self.osds.domain_type);
+            note(CephCondition::OsdLabelWrong, message);
         }
-        let mut unreadable: Vec<String> = cluster.cluster.unreadable.clone();
-        unreadable.extend(self.bad_pattern.clone());
-        unreadable.extend(cluster.state_map.unreadable.iter().cloned());
-        unreadable.extend(cluster.daemons.unknown.iter().cloned());
-        if !unreadable.is_empty() {
-            found.push((CephCondition::Unreadable, unreadable.join("; ")));
+        let (facts, map, daemons) = (&cluster.cluster, &cluster.state_map, &cluster.daemons);
+        let unreadable = [&*facts.unreadable, &*map.unreadable, &*daemons.unknown].concat();
+        note(CephCondition::Unreadable, unreadable.join("; "));
+        let pools: Vec<&str> = findings.unsurvivable.iter().map(|pool| pool.name.as_str()).collect();
+        if !pools.is_empty() {
+            let meaning = if self.policy.blocks_on_unsurvivable_pools {
+                "no OSD may be evicted"
+            } else {
+                "they are left out of each judgement"
+            };
+            let (domain_type, pools) = (self.osds.domain_type, pools.join(", "));
+            let message = format!("pools that cannot lose a {domain_type}: {pools}; {meaning}");
+            note(CephCondition::UnsurvivablePools, message);
+        }
+        if findings.is_timeout_ignored {
+            let message = "pgHealthCheckTimeout has passed; a placement group is inactive, the statistics are old, or a \
+                           failure domain could not be lost";
+            note(CephCondition::HealthCheckTimeoutIgnored, message.to_owned());
         }
         found
     }
 
-    fn dated(&self, conditions: Vec<(CephCondition, String)>) -> Vec<PublishedCondition> {
-        let before = |kind| {
-            let mut known = self.published.iter().flat_map(|published| &published.conditions);
-            known
-                .find(|condition| condition.kind == kind)
-                .map(|condition| condition.since)
-        };
-        let dated = conditions.into_iter().map(|(kind, message)| PublishedCondition {
+    /// A condition, since it was published first.
+    fn dated(&self, kind: CephCondition, message: String) -> PublishedCondition {
+        let mut known = self.published.iter().flat_map(|published| &published.conditions);
+        let before = known.find(|condition| condition.kind == kind);
+        PublishedCondition {
             kind,
             message,
-            since: before(kind).unwrap_or(self.now),
-        });
-        dated.collect()
+            since: before.map_or(self.now, |before| before.since),
+        }
     }
 
     /// Only a transition is written.
     fn publish(&self, state: &CephClusterState) -> Option<Write> {
         let published = self.cluster.published.as_ref();
-        (self.published.as_ref() != Some(state)).then(|| Write::Publish {
+        (self.published != Some(state)).then(|| Write::Publish {
             resource_version: published.map(|published| published.resource_version.clone()),
             state: Box::new(state.clone()),
             is_own_view: self
                 .published
-                .as_ref()
                 .is_some_and(|published| differ_in_own_view(published, state)),
         })
     }
@@ -429,16 +391,11 @@ impl Case<'_> {
             let mut down = state.down_osds.values().flatten();
             published.disruptions == state.disruptions && down.all(|osd| known.contains(osd))
         };
-        has_just_begun && self.published.as_ref().is_some_and(is_known)
+        has_just_begun && self.published.is_some_and(is_known)
     }
 
     fn verdict(&self, state: CephClusterState) -> ClusterVerdict {
-        let view = self.cluster.ceph.last_view();
-        let pgs = view.iter().flat_map(|view| &view.status.pgmap.pgs_by_state);
-        let unclean = view.zip(self.pattern.as_ref()).map(|(view, pattern)| {
-            let unclean = pattern.unclean(&view.status.pgmap).into_iter();
-            unclean.map(|(state, count)| (state.to_owned(), count)).collect()
-        });
+        let (facts, view) = (&self.cluster.cluster, self.last_view());
         let mut osds: BTreeMap<String, OsdCounts> = BTreeMap::new();
         for osd in self.osds.osds.values() {
             let domain = osd.domain.as_deref().unwrap_or_default();
@@ -447,19 +404,50 @@ impl Case<'_> {
             counts.down += i64::from(osd.is_down);
             counts.draining += i64::from(osd.is_draining);
         }
-        let facts = &self.cluster.cluster;
+        let pgs = view.iter().flat_map(|view| &view.status.pgmap.pgs_by_state);
+        let unclean = view
+            .iter()
+            .flat_map(|view| facts.clean_pattern.unclean(&view.status.pgmap));
         ClusterVerdict {
-            is_published: self.published.as_ref() == Some(&state),
             owner: Owner {
                 namespace: facts.namespace.clone(),
                 name: facts.name.clone(),
                 uid: facts.uid.clone(),
             },
+            is_published: self.published == Some(&state),
             state,
             placement_groups: pgs.map(|state| (state.state_name.clone(), state.count)).collect(),
-            unclean: unclean.unwrap_or_default(),
+            unclean: unclean.map(|(state, count)| (state.to_owned(), count)).collect(),
             osds,
             asked_at: view.map(|view| view.asked_at),
         }
+    }
+}
+
+/// Whether two states differ only in how far Ceph has answered the process that tells: what two that lead at once see at
+/// different moments.
+fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) -> bool {
+    let shared = CephClusterState {
+        reason: state.reason,
+        is_clean: state.is_clean,
+        statistics_fresh_since: state.statistics_fresh_since,
+        recovering_since: state.recovering_since,
+        conditions: state.conditions.clone(),
+        ..published.clone()
+    };
+    shared == *state
+}
+
+fn osd_names(ids: impl IntoIterator<Item = OsdId>) -> String {
+    let names: Vec<String> = ids.into_iter().map(|id| format!("osd.{id}")).collect();
+    names.join(", ")
+}
+
+/// A list behind what introduces it; nothing without one.
+fn behind(introduction: &str, list: &str) -> String {
+    if list.is_empty() {
+        String::new()
+    } else {
+        format!("{introduction}{list}")
     }
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use nodeward_api::CephClusterState;
 
-use super::budget_steps::DomainKey;
 use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth};
 use crate::ceph::OsdId;
 use crate::ceph::pg_health::{CleanPattern, lacks_redundancy};
 use crate::ceph::stop_check::{PoolId, may_stop};
 use crate::ceph::topology::{DomainType, Topology};
 use crate::policy::Policy;
-use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, NodeState, OsdPod};
+use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeState, OsdPod};
 
 /// What is true of a cluster's OSDs.
 #[derive(Debug)]
@@ -32,11 +31,11 @@ impl OsdView {
         let view = cluster.ceph.last_view();
         let domain_type = domain_type(cluster, policy, published);
         let topology = view
-            .map(|view| Topology::new(&view.tree, domain_type))
+            .map(|view| Topology::new(&view.map.tree, domain_type))
             .unwrap_or_default();
         let in_ceph: BTreeMap<OsdId, _> = view
             .iter()
-            .flat_map(|view| view.dump.osds.iter().map(|osd| (osd.id, osd)))
+            .flat_map(|view| view.map.dump.osds.iter().map(|osd| (osd.id, osd)))
             .collect();
         let is_current = current_view(cluster).is_some();
         let mut this = Self {
@@ -157,14 +156,14 @@ pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTr
 fn domain_type(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> DomainType {
     let of_ceph = || {
         let view = cluster.ceph.last_view()?;
-        Some(DomainType::of_pools(&view.dump.pools, &view.rules))
+        Some(DomainType::of_pools(&view.map.dump.pools, &view.map.rules))
     };
     let of_published = || published?.failure_domain_type.as_ref()?.parse().ok();
     let of_budgets = || {
         let mut forms = cluster.budgets.values().filter_map(|budget| budget.form.as_ref());
         forms.find_map(|form| match form {
-            BudgetForm::OsdsOfDomain { domain_type, .. } => Some(*domain_type),
-            BudgetForm::Osds { except_domains, .. } => except_domains.keys().next().copied(),
+            BudgetForm::OsdsOfDomain { domain, .. } => Some(domain.0),
+            BudgetForm::Osds(default) => default.except_domains.first().map(|domain| domain.0),
             BudgetForm::Daemon(_) => None,
         })
     };

@@ -93,6 +93,6 @@ impl Flags<'_> {
 }
 
 fn has_noout(view: &CephView, bucket: &str) -> bool {
-    let flags = view.dump.crush_node_flags.get(bucket);
+    let flags = view.map.dump.crush_node_flags.get(bucket);
     flags.is_some_and(|flags| flags.contains("noout"))
 }

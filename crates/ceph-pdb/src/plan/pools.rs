@@ -19,7 +19,7 @@ pub(super) fn still_unsurvivable<'a>(
     judged: &'a UnsurvivablePools,
     view: Option<&CephView>,
 ) -> impl Iterator<Item = &'a UnsurvivablePool> {
-    let pools = view.map(|view| view.dump.pools.clone());
+    let pools = view.map(|view| view.map.dump.pools.clone());
     judged.pools.iter().filter(move |judged| {
         pools.as_ref().is_none_or(|pools| {
             let mut pools = pools.iter().filter(|pool| pool.id == judged.id);
@@ -46,7 +46,7 @@ pub(super) fn judge(
     let answers: Option<Vec<_>> = questions.iter().map(|osds| view.stop_answers.get(osds)).collect();
     let judgement = answers.map(|answers| {
         let stopped: BTreeSet<PoolId> = answers.into_iter().flat_map(pools_that_stop).collect();
-        let pools = view.dump.pools.iter().filter(|pool| stopped.contains(&pool.id));
+        let pools = view.map.dump.pools.iter().filter(|pool| stopped.contains(&pool.id));
         let pools = pools.map(|pool| UnsurvivablePool {
             id: pool.id,
             name: pool.name.clone(),
@@ -68,7 +68,7 @@ fn basis(osds: &OsdView, view: &CephView) -> String {
     for (id, osd) in &osds.osds {
         (id, &osd.domain).hash(&mut hasher);
     }
-    for pool in &view.dump.pools {
+    for pool in &view.map.dump.pools {
         (pool.id, pool.crush_rule, pool.size, pool.min_size).hash(&mut hasher);
     }
     format!("{:016x}", hasher.finish())
@@ -76,7 +76,7 @@ fn basis(osds: &OsdView, view: &CephView) -> String {
 
 /// Why missing copies cannot be made anew while OSDs are down: flags, or too few domains that are left.
 pub(super) fn obstacles_to_healing(osds: &OsdView, view: &CephView) -> Vec<String> {
-    let set = &view.dump.flags_set;
+    let set = &view.map.dump.flags_set;
     let flags = BLOCKING_FLAGS.iter().filter(|flag| set.contains(**flag));
     let mut obstacles: Vec<String> = flags.map(|flag| format!("flag {flag} is set")).collect();
     let mut is_left: BTreeMap<&str, bool> = BTreeMap::new();
@@ -89,7 +89,7 @@ pub(super) fn obstacles_to_healing(osds: &OsdView, view: &CephView) -> Vec<Strin
     }
     let left = is_left.values().filter(|is_left| **is_left).count();
     let is_short = |size: i64| left < is_left.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-    let short = view.dump.pools.iter().filter(|pool| is_short(pool.size));
+    let short = view.map.dump.pools.iter().filter(|pool| is_short(pool.size));
     let short: Vec<&str> = short.map(|pool| pool.name.as_str()).collect();
     if !short.is_empty() {
         let (domain_type, pools) = (osds.domain_type, short.join(", "));

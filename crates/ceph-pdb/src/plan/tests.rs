@@ -19,7 +19,8 @@ use crate::budgets::OSD_BUDGET;
 use crate::ceph::answers::OkToStop;
 use crate::plan::budget_steps::Layout;
 use crate::snapshot::{
-    BudgetFacts, BudgetForm, CephProblem, CephProblemKind, CephState, NodeState, OsdObjects, OsdPod, RookState,
+    BudgetFacts, BudgetForm, CephProblem, CephProblemKind, CephState, DefaultBudget, NodeState, OsdObjects, OsdPod,
+    RookState,
 };
 
 fn minutes(minutes: i64) -> SignedDuration {
@@ -121,7 +122,7 @@ fn pod_change_closes_before_ceph_answers() {
     let mut world = World::settled();
     world.stop(2, true);
     let writes = world.plan().actions;
-    let closes = |write: &Write| matches!(write, Write::PatchBudget { form: BudgetForm::Osds { max_unavailable: 0, except_domains, .. }, .. } if except_domains.is_empty());
+    let closes = |write: &Write| matches!(write, Write::WriteBudget { form: BudgetForm::Osds(default), .. } if default.max_unavailable == 0 && default.except_domains.is_empty());
     assert!(writes.iter().any(|planned| closes(&planned.write)), "{writes:?}");
     world.run();
     assert_eq!(world.state().reason, CephReason::CephNotAsked);
@@ -161,7 +162,7 @@ fn decommissioned_osds_are_left_out() {
     let mut world = World::settled();
     world.osds.remove(&2);
     world.mark_down(2);
-    world.view.dump.osds[2].is_in = false;
+    world.dump().osds[2].is_in = false;
     world.osds.insert(9, OsdObjects::default());
     world.run();
     let verdict = world.verdict();
@@ -319,7 +320,7 @@ fn unsurvivable_pool_is_left_out_and_named() {
 #[test]
 fn pool_that_was_changed_counts_again() {
     let mut world = with_unsurvivable_pool();
-    world.view.dump.pools[1].size = 3;
+    world.dump().pools[1].size = 3;
     let answers = world.view.stop_answers.clone();
     world.drain(2);
     world.view.stop_answers = answers;
@@ -344,7 +345,7 @@ fn pools_are_judged_once() {
     assert!(world.plan().questions["ns"].may_stop.is_empty());
     assert!(!world.plan().questions["ns"].is_watchful);
     let mut changed = World::settled();
-    changed.view.dump.pools[0].size = 2;
+    changed.dump().pools[0].size = 2;
     assert_eq!(changed.plan().questions["ns"].may_stop.len(), 3);
 }
 
@@ -512,10 +513,10 @@ fn health_check_timeout_is_ignored_where_data_is_at_risk(#[case] state: &str, #[
 #[case::may_heal(2, None, None)]
 fn cluster_that_cannot_heal_says_so(#[case] size: i64, #[case] flag: Option<&str>, #[case] expected: Option<&str>) {
     let mut world = World::settled();
-    for pool in &mut world.view.dump.pools {
+    for pool in &mut world.dump().pools {
         pool.size = size;
     }
-    world.view.dump.flags_set.extend(flag.map(str::to_owned));
+    world.dump().flags_set.extend(flag.map(str::to_owned));
     for osd in [2, 3] {
         world.stop(osd, false);
         world.mark_down(osd);
@@ -544,8 +545,7 @@ fn leftover(form: BudgetForm) -> BudgetFacts {
 fn of_rack(domain: &str) -> BudgetForm {
     BudgetForm::OsdsOfDomain {
         max_unavailable: 0,
-        domain_type: world::rack(),
-        domain: domain.into(),
+        domain: (world::rack(), domain.into()),
     }
 }
 
@@ -575,11 +575,11 @@ fn leftovers_of_rook_are_adopted_in_a_drain() {
 #[test]
 fn wide_default_of_rook_is_narrowed_to_one() {
     let mut world = World::new();
-    let form = BudgetForm::Osds {
+    let form = BudgetForm::Osds(DefaultBudget {
         max_unavailable: 3,
         except_domains: [].into(),
         except_osds: [].into(),
-    };
+    });
     world.budgets.insert(OSD_BUDGET.into(), leftover(form));
     world.run();
     assert_eq!(world.default(), (1, vec![], vec![]));
@@ -587,17 +587,28 @@ fn wide_default_of_rook_is_narrowed_to_one() {
 }
 
 #[test]
-fn foreign_budget_is_reported_and_not_touched() {
+fn osds_are_protected_beside_a_foreign_budget() {
     let mut world = World::settled();
     let mut foreign = leftover(of_rack("a"));
     foreign.form = None;
     world.budgets.insert(OSD_BUDGET.into(), foreign.clone());
+    world.run();
+    assert_eq!(world.budgets[OSD_BUDGET], foreign);
+    assert!(world.condition(CephCondition::ForeignBudget).unwrap().contains("app=x"));
+    let count = |world: &World, osd| world.selected(osd).into_iter().collect::<Vec<_>>();
+    assert_eq!(count(&world, 0), [(true, 1)], "one OSD at a time");
     world.drain(2);
     world.run();
     assert_eq!(world.budgets[OSD_BUDGET], foreign);
-    assert_eq!(world.budgets.len(), 1);
-    assert!(world.condition(CephCondition::ForeignBudget).unwrap().contains("app=x"));
-    assert_eq!(world.state().disruptions, PublishedDisruptions::Closed);
+    assert_eq!((count(&world, 0), count(&world, 3)), (vec![(false, 1)], vec![]));
+    // Once it is gone the usual one takes over.
+    world.budgets.remove(OSD_BUDGET);
+    world.run();
+    assert_eq!((count(&world, 0), count(&world, 3)), (vec![(false, 1)], vec![]));
+    world.start(2);
+    world.clean();
+    world.run();
+    assert_eq!((world.default(), world.budgets.len()), ((1, vec![], vec![]), 1));
 }
 
 #[test]
@@ -789,15 +800,15 @@ fn restart_publishes_what_has_changed_meanwhile() {
 #[test]
 fn unreadable_state_is_written_anew() {
     let mut world = World::settled();
-    world.published.as_mut().unwrap().state = Some("{".into());
+    world.published.as_mut().unwrap().state = None;
     world.run();
     assert_eq!(world.state().reason, CephReason::AllClean);
 }
 
 #[test]
-fn bad_pattern_is_reported_and_the_usual_one_counts() {
+fn field_that_cannot_be_read_is_reported() {
     let mut world = World::settled();
-    world.cluster.pg_healthy_regex = Some("(".into());
+    world.cluster.unreadable = vec!["spec.disruptionManagement.pgHealthyRegex: (".to_owned()];
     world.run();
     assert!(
         world

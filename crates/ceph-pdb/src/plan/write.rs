@@ -31,19 +31,12 @@ pub struct Owner {
 /// What is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Creates a PodDisruptionBudget; one that exists already is a conflict.
-    CreateBudget {
+    /// Creates a PodDisruptionBudget, or makes it ours with this spec.
+    WriteBudget {
         /// Its name.
         name: Arc<str>,
-        /// Its spec.
-        form: BudgetForm,
-    },
-    /// Makes a PodDisruptionBudget ours, with this spec.
-    PatchBudget {
-        /// Its name.
-        name: Arc<str>,
-        /// The precondition.
-        resource_version: Arc<str>,
+        /// The precondition; `None`: it does not exist.
+        resource_version: Option<Arc<str>>,
         /// Its spec.
         form: BudgetForm,
     },
@@ -55,9 +48,9 @@ pub enum Write {
         uid: Arc<str>,
         /// A precondition.
         resource_version: Arc<str>,
-        /// Another budget, which protects its pods from now on, and that budget's resource version: read from the API server
-        /// before the deletion. `None` for a budget whose pods are gone.
-        rests_on: Option<(Arc<str>, Arc<str>)>,
+        /// Another budget, which protects its pods from now on: read from the API server before the deletion. `None` for a
+        /// budget whose pods are gone.
+        rests_on: Option<Arc<str>>,
     },
     /// Takes our label from a PodDisruptionBudget, and changes nothing else: it is Rook's again.
     ReleaseBudget {
@@ -111,23 +104,32 @@ impl PlannedWrite {
     /// What it is about.
     pub fn key(&self) -> WriteKey {
         let namespace = Arc::clone(&self.owner.namespace);
-        match &self.write {
-            Write::CreateBudget { name, .. }
-            | Write::PatchBudget { name, .. }
-            | Write::DeleteBudget { name, .. }
-            | Write::ReleaseBudget { name, .. } => WriteKey::Budget(namespace, Arc::clone(name)),
-            Write::WriteStateMap { .. } | Write::SetNoout { .. } => WriteKey::Noout(namespace),
-            Write::Publish { .. } => WriteKey::State(namespace),
+        match (self.write.budget(), &self.write) {
+            (Some(name), _) => WriteKey::Budget(namespace, Arc::clone(name)),
+            (None, Write::Publish { .. }) => WriteKey::State(namespace),
+            (None, _) => WriteKey::Noout(namespace),
         }
     }
 }
 
 impl Write {
+    /// The PodDisruptionBudget that it is about.
+    pub const fn budget(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::WriteBudget { name, .. } | Self::DeleteBudget { name, .. } | Self::ReleaseBudget { name, .. } => {
+                Some(name)
+            }
+            Self::WriteStateMap { .. } | Self::SetNoout { .. } | Self::Publish { .. } => None,
+        }
+    }
+
     /// Its kind, as a label of metrics and log lines.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::CreateBudget { .. } => "create_budget",
-            Self::PatchBudget { .. } => "patch_budget",
+            Self::WriteBudget {
+                resource_version: None, ..
+            } => "create_budget",
+            Self::WriteBudget { .. } => "patch_budget",
             Self::DeleteBudget { .. } => "delete_budget",
             Self::ReleaseBudget { .. } => "release_budget",
             Self::WriteStateMap { .. } => "write_state_map",

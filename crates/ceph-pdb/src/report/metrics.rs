@@ -1,27 +1,24 @@
 //! Metrics. What is labelled by namespace goes with its CephCluster.
 
 use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_runtime::metrics::Series;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 
 use crate::plan::{ClusterVerdict, PlannedWrite, Verdicts};
 
-/// Gauges by namespace and, in this order, further labels.
-type Gauges<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
-
-/// The metrics of ceph-pdb.
+/// The metrics of ceph-pdb. All but the last are by namespace and, in this order, further labels.
 pub(super) struct BudgetMetrics {
-    placement_groups: Gauges<2>,
-    osds: Gauges<3>,
-    state: Gauges<2>,
-    conditions: Gauges<2>,
-    closed_since: Gauges<1>,
-    exempt: Gauges<2>,
-    noout: Gauges<2>,
-    fresh_since: Gauges<1>,
-    last_answer: Gauges<1>,
+    placement_groups: Series<2>,
+    osds: Series<3>,
+    state: Series<2>,
+    conditions: Series<2>,
+    closed_since: Series<1>,
+    exempt: Series<2>,
+    noout: Series<2>,
+    fresh_since: Series<1>,
+    last_answer: Series<1>,
     actions: Family<[(&'static str, &'static str); 2], Counter>,
 }
 
@@ -59,48 +56,45 @@ impl BudgetMetrics {
         }
     }
 
+    /// Shows these clusters, and no others.
     pub(super) fn show(&mut self, verdicts: &Verdicts) {
-        self.clear();
-        for verdict in verdicts.values() {
-            self.show_cluster(verdict);
-        }
-    }
-
-    fn show_cluster(&self, verdict: &ClusterVerdict) {
-        let state = &verdict.state;
-        let cluster = || ("namespace", verdict.owner.namespace.to_string());
-        let of = |key, value: &str| [cluster(), (key, value.to_owned())];
-        for (name, count) in &verdict.placement_groups {
-            self.placement_groups.get_or_create(&of("state", name)).set(*count);
-        }
-        for (domain, counts) in &verdict.osds {
-            for (state, count) in [("up", counts.up), ("down", counts.down), ("draining", counts.draining)] {
-                let labels = [cluster(), ("domain", domain.clone()), ("state", state.to_owned())];
-                self.osds.get_or_create(&labels).set(count);
-            }
-        }
-        self.state.get_or_create(&of("reason", state.reason.as_str())).set(1);
-        for condition in &state.conditions {
-            let labels = of("reason", condition.kind.as_str());
-            self.conditions.get_or_create(&labels).set(1);
-        }
-        if state.disruptions == PublishedDisruptions::Closed {
-            self.closed_since
-                .get_or_create(&[cluster()])
-                .set(state.since.as_second());
-        }
-        if let Some(domain) = &state.exempt_domain {
-            self.exempt.get_or_create(&of("domain", domain)).set(1);
-        }
-        for (bucket, since) in &state.noout {
-            self.noout.get_or_create(&of("bucket", bucket)).set(since.as_second());
-        }
-        if let Some(since) = state.statistics_fresh_since {
-            self.fresh_since.get_or_create(&[cluster()]).set(since.as_second());
-        }
-        if let Some(asked_at) = verdict.asked_at {
-            self.last_answer.get_or_create(&[cluster()]).set(asked_at.as_second());
-        }
+        let all = || verdicts.values();
+        self.placement_groups.show(all().flat_map(|verdict| {
+            let states = verdict.placement_groups.iter();
+            states.map(|(state, count)| (by(verdict, "state", state), *count))
+        }));
+        self.osds.show(all().flat_map(|verdict| {
+            verdict.osds.iter().flat_map(|(domain, counts)| {
+                let states = [("up", counts.up), ("down", counts.down), ("draining", counts.draining)];
+                states.map(|(state, count)| {
+                    let [cluster, domain] = by(verdict, "domain", domain);
+                    ([cluster, domain, ("state", state.to_owned())], count)
+                })
+            })
+        }));
+        self.state
+            .show(all().map(|verdict| (by(verdict, "reason", verdict.state.reason.as_str()), 1)));
+        self.conditions.show(all().flat_map(|verdict| {
+            let conditions = verdict.state.conditions.iter();
+            conditions.map(|condition| (by(verdict, "reason", condition.kind.as_str()), 1))
+        }));
+        let closed = all().filter(|verdict| verdict.state.disruptions == PublishedDisruptions::Closed);
+        self.closed_since
+            .show(closed.map(|verdict| (cluster(verdict), verdict.state.since.as_second())));
+        self.exempt.show(all().filter_map(|verdict| {
+            let domain = verdict.state.exempt_domain.as_ref()?;
+            Some((by(verdict, "domain", domain), 1))
+        }));
+        self.noout.show(all().flat_map(|verdict| {
+            let flags = verdict.state.noout.iter();
+            flags.map(|(bucket, since)| (by(verdict, "bucket", bucket), since.as_second()))
+        }));
+        self.fresh_since.show(all().filter_map(|verdict| {
+            let since = verdict.state.statistics_fresh_since?;
+            Some((cluster(verdict), since.as_second()))
+        }));
+        self.last_answer
+            .show(all().filter_map(|verdict| Some((cluster(verdict), verdict.asked_at?.as_second()))));
     }
 
     pub(super) fn executed(&self, planned: &PlannedWrite, result: &ActionResult) {
@@ -115,26 +109,24 @@ impl BudgetMetrics {
         let labels = [("action", planned.write.label()), ("outcome", outcome)];
         self.actions.get_or_create(&labels).inc();
     }
+}
 
-    /// Takes back what is exported of clusters. Counters stay: they only rise.
-    pub(super) fn clear(&mut self) {
-        self.placement_groups.clear();
-        self.osds.clear();
-        self.state.clear();
-        self.conditions.clear();
-        self.closed_since.clear();
-        self.exempt.clear();
-        self.noout.clear();
-        self.fresh_since.clear();
-        self.last_answer.clear();
-    }
+type Label = (&'static str, String);
+
+fn cluster(verdict: &ClusterVerdict) -> [Label; 1] {
+    [("namespace", verdict.owner.namespace.to_string())]
+}
+
+fn by(verdict: &ClusterVerdict, key: &'static str, value: &str) -> [Label; 2] {
+    let [cluster] = cluster(verdict);
+    [cluster, (key, value.to_owned())]
 }
 
 #[cfg(test)]
 mod tests {
     use nodeward_runtime::{ActionResult, Component, Metrics};
 
-    use super::BudgetMetrics;
+    use super::{BudgetMetrics, Verdicts};
     use crate::plan::tests::world::World;
 
     #[test]
@@ -174,7 +166,7 @@ mod tests {
             text.contains(r#"actions_total{action="patch_budget",outcome="acted"} 1"#),
             "{text}"
         );
-        metrics.clear();
+        metrics.show(&Verdicts::default());
         assert!(!registry.encode().unwrap().contains(r#"namespace="ns""#));
     }
 }

@@ -18,9 +18,6 @@ use crate::snapshot::{CephProblem, CephProblemKind};
 /// What a real client waits for an answer.
 const DEADLINE: Duration = Duration::from_secs(12);
 
-/// How often OSDs report.
-const PERIOD: u64 = 5;
-
 /// What can be changed of it while it is asked.
 pub(super) struct FakeState {
     pub(super) epoch: i64,
@@ -32,6 +29,8 @@ pub(super) struct FakeState {
     pub(super) mons_hang: bool,
     pub(super) mon_delay: Duration,
     pub(super) mgr_reports: bool,
+    /// How often OSDs report, in seconds.
+    pub(super) period: u64,
     pub(super) mgr_hangs: bool,
     pub(super) mgr_delay: Duration,
     /// What `ok-to-stop` answers.
@@ -63,6 +62,7 @@ impl FakeCeph {
                 mons_hang: false,
                 mon_delay: Duration::ZERO,
                 mgr_reports: true,
+                period: 5,
                 mgr_hangs: false,
                 mgr_delay: Duration::ZERO,
                 verdict: (0, json!({"ok_to_stop": true})),
@@ -90,7 +90,7 @@ impl FakeCeph {
     fn answer(&self, command: &Value) -> (i32, String) {
         let mut state = self.state.lock();
         if state.mgr_reports {
-            state.last_report = self.began.elapsed().as_secs() / PERIOD;
+            state.last_report = self.began.elapsed().as_secs() / state.period;
         }
         let osds = state.up.iter().enumerate();
         let answer = match command["prefix"].as_str().unwrap_or_default() {
@@ -104,6 +104,7 @@ impl FakeCeph {
                 let osds: Vec<Value> = osds.map(|(id, up)| json!({"osd": id, "up": up, "in": 1})).collect();
                 json!({"epoch": state.epoch, "osds": osds})
             }
+            "config get" => return (0, format!("{}\n", state.period)),
             "osd tree" => json!({"nodes": []}),
             "osd crush rule dump" => json!([]),
             "osd metadata" => osds

@@ -53,7 +53,7 @@ fn is_allowed(world: &World, exempt: Option<OsdId>) -> bool {
         return false;
     }
     let down = world.down();
-    let ceph_knows = |osd: &OsdId| !world.view.dump.osds[usize::try_from(*osd).unwrap()].up;
+    let ceph_knows = |osd: &OsdId| !world.view.map.dump.osds[usize::try_from(*osd).unwrap()].up;
     let state = &world.view.status.pgmap.pgs_by_state[0].state_name;
     let is_clean = state == "active+clean" && down.iter().all(ceph_knows);
     let is_safe = |rack: OsdId| {
@@ -113,9 +113,9 @@ proptest! {
             match event {
                 Event::Stop(osd, draining) => world.stop(osd, draining),
                 Event::Ask { is_fresh, state, is_safe } => {
-                    for (osd, objects) in &world.osds {
-                        let index = usize::try_from(*osd).unwrap();
-                        world.view.dump.osds[index].up = objects.pod == crate::snapshot::OsdPod::Running;
+                    let running: Vec<bool> = world.osds.values().map(|osd| osd.pod == crate::snapshot::OsdPod::Running).collect();
+                    for (osd, is_up) in world.dump().osds.iter_mut().zip(running) {
+                        osd.up = is_up;
                     }
                     world.view.fresh_since = is_fresh.then_some(world.now);
                     world.unclean(state);

@@ -8,17 +8,18 @@ use nodeward_api::CephClusterState;
 use nodeward_api::reason::CephCondition;
 use serde_json::json;
 
-use super::super::budget_steps::{DefaultBudget, DomainKey, OsdBudgets, selected_by};
+use super::super::budget_steps::{OsdBudgets, selected_by};
 use super::super::daemon_budgets::{Daemons, Limit};
 use super::super::{ClusterVerdict, Plan, Write, plan};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::OsdId;
-use crate::ceph::answers::{OkToStop, PgCount};
+use crate::ceph::answers::{OkToStop, OsdDump, PgCount};
+use crate::ceph::pg_health::CleanPattern;
 use crate::ceph::topology::DomainType;
 use crate::policy::Policy;
 use crate::snapshot::{
-    BudgetFacts, BudgetForm, CephClusterFacts, CephProblem, CephProblemKind, CephState, CephView, ClusterSnapshot,
-    NodeState, OsdObjects, OsdPod, Published, Snapshot, StateMap,
+    BudgetFacts, BudgetForm, CephClusterFacts, CephMap, CephProblem, CephProblemKind, CephState, CephView,
+    ClusterSnapshot, DomainKey, NodeState, OsdObjects, OsdPod, Published, Snapshot, StateMap,
 };
 
 pub const RACKS: [&str; 3] = ["a", "b", "c"];
@@ -70,7 +71,7 @@ impl World {
                 is_managed_by_rook: false,
                 osd_maintenance_timeout: None,
                 pg_health_check_timeout: None,
-                pg_healthy_regex: None,
+                clean_pattern: CleanPattern::default(),
                 unreadable: Vec::new(),
             },
             osds: osds.collect(),
@@ -94,9 +95,21 @@ impl World {
         world
     }
 
+    /// The map of the OSDs, to be changed.
+    pub fn dump(&mut self) -> &mut OsdDump {
+        &mut Arc::make_mut(&mut self.view.map).dump
+    }
+
     pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            clusters: [("ns".into(), Arc::new(self.cluster_snapshot()))].into(),
+            ..Snapshot::default()
+        }
+    }
+
+    pub fn cluster_snapshot(&self) -> ClusterSnapshot {
         let answering = || CephState::Answering(Arc::new(self.view.clone()));
-        let cluster = ClusterSnapshot {
+        ClusterSnapshot {
             cluster: self.cluster.clone(),
             osds: self.osds.clone(),
             osds_changed_at: self.osds_changed_at,
@@ -104,11 +117,8 @@ impl World {
             daemons: self.daemons.clone(),
             state_map: self.state_map.clone(),
             published: self.published.clone(),
+            target: None,
             ceph: self.ceph.clone().unwrap_or_else(answering),
-        };
-        Snapshot {
-            clusters: [("ns".into(), Arc::new(cluster))].into(),
-            ..Snapshot::default()
         }
     }
 
@@ -142,17 +152,17 @@ impl World {
         self.version += 1;
         let version: Arc<str> = self.version.to_string().into();
         match write {
-            Write::CreateBudget { name, form } => {
-                let before = self.budgets.insert(Arc::clone(name), ours(form, &version));
-                assert!(before.is_none(), "{name} exists");
-            }
-            Write::PatchBudget {
+            Write::WriteBudget {
                 name,
                 resource_version,
                 form,
             } => {
-                assert_eq!(self.budgets[name].resource_version, *resource_version, "{name}");
-                self.budgets.insert(Arc::clone(name), ours(form, &version));
+                let before = self.budgets.insert(Arc::clone(name), ours(form, &version));
+                assert_eq!(
+                    before.map(|before| before.resource_version),
+                    *resource_version,
+                    "{name}"
+                );
             }
             Write::DeleteBudget {
                 name,
@@ -161,9 +171,10 @@ impl World {
                 ..
             } => {
                 assert_eq!(self.budgets[name].resource_version, *resource_version, "{name}");
-                if let Some((other, version)) = rests_on {
-                    assert_eq!(self.budgets[other].resource_version, *version, "{other}");
-                }
+                assert!(
+                    rests_on.iter().all(|other| self.budgets.contains_key(other)),
+                    "{rests_on:?}"
+                );
                 self.budgets.remove(name);
             }
             Write::ReleaseBudget { name, .. } => {
@@ -194,7 +205,7 @@ impl World {
                     if *on {
                         self.flag(bucket);
                     } else {
-                        self.view.dump.crush_node_flags.remove(&**bucket);
+                        self.dump().crush_node_flags.remove(&**bucket);
                     }
                 }
             }
@@ -210,14 +221,14 @@ impl World {
                 assert_eq!(before, *resource_version);
                 self.published = Some(Published {
                     resource_version: version,
-                    state: Some(serde_json::to_string(state).unwrap().into()),
+                    state: Some((**state).clone()),
                 });
             }
         }
     }
 
     pub fn state(&self) -> CephClusterState {
-        serde_json::from_str(self.published.as_ref().unwrap().state.as_ref().unwrap()).unwrap()
+        self.published.as_ref().unwrap().state.clone().unwrap()
     }
 
     pub fn condition(&self, kind: CephCondition) -> Option<String> {
@@ -228,27 +239,22 @@ impl World {
 
     /// `rook-ceph-osd`: its limit, and the racks and OSDs that it leaves out.
     pub fn default(&self) -> (i32, Vec<&str>, Vec<OsdId>) {
-        let Some(BudgetForm::Osds {
-            max_unavailable,
-            except_domains,
-            except_osds,
-        }) = &self.budgets[OSD_BUDGET].form
-        else {
+        let Some(BudgetForm::Osds(default)) = &self.budgets[OSD_BUDGET].form else {
             panic!("{:?}", self.budgets);
         };
-        let racks = except_domains.get(&rack()).into_iter().flatten();
-        (
-            *max_unavailable,
-            racks.map(|rack| &**rack).collect(),
-            except_osds.iter().copied().collect(),
-        )
+        let racks = default
+            .except_domains
+            .iter()
+            .filter(|(domain_type, _)| *domain_type == rack());
+        let osds = default.except_osds.iter().copied().collect();
+        (default.max_unavailable, racks.map(|(_, rack)| &**rack).collect(), osds)
     }
 
     /// Domains with a budget of their own.
     pub fn own(&self) -> Vec<&str> {
         let forms = self.budgets.values().filter_map(|budget| budget.form.as_ref());
         let domains = forms.filter_map(|form| match form {
-            BudgetForm::OsdsOfDomain { domain, .. } => Some(&**domain),
+            BudgetForm::OsdsOfDomain { domain, .. } => Some(&*domain.1),
             _ => None,
         });
         domains.collect()
@@ -262,12 +268,12 @@ impl World {
     }
 
     pub fn flags(&self) -> Vec<&str> {
-        self.view.dump.crush_node_flags.keys().map(String::as_str).collect()
+        self.view.map.dump.crush_node_flags.keys().map(String::as_str).collect()
     }
 
     pub fn flag(&mut self, bucket: &str) {
         let flags = BTreeSet::from(["noout".to_owned()]);
-        self.view.dump.crush_node_flags.insert(bucket.to_owned(), flags);
+        self.dump().crush_node_flags.insert(bucket.to_owned(), flags);
     }
 
     /// An OSD's pod goes, with its node or without.
@@ -283,7 +289,7 @@ impl World {
 
     /// Ceph has seen it go; its statistics and its answers are of now.
     pub fn mark_down(&mut self, osd: OsdId) {
-        self.view.dump.osds[usize::try_from(osd).unwrap()].up = false;
+        self.dump().osds[usize::try_from(osd).unwrap()].up = false;
         self.ask();
     }
 
@@ -301,7 +307,7 @@ impl World {
         self.osds_changed_at = self.now;
         let objects = self.osds.get_mut(&osd).unwrap();
         (objects.pod, objects.node_state) = (OsdPod::Running, NodeState::Schedulable);
-        self.view.dump.osds[usize::try_from(osd).unwrap()].up = true;
+        self.dump().osds[usize::try_from(osd).unwrap()].up = true;
         self.ask();
         self.may_stop_all(true);
     }
@@ -360,7 +366,7 @@ impl World {
             .iter()
             .filter(|(_, osd)| osd.pod != OsdPod::Running)
             .map(|(id, _)| *id);
-        let by_ceph = self.view.dump.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id);
+        let by_ceph = self.view.map.dump.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id);
         let down: BTreeSet<OsdId> = by_pod.chain(by_ceph).collect();
         down.into_iter().collect()
     }
@@ -370,25 +376,8 @@ impl World {
         let mut budgets = OsdBudgets::default();
         for budget in self.budgets.values() {
             match budget.form.clone() {
-                Some(BudgetForm::Osds {
-                    max_unavailable,
-                    except_domains,
-                    except_osds,
-                }) => {
-                    let domains = except_domains.into_iter().flat_map(|(domain_type, domains)| {
-                        domains.into_iter().map(move |domain| (domain_type, domain))
-                    });
-                    budgets.default = Some(DefaultBudget {
-                        max_unavailable,
-                        except_domains: domains.collect(),
-                        except_osds,
-                    });
-                }
-                Some(BudgetForm::OsdsOfDomain {
-                    domain_type, domain, ..
-                }) => {
-                    budgets.domains.insert((domain_type, domain));
-                }
+                Some(BudgetForm::Osds(default)) => budgets.default = Some(default),
+                Some(BudgetForm::OsdsOfDomain { domain, .. }) => drop(budgets.domains.insert(domain)),
                 _ => {}
             }
         }
@@ -433,13 +422,16 @@ fn view(now: Timestamp) -> CephView {
         "pgmap": {"num_pgs": 16, "pgs_by_state": [{"state_name": "active+clean", "count": 16}]},
         "osdmap": {"epoch": 1}, "monmap": {"epoch": 1}, "election_epoch": 1,
     });
-    CephView {
-        asked_at: now,
-        status: serde_json::from_value(status).unwrap(),
+    let map = CephMap {
         dump: serde_json::from_value(json!({"epoch": 1, "osds": osds.collect::<Vec<_>>(), "pools": pools})).unwrap(),
         tree: serde_json::from_value(json!({ "nodes": nodes })).unwrap(),
         rules: serde_json::from_value(rule).unwrap(),
         hostnames: BTreeMap::new(),
+    };
+    CephView {
+        asked_at: now,
+        status: serde_json::from_value(status).unwrap(),
+        map: Arc::new(map),
         mons_out_of_quorum: BTreeSet::new(),
         fresh_since: Some(now),
         is_freshness_known: true,
