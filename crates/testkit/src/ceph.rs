@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 pub use self::packages::Programs;
 use crate::process::{self, Process, ProcessId};
+use crate::rook::RookCeph;
 use crate::{ports, wait};
 
 /// A second or two are usual; a loaded machine needs more.
@@ -383,5 +384,35 @@ impl Ceph {
             })
             .collect::<Vec<_>>()
             .join("\n")
+    }
+}
+
+impl RookCeph for Ceph {
+    fn options(&self) -> &CephOptions {
+        self.options()
+    }
+
+    fn admin(&self) -> &rados::Options {
+        self.admin()
+    }
+
+    async fn command(&self, command: Value) -> Result<Value> {
+        self.command(command).await
+    }
+
+    async fn add_user(&self, entity: &str, caps: &[&str]) -> Result<String> {
+        self.add_user(entity, caps).await
+    }
+
+    fn osd_runs(&self, id: usize) -> bool {
+        self.osd(id).is_running()
+    }
+
+    async fn stop_osd(&self, id: usize) -> Result<()> {
+        self.stop_osd(id).await
+    }
+
+    fn start_osd(&self, id: usize) -> Result<()> {
+        self.start_osd(id)
     }
 }

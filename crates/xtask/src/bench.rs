@@ -2,6 +2,7 @@
 //!
 //! Each operator has a scenario, which fills a control plane, installs the operator, measures it, and gives its figures.
 
+mod ceph_pdb;
 mod drain_keeper;
 mod drain_lock;
 mod figures;
@@ -29,6 +30,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Operator {
+    /// How fast ceph-pdb closes budgets and opens them again, and its requests, Ceph commands and memory (12 minutes)
+    CephPdb(ceph_pdb::Args),
     /// Requests, lateness, time to ready, memory and CPU of drain-keeper, at 1,000 nodes and at 5,000 (20 minutes)
     DrainKeeper(drain_keeper::Args),
     /// How long parallel drains take with drain-lock and without, and what its webhook costs (20 minutes)
@@ -40,6 +43,7 @@ enum Operator {
 impl Operator {
     async fn bench(&self) -> Result<Figures> {
         match self {
+            Self::CephPdb(args) => Box::pin(ceph_pdb::bench(args)).await,
             Self::DrainKeeper(args) => drain_keeper::bench(args).await,
             Self::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
             Self::HealthCheck(args) => Box::pin(health_check::bench(args)).await,
@@ -49,6 +53,9 @@ impl Operator {
 
 /// Prints the table, and the JSON object as the last line.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Operator::CephPdb(args) = &args.operator {
+        args.find_libraries()?;
+    }
     until_interrupted(async {
         let figures = args.operator.bench().await?;
         if !args.json {

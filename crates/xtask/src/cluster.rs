@@ -1,5 +1,6 @@
 //! `cargo xtask cluster`: a control plane that stays, in the foreground or detached.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -126,17 +127,21 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Begins this program anew where it would not find librados.
-fn find_ceph_libraries() -> Result<()> {
-    let libraries = Programs::ensure_unpacked()?.library_path();
-    if std::env::var_os(LIBRARY_PATH).as_ref() == Some(&libraries) {
+/// Begins this program anew where it would not find librados of Ceph's packages.
+pub fn find_ceph_libraries() -> Result<()> {
+    find_libraries(&Programs::ensure_unpacked()?.library_path())
+}
+
+/// Begins this program anew unless it, and what it starts, looks for shared libraries there first.
+pub fn find_libraries(path: &OsStr) -> Result<()> {
+    if std::env::var_os(LIBRARY_PATH).as_deref() == Some(path) {
         return Ok(());
     }
     let failed = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
-        .env(LIBRARY_PATH, libraries)
+        .env(LIBRARY_PATH, path)
         .exec();
-    Err(failed).context("begin anew with Ceph's libraries")
+    Err(failed).context("begin anew with other libraries")
 }
 
 fn directory(given: Option<PathBuf>) -> Result<PathBuf> {

@@ -67,7 +67,12 @@ impl Installation {
     /// The operator's block has these values, too.
     async fn install_with(&self, cluster: &Cluster, mut own: Value) -> Result<()> {
         own["enabled"] = json!(true);
-        own["config"] = self.config.clone();
+        let mut config = self.config.clone();
+        // The chart grants what these take, and writes them into the configuration itself.
+        if let Some(namespaces) = config.as_object_mut().and_then(|fields| fields.remove("namespaces")) {
+            own["namespaces"] = namespaces;
+        }
+        own["config"] = config;
         own["deployment"] = json!({ "enabled": false });
         let block = match self.operator {
             "drain-lock" => "drainLock",

@@ -5,15 +5,14 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::{CLUSTER, OSD_ID};
-use crate::ceph::Ceph;
+use super::{CLUSTER, OSD_ID, RookCeph};
 
 /// What they are made from.
-pub(super) struct Objects<'a> {
+pub(super) struct Objects<'a, C> {
     pub(super) namespace: &'a str,
     /// The CephCluster.
     pub(super) owner: &'a DynamicObject,
-    pub(super) ceph: &'a Ceph,
+    pub(super) ceph: &'a C,
     /// The node of all daemons but OSDs.
     pub(super) other_node: &'a str,
 }
@@ -59,7 +58,7 @@ fn owned_by(owner: &DynamicObject) -> Value {
     })
 }
 
-impl Objects<'_> {
+impl<C: RookCeph> Objects<'_, C> {
     /// Who the administrator is.
     pub(super) async fn mon_secret(&self) -> Result<Value> {
         let admin = self.ceph.admin();

@@ -15,8 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::OSD_ID;
-use crate::ceph::Ceph;
+use super::{OSD_ID, RookCeph};
 use crate::{unless_refused, workload};
 
 /// Before what failed is tried again.
@@ -29,7 +28,7 @@ pub(super) struct OsdPods {
 
 impl OsdPods {
     /// OSDs that run already go on.
-    pub(super) fn follow(client: Client, namespace: &str, ceph: &Arc<Ceph>) -> Self {
+    pub(super) fn follow<C: RookCeph>(client: Client, namespace: &str, ceph: &Arc<C>) -> Self {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let (seen, _) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
@@ -56,13 +55,13 @@ async fn observe(pods: Api<Pod>, seen: watch::Sender<Vec<Arc<Pod>>>) {
     }
 }
 
-struct Osd {
+struct Osd<C> {
     id: usize,
     pods: Api<Pod>,
-    ceph: Arc<Ceph>,
+    ceph: Arc<C>,
 }
 
-impl Osd {
+impl<C: RookCeph> Osd<C> {
     async fn follow(self, mut seen: watch::Receiver<Vec<Arc<Pod>>>) {
         let id = self.id.to_string();
         // Before its first pod it is not for us to stop.
@@ -88,7 +87,7 @@ impl Osd {
             .iter()
             .filter(is_bound)
             .partition(|pod| pod.metadata.deletion_timestamp.is_some());
-        if (live.is_empty() || !ending.is_empty()) && self.ceph.osd(self.id).is_running() {
+        if (live.is_empty() || !ending.is_empty()) && self.ceph.osd_runs(self.id) {
             self.ceph.stop_osd(self.id).await?;
         }
         for pod in ending {
@@ -106,7 +105,7 @@ impl Osd {
     }
 
     async fn start(&self, pod: &Pod) -> Result<()> {
-        if !self.ceph.osd(self.id).is_running() {
+        if !self.ceph.osd_runs(self.id) {
             self.ceph.start_osd(self.id)?;
         }
         let now = Timestamp::now();
