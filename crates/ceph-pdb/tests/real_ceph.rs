@@ -43,6 +43,7 @@ fn options(ceph: &Ceph) -> Options {
 struct Fixture {
     connections: CephConnections,
     supervisor: Supervisor,
+    metrics: Metrics,
 }
 
 impl Fixture {
@@ -52,6 +53,7 @@ impl Fixture {
         Self {
             connections: CephConnections::new(&supervisor, ReconcileTrigger::new(), &metrics),
             supervisor,
+            metrics,
         }
     }
 
@@ -164,6 +166,9 @@ async fn a_round_tells_the_whole_cluster() -> Result<()> {
     let rules: BTreeSet<i64> = view.map.rules.iter().map(|rule| rule.id).collect();
     ensure!(!used.is_empty() && used.is_subset(&rules), "{used:?} {rules:?}");
     ensure!(view.map.tree.nodes.iter().any(|node| node.name == "host-2"));
+    // The period in which OSDs report was read.
+    let metrics = fixture.metrics.encode()?;
+    ensure!(metrics.contains(r#"command="config get",outcome="done""#), "{metrics}");
     Ok(())
 }
 
