@@ -6,7 +6,6 @@ mod cluster;
 pub mod daemon_budgets;
 mod facts;
 pub mod noout;
-mod noout_writes;
 pub mod osd_disruptions;
 mod pools;
 pub mod verdict;

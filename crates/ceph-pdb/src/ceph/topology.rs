@@ -84,43 +84,15 @@ pub struct Place {
     pub domain: Option<Arc<str>>,
 }
 
-/// Where all OSDs are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Topology {
-    places: BTreeMap<OsdId, Place>,
-}
-
-impl Topology {
-    /// Reads the tree.
-    pub fn new(tree: &OsdTree, domain_type: DomainType) -> Self {
-        let nodes: BTreeMap<i64, &TreeNode> = tree.nodes.iter().map(|node| (node.id, node)).collect();
-        let parents: BTreeMap<i64, &TreeNode> = tree
-            .nodes
-            .iter()
-            .flat_map(|node| node.children.iter().map(move |child| (*child, node)))
-            .collect();
-        let osds = nodes.keys().copied().filter(|id| *id >= 0);
-        let places = osds.map(|id| (id, place(id, &parents, domain_type)));
-        Self {
-            places: places.collect(),
-        }
-    }
-
-    /// Where an OSD is, if the tree has it.
-    pub fn place(&self, osd: OsdId) -> Option<&Place> {
-        self.places.get(&osd)
-    }
-
-    /// The OSDs of each failure domain. Those without one are in none.
-    pub fn domains(&self) -> BTreeMap<Arc<str>, BTreeSet<OsdId>> {
-        let mut domains: BTreeMap<Arc<str>, BTreeSet<OsdId>> = BTreeMap::new();
-        for (osd, place) in &self.places {
-            if let Some(domain) = &place.domain {
-                domains.entry(Arc::clone(domain)).or_default().insert(*osd);
-            }
-        }
-        domains
-    }
+/// Where each OSD of the tree is.
+pub fn places(tree: &OsdTree, domain_type: DomainType) -> BTreeMap<OsdId, Place> {
+    let parents: BTreeMap<i64, &TreeNode> = tree
+        .nodes
+        .iter()
+        .flat_map(|node| node.children.iter().map(move |child| (*child, node)))
+        .collect();
+    let osds = tree.nodes.iter().map(|node| node.id).filter(|id| *id >= 0);
+    osds.map(|id| (id, place(id, &parents, domain_type))).collect()
 }
 
 fn place(osd: OsdId, parents: &BTreeMap<i64, &TreeNode>, domain_type: DomainType) -> Place {
@@ -142,12 +114,10 @@ fn place(osd: OsdId, parents: &BTreeMap<i64, &TreeNode>, domain_type: DomainType
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use rstest::rstest;
 
     use super::super::answers::{OsdTree, Pool, Rule, Rules, Step, TreeNode};
-    use super::{DomainType, Topology};
+    use super::{DomainType, Place, places};
 
     fn pool(rule: i64) -> Pool {
         Pool {
@@ -203,12 +173,12 @@ mod tests {
         let tree: OsdTree = serde_json::from_str(include_str!("../../recorded/16.2.15/healthy-osd-tree.json")).unwrap();
         let rules: Rules = serde_json::from_str(include_str!("../../recorded/16.2.15/crush-rules.json")).unwrap();
         let racks = DomainType::of_pools(&[pool(1)], rules.all());
-        let topology = Topology::new(&tree, racks);
-        let place = topology.place(4).unwrap();
+        let places = places(&tree, racks);
+        let place = &places[&4];
         assert_eq!(place.host.as_deref(), Some("host-4"));
         assert_eq!(place.domain.as_deref(), Some("rack-1"));
-        assert_eq!(topology.domains()["rack-1"], BTreeSet::from([1, 4]));
-        assert_eq!(topology.place(6), None);
+        assert_eq!(places[&1].domain, place.domain);
+        assert_eq!(places.get(&6), None);
     }
 
     #[test]
@@ -219,9 +189,8 @@ mod tests {
             kind: "osd".to_owned(),
             children: Vec::new(),
         };
-        let topology = Topology::new(&OsdTree { nodes: vec![osd] }, DomainType::HOST);
-        assert_eq!(topology.place(0).map(|place| place.host.is_none()), Some(true));
-        assert!(topology.domains().is_empty());
+        let places = places(&OsdTree { nodes: vec![osd] }, DomainType::HOST);
+        assert_eq!(places[&0], Place::default());
     }
 
     #[test]
@@ -239,6 +208,6 @@ mod tests {
         let tree = OsdTree {
             nodes: vec![bucket(-1, -2), bucket(-2, -1), bucket(-3, 0), osd],
         };
-        assert!(Topology::new(&tree, DomainType::HOST).place(0).is_some());
+        assert!(places(&tree, DomainType::HOST).contains_key(&0));
     }
 }

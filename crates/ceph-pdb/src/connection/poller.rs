@@ -30,7 +30,7 @@ const STATS_PERIOD: u64 = 5;
 const STATS_PERIODS: RangeInclusive<u64> = 1..=60;
 
 /// So many periods after connecting, old statistics are no longer due to a process that has not watched for long.
-const ACQUAINTANCE: u32 = 6;
+const FRESHNESS_KNOWN_AFTER: u32 = 6;
 
 /// How long a round may take: a cluster that hangs is reported within 20 s of the first question that it does not answer.
 const ROUND_DEADLINE: Duration = Duration::from_secs(15);
@@ -144,7 +144,7 @@ impl Poller {
         let is_fresh = self.freshness.is_fresh();
         self.fresh_since = is_fresh.then(|| self.fresh_since.unwrap_or(asked_at));
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
-        self.is_freshness_known |= is_fresh || ACQUAINTANCE * self.period <= first_asked.elapsed();
+        self.is_freshness_known |= is_fresh || FRESHNESS_KNOWN_AFTER * self.period <= first_asked.elapsed();
         let basis = Basis {
             dump: &map.dump,
             pgs: &status.pgmap.pgs_by_state,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::budget_steps::{Layout, OsdBudgets, Step, Target, next_step};
 use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET, daemon_budgets};
 use super::facts::OsdView;
-use super::osd_disruptions::{CurrentDisruptions, Disruptions, members};
+use super::osd_disruptions::{Disruptions, members};
 use super::write::Write;
 use crate::budgets::{OSD_BUDGET, OSD_BUDGET_BESIDE_FOREIGN, domain_budget_name, is_rooks_name};
 use crate::ceph::OsdId;
@@ -62,10 +62,13 @@ impl<'a> BudgetView<'a> {
     }
 
     /// What the budgets allow now.
-    pub(super) fn current(&self, osds: &OsdView) -> CurrentDisruptions {
+    pub(super) fn current(&self, osds: &OsdView) -> Disruptions {
         let labelled = osds.labelled_domains();
         let without = match &self.osds.default {
-            Some(default) if default.max_unavailable > 0 => return CurrentDisruptions::Open,
+            Some(default) if default.max_unavailable > 0 => {
+                let excluded = default.except_osds.clone();
+                return Disruptions::Open { excluded };
+            }
             Some(default) => default.except_domains.clone(),
             // As Rook leaves them: all domains but one have a budget.
             None if self.osds.domains.is_empty() => BTreeSet::new(),
@@ -79,7 +82,7 @@ impl<'a> BudgetView<'a> {
             let first = self.osds.default.as_ref()?.except_osds.first()?;
             osds.osds.get(first)?.domain.clone()
         };
-        CurrentDisruptions::Closed {
+        Disruptions::Closed {
             exempt: by_label.map(|(_, domain)| Arc::clone(domain)).or_else(by_number),
         }
     }

@@ -10,9 +10,8 @@ use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 
 use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
-use super::noout::NooutPhase;
-use super::noout_writes::Flags;
-use super::osd_disruptions::{CephFacts, CurrentDisruptions, Decision, Disruptions, PgHealth, decide};
+use super::noout::{Flags, NooutPhase};
+use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide};
 use super::pools::{judge, obstacles_to_healing, still_unsurvivable};
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
@@ -207,8 +206,8 @@ impl<'a> Case<'a> {
     }
 
     /// Since when all OSDs are up again behind closed budgets. A restart does not begin it anew.
-    fn recovering_since(&self, current: &CurrentDisruptions) -> Option<Timestamp> {
-        let is_closed = matches!(current, CurrentDisruptions::Closed { .. });
+    fn recovering_since(&self, current: &Disruptions) -> Option<Timestamp> {
+        let is_closed = matches!(current, Disruptions::Closed { .. });
         let is_recovering = is_closed && self.osds.down().next().is_none();
         let before = self.published.and_then(|published| published.recovering_since);
         is_recovering.then(|| before.unwrap_or(self.now))

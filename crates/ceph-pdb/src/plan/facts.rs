@@ -9,9 +9,9 @@ use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth};
 use crate::ceph::OsdId;
 use crate::ceph::pg_health::{CleanPattern, lacks_redundancy};
 use crate::ceph::stop_check::{PoolId, may_stop};
-use crate::ceph::topology::{DomainType, Topology};
+use crate::ceph::topology::{DomainType, places};
 use crate::policy::Policy;
-use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeState, OsdPod};
+use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeState, OsdObjects, OsdPod};
 
 /// What is true of a cluster's OSDs.
 #[derive(Debug)]
@@ -30,23 +30,21 @@ impl OsdView {
     pub(super) fn new(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> Self {
         let view = cluster.ceph.last_view();
         let domain_type = domain_type(cluster, policy, published);
-        let topology = view
-            .map(|view| Topology::new(&view.map.tree, domain_type))
-            .unwrap_or_default();
+        let places = view.map(|view| places(&view.map.tree, domain_type)).unwrap_or_default();
         let in_ceph: BTreeMap<OsdId, _> = view
             .iter()
             .flat_map(|view| view.map.dump.osds.iter().map(|osd| (osd.id, osd)))
             .collect();
         let is_current = current_view(cluster).is_some();
+        let labels = cluster.osds.iter();
         let mut this = Self {
             domain_type,
             osds: BTreeMap::new(),
-            labels: BTreeMap::new(),
+            labels: labels
+                .map(|(id, objects)| (*id, objects.locations.get(&domain_type).cloned()))
+                .collect(),
             nodes: BTreeMap::new(),
         };
-        for (id, objects) in &cluster.osds {
-            this.labels.insert(*id, objects.locations.get(&domain_type).cloned());
-        }
         let ids: BTreeSet<OsdId> = in_ceph.keys().chain(cluster.osds.keys()).copied().collect();
         for id in ids {
             let (objects, osd) = (cluster.osds.get(&id), in_ceph.get(&id).copied());
@@ -60,25 +58,22 @@ impl OsdView {
             if is_gone {
                 continue;
             }
-            let place = topology.place(id).cloned().unwrap_or_default();
-            let label = this.labels.get(&id).cloned().flatten();
-            let has_pod = objects.is_some_and(|objects| objects.pod == OsdPod::Running);
-            let is_up_in_ceph = osd.is_some_and(|osd| osd.up);
-            let is_being_replaced = objects.is_some_and(|objects| objects.is_being_replaced);
-            let domain = place.domain.or(label);
-            if let (Some(node), Some(domain)) = (objects.and_then(|objects| objects.node.as_ref()), &domain) {
-                this.nodes
-                    .entry(node.to_string())
-                    .or_default()
-                    .insert(domain.to_string());
+            let place = places.get(&id).cloned().unwrap_or_default();
+            let domain = place.domain.or_else(|| this.labels.get(&id).cloned().flatten());
+            let node = objects.and_then(|objects| objects.node.as_ref());
+            if let Some((node, domain)) = node.zip(domain.as_ref()) {
+                let domains = this.nodes.entry(node.to_string()).or_default();
+                domains.insert(domain.to_string());
             }
+            let is = |wanted: fn(&OsdObjects) -> bool| objects.is_some_and(wanted);
+            let (is_replaced, is_running) = (is(|osd| osd.is_being_replaced), is(|osd| osd.pod == OsdPod::Running));
+            let is_up = osd.map(|osd| osd.up);
             let facts = OsdFacts {
                 domain,
                 host: place.host,
-                is_down: !is_being_replaced && (!has_pod || (osd.is_some() && !is_up_in_ceph)),
-                is_up_in_ceph,
-                is_draining: objects
-                    .is_some_and(|objects| matches!(objects.node_state, NodeState::Draining(_) | NodeState::Gone)),
+                is_down: !is_replaced && (!is_running || is_up == Some(false)),
+                is_up_in_ceph: is_up == Some(true),
+                is_draining: is(|osd| matches!(osd.node_state, NodeState::Draining(_) | NodeState::Gone)),
             };
             this.osds.insert(id, facts);
         }

@@ -53,19 +53,7 @@ pub struct CephFacts {
     pub safe_together: BTreeMap<BTreeSet<OsdId>, bool>,
 }
 
-/// What the budgets allow now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CurrentDisruptions {
-    /// One OSD at a time.
-    Open,
-    /// None, except those of one domain.
-    Closed {
-        /// That domain.
-        exempt: Option<Domain>,
-    },
-}
-
-/// What the budgets are to allow.
+/// What the budgets allow, or are to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disruptions {
     /// One OSD at a time.
@@ -98,7 +86,7 @@ pub struct Decision {
 pub fn decide(
     osds: &BTreeMap<OsdId, OsdFacts>,
     ceph: Option<&CephFacts>,
-    current: &CurrentDisruptions,
+    current: &Disruptions,
     timeout_is_over: bool,
 ) -> Decision {
     let down: BTreeSet<OsdId> = osds.iter().filter(|(_, osd)| osd.is_down).map(|(id, _)| *id).collect();
@@ -117,7 +105,7 @@ struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    fn decide(mut self, ceph: Option<&CephFacts>, current: &CurrentDisruptions, timeout_is_over: bool) -> Decision {
+    fn decide(mut self, ceph: Option<&CephFacts>, current: &Disruptions, timeout_is_over: bool) -> Decision {
         // While Ceph counts on an OSD whose pod is on its way out, "clean" still includes the copies that are about to go.
         let mut down = self.down.iter().filter_map(|id| self.osds.get(id));
         let knows_all_down = !down.any(|osd| osd.is_up_in_ceph);
@@ -136,8 +124,8 @@ impl Situation<'_> {
             }
             (None, _) if !all_up => closed(None, CephReason::CephNotAsked),
             (Some(ceph), _) if !all_up => self.around_a_domain(ceph, current),
-            (_, CurrentDisruptions::Open) => open(CephReason::AllUp),
-            (ceph, CurrentDisruptions::Closed { exempt }) => ceph
+            (_, Disruptions::Open { .. }) => open(CephReason::AllUp),
+            (ceph, Disruptions::Closed { exempt }) => ceph
                 .and_then(|ceph| self.reopens(ceph, timeout_is_over))
                 .map_or_else(|| closed(exempt.clone(), CephReason::Recovering), open),
         };
@@ -150,7 +138,7 @@ impl Situation<'_> {
     }
 
     /// OSDs are down, and not all placement groups are clean without them.
-    fn around_a_domain(&mut self, ceph: &CephFacts, current: &CurrentDisruptions) -> (Disruptions, CephReason) {
+    fn around_a_domain(&mut self, ceph: &CephFacts, current: &Disruptions) -> (Disruptions, CephReason) {
         if !ceph.is_fresh {
             return closed(None, CephReason::StatisticsStale);
         }
@@ -172,14 +160,14 @@ impl Situation<'_> {
 
     /// The domains that may be exempt, in order: while OSDs of the current one are down it is the only one; else draining
     /// domains come first.
-    fn candidates(&self, current: &CurrentDisruptions) -> Vec<Domain> {
+    fn candidates(&self, current: &Disruptions) -> Vec<Domain> {
         let with_down = |wanted: fn(&OsdFacts) -> bool| {
             let down = self.down.iter().filter_map(|id| self.osds.get(id));
             let domains = down.filter(move |osd| wanted(osd)).filter_map(|osd| osd.domain.clone());
             domains.collect::<BTreeSet<_>>()
         };
         let all = with_down(|_| true);
-        if let CurrentDisruptions::Closed { exempt: Some(exempt) } = current
+        if let Disruptions::Closed { exempt: Some(exempt) } = current
             && all.contains(exempt)
         {
             return vec![Arc::clone(exempt)];

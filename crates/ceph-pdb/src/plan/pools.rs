@@ -1,6 +1,6 @@
 //! Pools that cannot lose a failure domain even when all is well, and what keeps a cluster from healing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use nodeward_api::ceph_state::{UnsurvivablePool, UnsurvivablePools};
@@ -8,6 +8,7 @@ use nodeward_api::ceph_state::{UnsurvivablePool, UnsurvivablePools};
 use super::facts::OsdView;
 use super::osd_disruptions::{domains, members};
 use crate::ceph::OsdId;
+use crate::ceph::answers::Pool;
 use crate::ceph::stop_check::{PoolId, pools_that_stop};
 use crate::snapshot::CephView;
 
@@ -17,14 +18,12 @@ const BLOCKING_FLAGS: [&str; 6] = ["norecover", "nobackfill", "norebalance", "no
 /// The pools that were judged, as far as they still are as they were.
 pub(super) fn still_unsurvivable<'a>(
     judged: &'a UnsurvivablePools,
-    view: Option<&CephView>,
+    view: Option<&'a CephView>,
 ) -> impl Iterator<Item = &'a UnsurvivablePool> {
-    let pools = view.map(|view| view.map.dump.pools.clone());
     judged.pools.iter().filter(move |judged| {
-        pools.as_ref().is_none_or(|pools| {
-            let mut pools = pools.iter().filter(|pool| pool.id == judged.id);
-            pools.any(|pool| (pool.size, pool.min_size) == (judged.size, judged.min_size))
-        })
+        let is_as_judged =
+            |pool: &Pool| (pool.id, pool.size, pool.min_size) == (judged.id, judged.size, judged.min_size);
+        view.is_none_or(|view| view.map.dump.pools.iter().any(is_as_judged))
     })
 }
 
@@ -79,16 +78,10 @@ pub(super) fn obstacles_to_healing(osds: &OsdView, view: &CephView) -> Vec<Strin
     let set = &view.map.dump.flags_set;
     let flags = BLOCKING_FLAGS.iter().filter(|flag| set.contains(**flag));
     let mut obstacles: Vec<String> = flags.map(|flag| format!("flag {flag} is set")).collect();
-    let mut is_left: BTreeMap<&str, bool> = BTreeMap::new();
-    let domains = osds
-        .osds
-        .values()
-        .filter_map(|osd| Some((osd.domain.as_deref()?, !osd.is_down)));
-    for (domain, is_up) in domains {
-        *is_left.entry(domain).or_default() |= is_up;
-    }
-    let left = is_left.values().filter(|is_left| **is_left).count();
-    let is_short = |size: i64| left < is_left.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+    let all = domains(&osds.osds).len();
+    let up = osds.osds.values().filter(|osd| !osd.is_down);
+    let left = up.filter_map(|osd| osd.domain.as_ref()).collect::<BTreeSet<_>>().len();
+    let is_short = |size: i64| left < all.min(usize::try_from(size).unwrap_or(usize::MAX));
     let short = view.map.dump.pools.iter().filter(|pool| is_short(pool.size));
     let short: Vec<&str> = short.map(|pool| pool.name.as_str()).collect();
     if !short.is_empty() {

@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use nodeward_api::reason::CephReason;
 
-use super::{CephFacts, CurrentDisruptions, Decision, Disruptions, Domain, OsdFacts, PgHealth, decide};
+use super::{CephFacts, Decision, Disruptions, Domain, OsdFacts, PgHealth, decide};
 use crate::ceph::OsdId;
 
 /// Two OSDs in each of three racks: 0 and 1 in `a`, 2 and 3 in `b`, 4 and 5 in `c`; each on a host of its own.
@@ -45,8 +45,12 @@ fn answered(facts: CephFacts, answers: &[(&[OsdId], bool)]) -> CephFacts {
     CephFacts { safe_together, ..facts }
 }
 
-fn closed(exempt: Option<&str>) -> CurrentDisruptions {
-    CurrentDisruptions::Closed {
+const OPEN: Disruptions = Disruptions::Open {
+    excluded: BTreeSet::new(),
+};
+
+fn closed(exempt: Option<&str>) -> Disruptions {
+    Disruptions::Closed {
         exempt: exempt.map(Domain::from),
     }
 }
@@ -64,7 +68,7 @@ fn is_open(excluded: &[OsdId], reason: CephReason) -> (Disruptions, CephReason) 
 fn disruptions(
     osds: &BTreeMap<OsdId, OsdFacts>,
     ceph: impl Into<Option<CephFacts>>,
-    current: &CurrentDisruptions,
+    current: &Disruptions,
 ) -> (Disruptions, CephReason) {
     result(decide(osds, ceph.into().as_ref(), current, false))
 }
@@ -84,7 +88,7 @@ fn all_up_and_clean_is_open() {
 #[test]
 fn harmless_down_osds_are_excluded() {
     assert_eq!(
-        disruptions(&osds(&[1, 4], &[4]), clean(), &CurrentDisruptions::Open),
+        disruptions(&osds(&[1, 4], &[4]), clean(), &OPEN),
         is_open(&[1, 4], CephReason::DownOsdsExcluded)
     );
 }
@@ -93,18 +97,18 @@ fn harmless_down_osds_are_excluded() {
 fn clean_is_ignored_while_ceph_counts_leaving_osd() {
     let mut osds = osds(&[2], &[2]);
     osds.get_mut(&2).unwrap().is_up_in_ceph = true;
-    let asked = decide(&osds, Some(&clean()), &CurrentDisruptions::Open, false);
+    let asked = decide(&osds, Some(&clean()), &OPEN, false);
     assert_eq!(result(asked), is_closed(None, CephReason::AwaitingStopCheck));
     let agreed = answered(clean(), &[(&[2, 3], true)]);
     assert_eq!(
-        disruptions(&osds, agreed, &CurrentDisruptions::Open),
+        disruptions(&osds, agreed, &OPEN),
         is_closed(Some("b"), CephReason::DomainDown)
     );
 }
 
 #[test]
 fn down_osd_closes_before_ceph_answers() {
-    let decided = disruptions(&osds(&[2], &[2]), None, &CurrentDisruptions::Open);
+    let decided = disruptions(&osds(&[2], &[2]), None, &OPEN);
     assert_eq!(decided, is_closed(None, CephReason::CephNotAsked));
 }
 
@@ -115,13 +119,13 @@ fn no_domain_is_exempt_on_old_statistics() {
         pgs: PgHealth::Clean,
         ..answered(unclean(), &[(&[2, 3], true)])
     };
-    let decided = disruptions(&osds(&[2], &[2]), stale, &CurrentDisruptions::Open);
+    let decided = disruptions(&osds(&[2], &[2]), stale, &OPEN);
     assert_eq!(decided, is_closed(None, CephReason::StatisticsStale));
 }
 
 #[test]
 fn a_domain_is_exempt_once_ceph_agrees() {
-    let (osds, current) = (osds(&[2], &[2]), CurrentDisruptions::Open);
+    let (osds, current) = (osds(&[2], &[2]), OPEN);
     let decision = decide(&osds, Some(&unclean()), &current, false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3])]));
     assert_eq!(result(decision), is_closed(None, CephReason::AwaitingStopCheck));
@@ -134,7 +138,7 @@ fn a_domain_is_exempt_once_ceph_agrees() {
 #[test]
 fn nothing_is_exempt_where_ceph_refuses() {
     let refused = answered(unclean(), &[(&[2, 3], false)]);
-    let decided = disruptions(&osds(&[2], &[2]), refused, &CurrentDisruptions::Open);
+    let decided = disruptions(&osds(&[2], &[2]), refused, &OPEN);
     assert_eq!(decided, is_closed(None, CephReason::SecondDomainDown));
 }
 
@@ -179,11 +183,11 @@ fn exempt_domain_stays_while_its_osds_are_down() {
 #[test]
 fn open_budgets_stay_open_while_placement_groups_move() {
     assert_eq!(
-        disruptions(&osds(&[], &[]), unclean(), &CurrentDisruptions::Open),
+        disruptions(&osds(&[], &[]), unclean(), &OPEN),
         is_open(&[], CephReason::AllUp)
     );
     assert_eq!(
-        disruptions(&osds(&[], &[]), None, &CurrentDisruptions::Open),
+        disruptions(&osds(&[], &[]), None, &OPEN),
         is_open(&[], CephReason::AllUp)
     );
 }
@@ -230,7 +234,7 @@ fn closed_budgets_stay_closed_while_ceph_is_silent() {
 #[test]
 fn drained_hosts_keep_their_data() {
     let noout_hosts = |down: &[OsdId], draining: &[OsdId], ceph: Option<CephFacts>| {
-        let decision: Decision = decide(&osds(down, draining), ceph.as_ref(), &CurrentDisruptions::Open, false);
+        let decision: Decision = decide(&osds(down, draining), ceph.as_ref(), &OPEN, false);
         let hosts: Vec<String> = decision.noout_hosts.iter().map(ToString::to_string).collect();
         hosts
     };
@@ -246,7 +250,7 @@ fn osd_without_domain_is_never_exempt() {
     osds.get_mut(&2).unwrap().domain = None;
     let ceph = answered(unclean(), &[(&[2, 3], true), (&[2], true)]);
     assert_eq!(
-        disruptions(&osds, ceph, &CurrentDisruptions::Open),
+        disruptions(&osds, ceph, &OPEN),
         is_closed(None, CephReason::SecondDomainDown)
     );
 }
