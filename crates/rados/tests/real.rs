@@ -140,6 +140,27 @@ async fn a_paused_monitor_costs_the_timeout() -> Result<()> {
     answers_again(&cluster).await
 }
 
+/// Unlike a monitor that has ended, a network that drops all there is does not break a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_route_costs_the_timeout() -> Result<()> {
+    let with_routes = CephOptions {
+        hosts: 0,
+        has_routes: true,
+        ..CephOptions::default()
+    };
+    let ceph = Ceph::start(with_routes).await?;
+    let cluster = connect(options(&ceph)).await?;
+    status(&cluster).await?.accepted()?;
+    ceph.route(0).interrupt();
+    let on_old_connection = status(&cluster).await;
+    let on_new_connection = connect(options(&ceph)).await;
+    ceph.route(0).restore();
+    for unreachable in [on_old_connection.unwrap_err(), on_new_connection.unwrap_err()] {
+        ensure!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
+    }
+    answers_again(&cluster).await
+}
+
 /// As often as it takes to meet the moments in between: a call that ended by itself would leave librados with pointers into a
 /// stack that is gone.
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod packages;
+mod route;
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::packages::Programs;
+pub use self::route::Route;
 use crate::process::{self, Process, ProcessId};
 use crate::rook::RookCeph;
 use crate::{ports, wait};
@@ -38,6 +40,8 @@ pub struct CephOptions {
     pub prefix: String,
     /// OSDs of each host, numbered host by host.
     pub osds_per_host: usize,
+    /// Whether each monitor is reached by a [`Route`]: by clients and daemons alike.
+    pub has_routes: bool,
 }
 
 impl Default for CephOptions {
@@ -48,6 +52,7 @@ impl Default for CephOptions {
             hosts: 3,
             prefix: String::new(),
             osds_per_host: 1,
+            has_routes: false,
         }
     }
 }
@@ -82,6 +87,7 @@ impl CephOptions {
 /// A running Ceph cluster. Dropping it kills its parts and removes its directory; so does whatever else ends this process.
 pub struct Ceph {
     mons: Vec<Process>,
+    routes: Vec<Route>,
     mgr: Process,
     osds: Vec<Process>,
     admin: rados::Options,
@@ -101,15 +107,23 @@ impl Ceph {
         let directory = tempfile::Builder::new().prefix("nodeward-ceph-").tempdir()?;
         process::remove_at_exit(directory.path())?;
         let ports: Vec<u16> = (0..options.mons).map(|_| ports::free()).collect::<Result<_>>()?;
-        let mons = configuration::mons(&programs, directory.path(), &ports)?;
-        for mon in &mons.processes {
+        let configuration::Mons { processes, admin } = configuration::mons(&programs, directory.path(), &ports)?;
+        let (mut mons, mut routes) = (Vec::new(), Vec::new());
+        for (mut mon, port) in processes.into_iter().zip(ports) {
+            if options.has_routes {
+                let hidden = ports::free()?;
+                routes.push(Route::start(port, hidden).await?);
+                mon = mon.args(["--public-bind-addr", &format!("v2:127.0.0.1:{hidden}/0")]);
+            }
             mon.start()?;
+            mons.push(mon);
         }
         let mut ceph = Self {
-            mons: mons.processes,
+            mons,
+            routes,
             mgr: configuration::daemon(&programs, directory.path(), "mgr", "x"),
             osds: Vec::new(),
-            admin: mons.admin,
+            admin,
             programs,
             options,
             directory,
@@ -334,6 +348,11 @@ impl Ceph {
     /// A monitor.
     pub fn mon(&self, index: usize) -> &Process {
         &self.mons[index]
+    }
+
+    /// The way to a monitor, with [`CephOptions::has_routes`].
+    pub fn route(&self, mon: usize) -> &Route {
+        &self.routes[mon]
     }
 
     /// The manager.
