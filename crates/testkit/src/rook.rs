@@ -202,17 +202,19 @@ impl<C: RookCeph> Rook<C> {
     }
 
     /// Asks the server to evict an OSD's pod that is not on its way out; gives the answer's status code, and `None` without such
-    /// a pod.
+    /// a pod. No budget protects one that is still pending: that is no OSD.
     ///
     /// # Errors
     /// There is no answer.
     pub async fn evict_osd(&self, osd: usize) -> Result<Option<u16>> {
         let pods = self.osd_pods(osd).await?;
-        let Some(pod) = pods.iter().find(|pod| pod.metadata.deletion_timestamp.is_none()) else {
+        let runs = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && workload::phase(pod) != "Pending";
+        let Some(pod) = pods.iter().find(runs) else {
             return Ok(None);
         };
         match self.pods().evict(&pod.name_any(), &EvictParams::default()).await {
             Ok(_) => Ok(Some(201)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(kube::Error::Api(status)) => Ok(Some(status.code)),
             Err(error) => Err(error).with_context(|| format!("evict {}", pod.name_any())),
         }
