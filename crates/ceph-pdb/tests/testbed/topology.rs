@@ -1,0 +1,99 @@
+//! Labels and Nodes that are not as they should be.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams};
+use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::{wait, workload};
+use serde_json::{Value, json};
+
+use crate::environment::{DEADLINE, Environment, SEVERAL_PERIODS, hosts};
+
+/// Gives the pod of an OSD another label of its rack, or takes it off.
+async fn relabel(env: &Environment, osd: usize, rack: Value) -> Result<()> {
+    let pods = env.rook.osd_pods(osd).await?;
+    let name = pods.first().context("no pod")?.name_any();
+    let labels = json!({"labels": {"topology-location-rack": rack}});
+    workload::patch_metadata(&env.client, env.rook.namespace(), &name, labels).await
+}
+
+/// OSD 3 is of the rack that is drained, but its label says that it is of another one; OSD 5 has no label.
+#[tokio::test(flavor = "multi_thread")]
+async fn mislabelled_osds_follow_the_crush_map() -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    relabel(&env, 3, json!("rack-1")).await?;
+    relabel(&env, 5, Value::Null).await?;
+    let operator = env.start(json!({})).await?;
+    env.condition("OsdLabelWrong").await?;
+    env.open().await?;
+    env.drain(0).await?;
+    let only = |expected: &'static [usize]| {
+        let env = &env;
+        move || async move {
+            let may_go: BTreeSet<usize> = env.may_go().await?;
+            ensure!(
+                may_go.iter().eq(expected),
+                "{may_go:?} may go, state {}",
+                env.state().await?
+            );
+            Ok(())
+        }
+    };
+    wait::until("the rest of the rack to be allowed to go", DEADLINE, only(&[3])).await?;
+    wait::throughout("the rest of the rack alone", SEVERAL_PERIODS, only(&[3])).await?;
+    env.evict(3).await?;
+    wait::throughout("no other rack", SEVERAL_PERIODS, || env.is_closed_but_for("rack-0")).await?;
+    env.bring_back(0).await?;
+    // Its new pod has the label of its Deployment again.
+    env.open().await?;
+    env.noout_is([]).await?;
+    env.end([operator]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn osd_of_missing_node_is_drained_by_host() -> Result<()> {
+    let env = Environment::new().await?;
+    // No object of Rook's tells of this pool, which managers from Ceph 17 on make by themselves.
+    for command in [
+        json!({"prefix": "osd crush rule create-replicated", "name": "by-host", "root": "default", "type": "host"}),
+        json!({
+            "prefix": "osd pool create", "pool": ".mgr", "pg_num": 1, "pool_type": "replicated", "rule": "by-host", "size": 3,
+            "autoscale_mode": "off", "yes_i_really_mean_it": true,
+        }),
+    ] {
+        env.ceph().command(command).await?;
+    }
+    env.ceph().clean(DEADLINE).await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    wait::until("domains by host", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(state["failureDomainType"] == "host", "{state}");
+        Ok(())
+    })
+    .await?;
+    let (nodes, host): (Api<Node>, String) = (Api::all(env.client.clone()), env.rook.node_of(0));
+    nodes.delete(&host, &DeleteParams::default()).await?;
+    let pods = env.rook.osd_pods(0).await?;
+    let pod = pods.first().context("no pod")?.name_any();
+    workload::delete(&env.client, env.rook.namespace(), &pod).await?;
+    env.rook.osd_gone(0, DEADLINE).await?;
+    // Nobody has cordoned anything.
+    env.noout_is([&host]).await?;
+    wait::throughout("closed", SEVERAL_PERIODS, || env.is_closed_but_for("rack-0")).await?;
+    wait::until("its host to be left out", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(state["exemptDomain"] == host, "{state}");
+        Ok(())
+    })
+    .await?;
+    let node = NodeSpec::worker(&host).label("topology.rook.io/rack", "rack-0");
+    fleet::create(&env.client, [node]).await?;
+    env.ceph().all_up().await?;
+    env.open().await?;
+    env.noout_is([]).await?;
+    env.end([operator]).await
+}
