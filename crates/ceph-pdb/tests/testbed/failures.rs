@@ -1,0 +1,69 @@
+//! OSDs that fail while nobody drains anything: their pods run on.
+
+use anyhow::{Context, Result, ensure};
+use nodeward_testkit::wait;
+use serde_json::{Value, json};
+
+use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
+
+/// Waits until the published state has this reason, and the budgets are as it says.
+async fn becomes(env: &Environment, disruptions: &str, reason: &str) -> Result<()> {
+    wait::until(format!("{disruptions} for {reason}"), DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(
+            state["disruptions"] == disruptions && state["reason"] == reason,
+            "{state}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// The numbers that the budget of all OSDs leaves out.
+async fn left_out(env: &Environment) -> Result<Vec<String>> {
+    let budget = env.rook.budgets().get(DEFAULT).await?;
+    let selector = budget.spec.and_then(|spec| spec.selector).context("no selector")?;
+    let expressions = selector.match_expressions.unwrap_or_default().into_iter();
+    let mut of_osds = expressions.filter(|expression| expression.key == "osd" && expression.operator == "NotIn");
+    Ok(of_osds
+        .next()
+        .and_then(|expression| expression.values)
+        .unwrap_or_default())
+}
+
+async fn command(env: &Environment, command: Value) -> Result<()> {
+    env.ceph().command(command).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_osd_blocks_until_data_is_complete() -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    for object in 0..16 {
+        env.ceph().put("data", &format!("object-{object}"), b"content").await?;
+    }
+    env.ceph().stop_osd(5).await?;
+    becomes(&env, "Closed", "DomainDown").await?;
+    let closed = || async {
+        env.has_noout([]).await?;
+        env.is_closed_but_for("rack-2").await
+    };
+    wait::throughout("closed around the rack, without a flag", SEVERAL_PERIODS, closed).await?;
+    // The other OSD of the rack takes its place.
+    command(&env, json!({"prefix": "osd out", "ids": ["5"]})).await?;
+    becomes(&env, "Open", "DownOsdsExcluded").await?;
+    env.open().await?;
+    ensure!(left_out(&env).await? == ["5"], "{:?}", left_out(&env).await?);
+    env.ceph().start_osd(5)?;
+    becomes(&env, "Open", "AllClean").await?;
+    env.open().await?;
+    ensure!(left_out(&env).await?.is_empty(), "{:?}", left_out(&env).await?);
+
+    // Placement groups that are only to move elsewhere, for days perhaps, close nothing.
+    command(&env, json!({"prefix": "osd set", "key": "norebalance"})).await?;
+    command(&env, json!({"prefix": "osd in", "ids": ["5"]})).await?;
+    becomes(&env, "Open", "AllUp").await?;
+    wait::throughout("open while some are to move", SEVERAL_PERIODS, || env.is_open()).await?;
+    env.end([operator]).await
+}
