@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nodeward_testkit::wait;
+use nodeward_testkit::{fleet, wait};
+use rstest::rstest;
 use serde_json::json;
 
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
+use crate::judge::{Evictor, Judge};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_close_around_drained_host_until_clean() -> Result<()> {
@@ -59,70 +61,6 @@ async fn budgets_close_around_drained_host_until_clean() -> Result<()> {
     env.end([operator]).await
 }
 
-/// What an evictor has met.
-#[derive(Default, Debug)]
-struct Met {
-    /// Answers by status code.
-    codes: BTreeMap<u16, usize>,
-}
-
-/// Evicts OSDs of other racks than this one, one after the other, until one goes or `is_over`. One may go only when all OSDs are
-/// up and no placement group lacks a copy.
-async fn evict_others(env: &Environment, rack: &str, is_over: &AtomicBool) -> Result<Met> {
-    let mut met = Met::default();
-    let options = env.ceph().options();
-    let others: Vec<usize> = (0..options.osds())
-        .filter(|osd| options.rack_of(*osd) != rack)
-        .collect();
-    let mut pace = tokio::time::interval(Duration::from_millis(50));
-    while !is_over.load(Ordering::Relaxed) {
-        for osd in &others {
-            pace.tick().await;
-            let Some(code) = env.rook.evict_osd(*osd).await? else {
-                continue;
-            };
-            *met.codes.entry(code).or_default() += 1;
-            if code == 201 {
-                may_be_missed(env, *osd).await?;
-                return Ok(met);
-            }
-        }
-    }
-    Ok(met)
-}
-
-/// Judges an eviction that has just been allowed: its OSD stops within seconds, and nothing else may be missing then.
-async fn may_be_missed(env: &Environment, osd: usize) -> Result<()> {
-    let dump = env.ceph().command(json!({"prefix": "osd dump"})).await?;
-    let osds = dump["osds"].as_array().context("no osds")?;
-    let down: Vec<i64> = osds
-        .iter()
-        .filter(|osd| osd["up"] == 0)
-        .filter_map(|osd| osd["osd"].as_i64())
-        .filter(|down| usize::try_from(*down) != Ok(osd))
-        .collect();
-    ensure!(
-        down.is_empty(),
-        "OSD {osd} was evicted while {down:?} are down, state {}",
-        env.state().await?
-    );
-    let status = env.ceph().command(json!({"prefix": "status"})).await?;
-    let states = &status["pgmap"]["pgs_by_state"];
-    let is_short = |state: &serde_json::Value| {
-        let name = state["state_name"].as_str().unwrap_or_default();
-        ["degraded", "undersized", "down", "incomplete", "unknown"]
-            .iter()
-            .any(|word| name.contains(word))
-    };
-    let names = states.as_array().context("no states")?;
-    ensure!(
-        !names.iter().any(is_short),
-        "OSD {osd} was evicted at {states}, state {}",
-        env.state().await?
-    );
-    Ok(())
-}
-
 /// Fails when placement groups take no requests in two samples of different statistics.
 async fn inactive_twice(env: &Environment, is_over: &AtomicBool) -> Result<()> {
     let mut before: Option<(u64, BTreeSet<String>)> = None;
@@ -157,13 +95,16 @@ async fn inactive_twice(env: &Environment, is_over: &AtomicBool) -> Result<()> {
 }
 
 /// Drains all hosts, one after the other, and evicts OSDs of other racks all the while.
-async fn roll(env: &Environment) -> Result<BTreeMap<u16, usize>> {
+async fn roll(env: &Environment, judge: &Judge) -> Result<BTreeMap<u16, usize>> {
     let mut codes = BTreeMap::new();
-    for osd in 0..env.ceph().options().osds() {
-        let rack = env.ceph().options().rack_of(osd);
+    let options = env.ceph().options();
+    for osd in 0..options.osds() {
+        let rack = options.rack_of(osd);
+        let others: Vec<usize> = (0..options.osds())
+            .filter(|osd| options.rack_of(*osd) != rack)
+            .collect();
         env.open().await?;
         env.drain(osd).await?;
-        let is_over = AtomicBool::new(false);
         let drain = async {
             env.ceph()
                 .put("data", &format!("during-{osd}"), format!("{osd}").as_bytes())
@@ -171,13 +112,14 @@ async fn roll(env: &Environment) -> Result<BTreeMap<u16, usize>> {
             env.bring_back(osd).await?;
             // The evictor evicts as soon as it may: it is what ends this.
             tokio::time::sleep(DEADLINE).await;
-            is_over.store(true, Ordering::Relaxed);
             anyhow::Ok(())
         };
-        let met = tokio::select! {
-            met = evict_others(env, &rack, &is_over) => met?,
+        let evictor = Evictor::new(env, judge);
+        tokio::select! {
+            ended = evictor.run(&others, |met| !met.gone.is_empty()) => ended?,
             ended = drain => { ended?; bail!("not open {DEADLINE:?} after OSD {osd} was back: {}", env.state().await?) }
         };
+        let met = evictor.met();
         ensure!(met.codes.get(&201) == Some(&1), "{met:?}");
         for (code, count) in met.codes {
             *codes.entry(code).or_default() += count;
@@ -195,9 +137,12 @@ async fn rolling_drain_ends_with_data_intact() -> Result<()> {
         let (name, content) = (format!("object-{object}"), format!("content {object}"));
         env.ceph().put("data", &name, content.as_bytes()).await?;
     }
+    env.open().await?;
+    let judge = Judge::new(&env).await?;
     let is_over = AtomicBool::new(false);
     let codes = tokio::select! {
-        codes = roll(&env) => codes?,
+        codes = roll(&env, &judge) => codes?,
+        failed = judge.follow() => match failed? {},
         failed = inactive_twice(&env, &is_over) => { failed?; bail!("the watch has ended") }
     };
     println!("answers to evictions of OSDs in other racks, by status code: {codes:?}");
@@ -258,21 +203,112 @@ async fn no_osd_may_go_while_two_racks_lack_one() -> Result<()> {
     env.end([operator]).await
 }
 
+/// So many evictions are answered by 500 at most whenever domains pass from one budget to another.
+const HANDFUL: usize = 5;
+
+/// All hosts are drained at once: the first OSD that goes decides whose turn it is. Then all come back, lacking what was written
+/// meanwhile; and when that is there, too, another one goes.
+async fn whole_drain(env: &Environment, evictor: &Evictor<'_>) -> Result<()> {
+    let options = env.ceph().options();
+    let went = |count: usize| {
+        wait::until(format!("{count} OSDs to be evicted"), DEADLINE, move || async move {
+            let gone = evictor.met().gone;
+            ensure!(count <= gone.len(), "{gone:?}, state {}", env.state().await?);
+            Ok(gone)
+        })
+    };
+    let gone = went(2).await?;
+    ensure!(
+        options.rack_of(gone[0]) == options.rack_of(gone[1]),
+        "{gone:?} are not of one rack"
+    );
+    let stays = || async {
+        let gone = evictor.met().gone;
+        ensure!(gone.len() == 2, "{gone:?}, state {}", env.state().await?);
+        Ok(())
+    };
+    for object in 0..16 {
+        env.ceph().put("data", &format!("object-{object}"), b"content").await?;
+    }
+    wait::throughout("no third OSD to go while two are away", SEVERAL_PERIODS, stays).await?;
+    // They may still go, as all of their rack.
+    evictor.spare(&gone);
+    for host in 0..options.hosts {
+        fleet::uncordon(&env.client, &options.host_name(host)).await?;
+    }
+    env.ceph().all_up().await?;
+    wait::throughout("no third OSD to go while objects lack a copy", SEVERAL_PERIODS, stays).await?;
+    env.ceph()
+        .command(json!({"prefix": "osd unset", "key": "norecover"}))
+        .await?;
+    went(3).await.map(drop)
+}
+
+#[rstest]
+#[case::per_domain("perDomain")]
+#[case::single("single")]
+#[tokio::test(flavor = "multi_thread")]
+async fn no_eviction_in_whole_drain_is_unsafe(#[case] layout: &str) -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    // Two copies that are both needed: no rack may go by this pool, which is why it is left out.
+    env.rook.add_pool("fragile", 2, 4, "rack").await?;
+    for command in [
+        json!({"prefix": "osd pool set", "pool": "fragile", "var": "min_size", "val": "2"}),
+        json!({"prefix": "osd set", "key": "norecover"}),
+    ] {
+        env.ceph().command(command).await?;
+    }
+    let operator = env.start(json!({"osdBudgets": layout})).await?;
+    env.condition("UnsurvivablePools").await?;
+    env.open().await?;
+    let judge = Judge::new(&env).await?;
+    ensure!(judge.left_out().len() == 1, "pools {:?}", judge.left_out());
+    let options = env.ceph().options();
+    for host in 0..options.hosts {
+        fleet::cordon(&env.client, &options.host_name(host)).await?;
+    }
+    let mark = env.plane.audit().mark()?;
+    let (evictor, all) = (Evictor::new(&env, &judge), (0..options.osds()).collect::<Vec<_>>());
+    tokio::select! {
+        ended = whole_drain(&env, &evictor) => ended?,
+        failed = judge.follow() => match failed? {},
+        failed = evictor.run(&all, |_| false) => { failed?; bail!("the evictor has ended") }
+    };
+    env.open().await?;
+    env.noout_is([]).await?;
+    let codes = evictor.met().codes;
+    let swaps = env.writes_since(mark)?.only(|request| {
+        request.resource == "poddisruptionbudgets" && matches!(request.verb.as_str(), "create" | "delete")
+    });
+    let (errors, swaps) = (codes.get(&500).copied().unwrap_or_default(), swaps.count());
+    println!("{layout}: answers to evictions by status code: {codes:?}, {swaps} swaps");
+    ensure!(codes.keys().all(|code| matches!(code, 201 | 429 | 500)), "{codes:?}");
+    ensure!(codes.get(&429).is_some_and(|refused| *refused >= 100), "{codes:?}");
+    ensure!((swaps == 0) == (layout == "single"), "{swaps} swaps");
+    ensure!(errors <= HANDFUL * swaps, "{errors} answers of 500 in {swaps} swaps");
+    env.end([operator]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unguarded_drain_is_noticed() -> Result<()> {
     let env = Environment::with(hosts(6)).await?;
+    let judge = Judge::new(&env).await?;
     env.drain(0).await?;
-    let is_over = AtomicBool::new(false);
-    let noticed = evict_others(&env, "rack-0", &is_over).await;
+    judge.knows_down(&[0]).await?;
+    let evictor = Evictor::new(&env, &judge);
+    let noticed = evictor.run(&[1, 2, 4, 5], |_| false).await;
     let error = format!(
         "{:#}",
         noticed.err().context("an eviction in a second rack counts as safe")?
     );
-    ensure!(error.contains("while [0] are down"), "{error}");
+    for reason in ["are down", "although ok-to-stop of {0, "] {
+        ensure!(error.contains(reason), "no {reason:?}: {error}");
+    }
     // Two of three copies are needed.
     for osd in [1, 4] {
         env.drain(osd).await?;
     }
+    let is_over = AtomicBool::new(false);
     let inactive = tokio::time::timeout(DEADLINE, inactive_twice(&env, &is_over)).await;
     let error = inactive.context("placement groups without two copies count as active")?;
     ensure!(error.is_err());

@@ -1,0 +1,319 @@
+//! Whether evictions are safe, by Ceph's own word: the manager's `ok-to-stop` on statistics that know of the map.
+//!
+//! Other than the operator, this sees for each placement group whether the manager knows of it what the map says: the same OSDs,
+//! reported since the last of them came up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use nodeward_testkit::ceph::CephOptions;
+use nodeward_testkit::{lock, wait};
+use rados::{Cluster, Librados};
+use serde_json::{Value, json};
+
+use crate::environment::{DEADLINE, Environment};
+
+/// Between observations of the cluster.
+const PACE: Duration = Duration::from_millis(200);
+
+/// One observation of the cluster.
+#[derive(Debug)]
+struct Observation {
+    ended: Instant,
+    /// OSDs that are up, each with the epoch since which it is.
+    up: BTreeMap<usize, i64>,
+    down: BTreeSet<usize>,
+    groups: Vec<PlacementGroup>,
+}
+
+#[derive(Debug)]
+struct PlacementGroup {
+    id: String,
+    state: String,
+    /// The manager knows what the map says.
+    is_current: bool,
+}
+
+impl PlacementGroup {
+    fn has(&self, flag: &str) -> bool {
+        self.state.split('+').any(|own| own == flag)
+    }
+
+    fn lacks_a_copy(&self) -> bool {
+        !self.has("active") || self.has("degraded") || self.has("undersized")
+    }
+}
+
+impl Observation {
+    fn take(ceph: &Cluster) -> Result<Self> {
+        let dump = mon(ceph, json!({"prefix": "osd dump"}))?;
+        let (mut up, mut down) = (BTreeMap::new(), BTreeSet::new());
+        for osd in dump["osds"].as_array().context("no osds")? {
+            let id = usize::try_from(osd["osd"].as_i64().context("no number")?)?;
+            if osd["up"] == 1 {
+                up.insert(id, osd["up_from"].as_i64().context("no up_from")?);
+            } else {
+                down.insert(id);
+            }
+        }
+        let dump = json!({"prefix": "pg dump", "dumpcontents": ["pgs"], "format": "json"});
+        let dump: Value = ceph.mgr_command(&dump)?.json()?;
+        let dump = dump.get("pg_map").unwrap_or(&dump);
+        let mut groups = Vec::new();
+        for known in dump["pg_stats"].as_array().context("no pg_stats")? {
+            let id = known["pgid"].as_str().context("no pgid")?.to_owned();
+            let map = mon(ceph, json!({"prefix": "pg map", "pgid": id}))?;
+            let members = map["acting"].as_array().context("no acting")?.iter();
+            let members = members.filter_map(|osd| up.get(&usize::try_from(osd.as_u64()?).ok()?));
+            let last_change = members.max().copied().unwrap_or_default();
+            let is_same = ["up", "acting"].iter().all(|set| known[set] == map[set]);
+            groups.push(PlacementGroup {
+                id,
+                state: known["state"].as_str().context("no state")?.to_owned(),
+                is_current: is_same && number(&known["reported_epoch"]) >= Some(last_change),
+            });
+        }
+        Ok(Self {
+            ended: Instant::now(),
+            up,
+            down,
+            groups,
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        !self.groups.is_empty() && self.groups.iter().all(|group| group.is_current)
+    }
+}
+
+/// Follows a cluster, and judges evictions.
+pub struct Judge {
+    ceph: Arc<Cluster>,
+    options: CephOptions,
+    /// Pools that cannot lose a failure domain even when all is well.
+    left_out: BTreeSet<String>,
+    observations: Mutex<Vec<Observation>>,
+    /// OSDs that were evicted, each with the epoch since which it was up.
+    evicted: Mutex<BTreeMap<usize, i64>>,
+}
+
+impl Judge {
+    /// While all is well.
+    pub async fn new(env: &Environment) -> Result<Self> {
+        let (admin, options) = (env.ceph().admin().clone(), env.ceph().options().clone());
+        let judge = tokio::task::spawn_blocking(move || -> Result<Self> {
+            let ceph = Arc::new(Cluster::connect(Librados::load()?, admin)?);
+            let mut left_out = BTreeSet::new();
+            for rack in 0..options.racks {
+                let name = options.rack_of_host(rack);
+                let osds: BTreeSet<usize> = (0..options.osds())
+                    .filter(|osd| options.rack_of(*osd) == name)
+                    .collect();
+                left_out.extend(lost(&ceph, &osds)?.iter().map(|group| pool_of(group).to_owned()));
+            }
+            Ok(Self {
+                ceph,
+                options,
+                left_out,
+                observations: Mutex::default(),
+                evicted: Mutex::default(),
+            })
+        });
+        let judge = judge.await??;
+        let (observation, all) = (judge.observe().await?, judge.options.osds());
+        ensure!(
+            observation.is_current() && observation.up.len() == all,
+            "not all is well: {observation:?}"
+        );
+        lock(&judge.observations).push(observation);
+        Ok(judge)
+    }
+
+    /// The numbers of the pools that no judgement counts.
+    pub fn left_out(&self) -> &BTreeSet<String> {
+        &self.left_out
+    }
+
+    /// Observes the cluster for as long as it is waited for.
+    pub async fn follow(&self) -> Result<Infallible> {
+        let mut pace = tokio::time::interval(PACE);
+        loop {
+            pace.tick().await;
+            let observation = self.observe().await?;
+            lock(&self.observations).push(observation);
+        }
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        let ceph = Arc::clone(&self.ceph);
+        tokio::task::spawn_blocking(move || Observation::take(&ceph)).await?
+    }
+
+    /// Waits until statistics know of these OSDs' end, and of no other's.
+    pub async fn knows_down(&self, osds: &[usize]) -> Result<()> {
+        wait::until(format!("statistics without {osds:?}"), DEADLINE, || async {
+            let observation = self.observe().await?;
+            ensure!(
+                observation.is_current() && observation.down.iter().eq(osds),
+                "{observation:?}"
+            );
+            lock(&self.observations).push(observation);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Judges an eviction that has just been allowed, and was asked for at `asked`: with all that was down then, and on its way.
+    pub async fn judge(&self, osd: usize, asked: Instant) -> Result<()> {
+        let rack = self.options.rack_of(osd);
+        let (mut wrong, together) = {
+            let observations = lock(&self.observations);
+            let before = observations.iter().rev().find(|observation| observation.ended <= asked);
+            let before = before.context("the judge had not looked")?;
+            let mut evicted = lock(&self.evicted);
+            evicted.retain(|osd, since| before.up.get(osd).is_none_or(|now| now <= since));
+            let others: BTreeSet<usize> = before.down.iter().chain(evicted.keys()).copied().collect();
+            evicted.insert(osd, before.up.get(&osd).copied().unwrap_or(i64::MAX));
+            let mut wrong = Vec::new();
+            let unknown = before.groups.iter().filter(|group| !group.is_current);
+            let unknown: Vec<&str> = unknown.map(|group| group.id.as_str()).collect();
+            if !unknown.is_empty() {
+                wrong.push(format!("on old statistics of {unknown:?}"));
+            }
+            if others.iter().any(|other| self.options.rack_of(*other) != rack) {
+                wrong.push(format!("while {others:?} are down"));
+            }
+            let is_wrong = |group: &&PlacementGroup| {
+                let counts = !self.left_out.contains(pool_of(&group.id));
+                (counts && !group.has("active")) || (others.is_empty() && group.lacks_a_copy())
+            };
+            let short: Vec<&PlacementGroup> = before.groups.iter().filter(is_wrong).collect();
+            if !short.is_empty() {
+                wrong.push(format!("at {short:?}"));
+            }
+            (wrong, others.into_iter().chain([osd]).collect::<BTreeSet<usize>>())
+        };
+        let (ceph, asked_about) = (Arc::clone(&self.ceph), together.clone());
+        let lost = tokio::task::spawn_blocking(move || lost(&ceph, &asked_about)).await??;
+        let counted: Vec<&String> = lost
+            .iter()
+            .filter(|group| !self.left_out.contains(pool_of(group)))
+            .collect();
+        if !counted.is_empty() {
+            wrong.push(format!("although ok-to-stop of {together:?} loses {counted:?}"));
+        }
+        ensure!(wrong.is_empty(), "OSD {osd} was evicted {}", wrong.join(", and "));
+        Ok(())
+    }
+}
+
+fn mon(ceph: &Cluster, mut command: Value) -> Result<Value> {
+    command["format"] = "json".into();
+    Ok(ceph.mon_command(&command)?.json()?)
+}
+
+/// Some numbers are printed as strings.
+fn number(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// The placement groups that take requests now, and would take none without these OSDs.
+fn lost(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
+    let ids: Vec<String> = osds.iter().map(ToString::to_string).collect();
+    let answer = ceph.mgr_command(&json!({"prefix": "osd ok-to-stop", "ids": ids, "format": "json"}))?;
+    let answer: Value = answer.json_anyway()?;
+    let groups = |field: &str| {
+        let groups = answer[field].as_array().into_iter().flatten();
+        groups
+            .filter_map(|group| Some(group.as_str()?.to_owned()))
+            .collect::<BTreeSet<_>>()
+    };
+    ensure!(groups("unknown_pgs").is_empty(), "{answer}");
+    Ok(&groups("bad_become_inactive") - &groups("bad_already_inactive"))
+}
+
+fn pool_of(group: &str) -> &str {
+    group.split_once('.').map_or(group, |(pool, _)| pool)
+}
+
+/// What an evictor has met.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    /// Answers by status code.
+    pub codes: BTreeMap<u16, usize>,
+    /// OSDs that went, in this order.
+    pub gone: Vec<usize>,
+}
+
+/// Evicts OSDs over and over, and has each eviction that is allowed judged.
+pub struct Evictor<'a> {
+    env: &'a Environment,
+    judge: &'a Judge,
+    met: Mutex<Met>,
+    spared: Mutex<BTreeSet<usize>>,
+}
+
+impl<'a> Evictor<'a> {
+    pub fn new(env: &'a Environment, judge: &'a Judge) -> Self {
+        Self {
+            env,
+            judge,
+            met: Mutex::default(),
+            spared: Mutex::default(),
+        }
+    }
+
+    /// From now on it leaves these alone.
+    pub fn spare(&self, osds: &[usize]) {
+        lock(&self.spared).extend(osds);
+    }
+
+    /// What it has met so far.
+    pub fn met(&self) -> Met {
+        lock(&self.met).clone()
+    }
+
+    /// Tries to evict one.
+    ///
+    /// # Errors
+    /// It has gone, and was not to.
+    pub async fn evict(&self, osd: usize) -> Result<()> {
+        if lock(&self.spared).contains(&osd) {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let Some(code) = self.env.rook.evict_osd(osd).await? else {
+            return Ok(());
+        };
+        *lock(&self.met).codes.entry(code).or_default() += 1;
+        if code == 201 {
+            let judged = self.judge.judge(osd, asked).await;
+            if let Err(error) = judged {
+                return Err(error.context(format!("state {}", self.env.state().await?)));
+            }
+            lock(&self.met).gone.push(osd);
+        }
+        Ok(())
+    }
+
+    /// Tries to evict these all at once, and then one after the other, until that is over.
+    ///
+    /// # Errors
+    /// As [`Evictor::evict`].
+    pub async fn run(&self, osds: &[usize], is_over: impl Fn(&Met) -> bool) -> Result<()> {
+        try_join_all(osds.iter().map(|osd| self.evict(*osd))).await?;
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        for osd in osds.iter().cycle() {
+            if is_over(&lock(&self.met)) {
+                return Ok(());
+            }
+            pace.tick().await;
+            self.evict(*osd).await?;
+        }
+        Ok(())
+    }
+}
