@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -40,6 +41,7 @@ pub struct Environment {
     pub plane: &'static ControlPlane,
     pub client: Client,
     pub rook: Rook,
+    namespaces: Vec<String>,
     system: String,
     service_account: String,
     began: Mark,
@@ -61,33 +63,44 @@ impl Environment {
 
     /// Another Ceph.
     pub async fn with(options: CephOptions) -> Result<Self> {
+        Ok(Self::with_clusters([options]).await?.0)
+    }
+
+    /// Several, each in a namespace of its own, for one operator: the first is the environment's.
+    pub async fn with_clusters<const N: usize>(clusters: [CephOptions; N]) -> Result<(Self, Vec<Rook>)> {
         let plane = ControlPlane::shared().await;
         let client = plane.client().await?;
-        let name = names::unique("ceph");
-        plane.namespace(&name).await?;
-        let ceph = Arc::new(
-            Ceph::start(CephOptions {
+        let (mut rooks, mut namespaces) = (Vec::new(), Vec::new());
+        for options in clusters {
+            let name = names::unique("ceph");
+            plane.namespace(&name).await?;
+            let ceph = Ceph::start(CephOptions {
                 prefix: format!("{name}-"),
                 ..options
-            })
-            .await?,
-        );
-        let rook = Rook::start(&client, &name, ceph).await?;
-        rook.add_pool("data", 3, 8, "rack").await?;
+            });
+            let rook = Rook::start(&client, &name, Arc::new(ceph.await?)).await?;
+            rook.add_pool("data", 3, 8, "rack").await?;
+            rooks.push(rook);
+            namespaces.push(name);
+        }
+        let rook = rooks.remove(0);
+        let name = rook.namespace().to_owned();
         let system = format!("{name}-system");
         let values = json!({
             "drainKeeper": {"enabled": false},
-            "cephPdb": {"enabled": true, "namespaces": [name], "deployment": {"enabled": false}},
+            "cephPdb": {"enabled": true, "namespaces": namespaces, "deployment": {"enabled": false}},
         });
         Release::new(&name, &system).values(values).install(plane).await?;
-        Ok(Self {
+        let env = Self {
             service_account: format!("{name}-nodeward-ceph-pdb"),
             began: plane.audit().mark()?,
             plane,
             client,
             rook,
+            namespaces,
             system,
-        })
+        };
+        Ok((env, rooks))
     }
 
     /// Its Ceph.
@@ -97,7 +110,7 @@ impl Environment {
 
     /// An operator of this environment, to be started; `changes` come on top of the defaults.
     pub fn spec(&self, changes: &Value) -> OperatorSpec {
-        let mut config = json!({"namespaces": [self.rook.namespace()]});
+        let mut config = json!({"namespaces": self.namespaces});
         for (key, value) in changes.as_object().into_iter().flatten() {
             config[key] = value.clone();
         }
@@ -200,6 +213,14 @@ impl Environment {
         .await
     }
 
+    /// Who leads; empty when nobody does.
+    pub async fn leader(&self) -> Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.system);
+        let leases = leases.list(&ListParams::default()).await?;
+        let mut holders = leases.into_iter().filter_map(|lease| lease.spec?.holder_identity);
+        Ok(holders.next().unwrap_or_default())
+    }
+
     /// Uncordons the OSD's node, and waits until all OSDs are up.
     pub async fn bring_back(&self, osd: usize) -> Result<()> {
         fleet::uncordon(&self.client, &self.rook.node_of(osd)).await?;
@@ -257,15 +278,17 @@ impl Environment {
         Ok(text.map_or(Ok(Value::Null), |text| serde_json::from_str(&text))?)
     }
 
-    /// Waits until the published state has this condition.
+    /// The published state has this condition.
+    pub async fn has_condition(&self, kind: &str) -> Result<()> {
+        let state = self.state().await?;
+        let conditions = state["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        ensure!(conditions.iter().any(|condition| condition["type"] == kind), "{state}");
+        Ok(())
+    }
+
+    /// Waits until [`Environment::has_condition`].
     pub async fn condition(&self, kind: &str) -> Result<()> {
-        wait::until(format!("condition {kind}"), REPORTED, || async {
-            let state = self.state().await?;
-            let conditions = state["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            ensure!(conditions.iter().any(|condition| condition["type"] == kind), "{state}");
-            Ok(())
-        })
-        .await
+        wait::until(format!("condition {kind}"), REPORTED, || self.has_condition(kind)).await
     }
 
     /// What this environment's operators have asked the API server for since `mark`.

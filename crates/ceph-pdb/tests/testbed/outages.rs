@@ -1,10 +1,14 @@
 //! Parts of Ceph that do not answer.
 
-use anyhow::{Result, ensure};
-use nodeward_testkit::wait;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nodeward_testkit::fleet;
+use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::environment::{Environment, SEVERAL_PERIODS};
+use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
 
 /// The monitors repeat the last statistics that a manager gave them: all clean.
 #[tokio::test(flavor = "multi_thread")]
@@ -66,5 +70,96 @@ async fn budgets_stay_as_they_are_without_monitors() -> Result<()> {
     env.bring_back(0).await?;
     env.open().await?;
     env.noout_is([]).await?;
+    env.end([operator]).await
+}
+
+/// The budget of another cluster closes while a first one hangs: neither its monitors nor its manager answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn hung_cluster_delays_closing_of_no_other() -> Result<()> {
+    let (env, others) = Environment::with_clusters([hosts(3), hosts(3)]).await?;
+    let other = others.first().context("one cluster")?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    let max_unavailable = || async {
+        let budget = other.budgets().get_opt(DEFAULT).await?.context("no budget")?;
+        let is_in_force = budget.status.and_then(|status| status.observed_generation) == budget.metadata.generation;
+        let allowed = budget.spec.and_then(|spec| spec.max_unavailable);
+        anyhow::Ok(allowed.filter(|_| is_in_force))
+    };
+    wait::until("the other one to be open", DEADLINE, || async {
+        let allowed = max_unavailable().await?;
+        ensure!(allowed == Some(IntOrString::Int(1)), "{allowed:?}");
+        Ok(())
+    })
+    .await?;
+    for part in [env.ceph().mon(0), env.ceph().mgr()] {
+        part.pause()?;
+    }
+    env.condition("CephUnavailable").await?;
+
+    fleet::cordon(&env.client, &other.node_of(0)).await?;
+    let code = other.evict_osd(0).await?;
+    ensure!(code == Some(201), "{code:?}");
+    let evicted = Instant::now();
+    // Asked for without pauses, for the figure.
+    let closed = async {
+        while max_unavailable().await? != Some(IntOrString::Int(0)) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        anyhow::Ok(evicted.elapsed())
+    };
+    let took = tokio::time::timeout(DEADLINE, closed)
+        .await
+        .context("it stays open")??;
+    println!("beside a cluster that hangs another one is closed after {took:?}");
+    env.has_condition("CephUnavailable").await?;
+    // And opens.
+    other.osd_gone(0, DEADLINE).await?;
+    fleet::uncordon(&env.client, &other.node_of(0)).await?;
+    other.ceph().all_up().await?;
+    wait::until("the other one to be open again", DEADLINE, || async {
+        let allowed = max_unavailable().await?;
+        ensure!(allowed == Some(IntOrString::Int(1)), "{allowed:?}");
+        Ok(())
+    })
+    .await?;
+    env.has_condition("CephUnavailable").await?;
+    for part in [env.ceph().mon(0), env.ceph().mgr()] {
+        part.resume()?;
+    }
+    env.open().await?;
+    env.end([operator]).await
+}
+
+/// A call to the manager has no timeout in librados: its thread is inside for as long as the manager hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_ends_in_order_while_librados_hangs() -> Result<()> {
+    let env = Environment::new().await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    ensure!(!env.leader().await?.is_empty(), "nobody leads");
+    env.ceph().mgr().pause()?;
+    // Other failure domains raise other questions: which pools can lose one of them.
+    let config = json!({"namespaces": [env.rook.namespace()], "failureDomainType": "host"});
+    operator.write_config(&config.to_string())?;
+    env.condition("StopCheckFailed").await?;
+    let status = operator.stop(secs(20)).await?;
+    let log = operator.process().log_tail(10);
+    ensure!(status.success(), "it ended with {status}:\n{log}");
+    let leader = env.leader().await?;
+    ensure!(leader.is_empty(), "{leader} leads still");
+    env.ceph().mgr().resume()?;
+    operator.process().start()?;
+    operator.ready(DEADLINE).await?;
+    wait::until("what it wanted to know", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(
+            state["failureDomainType"] == "host" && env.has_condition("StopCheckFailed").await.is_err(),
+            "{state}"
+        );
+        Ok(())
+    })
+    .await?;
+    env.is_open().await?;
     env.end([operator]).await
 }
