@@ -62,7 +62,15 @@ async fn budgets_follow_daemon_counts_and_rest() -> Result<()> {
     let servers = |active: u32, standby: bool| json!({"spec": {"metadataServer": {"activeCount": active, "activeStandby": standby}}});
     env.rook.put(CephKind::ObjectStore, "store", gateways(3)).await?;
     env.rook.put(CephKind::Filesystem, "fs", servers(1, true)).await?;
-    env.rook.patch_cluster(json!({"mon": {"count": 3}})).await?;
+    let mirrors = json!({"spec": {"count": 2}});
+    env.rook.put(CephKind::RBDMirror, "mirror", mirrors).await?;
+    let nfs_servers = json!({"spec": {"server": {"active": 2}}});
+    env.rook.put(CephKind::NFS, "exports", nfs_servers).await?;
+    let daemons = json!({"mon": {"count": 3}, "mgr": {"count": 2}});
+    env.rook.patch_cluster(daemons).await?;
+    becomes(&env, "rook-ceph-mgr-pdb", Some(1), None).await?;
+    becomes(&env, "rook-ceph-rbd-mirror-mirror", Some(1), None).await?;
+    becomes(&env, "rook-ceph-nfs-exports", Some(1), None).await?;
     becomes(&env, "rook-ceph-rgw-store", None, Some(2)).await?;
     becomes(&env, "rook-ceph-mds-fs", None, Some(1)).await?;
     becomes(&env, "rook-ceph-mon-pdb", Some(1), None).await?;

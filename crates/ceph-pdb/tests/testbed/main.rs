@@ -4,7 +4,11 @@
 mod at_rest;
 mod drains;
 mod environment;
+mod failures;
+mod faults;
 mod hand_over;
+mod judge;
 mod leaders;
 mod noout;
 mod outages;
+mod topology;
