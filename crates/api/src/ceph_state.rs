@@ -60,7 +60,7 @@ pub struct CephClusterState {
 }
 
 /// Which OSDs may be evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 pub enum PublishedDisruptions {
     /// One at a time.
     Open,

@@ -23,38 +23,12 @@ use crate::schema;
     derive = "Default",
     crates(kube_core = "::kube_core"),
     doc = "Keeps disruptions of a PodDisruptionBudget of its namespace from every drain until it expires or is deleted.",
-    printcolumn(
-        name = "Budget",
-        type_ = "string",
-        json_path = ".spec.pdbRef",
-        description = "The PodDisruptionBudget"
-    ),
-    printcolumn(
-        name = "Disruptions",
-        type_ = "integer",
-        json_path = ".spec.disruptions",
-        description = "How many of its disruptions; none given: all"
-    ),
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        json_path = ".status.phase",
-        description = "Whether it is in force"
-    ),
-    printcolumn(
-        name = "Until",
-        type_ = "string",
-        json_path = ".status.effectiveUntil",
-        description = "When it ends by itself"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".spec.reason",
-        description = "Why",
-        priority = 1
-    )
+    printcolumn = r#"{"name": "Budget", "type": "string", "jsonPath": ".spec.pdbRef", "description": "The PodDisruptionBudget"}"#,
+    printcolumn = r#"{"name": "Disruptions", "type": "integer", "jsonPath": ".spec.disruptions", "description": "How many of its disruptions; none given: all"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "Whether it is in force"}"#,
+    printcolumn = r#"{"name": "Until", "type": "string", "jsonPath": ".status.effectiveUntil", "description": "When it ends by itself"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".spec.reason", "description": "Why", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionHoldSpec {

@@ -6,7 +6,6 @@
 //! of every entry of a list that is not. Fields of later versions are kept.
 
 use std::fmt;
-use std::str::FromStr;
 
 use jiff::Timestamp;
 use kube_derive::CustomResource;
@@ -14,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::schema::{self, kind_schema};
+use crate::schema::{self, is_zero, kind_schema};
 
 /// Name of the one DrainLedger.
 pub const NAME: &str = "cluster";
@@ -35,25 +34,10 @@ pub const FORMAT_VERSION: i32 = 1;
     schema = "manual",
     crates(kube_core = "::kube_core"),
     doc = "The queue of drains and the disruptions of budgets that they hold, in the one object named cluster. Written by drain-lock alone: to free what a drain holds, annotate its NodeDrain.",
-    printcolumn(
-        name = "Next ticket",
-        type_ = "integer",
-        json_path = ".spec.nextTicket",
-        description = "The ticket that the next drain gets"
-    ),
-    printcolumn(
-        name = "Oldest",
-        type_ = "string",
-        json_path = ".spec.claims[0].node",
-        description = "The node whose drain is the oldest"
-    ),
-    printcolumn(
-        name = "State",
-        type_ = "string",
-        json_path = ".spec.claims[0].state",
-        description = "Where its claim stands"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name": "Next ticket", "type": "integer", "jsonPath": ".spec.nextTicket", "description": "The ticket that the next drain gets"}"#,
+    printcolumn = r#"{"name": "Oldest", "type": "string", "jsonPath": ".spec.claims[0].node", "description": "The node whose drain is the oldest"}"#,
+    printcolumn = r#"{"name": "State", "type": "string", "jsonPath": ".spec.claims[0].state", "description": "Where its claim stands"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainLedgerSpec {
@@ -198,10 +182,10 @@ pub struct StoredHold {
 
 const RETAINED: &str = "retained";
 
-impl FromStr for StoredHold {
-    type Err = String;
+impl TryFrom<String> for StoredHold {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, String> {
         let invalid = || format!("a held pod is written BUDGET/NAME/UID[/retained], not {text:?}");
         let mut parts = text.splitn(4, '/');
         let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or_else(invalid);
@@ -220,14 +204,6 @@ impl FromStr for StoredHold {
             retained,
             unknown: unknown.to_owned(),
         })
-    }
-}
-
-impl TryFrom<String> for StoredHold {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 
@@ -252,7 +228,21 @@ impl fmt::Display for StoredHold {
 
 /// The state of a claim. `Drained` and the states that begin with it say that the node may go down at any moment: its
 /// retained pods count as down from then on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
+#[cfg_attr(test, derive(strum::VariantArray))]
 pub enum ClaimState {
     /// It has a place in the queue, holds nothing and asks for nothing yet.
     Queued,
@@ -279,41 +269,14 @@ pub enum ClaimState {
 }
 
 impl ClaimState {
-    /// Every state that is written.
-    const ALL: [Self; 10] = [
-        Self::Queued,
-        Self::Asking,
-        Self::Granted,
-        Self::Confirmed,
-        Self::Drained,
-        Self::DrainedAsking,
-        Self::DrainedGranted,
-        Self::Recovering,
-        Self::Suspect,
-        Self::DrainedSuspect,
-    ];
-
     /// Its spelling in the ledger.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "Queued",
-            Self::Asking => "Asking",
-            Self::Granted => "Granted",
-            Self::Confirmed => "Confirmed",
-            Self::Drained => "Drained",
-            Self::DrainedAsking => "DrainedAsking",
-            Self::DrainedGranted => "DrainedGranted",
-            Self::Recovering => "Recovering",
-            Self::Suspect => "Suspect",
-            Self::DrainedSuspect => "DrainedSuspect",
-            Self::Unknown => "Unknown",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads what the ledger says.
     pub fn parse(text: &str) -> Self {
-        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        known.unwrap_or(Self::Unknown)
+        text.parse().unwrap_or(Self::Unknown)
     }
 
     /// Whether it waits for disruptions.
@@ -348,11 +311,6 @@ impl ClaimState {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &i32) -> bool {
-    *count == 0
-}
-
 /// As Kubernetes keeps times.
 fn to_the_second<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -370,7 +328,7 @@ mod tests {
             "3/web-0/u0/retained/b00t/4a5",
             "3/web-0/u0/later",
         ] {
-            let hold: StoredHold = text.parse().unwrap();
+            let hold = StoredHold::try_from(text.to_owned()).unwrap();
             assert_eq!(hold.to_string(), text);
             assert_eq!(hold.retained, text.contains("retained"));
         }
@@ -379,14 +337,15 @@ mod tests {
     #[test]
     fn malformed_holds_are_rejected() {
         for text in ["", "3", "3/web-0", "3/web-0/", "x/web-0/u0", "-1/web-0/u0", "3//u0"] {
-            assert!(text.parse::<StoredHold>().is_err(), "{text}");
+            assert!(StoredHold::try_from(text.to_owned()).is_err(), "{text}");
         }
     }
 
     #[test]
     fn states_are_read_as_written_and_others_are_unknown() {
-        for state in ClaimState::ALL {
+        for &state in <ClaimState as strum::VariantArray>::VARIANTS {
             assert_eq!(ClaimState::parse(state.as_str()), state);
+            assert_eq!(serde_json::json!(state), state.as_str());
         }
         assert_eq!(ClaimState::parse("Waiting"), ClaimState::Unknown);
     }

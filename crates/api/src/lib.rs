@@ -4,10 +4,6 @@
 
 // The documentation of kinds is the description of their schema.
 #![warn(missing_docs)]
-#![allow(
-    clippy::duplicated_attributes,
-    reason = "two columns of a table may be of one type, and are each declared in full"
-)]
 
 pub mod annotation;
 pub mod budget_ref;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget_ref::BudgetRef;
 use crate::later_version::known_or_absent;
 use crate::reason::LockReason;
-use crate::schema::{self, kind_schema};
+use crate::schema::{self, is_zero, kind_schema};
 
 /// What is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -26,59 +26,15 @@ use crate::schema::{self, kind_schema};
     schema = "manual",
     crates(kube_core = "::kube_core"),
     doc = "Asks that a node be drained, and tells how far that has come. It is named after its node.",
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        json_path = ".status.phase",
-        description = "Where the drain stands"
-    ),
-    printcolumn(
-        name = "Ticket",
-        type_ = "integer",
-        json_path = ".status.ticket",
-        description = "Its place in the queue: the lowest is the oldest"
-    ),
-    printcolumn(
-        name = "Held",
-        type_ = "integer",
-        json_path = ".status.heldDisruptions",
-        description = "Disruptions of budgets that it holds"
-    ),
-    printcolumn(
-        name = "Blocked by",
-        type_ = "string",
-        json_path = ".status.blockedBy[0].reason",
-        description = "The first thing that it waits for"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "Requester",
-        type_ = "string",
-        json_path = ".spec.requesters[0].name",
-        description = "Who asked for it",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Budget",
-        type_ = "string",
-        json_path = ".status.blockedBy[0].pdb",
-        description = "The budget that it waits for",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Held by",
-        type_ = "string",
-        json_path = ".status.blockedBy[0].node",
-        description = "The node that has that budget",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        description = "Where the drain stands, for a person",
-        priority = 1
-    )
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "Where the drain stands"}"#,
+    printcolumn = r#"{"name": "Ticket", "type": "integer", "jsonPath": ".status.ticket", "description": "Its place in the queue: the lowest is the oldest"}"#,
+    printcolumn = r#"{"name": "Held", "type": "integer", "jsonPath": ".status.heldDisruptions", "description": "Disruptions of budgets that it holds"}"#,
+    printcolumn = r#"{"name": "Blocked by", "type": "string", "jsonPath": ".status.blockedBy[0].reason", "description": "The first thing that it waits for"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Requester", "type": "string", "jsonPath": ".spec.requesters[0].name", "description": "Who asked for it", "priority": 1}"#,
+    printcolumn = r#"{"name": "Budget", "type": "string", "jsonPath": ".status.blockedBy[0].pdb", "description": "The budget that it waits for", "priority": 1}"#,
+    printcolumn = r#"{"name": "Held by", "type": "string", "jsonPath": ".status.blockedBy[0].node", "description": "The node that has that budget", "priority": 1}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.message", "description": "Where the drain stands, for a person", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -371,11 +327,6 @@ pub const REQUESTER_AT_MOST: usize = 512;
 
 /// How many characters a drain's purpose has at most.
 pub const PURPOSE_AT_MOST: usize = 1024;
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &i32) -> bool {
-    *count == 0
-}
 
 /// A pod in a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -33,38 +33,12 @@ use crate::schema;
     derive = "Default",
     crates(kube_core = "::kube_core"),
     doc = "Watches the health of nodes, and has those remediated that stay unhealthy.",
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        json_path = ".status.phase",
-        description = "Disabled, Paused, Remediating or Enabled"
-    ),
-    printcolumn(
-        name = "Healthy",
-        type_ = "integer",
-        json_path = ".status.healthyNodes",
-        description = "Selected nodes that are healthy"
-    ),
-    printcolumn(
-        name = "Observed",
-        type_ = "integer",
-        json_path = ".status.observedNodes",
-        description = "Selected nodes"
-    ),
-    printcolumn(
-        name = "Remediating",
-        type_ = "string",
-        json_path = ".status.unhealthyNodes[?(@.remediations)].name",
-        description = "The first node that is being remediated"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.reason",
-        description = "Why the phase is as it is",
-        priority = 1
-    )
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "Disabled, Paused, Remediating or Enabled"}"#,
+    printcolumn = r#"{"name": "Healthy", "type": "integer", "jsonPath": ".status.healthyNodes", "description": "Selected nodes that are healthy"}"#,
+    printcolumn = r#"{"name": "Observed", "type": "integer", "jsonPath": ".status.observedNodes", "description": "Selected nodes"}"#,
+    printcolumn = r#"{"name": "Remediating", "type": "string", "jsonPath": ".status.unhealthyNodes[?(@.remediations)].name", "description": "The first node that is being remediated"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.reason", "description": "Why the phase is as it is", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::node_health_check_rules)]
@@ -130,7 +104,7 @@ pub struct NodeHealthCheckSpec {
 impl<'de> Deserialize<'de> for NodeHealthCheckSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut fields = Fields::of(Option::<Value>::deserialize(deserializer)?);
-        let mut spec = Self {
+        Ok(Self {
             selector: fields.take("selector"),
             unhealthy_conditions: fields.take("unhealthyConditions"),
             min_healthy: fields.take("minHealthy"),
@@ -143,10 +117,8 @@ impl<'de> Deserialize<'de> for NodeHealthCheckSpec {
             backoff: fields.take("backoff"),
             max_concurrent_remediations: fields.take("maxConcurrentRemediations"),
             dry_run: fields.take("dryRun").unwrap_or_default(),
-            unreadable: Vec::new(),
-        };
-        spec.unreadable = fields.unreadable;
-        Ok(spec)
+            unreadable: fields.unreadable,
+        })
     }
 }
 

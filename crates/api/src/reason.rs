@@ -251,12 +251,6 @@ reasons! {
 }
 
 impl LockReason {
-    /// The reason of that spelling; [`Self::Other`] for one that a later version gave.
-    pub fn parse(text: &str) -> Self {
-        let known = Self::ALL.iter().find(|reason| reason.as_str() == text);
-        known.copied().unwrap_or(Self::Other)
-    }
-
     /// Whether it gets an Event once while it lasts: a person has to see to it, or to what follows from it.
     pub const fn is_announced_while_it_lasts(self) -> bool {
         matches!(
@@ -300,11 +294,6 @@ impl LockReason {
     /// Whether it is a step of the drain rather than something in its way.
     pub const fn is_a_step(self) -> bool {
         matches!(self, Self::NotPlanned | Self::AwaitsConfirmation | Self::AwaitingPods)
-    }
-
-    /// Reads a reason in a status, see [`Self::parse`].
-    pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::parse(&String::deserialize(deserializer)?))
     }
 }
 
@@ -523,17 +512,21 @@ impl CephReason {
 macro_rules! lenient {
     ($($name:ident),+) => {$(
         impl $name {
-            /// Reads a stored one; `Other` for one that a later version wrote.
-            pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
+            /// The one of that spelling; [`Self::Other`] for one that a later version gave.
+            pub fn parse(text: &str) -> Self {
                 let known = Self::ALL.iter().find(|reason| reason.as_str() == text);
-                Ok(known.copied().unwrap_or(Self::Other))
+                known.copied().unwrap_or(Self::Other)
+            }
+
+            /// Reads a stored one, see [`Self::parse`].
+            pub(crate) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Ok(Self::parse(&String::deserialize(deserializer)?))
             }
         }
     )+};
 }
 
-lenient!(CephReason, CephCondition);
+lenient!(LockReason, CephReason, CephCondition);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,12 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+/// Whether a count is left out.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(crate) fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
 /// A point in time. The pattern keeps out what the API server's `date-time` lets through and RFC 3339 does not.
 pub(crate) fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
