@@ -10,21 +10,12 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::liveness::Liveness;
 use crate::metrics::{self, Metrics};
 use crate::readiness::Readiness;
+use crate::serve::HttpServer;
 use crate::supervise::Supervisor;
-
-/// The address could not be served.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot serve metrics and probes on {address}: {source}; choose another address with --admin-bind")]
-pub struct BindError {
-    address: SocketAddr,
-    source: std::io::Error,
-}
 
 /// What the probes look at.
 #[derive(Clone)]
@@ -39,37 +30,14 @@ pub struct Probes {
     pub metrics: Metrics,
 }
 
-/// A server that is bound but does not answer yet.
-#[derive(Debug)]
-pub struct AdminServer {
-    listener: TcpListener,
-    address: SocketAddr,
+/// Takes the address.
+pub async fn bind(address: SocketAddr) -> anyhow::Result<HttpServer> {
+    let server = HttpServer::bind("metrics and probes", address).await;
+    server.map_err(|error| anyhow::anyhow!("{error}; choose another address with --admin-bind"))
 }
 
-impl AdminServer {
-    /// Takes the address.
-    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let failed = |source| BindError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
-    }
-
-    /// The address that is served: the port is known even if 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Answers until `stop` is cancelled.
-    pub async fn serve(self, probes: Probes, stop: CancellationToken) {
-        let server = axum::serve(self.listener, router(probes)).with_graceful_shutdown(stop.cancelled_owned());
-        if let Err(error) = server.await {
-            tracing::error!("the admin server failed: {error}");
-        }
-    }
-}
-
-fn router(probes: Probes) -> Router {
+/// What is served.
+pub fn router(probes: Probes) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
         .route("/livez", get(show_liveness))
@@ -128,7 +96,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
     use tower::ServiceExt;
 
-    use super::{AdminServer, Probes, router};
+    use super::{Probes, bind, router};
     use crate::component::Component;
     use crate::liveness::Liveness;
     use crate::metrics::Metrics;
@@ -183,8 +151,8 @@ mod tests {
 
     #[tokio::test]
     async fn taken_address_is_named_with_its_flag() {
-        let first = AdminServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let refusal = AdminServer::bind(first.address()).await.unwrap_err().to_string();
+        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let refusal = bind(first.address()).await.unwrap_err().to_string();
         assert!(
             refusal.contains(&first.address().to_string()) && refusal.contains("--admin-bind"),
             "{refusal}"

@@ -33,7 +33,7 @@ use watches::WatchMetrics;
 
 /// A view of the cluster that one watch keeps current. Clones share it; dropping the last one closes the watch.
 pub struct Cache<V> {
-    shared: Arc<Shared<V>>,
+    store: Arc<RwLock<Store<V>>>,
     handle: WatchHandle,
 }
 
@@ -58,10 +58,6 @@ pub struct WatchHealth {
     pub failures: u64,
     /// The last failure.
     pub last_error: Option<Arc<str>>,
-}
-
-struct Shared<V> {
-    store: RwLock<Store<V>>,
 }
 
 struct WatchShared {
@@ -161,18 +157,18 @@ impl WatchHandle {
 impl<V> Cache<V> {
     /// One object.
     pub fn get(&self, key: &NamespacedName) -> Option<Arc<V>> {
-        self.shared.read().get(key)
+        self.store.read().get(key)
     }
 
     /// All objects at one moment. Costs no copy, and does not move while the cache does; drop it soon, for as long as it
     /// lives the next change has to copy the map (not the values).
     pub fn snapshot(&self) -> Content<V> {
-        self.shared.read().content()
+        self.store.read().content()
     }
 
     /// How many objects are visible.
     pub fn len(&self) -> usize {
-        self.shared.read().len()
+        self.store.read().len()
     }
 
     /// Whether no object is visible.
@@ -193,14 +189,8 @@ impl<V> Deref for Cache<V> {
 impl<V> Clone for Cache<V> {
     fn clone(&self) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
+            store: Arc::clone(&self.store),
             handle: self.handle.clone(),
         }
-    }
-}
-
-impl<V> Shared<V> {
-    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Store<V>> {
-        self.store.read()
     }
 }

@@ -151,6 +151,8 @@ pub enum Observed<S> {
         /// When to look again at the latest; `None`: in 5 s.
         again: Option<Timestamp>,
     },
+    /// A person has to act first, in the way that this says: nothing is planned until then.
+    Blocked(String),
 }
 
 impl<S> Observed<S> {
@@ -335,7 +337,20 @@ impl<O: Operator> Control<O> {
         }
         let snapshot = match self.operator.observe(&policy, now) {
             Observed::Ready(snapshot) => Arc::new(snapshot),
-            Observed::Wait { why, again } => return Some(self.wait(why, again, now)),
+            Observed::Wait { why, again } => {
+                if self.waits_anew(&why) {
+                    tracing::info!("nothing is planned: {why}");
+                }
+                // Caches that go stale notify nobody, so the loop looks again by itself.
+                let retry = saturating_add(now, STALE_RETRY);
+                return Some(again.map_or(retry, |again| again.min(retry)));
+            }
+            Observed::Blocked(why) => {
+                if self.waits_anew(&why) {
+                    tracing::error!("nothing is planned until a person has acted: {why}");
+                }
+                return Some(saturating_add(now, STALE_RETRY));
+            }
         };
         self.waits_for = None;
         if !leads {
@@ -360,14 +375,13 @@ impl<O: Operator> Control<O> {
             .min()
     }
 
-    /// Nothing is planned for now. Caches that go stale notify nobody, so the loop looks again by itself.
-    fn wait(&mut self, why: String, again: Option<Timestamp>, now: Timestamp) -> Timestamp {
-        if self.waits_for.as_ref() != Some(&why) {
-            tracing::info!("nothing is planned: {why}");
-            self.waits_for = Some(why);
+    /// Whether the loop waits for this only since now, so that it is logged once.
+    fn waits_anew(&mut self, why: &str) -> bool {
+        let is_new = self.waits_for.as_deref() != Some(why);
+        if is_new {
+            self.waits_for = Some(why.to_owned());
         }
-        let retry = saturating_add(now, STALE_RETRY);
-        again.map_or(retry, |again| again.min(retry))
+        is_new
     }
 
     /// Starts an action, unless its key backs off.

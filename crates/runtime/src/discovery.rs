@@ -5,5 +5,5 @@ mod dynamic_watches;
 mod kind_registry;
 
 pub use dynamic_cache::{DynamicCache, Known};
-pub use dynamic_watches::{DynamicWatches, LIST_PATIENCE};
+pub use dynamic_watches::{DynamicWatches, LIST_PATIENCE, end_of_patience};
 pub use kind_registry::KindRegistry;

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminServer, Probes};
+use crate::admin::{self, Probes};
 use crate::args::OperatorArgs;
 use crate::cache::Watches;
 use crate::client::Clients;
@@ -28,6 +28,7 @@ use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::reconcile_trigger::ReconcileTrigger;
+use crate::serve::Limits;
 use crate::shutdown::{self, StopSignals};
 use crate::supervise::Supervisor;
 use crate::telemetry;
@@ -193,12 +194,12 @@ async fn operate_until_told<O: Operator>(
     let (readiness, liveness) = (Readiness::new(), Liveness::new());
     let first_turn = FirstTurn::required_by(&readiness);
 
-    let admin = AdminServer::bind(args.admin_bind).await?;
+    let server = admin::bind(args.admin_bind).await?;
     tracing::info!(
         component = component.name(),
         version = component.version(),
         identity = args.identity,
-        admin = %admin.address(),
+        admin = %server.address(),
         dry_run = args.dry_run,
         "starting"
     );
@@ -210,7 +211,8 @@ async fn operate_until_told<O: Operator>(
         supervisor: supervisor.clone(),
         metrics: metrics.clone(),
     };
-    tokio::spawn(admin.serve(probes, end.clone()));
+    let router = admin::router(probes);
+    tokio::spawn(server.serve(router, None, Limits::default(), end.clone()));
     tokio::spawn(signals.cancel(shutdown.clone()));
 
     let clients = Clients::infer(component).await?;

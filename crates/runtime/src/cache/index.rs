@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kube::Resource;
+use parking_lot::RwLock;
 
-use super::{Change, NamespacedName, Shared};
+use super::{Change, NamespacedName, Store};
 
 /// Takes in what a watch tells, and keeps of it what its owner needs, in a shape of the owner's own.
 ///
@@ -43,7 +44,7 @@ pub struct Previous<V> {
 
 /// The index of a cache: projects, and stores.
 pub(super) struct StoreIndex<V, P> {
-    pub(super) shared: Arc<Shared<V>>,
+    pub(super) store: Arc<RwLock<Store<V>>>,
     pub(super) project: P,
 }
 
@@ -74,7 +75,7 @@ where
     }
 
     fn objects(&self) -> usize {
-        self.shared.read().len()
+        self.store.read().len()
     }
 }
 
@@ -88,7 +89,7 @@ impl<V: PartialEq, P> StoreIndex<V, P> {
             return false;
         };
         let known = {
-            let store = self.shared.read();
+            let store = self.store.read();
             Previous {
                 value: store.get(&key),
                 is_first_list: !store.is_synced(),
@@ -99,6 +100,6 @@ impl<V: PartialEq, P> StoreIndex<V, P> {
     }
 
     fn apply(&self, change: Change<V>) -> bool {
-        self.shared.store.write().apply(change)
+        self.store.write().apply(change)
     }
 }

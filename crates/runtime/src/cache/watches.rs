@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::failure_log::{WatchFailureLog, WatchFailureLogs};
 use super::index::{Index, Previous, StoreIndex};
 use super::list_watch::{self, Step};
-use super::{Cache, KindState, Selection, Shared, Status, Store, WatchHandle, WatchHealth, WatchShared};
+use super::{Cache, KindState, Selection, Status, Store, WatchHandle, WatchHealth, WatchShared};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::reconcile_trigger::ReconcileTrigger;
@@ -91,15 +91,13 @@ impl Watches {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         V: PartialEq + Send + Sync + 'static,
     {
-        let shared = Arc::new(Shared {
-            store: RwLock::new(Store::default()),
-        });
+        let store = Arc::new(RwLock::new(Store::default()));
         let index = StoreIndex {
-            shared: Arc::clone(&shared),
+            store: Arc::clone(&store),
             project,
         };
         Cache {
-            shared,
+            store,
             handle: self.follow(name, api, selection, index),
         }
     }

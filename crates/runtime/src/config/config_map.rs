@@ -10,7 +10,7 @@ use crate::cache::{Cache, KindState, NamespacedName, Selection, Watches};
 /// One key of one ConfigMap, watched. Clones share the watch; dropping the last one closes it.
 #[derive(Clone)]
 pub struct ConfigMapSource {
-    cache: Cache<Value>,
+    cache: Cache<Option<Arc<str>>>,
     key: NamespacedName,
 }
 
@@ -28,18 +28,15 @@ pub enum ConfigMapText {
     Forbidden(Arc<str>),
 }
 
-#[derive(Debug, PartialEq)]
-struct Value(Option<Arc<str>>);
-
 impl ConfigMapSource {
     /// Watches `key` of the ConfigMap `namespace/name`; nothing else of the namespace is read.
     pub fn spawn(watches: &Watches, client: Client, namespace: &str, name: &str, key: &str) -> Self {
         let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-        let selection = Selection::all().fields(format!("metadata.name={name}"));
+        let selection = Selection::all().named(name);
         let data_key = key.to_owned();
         let cache = watches.cache("configmap", api, selection, move |config_map| {
             let text = config_map.data.and_then(|mut data| data.remove(&data_key));
-            Some(Value(text.map(Arc::from)))
+            Some(text.map(Arc::from))
         });
         Self {
             cache,
@@ -57,8 +54,8 @@ impl ConfigMapSource {
         }
         match self.cache.get(&self.key).as_deref() {
             None => ConfigMapText::Absent,
-            Some(Value(None)) => ConfigMapText::KeyMissing,
-            Some(Value(Some(text))) => ConfigMapText::Text(Arc::clone(text)),
+            Some(None) => ConfigMapText::KeyMissing,
+            Some(Some(text)) => ConfigMapText::Text(Arc::clone(text)),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 /// Reports one action a pass, and remembers what it is told.
 struct Toy {
     policy: Arc<u32>,
-    is_fresh: bool,
+    observed: fn() -> Observed<()>,
     lane: Lane,
     behaviour: Arc<dyn Fn(&Permits) -> ActionResult + Send + Sync>,
     planned: Vec<(u32, u32)>,
@@ -113,13 +113,7 @@ impl Operator for Toy {
     }
 
     fn observe(&mut self, _: &u32, _: Timestamp) -> Observed<()> {
-        if self.is_fresh {
-            return Observed::Ready(());
-        }
-        Observed::Wait {
-            why: "nodes are stale".to_owned(),
-            again: None,
-        }
+        (self.observed)()
     }
 
     fn plan(&mut self, (): &(), _: &u32, _: Timestamp) -> Plan<Write, ()> {
@@ -168,7 +162,7 @@ impl Operator for Toy {
 fn toy() -> Toy {
     Toy {
         policy: Arc::new(1),
-        is_fresh: true,
+        observed: || Observed::Ready(()),
         lane: Lane::Api,
         behaviour: Arc::new(|_| ActionResult::Acted(())),
         planned: vec![(1, 1)],
@@ -402,11 +396,25 @@ async fn lost_leadership_is_told_once_and_stops_writes() {
 #[tokio::test]
 async fn stale_caches_are_looked_at_again_by_themselves() {
     let mut toy = toy();
-    toy.is_fresh = false;
+    toy.observed = || Observed::wait("nodes are stale");
     let mut control = control(toy);
     assert_eq!(control.pass(at(0)), Some(at(5)));
     control.settle().await;
     assert_eq!(control.arrived(), []);
+}
+
+#[tokio::test]
+async fn blocked_operator_plans_nothing_and_looks_again() {
+    let mut toy = toy();
+    toy.observed = || Observed::Blocked("the ledger is malformed".to_owned());
+    let mut control = control(toy);
+    assert_eq!(control.pass(at(0)), Some(at(5)));
+    control.settle().await;
+    assert_eq!(control.arrived(), []);
+    control.operator.observed = || Observed::Ready(());
+    control.pass(at(5));
+    control.settle().await;
+    assert_eq!(control.arrived(), [(1, 1)]);
 }
 
 #[tokio::test]

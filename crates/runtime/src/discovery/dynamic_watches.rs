@@ -32,6 +32,13 @@ pub struct DynamicWatches<V> {
     unsettled: Arc<Mutex<Vec<String>>>,
 }
 
+/// Until when the first list of a watch that was opened at `opened` is waited for; `None` once that has passed.
+pub fn end_of_patience(opened: Instant) -> Option<Timestamp> {
+    let left = (opened + LIST_PATIENCE).checked_duration_since(Instant::now())?;
+    let left = SignedDuration::try_from(left).ok()?;
+    left.is_positive().then(|| saturating_add(Timestamp::now(), left))
+}
+
 /// The watch of one kind.
 struct DynamicWatch<V> {
     cache: DynamicCache<V>,
@@ -45,9 +52,9 @@ impl<V> DynamicWatch<V> {
 
     /// Until when its first list is waited for, if it is still to come. After that it counts as unknown, so that one kind
     /// that cannot be listed does not stop the others.
-    fn waits_until(&self) -> Option<Instant> {
-        let until = self.opened + LIST_PATIENCE;
-        (self.is_syncing() && Instant::now() < until).then_some(until)
+    fn waits_until(&self) -> Option<Timestamp> {
+        let until = end_of_patience(self.opened);
+        until.filter(|_| self.is_syncing())
     }
 }
 
@@ -124,9 +131,7 @@ impl<V: PartialEq + Send + Sync + 'static> DynamicWatches<V> {
 
     /// Until when to wait for the first list of a kind, if one is still to come and worth waiting for.
     pub fn waits_until(&self) -> Option<Timestamp> {
-        let until = self.open.values().filter_map(DynamicWatch::waits_until).min()?;
-        let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-        Some(saturating_add(Timestamp::now(), left))
+        self.open.values().filter_map(DynamicWatch::waits_until).min()
     }
 
     /// What is known of each.

@@ -38,12 +38,9 @@ pub(super) struct OwnCertificate {
     fallback_host: String,
     served: Served,
     serving: Option<Contents>,
-    secret_watch: Cache<Version>,
-    registration_watch: Cache<Version>,
+    secret_watch: Cache<Option<String>>,
+    registration_watch: Cache<Option<String>>,
 }
-
-#[derive(PartialEq)]
-struct Version(Option<String>);
 
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
@@ -205,11 +202,8 @@ impl OwnCertificate {
     }
 
     fn serve(&mut self, contents: &Contents) -> Result<(), KeepError> {
-        if self
-            .serving
-            .as_ref()
-            .is_none_or(|serving| serving.leaf != contents.leaf)
-        {
+        let is_new = |serving: &Contents| serving.leaf != contents.leaf;
+        if self.serving.as_ref().is_none_or(is_new) {
             self.served.put(&contents.leaf.pair()?);
         }
         self.serving = Some(contents.clone());
@@ -229,22 +223,18 @@ impl OwnCertificate {
                 "the webhook's authority was published"
             ),
             Err(error) if has_code(&error, 409) => tracing::debug!("the webhook configuration was changed meanwhile"),
-            Err(source) => {
-                return Err(KeepError::api("the webhook's authority cannot be published")(source));
-            }
+            Err(source) => return Err(KeepError::api("the webhook's authority cannot be published")(source)),
         }
         Ok(true)
     }
 }
 
-fn watch<K>(watches: &Watches, cache: &'static str, api: Api<K>, name: &str) -> Cache<Version>
+fn watch<K>(watches: &Watches, cache: &'static str, api: Api<K>, name: &str) -> Cache<Option<String>>
 where
     K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let selection = Selection::all().fields(format!("metadata.name={name}"));
-    watches.cache(cache, api, selection, |object: K| {
-        Some(Version(object.meta().resource_version.clone()))
-    })
+    let version = |object: K| Some(object.meta().resource_version.clone());
+    watches.cache(cache, api, Selection::all().named(name), version)
 }
 
 /// An operator that may not read the configuration serves all the same: somebody else then publishes the authority.
