@@ -110,16 +110,14 @@ impl BudgetView {
         let meta = &budget.metadata;
         let spec = budget.spec.as_ref();
         let selector = Selector::parse(spec.and_then(|s| s.selector.as_ref())).unwrap_or(Selector::NOTHING);
-        let labels = meta.labels.as_ref();
+        let force_drain = meta.labels.as_ref().and_then(|labels| labels.get(label::FORCE_DRAIN));
         let annotation = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let always_allow = spec.and_then(|s| s.unhealthy_pod_eviction_policy.as_deref()) == Some("AlwaysAllow");
         Some(Self {
             key: BudgetKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            never_forced: labels
-                .and_then(|l| l.get(label::FORCE_DRAIN))
-                .is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
+            never_forced: force_drain.is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
             ceph: guards_ceph(budget, &selector),
             selector,
             unhealthy_policy: if always_allow {
@@ -195,23 +193,17 @@ impl BudgetView {
 
 impl BudgetStatus {
     fn project(status: &k8s_openapi::api::policy::v1::PodDisruptionBudgetStatus) -> Self {
+        let disrupted = status.disrupted_pods.iter().flatten();
+        let conditions = status.conditions.iter().flatten();
+        let mut allowed = conditions.filter(|condition| condition.type_ == "DisruptionAllowed");
         Self {
             observed_generation: status.observed_generation.unwrap_or_default(),
             disruptions_allowed: status.disruptions_allowed,
             current_healthy: status.current_healthy,
             desired_healthy: status.desired_healthy,
             expected_pods: status.expected_pods,
-            disrupted_pods: status
-                .disrupted_pods
-                .iter()
-                .flatten()
-                .map(|(pod, evicted)| (pod.clone(), evicted.0))
-                .collect(),
-            sync_failed: status.conditions.iter().flatten().any(|condition| {
-                condition.type_ == "DisruptionAllowed"
-                    && condition.status == "False"
-                    && condition.reason == "SyncFailed"
-            }),
+            disrupted_pods: disrupted.map(|(pod, evicted)| (pod.clone(), evicted.0)).collect(),
+            sync_failed: allowed.any(|allowed| allowed.status == "False" && allowed.reason == "SyncFailed"),
         }
     }
 
@@ -235,12 +227,8 @@ const ROOK_LABELS: [&str; 4] = [
 fn guards_ceph(budget: &PodDisruptionBudget, selector: &Selector) -> bool {
     let is_daemon = |app: &str| app.starts_with("rook-ceph-");
     let meta = &budget.metadata;
-    let owned = meta.owner_references.iter().flatten().any(|owner| {
-        owner
-            .api_version
-            .split_once('/')
-            .is_some_and(|(group, _)| group == "ceph.rook.io")
-    });
+    let mut owners = meta.owner_references.iter().flatten();
+    let owned = owners.any(|owner| owner.api_version.starts_with("ceph.rook.io/"));
     let labelled = meta.labels.as_ref().is_some_and(|labels| {
         let is_rooks = |key: &String| ROOK_LABELS.contains(&key.as_str()) || key.starts_with("ceph.rook.io/");
         labels.get("app").is_some_and(|app| is_daemon(app)) || labels.keys().any(is_rooks)
@@ -273,16 +261,13 @@ impl Budgets {
 
     /// The budgets that select a pod. More than one makes the eviction handler answer 500.
     pub fn matching(&self, pod: &PodView) -> Vec<&Arc<BudgetView>> {
-        self.in_namespace(&pod.key.namespace)
-            .iter()
-            .filter(|budget| budget.selects(pod))
-            .collect()
+        let budgets = self.in_namespace(&pod.key.namespace).iter();
+        budgets.filter(|budget| budget.selects(pod)).collect()
     }
 
     pub fn get(&self, key: &BudgetKey) -> Option<&Arc<BudgetView>> {
-        self.in_namespace(&key.namespace)
-            .iter()
-            .find(|budget| budget.key == *key)
+        let mut budgets = self.in_namespace(&key.namespace).iter();
+        budgets.find(|budget| budget.key == *key)
     }
 }
 

@@ -62,6 +62,24 @@ pub struct DrainRequest {
     pub changes_settings: bool,
 }
 
+impl DrainRequest {
+    /// A drain by drain-lock, as its configuration has it.
+    pub fn new(node: NodeName, node_uid: Option<NodeUid>, requester: String) -> Self {
+        Self {
+            node,
+            node_uid,
+            requester,
+            purpose: None,
+            evict: Evictor::Nodeward,
+            fallback: None,
+            deadlines: Deadlines::default(),
+            dry_run: false,
+            is_eviction: false,
+            changes_settings: false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum JoinOutcome {

@@ -5,18 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
+use nodeward_api::node_lease::{REMEDIATION_HOLDER_PREFIX, name_of};
 
 use crate::deadline::saturating_add;
 use crate::id::{NodeName, ResourceVersion};
-
-/// The lease that whoever takes a control-plane node out of service holds: one such node at a time.
-pub const CONTROL_PLANE_LEASE: &str = "nodeward-control-plane";
-
-/// Name of a node's lease, as medik8s has it.
-pub fn node_lease_name(node: &NodeName) -> String {
-    format!("node-{node}")
-}
 
 /// A Lease, projected to what decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +102,7 @@ pub fn remediation_lease(
     node: &NodeName,
     now: Timestamp,
 ) -> Option<(Arc<str>, Timestamp)> {
-    let lease = leases.get(node_lease_name(node).as_str())?;
+    let lease = leases.get(name_of(node.as_str()).as_str())?;
     let check = lease.holder.as_deref()?.strip_prefix(REMEDIATION_HOLDER_PREFIX)?;
     let until = lease.until().filter(|until| now < *until)?;
     Some((check.into(), until))

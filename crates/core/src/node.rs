@@ -187,16 +187,14 @@ impl NodeView {
 
     /// Whether either control-plane role label is there.
     pub fn is_control_plane(&self) -> bool {
-        label::CONTROL_PLANE_ROLES
-            .iter()
-            .any(|role| self.labels.get(role).is_some())
+        let mut roles = label::CONTROL_PLANE_ROLES.iter();
+        roles.any(|role| self.labels.get(role).is_some())
     }
 
     /// The taint with this key, with this effect if one is asked for.
     pub fn taint(&self, key: &str, effect: Option<&str>) -> Option<&Taint> {
-        self.taints
-            .iter()
-            .find(|t| t.key == key && effect.is_none_or(|effect| t.effect == effect))
+        let mut taints = self.taints.iter().filter(|taint| taint.key == key);
+        taints.find(|taint| effect.is_none_or(|effect| taint.effect == effect))
     }
 
     /// Whether a person has declared the node shut down, so that nothing runs on it any more.

@@ -179,10 +179,8 @@ impl CheckSpec {
         };
         let storm_cooldown = optional("stormCooldownDuration", spec.storm_cooldown_duration.as_deref());
         let healthy_delay = healthy_delay(spec, &mut problems);
-        let backoff = spec
-            .backoff
-            .as_ref()
-            .and_then(|backoff| compile_backoff(backoff, &mut problems));
+        let backoff = spec.backoff.as_ref();
+        let backoff = backoff.and_then(|backoff| compile_backoff(backoff, &mut problems));
         let max_concurrent = spec.max_concurrent_remediations.map(|limit| {
             if limit < 1 {
                 problems.push(format!("maxConcurrentRemediations: {limit} is not at least 1"));
@@ -298,13 +296,7 @@ fn template_ref(template: &ObjectReference, field: &str, problems: &mut Vec<Stri
 }
 
 fn conditions(stored: Option<&[api::UnhealthyCondition]>, problems: &mut Vec<String>) -> Arc<[UnhealthyCondition]> {
-    let defaults;
-    let conditions = if let Some(stored) = stored {
-        stored
-    } else {
-        defaults = api::default_unhealthy_conditions();
-        &defaults
-    };
+    let conditions = stored.map_or_else(api::default_unhealthy_conditions, <[_]>::to_vec);
     if conditions.is_empty() {
         problems.push("unhealthyConditions: at least one is needed; leave the field out for the default".to_owned());
     }
@@ -314,10 +306,8 @@ fn conditions(stored: Option<&[api::UnhealthyCondition]>, problems: &mut Vec<Str
             type_: condition.type_.as_str().into(),
             status: (condition.status != MISSING).then(|| condition.status.as_str().into()),
             duration: duration(&condition.duration).unwrap_or_else(|error| {
-                problems.push(format!(
-                    "unhealthyConditions, type {}: duration: {error}",
-                    condition.type_
-                ));
+                let type_ = &condition.type_;
+                problems.push(format!("unhealthyConditions, type {type_}: duration: {error}"));
                 SignedDuration::MAX
             }),
         })
@@ -325,9 +315,8 @@ fn conditions(stored: Option<&[api::UnhealthyCondition]>, problems: &mut Vec<Str
 }
 
 fn threshold(spec: &NodeHealthCheckSpec, steps: &[Step], problems: &mut Vec<String>) -> Threshold {
-    let deletes_machines = steps
-        .iter()
-        .any(|step| *step.template.kind == *MACHINE_DELETION_TEMPLATE);
+    let is_deletion = |step: &Step| *step.template.kind == *MACHINE_DELETION_TEMPLATE;
+    let deletes_machines = steps.iter().any(is_deletion);
     let mut read = |field: &str, value: &IntOrString| {
         quantity(value).unwrap_or_else(|| {
             let shown = match value {
@@ -384,11 +373,8 @@ fn quantity(value: &IntOrString) -> Option<Quantity> {
 }
 
 fn healthy_delay(spec: &NodeHealthCheckSpec, problems: &mut Vec<String>) -> HealthyDelay {
-    if spec
-        .unreadable
-        .iter()
-        .any(|problem| problem.starts_with("healthyDelay"))
-    {
+    let mut unreadable = spec.unreadable.iter();
+    if unreadable.any(|problem| problem.starts_with("healthyDelay")) {
         return HealthyDelay::UntilConfirmed;
     }
     let Some(text) = spec.healthy_delay.as_deref() else {
@@ -408,10 +394,8 @@ fn healthy_delay(spec: &NodeHealthCheckSpec, problems: &mut Vec<String>) -> Heal
 
 fn compile_backoff(backoff: &api::Backoff, problems: &mut Vec<String>) -> Option<Backoff> {
     if backoff.type_ != EXPONENTIAL {
-        problems.push(format!(
-            "backoff: type {:?} is not known: write {EXPONENTIAL}",
-            backoff.type_
-        ));
+        let type_ = &backoff.type_;
+        problems.push(format!("backoff: type {type_:?} is not known: write {EXPONENTIAL}"));
     }
     let mut read = |field: &str, text: Option<&str>, default: &str| {
         duration(text.unwrap_or(default))

@@ -188,14 +188,12 @@ impl PodView {
     pub fn project(pod: &Pod) -> Option<Self> {
         let meta = &pod.metadata;
         let spec = pod.spec.as_ref();
+        let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
         let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         Some(Self {
             summary: PodProjector::default().project(pod)?,
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            own_grace: SignedDuration::from_secs(
-                spec.and_then(|spec| spec.termination_grace_period_seconds)
-                    .unwrap_or(DEFAULT_GRACE_SECONDS),
-            ),
+            own_grace: SignedDuration::from_secs(grace.unwrap_or(DEFAULT_GRACE_SECONDS)),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             has_persistent_volume: volumes
                 .iter()
@@ -231,6 +229,8 @@ impl PodProjector {
         let status = pod.status.as_ref();
         let ready = condition(pod, "Ready");
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let node = node.filter(|node| !node.is_empty());
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
         // A StatefulSet labels each of its pods with its own name.
         let labels = Labels::project(meta.labels.as_ref(), |text| {
             if *text == *name {
@@ -241,9 +241,7 @@ impl PodProjector {
         });
         Some(PodSummary {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
-            node: node
-                .filter(|node| !node.is_empty())
-                .map(|node| self.texts.text(node).into()),
+            node: node.map(|node| self.texts.text(node).into()),
             labels: self.labels.value(labels),
             owner: self.owner(pod),
             phase: match status.and_then(|status| status.phase.as_deref()) {
@@ -257,10 +255,7 @@ impl PodProjector {
             ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
             started_at: status.and_then(started_at),
             mirror: annotation(MIRROR_ANNOTATION).is_some(),
-            created: meta
-                .creation_timestamp
-                .as_ref()
-                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            created: created.unwrap_or(Timestamp::UNIX_EPOCH),
             deletion: meta.deletion_timestamp.as_ref().map(|time| {
                 Box::new(Deletion {
                     deadline: time.0,

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_control_planes_lease_is_no_nodes_remediation() {
         let mut control_plane = (*lease("n1", "NodeHealthCheck-workers/n1", Some(61))).clone();
-        control_plane.name = crate::lease::CONTROL_PLANE_LEASE.into();
+        control_plane.name = nodeward_api::node_lease::CONTROL_PLANE.into();
         let mut remediations = Remediations::default();
         remediations.add_lease(Arc::new(control_plane));
         assert_eq!(text(&remediations), None);

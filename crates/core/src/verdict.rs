@@ -100,21 +100,13 @@ impl fmt::Display for Next {
         match self {
             Self::At { strategy, due } => write!(f, "{strategy} at {}: {}", to_the_second(*due), strategy.intent()),
             Self::Now { strategy, .. } => write!(f, "{strategy} now: {}", strategy.intent()),
-            Self::HeldBack {
-                strategy,
-                until: Some(until),
-                ..
-            } => {
-                write!(
-                    f,
-                    "{strategy}, not before {}: {}",
-                    to_the_second(*until),
-                    strategy.intent()
-                )
+            Self::HeldBack { strategy, until, .. } => {
+                match until {
+                    Some(until) => write!(f, "{strategy}, not before {}", to_the_second(*until))?,
+                    None => write!(f, "{strategy} when that ends")?,
+                }
+                write!(f, ": {}", strategy.intent())
             }
-            Self::HeldBack {
-                strategy, until: None, ..
-            } => write!(f, "{strategy} when that ends: {}", strategy.intent()),
             Self::Nothing => f.write_str("nothing by itself: somebody has to look"),
         }
     }
@@ -169,11 +161,8 @@ impl BlockedMessage {
         };
         let (pods, list) = rest.split_once(ONE_KEEPS).or_else(|| rest.split_once(MANY_KEEP))?;
         let pods: usize = pods.parse().ok()?;
-        let mut named: Vec<String> = list
-            .split(BETWEEN)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let named = list.split(BETWEEN).filter(|text| !text.is_empty());
+        let mut named: Vec<String> = named.map(str::to_owned).collect();
         let is_rest = |last: &String| last.strip_prefix("and ").is_some_and(|last| last.ends_with(" more"));
         if named.len() > 1 && named.last().is_some_and(is_rest) {
             named.pop();

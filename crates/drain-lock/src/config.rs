@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use serde::Deserialize;
@@ -18,7 +19,7 @@ pub struct Config {
     pub deadlines: DeadlinesConfig,
     /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
     /// `ReleaseAndRequeue`.
-    pub fallback: Option<FallbackConfig>,
+    pub fallback: Option<KnownFallback>,
     /// How long a node is away when it reboots: pods that stay have to tolerate that. Default 15 minutes.
     pub expected_outage: Option<ConfigDuration>,
     /// How long a replacement may be without a node before its pod counts as one that finds no other. Default 30 seconds.
@@ -43,7 +44,11 @@ pub struct Config {
 
 /// What becomes of a drain whose time is over. As in a NodeDrain, but here nothing else is taken for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum FallbackConfig {
+pub struct KnownFallback(#[serde(with = "FallbackConfig")] pub Fallback);
+
+#[derive(Deserialize)]
+#[serde(remote = "Fallback")]
+enum FallbackConfig {
     /// It waits on.
     Wait,
     /// It gives back what it can, and queues again.

@@ -10,10 +10,10 @@ use nodeward_scheduling::Placement;
 use serde::Serialize;
 
 use crate::observe::ClusterCache;
-use crate::plan::need::{Class, ClassifiedPod, Ignored, NeedRules, NodeNeed, classify};
+use crate::plan::need::{Class, ClassifiedPod, Ignored, NodeNeed, classify};
 use crate::plan::preview::{grant_obstacles, node_obstacles};
 use crate::policy::Policy;
-use crate::snapshot::{NodeFacts, Snapshot, SnapshotScope};
+use crate::snapshot::{LedgerFacts, NodeFacts, Snapshot, SnapshotScope};
 
 /// A node, its pods, and what stands in the way of its drain. The body of `GET /v1/plan`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -121,14 +121,13 @@ pub fn explain(cache: &ClusterCache, policy: &Policy, node: &str, now: Timestamp
     };
     let snapshot = cache.snapshot(&scope, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
-    let rules = NeedRules::of(policy);
-    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), &rules, now);
+    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), policy, now);
     Ok(page(facts, &snapshot, need, now))
 }
 
 /// Puts together what is known.
 fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -> Explanation {
-    let ledger = snapshot.ledger.ledger();
+    let ledger = LedgerFacts::content(snapshot.ledger.as_deref());
     Explanation {
         node: node.name.to_string(),
         at: now,

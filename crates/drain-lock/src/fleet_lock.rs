@@ -31,7 +31,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client as KubeClient};
 use nodeward_api::drain_ledger;
-use nodeward_api::node_drain::{Deadlines, Evictor};
 use nodeward_api::{BudgetRef, DrainLedger};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, has_requester, is_fulfilled_by};
 use nodeward_core::ledger::{Facts, Ledger};
@@ -48,7 +47,7 @@ use crate::explain::{self, Explanation};
 use crate::observe::{ClusterCache, project_node};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
-use crate::snapshot::{BudgetEntry, NodeFacts, PodFacts};
+use crate::snapshot::{BudgetEntry, LedgerFacts, NodeFacts, PodFacts};
 
 use self::auth::{BearerToken, Denied};
 use self::machine::{Machines, Match};
@@ -152,7 +151,7 @@ impl FleetLock {
             return Ok(());
         };
         token.check(headers).await.map_err(|denied| match denied {
-            Denied::Token => Problem::new(Kind::Unauthorized, &denied.to_string()),
+            Denied::Token => Problem::new(Kind::Unauthorized, denied.to_string()),
             Denied::Unusable(problem) => {
                 tracing::error!("FleetLock lets nobody in: the token cannot be checked: {problem}");
                 Problem::new(Kind::NotReady, "the server cannot check tokens; its log says why")
@@ -168,7 +167,7 @@ impl FleetLock {
             } else {
                 Kind::BadBody
             };
-            Problem::new(kind, &rejection.body_text())
+            Problem::new(kind, rejection.body_text())
         })?;
         let client = Client::parse(headers, &body)?;
         if self.cache.is_fresh() {
@@ -196,16 +195,9 @@ impl FleetLock {
             return Err(dry_run());
         }
         let request = DrainRequest {
-            node: node.name.clone(),
-            node_uid: Some(node.uid.clone()),
-            requester: client.requester(),
             purpose: Some(PURPOSE.to_owned()),
-            evict: Evictor::Nodeward,
             fallback: Some(self.settings.current().policy.fallback),
-            deadlines: Deadlines::default(),
-            dry_run: false,
-            is_eviction: false,
-            changes_settings: false,
+            ..DrainRequest::new(node.name.clone(), Some(node.uid.clone()), client.requester())
         };
         let seen = self.as_watched(&node);
         let is_asked_for = self
@@ -222,11 +214,11 @@ impl FleetLock {
             JoinOutcome::Created | JoinOutcome::Added | JoinOutcome::Known | JoinOutcome::Noted => {}
             JoinOutcome::Conflicting(_) => {
                 let ending = format!("an earlier drain of node {} has to end first", node.name);
-                return Err(Problem::new(Kind::Ending, &ending));
+                return Err(Problem::new(Kind::Ending, ending));
             }
             JoinOutcome::Preview => {
                 let preview = format!("NodeDrain {} is a preview (dryRun); delete it first", node.name);
-                return Err(Problem::new(Kind::Ending, &preview));
+                return Err(Problem::new(Kind::Ending, preview));
             }
         }
         seen?;
@@ -235,7 +227,7 @@ impl FleetLock {
 
     /// Whether the machine may reboot, by the watches.
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
-        let ledger = self.cache.ledger().ledger();
+        let ledger = LedgerFacts::content(self.cache.ledger().as_deref());
         let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
         gate(node, &ledger, &facts).may_reboot()
     }
@@ -336,7 +328,7 @@ fn dry_run() -> Problem {
 fn unavailable(error: impl Into<ApiError>) -> Problem {
     let error: ApiError = error.into();
     tracing::warn!(%error, "a FleetLock request could not be carried out");
-    Problem::new(Kind::ApiUnavailable, &error.to_string())
+    Problem::new(Kind::ApiUnavailable, error.to_string())
 }
 
 async fn pre_reboot(

@@ -29,7 +29,7 @@ use nodeward_runtime::{KindRegistry, KindState, OperatorContext, RemediationWatc
 use parking_lot::RwLockReadGuard;
 use serde::de::DeserializeOwned;
 
-use crate::snapshot::{BudgetEntry, HoldFacts, LedgerState, NodeFacts, PodFacts, Snapshot, SnapshotScope};
+use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, Snapshot, SnapshotScope};
 use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
@@ -160,7 +160,7 @@ impl ClusterCache {
     }
 
     /// The ledger as the watch last showed it; a decision to write it rests on a read of its own.
-    pub fn ledger(&self) -> LedgerState {
+    pub fn ledger(&self) -> Option<Arc<LedgerFacts>> {
         self.read().ledger()
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
+use nodeward_core::ledger::Ledger;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
@@ -19,7 +20,7 @@ use crate::plan::{Plan, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::{LedgerState, Snapshot, SnapshotScope};
+use crate::snapshot::{Snapshot, SnapshotScope};
 use crate::webhook::Webhook;
 
 /// Everything that lives as long as the process.
@@ -29,34 +30,21 @@ pub struct DrainLock {
     cache: Arc<ClusterCache>,
     tracker: ActionTracker,
     reporter: Reporter,
-    has_warned_of_later_ledger: bool,
-    has_warned_of_malformed_ledger: bool,
 }
 
-impl DrainLock {
-    /// Stops the whole pass, for its report, too, would rest on an older reading of the ledger.
-    fn wait_for_upgrade(&mut self, format: i32) -> Observed<Snapshot> {
-        if !std::mem::replace(&mut self.has_warned_of_later_ledger, true) {
-            tracing::warn!(
-                format,
-                known = FORMAT_VERSION,
-                "a newer drain-lock wrote the ledger, in a format that this one does not know: upgrade this drain-lock; \
-                 it plans nothing meanwhile"
-            );
-        }
-        Observed::wait("the ledger has the format of a newer drain-lock")
+/// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
+/// of the ledger.
+fn problem_of(ledger: &Ledger) -> Option<String> {
+    if ledger.is_of_later_version() {
+        return Some(format!(
+            "a newer drain-lock wrote the ledger, in the format {}, and this one knows {FORMAT_VERSION}: upgrade this drain-lock",
+            ledger.format_version
+        ));
     }
-
-    /// The same for a ledger that somebody has edited by hand.
-    fn wait_for_repair(&mut self) -> Observed<Snapshot> {
-        if !std::mem::replace(&mut self.has_warned_of_malformed_ledger, true) {
-            tracing::error!(
-                "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it; \
-                 drain-lock plans nothing meanwhile"
-            );
-        }
-        Observed::wait("the ledger is malformed: a claim names a place outside the list of budgets")
-    }
+    ledger.is_malformed().then(|| {
+        "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it"
+            .to_owned()
+    })
 }
 
 impl Operator for DrainLock {
@@ -101,8 +89,6 @@ impl Operator for DrainLock {
             cache,
             tracker: ActionTracker::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
-            has_warned_of_later_ledger: false,
-            has_warned_of_malformed_ledger: false,
         })
     }
 
@@ -124,15 +110,12 @@ impl Operator for DrainLock {
             budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),
             ..SnapshotScope::default()
         };
-        match self.cache.snapshot(&scope, now) {
-            Some(snapshot) => match &snapshot.ledger {
-                LedgerState::Present(facts) if facts.ledger.is_of_later_version() => {
-                    self.wait_for_upgrade(facts.ledger.format_version)
-                }
-                LedgerState::Present(facts) if facts.ledger.is_malformed() => self.wait_for_repair(),
-                LedgerState::Absent | LedgerState::Present(_) => Observed::Ready(snapshot),
-            },
-            None => Observed::wait("the watches are incomplete or stale"),
+        let Some(snapshot) = self.cache.snapshot(&scope, now) else {
+            return Observed::wait("the watches are incomplete or stale");
+        };
+        match snapshot.ledger.as_ref().and_then(|facts| problem_of(&facts.ledger)) {
+            Some(problem) => Observed::Blocked(problem),
+            None => Observed::Ready(snapshot),
         }
     }
 

@@ -41,13 +41,13 @@ use nodeward_core::ledger::Ledger;
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
-use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
+use crate::snapshot::{Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
 
-use self::drain_context::{DrainContext, drain_records};
+use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{HoldVerdict, evaluate_holds};
 use self::intent::{Intent, intent};
-use self::need::{NeedRules, classify};
+use self::need::classify;
 use self::pod_classes::PodClasses;
 use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
@@ -80,10 +80,10 @@ pub struct Plan {
 /// Decides.
 pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> Plan {
     let (base, ledger) = match &snapshot.ledger {
-        LedgerState::Absent => (None, Ledger::default()),
+        None => (None, Ledger::default()),
         // Whatever was done by an older reading of it, or by half of one, could be wrong.
-        LedgerState::Present(facts) if !facts.ledger.is_readable() => return Plan::default(),
-        LedgerState::Present(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
+        Some(facts) if !facts.ledger.is_readable() => return Plan::default(),
+        Some(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
     let mut planner = Planner {
         snapshot,
@@ -173,7 +173,6 @@ impl Planner<'_> {
     fn analyze_drains(&mut self) -> Vec<DrainContext> {
         let (snapshot, now) = (self.snapshot, self.now);
         let mut placement = Placement::new(&snapshot.scheduling);
-        let rules = NeedRules::of(self.policy);
         let mut contexts = Vec::new();
         for record in drain_records(snapshot, &self.before) {
             let unavailable = UnavailablePods::of(&record, snapshot, self.memory, now);
@@ -181,7 +180,7 @@ impl Planner<'_> {
             self.requeue_at.note(until);
             let is_classified = matches!(intent, Intent::Drain | Intent::Preview);
             let classes = record.node.as_ref().filter(|_| is_classified).map(|node| {
-                let need = classify(node, snapshot, &mut placement, &rules, now);
+                let need = classify(node, snapshot, &mut placement, self.policy, now);
                 self.requeue_at.note(need.changes_at);
                 PodClasses::of(need, snapshot, self.memory, now)
             });
@@ -269,10 +268,7 @@ impl Planner<'_> {
         let (drain, classes) = (context.drain.as_deref(), context.classes.as_ref());
         let status = drain.and_then(|drain| drain.status.as_ref());
         let before = status.and_then(|status| status.pods);
-        let claim = context
-            .node_uid
-            .as_ref()
-            .and_then(|uid| self.write.next.claim(uid.as_str()));
+        let claim = claim_of(context.node_uid.as_ref(), &self.write.next);
         DrainVerdict {
             drain: context.drain.clone(),
             node: context.name.clone(),

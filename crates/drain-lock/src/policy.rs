@@ -10,7 +10,7 @@ use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FallbackConfig, FleetLockConfig};
+use crate::config::{Config, FleetLockConfig, KnownFallback};
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
 const EXPECTED_OUTAGE: SignedDuration = SignedDuration::from_mins(15);
@@ -104,7 +104,7 @@ impl Policy {
                 drain: or(config.deadlines.drain, DRAIN_LASTS),
                 recover: or(config.deadlines.recover, RECOVERY_LASTS),
             },
-            fallback: config.fallback.map_or_else(Fallback::default, Fallback::from),
+            fallback: config.fallback.map(|KnownFallback(known)| known).unwrap_or_default(),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),
             unschedulable_after: or(config.unschedulable_after, UNSCHEDULABLE_AFTER),
             evictions_per_node: config
@@ -122,17 +122,6 @@ impl Policy {
             fleet_lock: FleetLock::from_config(config.fleet_lock)?,
             reserve_through_budget_status: config.reserve_through_budget_status,
         })
-    }
-}
-
-impl From<FallbackConfig> for Fallback {
-    fn from(configured: FallbackConfig) -> Self {
-        match configured {
-            FallbackConfig::Wait => Self::Wait,
-            FallbackConfig::ReleaseAndRequeue => Self::ReleaseAndRequeue,
-            FallbackConfig::EvictAnyway => Self::EvictAnyway,
-            FallbackConfig::Delete => Self::Delete,
-        }
     }
 }
 

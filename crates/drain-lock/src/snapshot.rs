@@ -10,7 +10,7 @@ use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
-use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::ledger::{Claim, Facts, Ledger};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::SchedulingView;
 
@@ -63,25 +63,6 @@ impl HoldFacts {
     }
 }
 
-/// The ledger as the watch last showed it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum LedgerState {
-    /// There is none: it has yet to be created.
-    Absent,
-    /// It is there.
-    Present(Arc<LedgerFacts>),
-}
-
-impl LedgerState {
-    /// What it says; one that is not there says nothing.
-    pub fn ledger(&self) -> Ledger {
-        match self {
-            Self::Absent => Ledger::default(),
-            Self::Present(facts) => facts.ledger.clone(),
-        }
-    }
-}
-
 /// The ledger, with what a write of it is conditioned on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerFacts {
@@ -92,13 +73,21 @@ pub struct LedgerFacts {
     pub ledger: Ledger,
 }
 
+impl LedgerFacts {
+    /// What the ledger says; one that is not there says nothing.
+    pub fn content(facts: Option<&Self>) -> Ledger {
+        facts.map(|facts| facts.ledger.clone()).unwrap_or_default()
+    }
+}
+
 /// One moment of the cluster, as far as the drains in it are concerned.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
     /// All drains, by their node's name.
     pub drains: BTreeMap<NodeName, Arc<NodeDrain>>,
-    pub ledger: LedgerState,
+    /// `None`: it has yet to be created.
+    pub ledger: Option<Arc<LedgerFacts>>,
     /// The pods of the nodes that were asked for, and of those that have a drain or a claim.
     pub pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>>,
     /// The budgets that select each of these pods, and each that waits for a node; a pod that is not here is under none.
@@ -120,6 +109,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The claims of the ledger; one that is not there has none.
+    pub fn claims(&self) -> &[Claim] {
+        self.ledger
+            .as_ref()
+            .map(|facts| facts.ledger.claims())
+            .unwrap_or_default()
+    }
+
     /// The pods of a node that was asked for.
     pub fn pods_of(&self, node: &NodeName) -> &[Arc<PodFacts>] {
         self.pods.get(node).map(Vec::as_slice).unwrap_or_default()

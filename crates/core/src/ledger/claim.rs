@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::disruptions;
-use crate::id::BudgetKey;
+use crate::id::{BudgetKey, PodKey, PodUid};
 
 /// A drain's place in the queue, what it needs and what it holds.
 ///
@@ -113,6 +113,18 @@ pub struct HeldPod {
     pub unknown: String,
 }
 
+impl HeldPod {
+    /// A pod before anything is held for it.
+    pub fn new(pod: &PodKey, uid: &PodUid, retained: bool) -> Self {
+        Self {
+            name: pod.name.to_string(),
+            uid: uid.to_string(),
+            retained,
+            unknown: String::new(),
+        }
+    }
+}
+
 impl Claim {
     /// Whether it holds a disruption for this pod.
     pub fn has_disruption(&self, pod_uid: &str) -> bool {
@@ -151,12 +163,10 @@ impl Claim {
     pub fn lacks(&self, needs: &[Disruptions], counts: impl Fn(&str) -> bool) -> bool {
         let is_to_leave = |pod: &HeldPod| self.held_pods().any(|held| held.uid == pod.uid && !held.retained);
         let asked = needs.iter().flat_map(|disruptions| &disruptions.pods);
-        disruptions::missing(needs, &self.holds)
-            .iter()
-            .any(|disruptions| disruptions.pods.iter().any(|pod| counts(&pod.uid)))
-            || asked
-                .into_iter()
-                .any(|pod| pod.retained && counts(&pod.uid) && is_to_leave(pod))
+        let missing = disruptions::missing(needs, &self.holds);
+        let mut missing = missing.iter().flat_map(|disruptions| &disruptions.pods);
+        let mut to_stay = asked.filter(|pod| pod.retained && counts(&pod.uid));
+        missing.any(|pod| counts(&pod.uid)) || to_stay.any(is_to_leave)
     }
 
     /// The state that says of the disruptions what `state` says, and of the node what this claim's says.

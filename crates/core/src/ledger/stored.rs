@@ -27,11 +27,8 @@ impl Ledger {
     /// Whether a claim names a place outside the table of budgets, so that nobody knows what it holds or needs. Such a
     /// ledger is left alone: written back, it would hold disruptions of no budget, which nothing observed could free.
     pub fn is_malformed(&self) -> bool {
-        let mut budgets = self.claims.iter().flat_map(|claim| {
-            let needed = claim.needs.iter().map(|need| &need.pdb);
-            needed.chain(claim.holds.iter().map(|disruptions| &disruptions.pdb))
-        });
-        budgets.any(|pdb| pdb.name.is_empty())
+        let mut budgets = self.claims.iter().flat_map(Claim::budgets);
+        budgets.any(|budget| budget.name.is_empty())
     }
 
     /// Whether what it says can be acted on.
@@ -47,15 +44,12 @@ impl From<&DrainLedgerSpec> for Ledger {
             let row = usize::try_from(place).ok().and_then(|place| stored.budgets.get(place));
             row.map_or_else(Default::default, |row| (budget_ref(row), row.healthy_at_grant))
         };
+        let claims = stored.claims.iter();
         let with_unknown = stored.budgets.iter().filter(|row| !row.unknown.is_empty());
         Self {
             format_version: stored.format_version,
             next_ticket: stored.next_ticket,
-            claims: stored
-                .claims
-                .iter()
-                .map(|claim| Claim::restore(claim, budget))
-                .collect(),
+            claims: claims.map(|claim| Claim::restore(claim, budget)).collect(),
             unknown: with_unknown.map(|row| (budget_ref(row), row.unknown.clone())).collect(),
         }
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::Answer;
-use super::inputs::WatchedResource;
+use super::inputs::{WatchedResource, full_name};
 use crate::labels::Labels;
 use crate::node::NodeView;
 use crate::selector::Selector;
@@ -88,11 +88,7 @@ struct Status {
 
 impl Pool {
     fn read(object: &Value) -> Result<Self, String> {
-        let name = object
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or("without a name")
-            .to_owned();
+        let name = full_name(object);
         let pool = WrittenPool::deserialize(object).map_err(|error| format!("MachineConfigPool {name}: {error}"))?;
         let selector = Selector::parse(pool.spec.node_selector.as_ref())
             .map_err(|error| format!("MachineConfigPool {name}: spec.nodeSelector: {error}"))?;

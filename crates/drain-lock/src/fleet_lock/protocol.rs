@@ -58,15 +58,15 @@ impl Client {
             client_params: Params { group, id },
         } = serde_json::from_slice(body).map_err(|error| {
             let expected = r#"the body must be {"client_params": {"group": "...", "id": "..."}}"#;
-            Problem::new(Kind::BadBody, &format!("{expected}: {error}"))
+            Problem::new(Kind::BadBody, format!("{expected}: {error}"))
         })?;
         if !is_group(&group) {
             let expected = format!("group must match ^[a-zA-Z0-9.-]+$ and have at most {MAX_GROUP} characters");
-            return Err(Problem::new(Kind::BadGroup, &expected));
+            return Err(Problem::new(Kind::BadGroup, expected));
         }
         if id.is_empty() || id.len() > MAX_ID || id.chars().any(char::is_control) {
             let expected = format!("id must have 1 to {MAX_ID} printable characters");
-            return Err(Problem::new(Kind::BadId, &expected));
+            return Err(Problem::new(Kind::BadId, expected));
         }
         Ok(Self { group, id })
     }
@@ -93,79 +93,76 @@ pub struct Problem {
 
 impl Problem {
     /// The value is cut to a bounded length.
-    pub fn new(kind: Kind, value: &str) -> Self {
-        Self {
-            kind,
-            value: cut(value.to_owned(), MAX_VALUE),
-        }
+    pub fn new(kind: Kind, value: impl Into<String>) -> Self {
+        let value = cut(value.into(), MAX_VALUE);
+        Self { kind, value }
     }
 }
 
-macro_rules! kinds {
-    ($($(#[doc = $doc:literal])+ $variant:ident => $text:literal $status:ident,)+) => {
-        /// What went wrong, or what is waited for.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Kind { $($(#[doc = $doc])+ $variant,)+ }
+/// What went wrong, or what is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(strum::VariantArray))]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Kind {
+    /// The header of the protocol is missing.
+    MissingHeader,
+    /// The body is not one of the protocol.
+    BadBody,
+    /// The group is malformed.
+    BadGroup,
+    /// The id is malformed.
+    BadId,
+    /// The body is too large.
+    TooLarge,
+    /// Only POST, or for the plan GET, is answered.
+    MethodNotAllowed,
+    /// There is no such page.
+    NotFound,
+    /// No token, or a wrong one.
+    Unauthorized,
+    /// No node has this id.
+    UnknownNode,
+    /// Several nodes have this id.
+    AmbiguousId,
+    /// The watches are not complete yet.
+    NotReady,
+    /// The API server did not answer as it should.
+    ApiUnavailable,
+    /// The drain waits for its turn.
+    Queued,
+    /// The drain waits for disruptions of a budget.
+    Waiting,
+    /// The drain has its disruptions, which are being confirmed.
+    Granted,
+    /// Pods are leaving the node.
+    Draining,
+    /// An earlier drain of the node has to end first, be it for this machine.
+    Ending,
+    /// The drain was given up half-way.
+    Suspect,
+}
 
-        impl Kind {
-            /// Every one.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+impl Kind {
+    /// Its one spelling.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
 
-            /// Its one spelling.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-
-            /// The HTTP status that goes with it.
-            pub const fn status(self) -> StatusCode {
-                match self { $(Self::$variant => StatusCode::$status,)+ }
+    /// The HTTP status that goes with it.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::MissingHeader | Self::BadBody | Self::BadGroup | Self::BadId => StatusCode::BAD_REQUEST,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotFound | Self::UnknownNode => StatusCode::NOT_FOUND,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::AmbiguousId => StatusCode::CONFLICT,
+            Self::NotReady | Self::ApiUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Queued | Self::Waiting | Self::Granted | Self::Draining | Self::Ending | Self::Suspect => {
+                StatusCode::LOCKED
             }
         }
-    };
-}
-
-kinds! {
-    /// The header of the protocol is missing.
-    MissingHeader => "missing_header" BAD_REQUEST,
-    /// The body is not one of the protocol.
-    BadBody => "bad_body" BAD_REQUEST,
-    /// The group is malformed.
-    BadGroup => "bad_group" BAD_REQUEST,
-    /// The id is malformed.
-    BadId => "bad_id" BAD_REQUEST,
-    /// The body is too large.
-    TooLarge => "too_large" PAYLOAD_TOO_LARGE,
-    /// Only POST, or for the plan GET, is answered.
-    MethodNotAllowed => "method_not_allowed" METHOD_NOT_ALLOWED,
-    /// There is no such page.
-    NotFound => "not_found" NOT_FOUND,
-    /// No token, or a wrong one.
-    Unauthorized => "unauthorized" UNAUTHORIZED,
-    /// No node has this id.
-    UnknownNode => "unknown_node" NOT_FOUND,
-    /// Several nodes have this id.
-    AmbiguousId => "ambiguous_id" CONFLICT,
-    /// The watches are not complete yet.
-    NotReady => "not_ready" SERVICE_UNAVAILABLE,
-    /// The API server did not answer as it should.
-    ApiUnavailable => "api_unavailable" SERVICE_UNAVAILABLE,
-    /// The drain waits for its turn.
-    Queued => "queued" LOCKED,
-    /// The drain waits for disruptions of a budget.
-    Waiting => "waiting" LOCKED,
-    /// The drain has its disruptions, which are being confirmed.
-    Granted => "granted" LOCKED,
-    /// Pods are leaving the node.
-    Draining => "draining" LOCKED,
-    /// An earlier drain of the node has to end first, be it for this machine.
-    Ending => "ending" LOCKED,
-    /// The drain was given up half-way.
-    Suspect => "suspect" LOCKED,
-}
-
-impl Serialize for Kind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -174,6 +171,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::json;
+    use strum::VariantArray;
 
     use super::*;
 
@@ -242,9 +240,8 @@ mod tests {
 
     #[test]
     fn every_kind_has_one_spelling_and_no_success() {
-        let spellings: std::collections::BTreeSet<_> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
-        assert_eq!(spellings.len(), Kind::ALL.len());
-        for kind in Kind::ALL {
+        for kind in Kind::VARIANTS {
+            assert_eq!(json!(kind), json!(kind.as_str()));
             assert!(!kind.status().is_success());
         }
     }

@@ -37,12 +37,7 @@ impl Resident {
             .map(|pdb| Disruptions {
                 pdb: pdb.clone(),
                 healthy_at_grant: 0,
-                pods: vec![HeldPod {
-                    name: self.pod.key.name.to_string(),
-                    uid: self.pod.uid.to_string(),
-                    retained: true,
-                    ..HeldPod::default()
-                }],
+                pods: vec![HeldPod::new(&self.pod.key, &self.pod.uid, true)],
             })
             .collect();
         !claim.lacks(&needs, |_| true)
@@ -74,7 +69,7 @@ impl RebootGate<'_> {
                 }
                 _ => format!("pod {key} has yet to leave node {node}"),
             };
-            return Err(Problem::new(Kind::Draining, &waits));
+            return Err(Problem::new(Kind::Draining, waits));
         }
         Ok(())
     }
@@ -88,7 +83,7 @@ impl RebootGate<'_> {
         let node = self.node;
         let Some(claim) = self.ledger.claim(self.node_uid) else {
             let planned = format!("the drain of node {node} is being planned");
-            return Err(Problem::new(Kind::Queued, &planned));
+            return Err(Problem::new(Kind::Queued, planned));
         };
         let (kind, waits) = match claim.state {
             // Its pods have begun to come back, and their disruptions to return: they are no longer there for another reboot.
@@ -114,18 +109,18 @@ impl RebootGate<'_> {
                 return Err(self.waits(claim));
             }
         };
-        Err(Problem::new(kind, &waits))
+        Err(Problem::new(kind, waits))
     }
 
     fn waits(&self, claim: &Claim) -> Problem {
         let ticket = format!("the drain of node {} (ticket {})", self.node, claim.ticket);
         let obstacles = self.ledger.obstacles(self.node_uid, self.facts);
         match obstacles.first() {
-            Some(obstacle) => Problem::new(Kind::Waiting, &format!("{ticket}: {obstacle}")),
-            None => Problem::new(
-                Kind::Queued,
-                &format!("{ticket} waits for its turn, or for pods that need no disruptions"),
-            ),
+            Some(obstacle) => Problem::new(Kind::Waiting, format!("{ticket}: {obstacle}")),
+            None => {
+                let waits = "waits for its turn, or for pods that need no disruptions";
+                Problem::new(Kind::Queued, format!("{ticket} {waits}"))
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 use super::pod_index::PodIndex;
 use super::table::Table;
 use crate::snapshot::{
-    BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, LedgerState, NodeFacts, PodFacts, Snapshot, SnapshotScope,
+    BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, NodeFacts, PodFacts, Snapshot, SnapshotScope,
 };
 
 /// A volume that not all nodes can reach, and its claim.
@@ -42,10 +42,8 @@ pub(super) struct ClusterIndex {
 }
 
 impl ClusterIndex {
-    pub(super) fn ledger(&self) -> LedgerState {
-        self.ledgers
-            .get(nodeward_api::drain_ledger::NAME)
-            .map_or(LedgerState::Absent, |ledger| LedgerState::Present(Arc::clone(ledger)))
+    pub(super) fn ledger(&self) -> Option<Arc<LedgerFacts>> {
+        self.ledgers.get(nodeward_api::drain_ledger::NAME).cloned()
     }
 
     /// What a budget's owner keeps for himself at `now`.
@@ -62,10 +60,7 @@ impl ClusterIndex {
 
     pub(super) fn snapshot(&self, scope: &SnapshotScope, leases_are_used: bool, now: Timestamp) -> Snapshot {
         let ledger = self.ledger();
-        let claims = match &ledger {
-            LedgerState::Present(ledger) => ledger.ledger.claims(),
-            LedgerState::Absent => &[],
-        };
+        let claims = ledger.as_ref().map(|facts| facts.ledger.claims()).unwrap_or_default();
         let mut nodes: BTreeSet<NodeName> = scope.nodes.clone();
         nodes.extend(self.drains.iter().map(|(node, _)| node.clone()));
         nodes.extend(claims.iter().map(|claim| NodeName::from(claim.node.as_str())));

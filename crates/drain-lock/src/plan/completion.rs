@@ -7,6 +7,7 @@ use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::lease::LeaseState;
 
+use super::drain_context::claim_of;
 use super::intent::Ending;
 use super::lease::node_lease;
 use super::node_markers::{self, Cordon};
@@ -47,11 +48,7 @@ impl Planner<'_> {
     fn finish_drain(&mut self, context: &DrainContext) {
         let mut verdict = self.verdict(context);
         verdict.phase = Phase::Recovering;
-        let claim = context
-            .node_uid
-            .as_ref()
-            .and_then(|uid| self.before.claim(uid.as_str()));
-        let is_in_ledger = claim.is_some();
+        let is_in_ledger = claim_of(context.node_uid.as_ref(), &self.before).is_some();
         let is_on_node = context.node.as_ref().is_some_and(|node| {
             node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()
         });

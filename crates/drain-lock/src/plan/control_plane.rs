@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::node_lease::CONTROL_PLANE;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::lease::{CONTROL_PLANE_LEASE, LeaseState, LeaseView, lease_state};
+use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
 use nodeward_core::ledger::{Claim, ClaimState};
 
 use crate::snapshot::{NodeFacts, Snapshot};
@@ -43,7 +44,7 @@ fn other_remediated(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> Op
 
 /// Who has another control-plane node away.
 pub fn taken_for_another(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> Option<String> {
-    let lease = snapshot.leases.as_ref().and_then(|all| all.get(CONTROL_PLANE_LEASE));
+    let lease = snapshot.leases.as_ref().and_then(|all| all.get(CONTROL_PLANE));
     match lease_state(lease.map(Arc::as_ref), &holder_for(&node.name), now) {
         LeaseState::Others { holder, .. } if node.is_control_plane() => Some(holder.to_string()),
         _ => other_remediated(node, snapshot, now),
@@ -56,8 +57,8 @@ impl Planner<'_> {
         if !node.is_control_plane() {
             return None;
         }
-        let leases = leases_in_use(self.snapshot, self.memory, self.policy, CONTROL_PLANE_LEASE)?;
-        let lease = leases.get(CONTROL_PLANE_LEASE).map(Arc::as_ref);
+        let leases = leases_in_use(self.snapshot, self.memory, self.policy, CONTROL_PLANE)?;
+        let lease = leases.get(CONTROL_PLANE).map(Arc::as_ref);
         Some(lease_state(lease, &holder_for(&node.name), self.now))
     }
 
@@ -88,10 +89,10 @@ impl Planner<'_> {
     /// Takes, renews or gives back the lease, as the drains of this pass need it: it stays with its node until that holds
     /// nothing, by the ledger as it is and as it is to be.
     pub(super) fn keep_control_plane_lease(&mut self) {
-        let Some(leases) = leases_in_use(self.snapshot, self.memory, self.policy, CONTROL_PLANE_LEASE) else {
+        let Some(leases) = leases_in_use(self.snapshot, self.memory, self.policy, CONTROL_PLANE) else {
             return;
         };
-        let seen = leases.get(CONTROL_PLANE_LEASE);
+        let seen = leases.get(CONTROL_PLANE);
         let is_member = |node: &&NodeName| {
             let node = self.snapshot.nodes.get(*node);
             node.is_some_and(|node| node.is_control_plane())
@@ -122,7 +123,7 @@ impl Planner<'_> {
     }
 
     fn change_control_plane_lease(&mut self, holder: String, step: LeaseStep) {
-        let change = LeaseChange::of(CONTROL_PLANE_LEASE.to_owned(), holder, self.snapshot, self.policy, step);
+        let change = LeaseChange::of(CONTROL_PLANE.to_owned(), holder, self.snapshot, self.policy, step);
         self.plan.actions.extend(change.map(Action::Lease));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use nodeward_api::finalizer;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::ledger::{Claim, Ledger};
@@ -64,7 +65,7 @@ impl DrainRecord {
             drain: drain.cloned(),
             node: node.cloned(),
             is_replaced: present.is_some() && node.is_none(),
-            claim: node_uid.as_ref().and_then(|uid| ledger.claim(uid.as_str())).cloned(),
+            claim: claim_of(node_uid.as_ref(), ledger).cloned(),
             name,
             node_uid,
         }
@@ -73,9 +74,8 @@ impl DrainRecord {
     /// UID of the NodeDrain; empty without one.
     pub fn drain_uid(&self) -> &str {
         let drain = self.drain.as_deref();
-        drain
-            .and_then(|drain| drain.metadata.uid.as_deref())
-            .unwrap_or_default()
+        let uid = drain.and_then(|drain| drain.metadata.uid.as_deref());
+        uid.unwrap_or_default()
     }
 
     /// Who evicts.
@@ -105,9 +105,8 @@ impl DrainRecord {
     /// Whether drain-lock has adopted the NodeDrain: it will not go before its claim has.
     pub fn is_adopted(&self) -> bool {
         let finalizers = self.drain.iter().filter_map(|drain| drain.metadata.finalizers.as_ref());
-        finalizers
-            .flatten()
-            .any(|name| name == nodeward_api::finalizer::DRAIN_LOCK)
+        let mut finalizers = finalizers.flatten();
+        finalizers.any(|name| name == finalizer::DRAIN_LOCK)
     }
 
     /// Whether the node has booted anew since its claim was granted.
@@ -125,6 +124,11 @@ impl DrainRecord {
     pub fn pods<'a>(&self, snapshot: &'a Snapshot) -> &'a [Arc<PodFacts>] {
         snapshot.pods_of(&self.name)
     }
+}
+
+/// The claim of a node whose UID is known.
+pub fn claim_of<'a>(node_uid: Option<&NodeUid>, ledger: &'a Ledger) -> Option<&'a Claim> {
+    ledger.claim(node_uid?.as_str())
 }
 
 /// All drains, the oldest ticket first; those without a ticket come after in the order in which they were asked for.

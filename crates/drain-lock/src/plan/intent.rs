@@ -83,15 +83,10 @@ pub fn intent(
         return over(Ending::NoRequester);
     }
     let Some(node) = record.node.as_deref() else {
-        let reason = if record.is_replaced {
-            LockReason::NodeReplaced
-        } else {
-            LockReason::NodeGone
-        };
-        return if record.is_adopted() {
-            over(Ending::NodeGone)
-        } else {
-            (Intent::Impossible(reason), None)
+        return match (record.is_adopted(), record.is_replaced) {
+            (true, _) => over(Ending::NodeGone),
+            (false, true) => (Intent::Impossible(LockReason::NodeReplaced), None),
+            (false, false) => (Intent::Impossible(LockReason::NodeGone), None),
         };
     };
     if was_uncordoned(record) {
@@ -123,23 +118,16 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
     let Some(node) = record.node.as_deref() else {
         return false;
     };
-    if node.is_cordoned()
-        || record
-            .claim
-            .as_ref()
-            .is_some_and(|claim| claim.state == ClaimState::Recovering)
-    {
+    let claim = record.claim.as_ref();
+    if node.is_cordoned() || claim.is_some_and(|claim| claim.state == ClaimState::Recovering) {
         return false;
     }
     if record.evictor() == Evictor::Requester {
         return true;
     }
     let was_ours = node.cordoned_by() == Some(record.drain_uid());
-    let was_used = record
-        .claim
-        .as_ref()
-        .is_some_and(|claim| claim.foreign_cordon || claim.state.has_grant() || claim.state.is_suspect());
-    was_ours || was_used
+    let was_used = |claim: &Claim| claim.foreign_cordon || claim.state.has_grant() || claim.state.is_suspect();
+    was_ours || claim.is_some_and(was_used)
 }
 
 /// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
@@ -160,12 +148,8 @@ pub(super) fn is_wanted_by_another(drain: &NodeDrain) -> bool {
 
 /// When a foreign drainer was last heard of.
 pub fn last_sign_of_life(drain: &NodeDrain) -> Option<Timestamp> {
-    let evicted = drain
-        .metadata
-        .annotations
-        .iter()
-        .filter_map(|annotations| annotations.get(annotation::LAST_EVICTION))
-        .filter_map(|text| text.parse().ok());
+    let annotations = drain.metadata.annotations.iter();
+    let evicted = annotations.filter_map(|all| all.get(annotation::LAST_EVICTION)?.parse().ok());
     let asked = drain.spec.requesters.iter().filter_map(|requester| requester.since);
     let created = drain.metadata.creation_timestamp.iter().map(|time| time.0);
     evicted.chain(asked).chain(created).max()

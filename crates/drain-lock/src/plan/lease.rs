@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::Evictor;
+use nodeward_api::node_lease::name_of;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::lease::{LeaseState, LeaseView, lease_state, node_lease_name};
+use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
 
 use crate::policy::Policy;
 use crate::snapshot::{Memory, Snapshot};
@@ -50,7 +51,7 @@ pub fn node_lease(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<LeaseState> {
-    let name = node_lease_name(node);
+    let name = name_of(node.as_str());
     let leases = leases_in_use(snapshot, memory, policy, &name)?;
     Some(lease_state(leases.get(name.as_str()).map(Arc::as_ref), HOLDER, now))
 }
@@ -78,7 +79,7 @@ impl LeaseChange {
     }
 
     fn of_node(node: &NodeName, snapshot: &Snapshot, policy: &Policy, step: LeaseStep) -> Option<Self> {
-        Self::of(node_lease_name(node), HOLDER.to_owned(), snapshot, policy, step)
+        Self::of(name_of(node.as_str()), HOLDER.to_owned(), snapshot, policy, step)
     }
 }
 

@@ -78,24 +78,6 @@ impl Class {
     }
 }
 
-/// What the classes depend on besides the cluster.
-#[derive(Debug, Clone, Copy)]
-pub struct NeedRules {
-    /// For how long a node is expected to be away.
-    pub expected_outage: SignedDuration,
-    /// For how long a replacement finds no node until its siblings count as held.
-    pub unschedulable_after: SignedDuration,
-}
-
-impl NeedRules {
-    pub fn of(policy: &Policy) -> Self {
-        Self {
-            expected_outage: policy.expected_outage,
-            unschedulable_after: policy.unschedulable_after,
-        }
-    }
-}
-
 /// The pods of a node, and what their drain needs.
 #[derive(Debug, Clone, Default)]
 pub struct NodeNeed {
@@ -124,7 +106,7 @@ pub fn classify(
     node: &NodeFacts,
     snapshot: &Snapshot,
     placement: &mut Placement<'_>,
-    rules: &NeedRules,
+    policy: &Policy,
     now: Timestamp,
 ) -> NodeNeed {
     let mut need = NodeNeed::default();
@@ -139,7 +121,7 @@ pub fn classify(
             }
             None => match placement.place(pod, Some(&node.name)) {
                 Err(error) => (Class::Held(held_reason(&error)), Some(error.to_string())),
-                Ok(_) => match unschedulable_sibling(pod, snapshot, rules) {
+                Ok(_) => match unschedulable_sibling(pod, snapshot, policy) {
                     Some((sibling, counts_from)) if counts_from <= now => {
                         let why = format!("pod {} has found no node", sibling.key);
                         (Class::Held(LockReason::Unschedulable), Some(why))
@@ -156,7 +138,7 @@ pub fn classify(
         need.pods.push(ClassifiedPod { pod, class, why });
     }
     need.needs = disruptions(&need.pods, snapshot);
-    need.problems = problems(&need, snapshot, rules);
+    need.problems = problems(&need, snapshot, policy);
     need
 }
 
@@ -173,7 +155,7 @@ fn held_reason(error: &PlacementError) -> LockReason {
 fn unschedulable_sibling<'a>(
     pod: &PodFacts,
     snapshot: &'a Snapshot,
-    rules: &NeedRules,
+    policy: &Policy,
 ) -> Option<(&'a PodFacts, Timestamp)> {
     let view = &snapshot.scheduling;
     let siblings = view.pending.iter().filter(|other| other.is_sibling_of(pod));
@@ -181,7 +163,7 @@ fn unschedulable_sibling<'a>(
         siblings.filter(|other| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
     let unschedulable = alike.filter_map(|sibling| Some((&**sibling, sibling.unschedulable_since?)));
     let (sibling, since) = unschedulable.min_by_key(|(_, since)| *since)?;
-    Some((sibling, saturating_add(since, rules.unschedulable_after)))
+    Some((sibling, saturating_add(since, policy.unschedulable_after)))
 }
 
 /// One disruption of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
@@ -203,19 +185,14 @@ fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> 
                 },
                 ..Disruptions::default()
             });
-            disruptions.pods.push(HeldPod {
-                name: pod.key.name.to_string(),
-                uid: pod.uid.to_string(),
-                retained,
-                ..HeldPod::default()
-            });
+            disruptions.pods.push(HeldPod::new(&pod.key, &pod.uid, retained));
         }
     }
     needs.into_values().collect()
 }
 
 /// What a person has to see to.
-fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<BlockedBy> {
+fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<BlockedBy> {
     let mut problems = Vec::new();
     let mut misconfigured: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in &need.pods {
@@ -230,7 +207,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, rules: &NeedRules) -> Vec<Bloc
                 continue;
             }
             Class::Retained => {
-                problems.extend(too_short_toleration(pod, rules.expected_outage));
+                problems.extend(too_short_toleration(pod, policy.expected_outage));
                 false
             }
             Class::Movable | Class::Held(_) => !pod.skips_budgets(),

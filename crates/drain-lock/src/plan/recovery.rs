@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use nodeward_core::id::{BudgetKey, PodKey};
 use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod};
 
-use crate::snapshot::{LedgerState, Memory, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot};
 
 use super::drain_context::DrainRecord;
 
@@ -113,10 +113,8 @@ fn state_of_present(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapsh
 /// claim stands where it does: it was started, it became Ready, and its node was seen to return.
 pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
     let has_rebooted = claim.has_rebooted(&node.boot_id);
-    let Some(returned) = node
-        .ready_since
-        .filter(|_| node.ready && has_rebooted && pod.is_healthy())
-    else {
+    let has_come_back = node.ready && has_rebooted && pod.is_healthy();
+    let Some(returned) = node.ready_since.filter(|_| has_come_back) else {
         return false;
     };
     let started_since = |moment| pod.started_at.is_some_and(|started| started > moment);
@@ -128,10 +126,8 @@ pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
 /// Whether a pod of the same name, which is not the one of this UID on the node that was drained, is Ready: the successor
 /// in a StatefulSet.
 pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
-    snapshot
-        .held
-        .get(key)
-        .is_some_and(|pod| pod.uid.as_str() != uid && pod.is_healthy())
+    let there = snapshot.held.get(key);
+    there.is_some_and(|pod| pod.uid.as_str() != uid && pod.is_healthy())
 }
 
 /// Whether a pod that has gone counts as replaced, because its budget has as many healthy pods as before the grant.
@@ -140,18 +136,15 @@ pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
 /// disruptions are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
 pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> bool {
     let key = BudgetKey::from(&disruptions.pdb);
-    let Some(facts) = snapshot
-        .facts
-        .get(&key)
-        .filter(|facts| *facts.uid == *disruptions.pdb.uid)
-    else {
+    let facts = snapshot.facts.get(&key);
+    let Some(facts) = facts.filter(|facts| *facts.uid == *disruptions.pdb.uid) else {
         // Nobody counts its pods any more.
         return true;
     };
-    let LedgerState::Present(ledger) = &snapshot.ledger else {
+    if snapshot.ledger.is_none() {
         return false;
-    };
-    let mut claims: Vec<_> = ledger.ledger.claims().iter().collect();
+    }
+    let mut claims: Vec<_> = snapshot.claims().iter().collect();
     claims.sort_by_key(|claim| claim.ticket);
     let holds = claims.iter().flat_map(|claim| &claim.holds);
     let mut healthy_before = 0;
@@ -165,9 +158,8 @@ pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snaps
     let still_missing = usize::try_from(expected.saturating_sub(healthy)).unwrap_or_default();
     let replaced = down.len().saturating_sub(still_missing);
     let is_gone = |pod: &&&HeldPod| {
-        let there = snapshot
-            .held
-            .get(&PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str()));
+        let key = PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str());
+        let there = snapshot.held.get(&key);
         there.is_none_or(|there| there.uid.as_str() != pod.uid)
     };
     let mut gone = down.iter().filter(is_gone).take(replaced);

@@ -14,7 +14,7 @@ use nodeward_core::deadline::{RequeueAt, saturating_add, whole_second};
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
-use crate::snapshot::{DISRUPTED_FOR, LedgerState, Reserved, Snapshot};
+use crate::snapshot::{DISRUPTED_FOR, Reserved, Snapshot};
 
 use super::{Action, Planner};
 
@@ -37,8 +37,7 @@ impl Planner<'_> {
     /// Plans the writes of budgets' statuses for retained pods, where the policy reserves them there.
     pub(super) fn reserve_retained_pods(&mut self) {
         let mut reserved = self.memory.reserved.clone();
-        let has_ledger = matches!(self.snapshot.ledger, LedgerState::Present(_));
-        if has_ledger && self.policy.reserve_through_budget_status {
+        if self.snapshot.ledger.is_some() && self.policy.reserve_through_budget_status {
             let (outage, requeue_at) = (self.policy.expected_outage, &mut self.requeue_at);
             let due = reservations(self.snapshot, &self.before, &mut reserved, outage, self.now, requeue_at);
             self.plan.actions.extend(due.into_iter().map(Action::Reserve));

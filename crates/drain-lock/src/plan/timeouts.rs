@@ -25,7 +25,7 @@ impl TimeLimits {
     pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines) -> Self {
         let mut unreadable = Vec::new();
         let mut read =
-            |field: &str, given: Option<&String>, default| match given.map(|text| ConfigDuration::parse(text)) {
+            |field: &str, given: Option<String>, default| match given.map(|text| ConfigDuration::parse(&text)) {
                 None => default,
                 Some(Ok(duration)) => duration.get(),
                 Some(Err(error)) => {
@@ -33,15 +33,11 @@ impl TimeLimits {
                     default
                 }
             };
-        let given = drain.map(|drain| &drain.spec.deadlines);
+        let given = drain.map(|drain| drain.spec.deadlines.clone()).unwrap_or_default();
         let limits = Deadlines {
-            queue: read("queue", given.and_then(|given| given.queue.as_ref()), defaults.queue),
-            drain: read("drain", given.and_then(|given| given.drain.as_ref()), defaults.drain),
-            recover: read(
-                "recover",
-                given.and_then(|given| given.recover.as_ref()),
-                defaults.recover,
-            ),
+            queue: read("queue", given.queue, defaults.queue),
+            drain: read("drain", given.drain, defaults.drain),
+            recover: read("recover", given.recover, defaults.recover),
         };
         Self { limits, unreadable }
     }

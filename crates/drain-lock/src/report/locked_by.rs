@@ -3,25 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::ClaimState;
+use nodeward_core::ledger::{Claim, ClaimState};
 
 use crate::execute::StatusUpdate;
-use crate::snapshot::{LedgerState, Snapshot};
+use crate::snapshot::Snapshot;
 
 /// Budgets whose annotation is not as it should be.
 pub fn changes(snapshot: &Snapshot) -> Vec<StatusUpdate> {
     let mut holders: BTreeMap<BudgetKey, BTreeSet<&str>> = BTreeMap::new();
-    if let LedgerState::Present(ledger) = &snapshot.ledger {
-        for claim in ledger.ledger.claims() {
-            // What is granted and not confirmed may be gone in a moment.
-            for disruptions in claim
-                .holds
-                .iter()
-                .filter(|_| !matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted))
-            {
-                let key = BudgetKey::from(&disruptions.pdb);
-                holders.entry(key).or_default().insert(&claim.node);
-            }
+    // What is granted and not confirmed may be gone in a moment.
+    let is_confirmed = |claim: &&Claim| !matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted);
+    for claim in snapshot.claims().iter().filter(is_confirmed) {
+        for disruptions in &claim.holds {
+            let key = BudgetKey::from(&disruptions.pdb);
+            holders.entry(key).or_default().insert(&claim.node);
         }
     }
     let changes = snapshot.budgets.iter().filter_map(|(key, entry)| {

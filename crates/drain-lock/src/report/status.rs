@@ -47,10 +47,10 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<StatusUpdate> {
 
 fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> NodeDrainStatus {
     let claim = verdict.claim.as_ref();
-    let is_granted = claim.is_some_and(|claim| claim.state.has_grant());
-    let holds: Vec<HeldBudget> = claim
-        .map(|claim| claim.holds.iter().map(held).take(LISTED_AT_MOST).collect())
-        .unwrap_or_default();
+    let granted = claim.filter(|claim| claim.state.has_grant());
+    let holds = claim.iter().flat_map(|claim| &claim.holds);
+    let holds: Vec<HeldBudget> = holds.map(held).take(LISTED_AT_MOST).collect();
+    let known_grant = |claim: &Claim| before.granted_at.filter(|_| was_granted(before, claim));
     let mut blocked_by = verdict.blocked_by.clone();
     blocked_by.dedup();
     blocked_by.truncate(LISTED_AT_MOST);
@@ -63,12 +63,7 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> N
         plan: verdict.plan.clone().or_else(|| before.plan.clone()),
         pods: Some(verdict.counts),
         started_at: before.started_at.or(Some(now)),
-        granted_at: claim.filter(|_| is_granted).map(|claim| {
-            before
-                .granted_at
-                .filter(|_| was_granted(before, claim))
-                .unwrap_or(claim.since)
-        }),
+        granted_at: granted.map(|claim| known_grant(claim).unwrap_or(claim.since)),
         drained_at: drained_at(verdict, before, now),
         deadline: verdict.deadline,
         message: Some(verdict.message.clone()),
@@ -82,17 +77,11 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> N
 fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Option<Timestamp> {
     let is_ending = |drain: &NodeDrain| drain.metadata.deletion_timestamp.is_some();
     let goes_on = !verdict.drain.as_deref().is_some_and(is_ending);
+    let mut claim = verdict.claim.iter();
+    let has_given_up = claim.any(|claim| claim.state == ClaimState::Recovering);
     match verdict.phase {
         Phase::Drained => Some(before.drained_at.unwrap_or(now)),
-        Phase::Recovering
-            if goes_on
-                && verdict
-                    .claim
-                    .as_ref()
-                    .is_some_and(|claim| claim.state == ClaimState::Recovering) =>
-        {
-            None
-        }
+        Phase::Recovering if goes_on && has_given_up => None,
         Phase::Recovering | Phase::Released => before.drained_at,
         Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
     }
@@ -105,25 +94,19 @@ fn was_granted(before: &NodeDrainStatus, claim: &Claim) -> bool {
 
 fn held(disruptions: &Disruptions) -> HeldBudget {
     let namespace = &disruptions.pdb.namespace;
+    let listed = disruptions.pods.iter().take(LISTED_AT_MOST);
     HeldBudget {
         pdb: disruptions.pdb.clone(),
         disruptions: i32::try_from(disruptions.pods.len()).unwrap_or(i32::MAX),
-        pods: disruptions
-            .pods
-            .iter()
-            .take(LISTED_AT_MOST)
-            .map(|pod| format!("{namespace}/{}", pod.name))
-            .collect(),
+        pods: listed.map(|pod| format!("{namespace}/{}", pod.name)).collect(),
     }
 }
 
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
     let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
     let has_disruptions = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
-    let waiting = verdict
-        .blocked_by
-        .first()
-        .map_or(LockReason::Queued, |blocked| blocked.reason);
+    let obstacle = verdict.blocked_by.first();
+    let waiting = obstacle.map_or(LockReason::Queued, |blocked| blocked.reason);
     let either = |holds: bool, reason: LockReason, otherwise: LockReason| {
         let reason = if holds { reason } else { otherwise };
         (holds, reason, String::new())
@@ -132,15 +115,14 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
         Some(blocked) => (true, blocked.reason, blocked.message.clone()),
         None => (false, LockReason::Granted, String::new()),
     };
+    let is_drained = verdict.phase == Phase::Drained;
+    let planned = either(verdict.plan.is_some(), LockReason::Queued, LockReason::NotPlanned);
+    let granted = either(has_disruptions, LockReason::Granted, waiting);
+    let drained = either(is_drained, LockReason::Drained, LockReason::AwaitingPods);
+    let lease_lost = either(verdict.lease_lost, LockReason::LeaseLost, LockReason::Granted);
     let conditions = [
-        (
-            condition::PLANNED,
-            either(verdict.plan.is_some(), LockReason::Queued, LockReason::NotPlanned),
-        ),
-        (
-            condition::GRANTED,
-            either(has_disruptions, LockReason::Granted, waiting),
-        ),
+        (condition::PLANNED, planned),
+        (condition::GRANTED, granted),
         (
             condition::BUDGET_BLOCKED,
             blocked(first(LockReason::waits_for_a_budget)),
@@ -149,18 +131,8 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
             condition::MISCONFIGURED_PDB,
             blocked(first(LockReason::is_misconfiguration)),
         ),
-        (
-            condition::DRAINED,
-            either(
-                verdict.phase == Phase::Drained,
-                LockReason::Drained,
-                LockReason::AwaitingPods,
-            ),
-        ),
-        (
-            condition::LEASE_LOST,
-            either(verdict.lease_lost, LockReason::LeaseLost, LockReason::Granted),
-        ),
+        (condition::DRAINED, drained),
+        (condition::LEASE_LOST, lease_lost),
     ];
     let conditions = conditions.into_iter().map(|(kind, (holds, reason, message))| {
         let status = if holds { "True" } else { "False" };

@@ -13,7 +13,7 @@ use tokio::time;
 
 use crate::observe::ClusterCache;
 use crate::policy::Policy;
-use crate::snapshot::{LedgerState, NodeFacts, PodFacts};
+use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
 use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
 use super::planning_timeout::PlanningTimeouts;
@@ -96,9 +96,7 @@ impl ContextLookup {
 
     /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod.
     fn is_asked_about(&self, pod: &PodUid, node: Option<&NodeContext>, budgets: &MatchingBudgets) -> bool {
-        let (Some(node), MatchingBudgets::One(budget), LedgerState::Present(ledger)) =
-            (node, budgets, self.cache.ledger())
-        else {
+        let (Some(node), MatchingBudgets::One(budget), Some(ledger)) = (node, budgets, self.cache.ledger()) else {
             return false;
         };
         let claim = ledger.ledger.claim(node.uid.as_str());
@@ -171,10 +169,8 @@ impl ContextLookup {
     }
 
     fn has_claim(&self, node: &NodeUid) -> bool {
-        match self.cache.ledger() {
-            LedgerState::Absent => false,
-            LedgerState::Present(ledger) => ledger.ledger.claim(node.as_str()).is_some(),
-        }
+        let ledger = self.cache.ledger();
+        ledger.is_some_and(|facts| facts.ledger.claim(node.as_str()).is_some())
     }
 
     fn budgets(&self, pod: &PodFacts, now: Timestamp) -> MatchingBudgets {
@@ -191,10 +187,7 @@ impl ContextLookup {
     /// The ledger as it stands, with facts that are a moment old at most.
     pub fn ledger_view(&self, now: Timestamp, instant: Instant) -> Arc<LedgerView> {
         let state = self.cache.ledger();
-        let resource_version = match &state {
-            LedgerState::Absent => None,
-            LedgerState::Present(ledger) => Some(&ledger.resource_version),
-        };
+        let resource_version = state.as_ref().map(|facts| &facts.resource_version);
         let mut view = self.view.lock();
         if let Some(view) = view.as_ref()
             && view.resource_version.as_ref() == resource_version
@@ -202,7 +195,7 @@ impl ContextLookup {
         {
             return Arc::clone(view);
         }
-        let ledger = state.ledger();
+        let ledger = LedgerFacts::content(state.as_deref());
         let read = Arc::new(LedgerView {
             facts: self.cache.facts_of_claims(&ledger, now),
             ledger,

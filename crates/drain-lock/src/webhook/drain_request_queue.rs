@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
-use nodeward_api::node_drain::{Deadlines, Evictor, Fallback, PURPOSE_AT_MOST};
+use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
@@ -50,16 +50,15 @@ pub struct QueuedRequest {
 impl QueuedRequest {
     fn request(&self) -> DrainRequest {
         DrainRequest {
-            node: self.node.clone(),
-            node_uid: Some(self.node_uid.clone()),
-            requester: evicting_requester(&self.user),
             purpose: Some(cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST)),
             evict: Evictor::Requester,
             fallback: Some(self.fallback),
-            deadlines: Deadlines::default(),
-            dry_run: false,
             is_eviction: true,
-            changes_settings: false,
+            ..DrainRequest::new(
+                self.node.clone(),
+                Some(self.node_uid.clone()),
+                evicting_requester(&self.user),
+            )
         }
     }
 }

@@ -12,7 +12,7 @@ use nodeward_scheduling::Placement;
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
-use crate::plan::need::{Class, NeedRules, classify};
+use crate::plan::need::{Class, classify};
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, SnapshotScope};
 
@@ -50,7 +50,7 @@ impl UnclaimedPods {
     /// Sees to it that there is a fresh classification, or waits for it in vain. One is made at a time, on a thread of its
     /// own: it holds up no other answer.
     pub async fn refresh(self: &Arc<Self>, cache: &Arc<ClusterCache>, policy: &Policy) {
-        let (this, cache, rules) = (Arc::clone(self), Arc::clone(cache), NeedRules::of(policy));
+        let (this, cache, policy) = (Arc::clone(self), Arc::clone(cache), policy.clone());
         let refresh = async move {
             let turn = Arc::clone(&this.turn).lock_owned().await;
             if this.is_fresh() {
@@ -60,7 +60,7 @@ impl UnclaimedPods {
             let classify = move || {
                 let (_turn, at, now) = (turn, Instant::now(), Timestamp::now());
                 let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-                let pods = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &rules, now));
+                let pods = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &policy, now));
                 *this.classified.lock() = Some(Classified {
                     pods: pods.unwrap_or_default(),
                     at,
@@ -81,17 +81,17 @@ impl UnclaimedPods {
 
 /// The pods of all claims' nodes that need no disruption. The oldest drain comes first, as in the plan: a place that its pods
 /// take is none for those of the next.
-fn unclaimed_pods(snapshot: &Snapshot, rules: &NeedRules, now: Timestamp) -> BTreeSet<PodUid> {
+fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> BTreeSet<PodUid> {
     let mut placement = Placement::new(&snapshot.scheduling);
     let mut pods = BTreeSet::new();
-    for claim in snapshot.ledger.ledger().claims() {
+    for claim in snapshot.claims() {
         let drain = snapshot.drains.get(claim.node.as_str());
         let is_wanted = drain.is_some_and(|drain| drain.metadata.deletion_timestamp.is_none());
         let node = snapshot.nodes.get(claim.node.as_str());
         let Some(node) = node.filter(|node| is_wanted && node.uid.as_str() == claim.node_uid) else {
             continue;
         };
-        let need = classify(node, snapshot, &mut placement, rules, now);
+        let need = classify(node, snapshot, &mut placement, policy, now);
         let unclaimed = need.pods.iter().filter(|pod| match pod.class {
             Class::Held(_) | Class::Retained => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,

@@ -8,12 +8,13 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::Config;
 use crate::tests::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, pod, volume, waiting};
 
-const RULES: NeedRules = NeedRules {
-    expected_outage: SignedDuration::from_mins(15),
-    unschedulable_after: SignedDuration::from_secs(30),
-};
+/// Nodes are expected to be away for 15 minutes; replacements count as without a node after 30 seconds.
+fn policy() -> Policy {
+    Policy::from_config(Config::default()).unwrap()
+}
 
 fn classified(cluster: &Cluster) -> NodeNeed {
     let snapshot = cluster.snapshot();
@@ -21,7 +22,7 @@ fn classified(cluster: &Cluster) -> NodeNeed {
         &snapshot.nodes["n1"],
         &snapshot,
         &mut Placement::new(&snapshot.scheduling),
-        &RULES,
+        &policy(),
         now(),
     )
 }
@@ -472,7 +473,7 @@ proptest! {
         let mut placement = Placement::new(&snapshot.scheduling);
         for name in ["n1", "n2"] {
             let node = &snapshot.nodes[name];
-            let need = classify(node, &snapshot, &mut placement, &RULES, now());
+            let need = classify(node, &snapshot, &mut placement, &policy(), now());
             let there: Vec<&str> = snapshot.pods_of(&node.name).iter().map(|pod| pod.uid.as_str()).collect();
             let classed: Vec<&str> = need.pods.iter().map(|classified| classified.pod.uid.as_str()).collect();
             prop_assert_eq!(there, classed);

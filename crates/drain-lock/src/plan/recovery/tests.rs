@@ -112,7 +112,7 @@ fn back(claims: &[Value], pods: Vec<Value>, budget_patch: Value) -> Vec<String> 
         .budgets([budget("web", merged(status, budget_patch))])
         .ledger(json!({ "nextTicket": 9, "claims": claims }));
     let snapshot = cluster.snapshot();
-    let LedgerState::Present(ledger) = &snapshot.ledger else {
+    let Some(ledger) = &snapshot.ledger else {
         panic!("the ledger is there");
     };
     let holds = ledger.ledger.claims().iter().flat_map(|claim| &claim.holds);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observe::{ClusterCache, Objects};
-use crate::snapshot::{LedgerState, SnapshotScope};
+use crate::snapshot::SnapshotScope;
 
 const OUTAGE: SignedDuration = SignedDuration::from_mins(15);
 
@@ -63,7 +63,7 @@ fn snapshot(state: &str, retained: bool, disrupted: Value, ready: bool) -> Snaps
 }
 
 fn due(reserved: &mut Reserved, snapshot: &Snapshot) -> (Option<Reservation>, Option<Timestamp>) {
-    let LedgerState::Present(ledger) = &snapshot.ledger else {
+    let Some(ledger) = &snapshot.ledger else {
         panic!("no ledger");
     };
     let (ledger, mut requeue_at) = (ledger.ledger.clone(), RequeueAt::after(noon()));
