@@ -18,6 +18,7 @@ use crate::plan::{ClockAction, PodAction};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
+use self::force_pod::Forcing;
 pub use self::preconditions::Reads;
 use self::write_condition::ConditionWrite;
 
@@ -136,7 +137,12 @@ impl Action for Task {
                 TaskOutcome::Clock(action, result)
             }
             Self::Pod(action) => {
-                let result = force_pod::force(&context, &permits, &action).await.into();
+                let forcing = Forcing {
+                    context: &context,
+                    permits: &permits,
+                    action: &action,
+                };
+                let result = forcing.force().await.into();
                 TaskOutcome::Pod(action, result)
             }
             Self::Condition(write) => {

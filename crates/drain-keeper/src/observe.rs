@@ -3,14 +3,12 @@
 pub(crate) mod holds;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
@@ -29,9 +27,6 @@ use self::holds::HoldWatches;
 
 /// Key in managed-upgrade-operator's ConfigMap.
 const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
-
-/// How long decisions wait for the first lists of kinds that need not be installed.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The watches of drain-keeper.
 pub struct Observer {
@@ -115,12 +110,9 @@ impl Observer {
         self.pods.retain(|node, _| nodes.contains(node));
         for node in nodes {
             if !self.pods.contains_key(node) {
-                let cache = self.watches.cache(
-                    "pods of a draining node",
-                    Api::<Pod>::all(self.client.clone()),
-                    Selection::all().fields(format!("spec.nodeName={node}")),
-                    |pod: Pod| PodView::project(&pod),
-                );
+                let (name, api) = ("pods of a draining node", Api::<Pod>::all(self.client.clone()));
+                let on_node = Selection::all().fields(format!("spec.nodeName={node}"));
+                let cache = self.watches.cache(name, api, on_node, |pod| PodView::project(&pod));
                 self.pods.insert(node.clone(), cache);
             }
         }
@@ -136,13 +128,10 @@ impl Observer {
         }
         let budgets = self.budgets.snapshot();
         let drains = self.holds.drains();
+        let pods = self.pods.iter().map(|(node, cache)| (node.clone(), pods_of(cache)));
         Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
-            pods: self
-                .pods
-                .iter()
-                .map(|(node, cache)| (node.clone(), pods_of(cache)))
-                .collect(),
+            pods: pods.collect(),
             signals: self.signal.inputs(),
             holds: self.holds.holds(budgets.values(), &drains),
             budgets: Budgets::new(budgets.values().cloned()),
@@ -155,11 +144,11 @@ impl Observer {
 
     /// Until when the first list of a kind that need not be installed is waited for, if one is still to come.
     fn waits_until(&self) -> Option<Timestamp> {
-        let holds = self.holds.waits_until().and_then(|until| {
-            let left = SignedDuration::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-            Some(saturating_add(Timestamp::now(), left))
-        });
-        let waits = [self.signal.waits_until(), self.remediations.waits_until(), holds];
+        let waits = [
+            self.signal.waits_until(),
+            self.remediations.waits_until(),
+            self.holds.waits_until(),
+        ];
         waits.into_iter().flatten().min()
     }
 }

@@ -174,19 +174,11 @@ impl<'a> Planner<'a> {
             // Before the clock runs: the pods are known when the first deadline comes.
             self.plan.watch_pods.insert(node.name.clone());
         }
-        let before = self
-            .snapshot
-            .memory
-            .node_history
-            .get(&node.uid)
-            .copied()
-            .unwrap_or_default();
+        let known = self.snapshot.memory.node_history.get(&node.uid);
+        let before = known.copied().unwrap_or_default();
         let is_selected = gates.reason != GateReason::NotSelected;
-        let recorded = if is_selected || before.was_selected {
-            self.recorded_clock(node)
-        } else {
-            None
-        };
+        let is_ours = is_selected || before.was_selected;
+        let recorded = if is_ours { self.recorded_clock(node) } else { None };
         let input = ClockInput {
             recorded: recorded.as_ref(),
             cordon: gates.cordon,
@@ -200,10 +192,9 @@ impl<'a> Planner<'a> {
                 ..before
             };
             self.plan.node_history.insert(node.uid.clone(), history);
-            let clock = recorded;
             return NodeState::NotYet {
                 reason: gates.reason,
-                clock,
+                clock: recorded,
                 detail: gates.detail,
             };
         }
@@ -313,15 +304,14 @@ impl<'a> Planner<'a> {
                     "annotation {} is not readable and does not count: {error}",
                     annotation::DRAIN_CLOCK
                 );
-                self.warn(
-                    node,
-                    DrainReason::Unreadable.as_str(),
-                    format!("drain-clock/{}", node.name),
-                    text,
-                );
+                self.warn_unreadable(node, format!("drain-clock/{}", node.name), text);
                 None
             }
         }
+    }
+
+    fn warn_unreadable(&mut self, node: &NodeView, key: String, text: String) {
+        self.warn(node, DrainReason::Unreadable.as_str(), key, text);
     }
 
     fn warn(&mut self, node: &NodeView, reason: &'static str, key: String, text: String) {
@@ -338,24 +328,14 @@ impl<'a> Planner<'a> {
 
     fn collect_warnings(&mut self, node: &NodeView, gates: &Gates) {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
-            self.warn(
-                node,
-                DrainReason::Unreadable.as_str(),
-                note.key.clone(),
-                note.message.clone(),
-            );
+            self.warn_unreadable(node, note.key.clone(), note.message.clone());
         }
         let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
         if gates.are_open()
             && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) = timeout
         {
             let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
-            self.warn(
-                node,
-                DrainReason::Unreadable.as_str(),
-                "PDBForceDrainTimeout".to_owned(),
-                text,
-            );
+            self.warn_unreadable(node, "PDBForceDrainTimeout".to_owned(), text);
         }
     }
 
@@ -491,9 +471,7 @@ impl<'a> Planner<'a> {
                 }
                 let waits = self.policy.waits_for(node, &self.snapshot.signals);
                 let failed_at = failed_drain::failed_at(&blockers, &clock, &waits);
-                if let Some(at) = failed_at {
-                    self.requeue_at.note(at);
-                }
+                self.requeue_at.note(failed_at);
                 let has_failed = failed_at.is_some_and(|at| at <= self.now);
                 verdict(GateReason::Open, String::new(), Some(clock.start), blockers, has_failed)
             }
@@ -507,18 +485,14 @@ impl<'a> Planner<'a> {
                 Next::At { due, .. } => self.requeue_at.note(due),
                 Next::HeldBack { due, until, .. } => {
                     self.requeue_at.note(due);
-                    if let Some(until) = until {
-                        self.requeue_at.note(until);
-                    }
+                    self.requeue_at.note(until);
                     if due <= self.now {
                         self.plan.held_back.insert(blocker.uid.clone());
                     }
                 }
                 Next::Now { .. } | Next::Nothing => {}
             }
-            if let Some(ends) = blocker.grace_ends {
-                self.requeue_at.note(ends);
-            }
+            self.requeue_at.note(blocker.grace_ends);
         }
     }
 
@@ -526,10 +500,8 @@ impl<'a> Planner<'a> {
         for attempt in self.snapshot.memory.attempts.values() {
             self.requeue_at.note(attempt.retry_at);
         }
-        if let Some(at) = self.snapshot.memory.next_act_at
-            && !self.plan.held_back.is_empty()
-        {
-            self.requeue_at.note(at);
+        if !self.plan.held_back.is_empty() {
+            self.requeue_at.note(self.snapshot.memory.next_act_at);
         }
         self.plan.requeue_at = self.requeue_at.at();
         self.plan

@@ -19,12 +19,12 @@ pub struct Settings {
 #[derive(Debug, Deserialize)]
 struct ManagedUpgradeConfig {
     #[serde(rename = "nodeDrain")]
-    node_drain: Option<TheirNodeDrain>,
+    node_drain: Option<TheirBlock>,
 }
 
 /// Their `nodeDrain`, which may have fields that this version does not know, and fields without a value.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "NodeDrain")]
 struct TheirNodeDrain {
     #[serde(rename = "timeOut")]
     time_out: Option<ConfigDuration>,
@@ -33,16 +33,8 @@ struct TheirNodeDrain {
     ignored_namespace_patterns: Option<Vec<String>>,
 }
 
-impl From<TheirNodeDrain> for NodeDrain {
-    fn from(theirs: TheirNodeDrain) -> Self {
-        Self {
-            time_out: theirs.time_out,
-            expected_node_drain_time: theirs.expected_node_drain_time,
-            disable_drain_strategies: theirs.disable_drain_strategies,
-            ignored_namespace_patterns: theirs.ignored_namespace_patterns,
-        }
-    }
-}
+#[derive(Debug, Deserialize)]
+struct TheirBlock(#[serde(with = "TheirNodeDrain")] NodeDrain);
 
 impl Settings {
     /// Reads the configuration file; no text is all defaults.
@@ -61,11 +53,10 @@ impl Settings {
     /// As [`Settings::parse`], and when there is no `nodeDrain`.
     pub fn with_managed_upgrade_config(&self, text: &str) -> Result<Policy, ConfigError> {
         let theirs: ManagedUpgradeConfig = config::from_foreign_yaml(text)?;
-        let node_drain = theirs
-            .node_drain
-            .ok_or_else(|| ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap"))?;
+        let missing = || ConfigError::at("nodeDrain", "is missing: add the block, or do not read this ConfigMap");
+        let TheirBlock(node_drain) = theirs.node_drain.ok_or_else(missing)?;
         Policy::from_config(Config {
-            node_drain: node_drain.into(),
+            node_drain,
             ..self.file.clone()
         })
     }

@@ -27,182 +27,167 @@ use crate::plan::budget_turn::{OverrideEvidence, may_override};
 use super::preconditions::{VerifiedState, check_preconditions};
 use super::{ExecutorContext, Forced, PodResult};
 
-/// Carries out the action's remedy.
-pub(super) async fn force(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &PodAction,
-) -> Result<Forced, PodResult> {
-    permits.check()?;
-    match action.strategy.remedy {
-        // The server decides by the budgets as they are, so nothing is read before.
-        Remedy::Evict => evict(context, permits, action).await,
-        Remedy::EvictOrDelete => match evict(context, permits, action).await {
-            Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
-                Box::pin(override_budgets(context, permits, action, refusal)).await
-            }
-            other => other,
-        },
-        Remedy::RemoveFinalizers => Box::pin(remove_finalizers(context, permits, action)).await,
-        Remedy::DeleteNow => Box::pin(delete_now(context, permits, action)).await,
-    }
+/// A pod that is to be forced.
+pub(super) struct Forcing<'a> {
+    pub(super) context: &'a ExecutorContext,
+    pub(super) permits: &'a Permits,
+    pub(super) action: &'a PodAction,
 }
 
-/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
-async fn evict(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> Result<Forced, PodResult> {
-    let params = EvictParams {
-        delete_options: Some(DeleteParams::default().preconditions(Preconditions {
-            uid: Some(action.pod.uid.as_str().to_owned()),
-            resource_version: None,
-        })),
-        post_options: PostParams::default(),
-    };
-    let _permit = permits.next_write().await?;
-    let Err(error) = pods(context, action).evict(&action.pod.key.name, &params).await else {
-        return Ok(Forced::Evicted);
-    };
-    Err(match ApiError::from(&error) {
-        // The API answers 500 to every eviction of a pod that several budgets select.
-        ApiError::Server { code: 500, .. } if context.snapshot.budgets.matching(&action.pod).len() > 1 => {
-            ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
+impl Forcing<'_> {
+    /// Carries out the action's remedy.
+    pub(super) async fn force(&self) -> Result<Forced, PodResult> {
+        self.permits.check()?;
+        match self.action.strategy.remedy {
+            // The server decides by the budgets as they are, so nothing is read before.
+            Remedy::Evict => self.evict().await,
+            Remedy::EvictOrDelete => match self.evict().await {
+                Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
+                    Box::pin(self.override_budgets(refusal)).await
+                }
+                other => other,
+            },
+            Remedy::RemoveFinalizers => Box::pin(self.remove_finalizers()).await,
+            Remedy::DeleteNow => Box::pin(self.delete_now()).await,
         }
-        ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
-        error => error.into(),
-    })
-}
+    }
 
-/// Overrides all budgets that select the pod, and deletes it with its own grace. The permit comes before the reads, so that
-/// they are not as old as the wait for it; what it stands for is asked again before each write.
-async fn override_budgets(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &PodAction,
-    refusal: ApiError,
-) -> Result<Forced, PodResult> {
-    let _permit = permits.next_write().await?;
-    let VerifiedState { budgets, holds } = Box::pin(check_preconditions(action, context)).await?;
-    if budgets.is_empty() {
-        // Then the next eviction passes, and needs no override.
-        return Err(ActionResult::Outdated("no budget selects the pod any more".to_owned()));
+    /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
+    async fn evict(&self) -> Result<Forced, PodResult> {
+        let pod = &self.action.pod;
+        let params = EvictParams {
+            delete_options: Some(DeleteParams::default().preconditions(Preconditions {
+                uid: Some(pod.uid.as_str().to_owned()),
+                resource_version: None,
+            })),
+            post_options: PostParams::default(),
+        };
+        let _permit = self.permits.next_write().await?;
+        let Err(error) = self.pods().evict(&pod.key.name, &params).await else {
+            return Ok(Forced::Evicted);
+        };
+        Err(match ApiError::from(&error) {
+            // The API answers 500 to every eviction of a pod that several budgets select.
+            ApiError::Server { code: 500, .. } if self.context.snapshot.budgets.matching(pod).len() > 1 => {
+                ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
+            }
+            ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
+            error => error.into(),
+        })
     }
-    let now = Timestamp::now();
-    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
-    // drain-lock refuses it for a claim, which is beyond its limit by now.
-    let may_pass = |budget: &BudgetView| {
-        budget.allowance(&action.pod).is_available() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
-    };
-    let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
-    if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
-        return Err(ActionResult::Failed(refusal));
-    }
-    for budget in &budgets {
-        let evidence = OverrideEvidence::of(budget, &context.snapshot);
-        if let Err(wait) = may_override(budget, &action.pod, &evidence, context.policy.override_spacing, now) {
-            tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
+
+    /// Overrides all budgets that select the pod, and deletes it with its own grace. The permit comes before the reads, so that
+    /// they are not as old as the wait for it; what it stands for is asked again before each write.
+    async fn override_budgets(&self, refusal: ApiError) -> Result<Forced, PodResult> {
+        let Self { context, action, .. } = *self;
+        let _permit = self.permits.next_write().await?;
+        let VerifiedState { budgets, holds } = Box::pin(check_preconditions(action, context)).await?;
+        if budgets.is_empty() {
+            // Then the next eviction passes, and needs no override.
+            return Err(ActionResult::Outdated("no budget selects the pod any more".to_owned()));
+        }
+        let now = Timestamp::now();
+        // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
+        // drain-lock refuses it for a claim, which is beyond its limit by now.
+        let may_pass = |budget: &BudgetView| {
+            budget.allowance(&action.pod).is_available() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
+        };
+        let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
+        if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
             return Err(ActionResult::Failed(refusal));
         }
-    }
-    // Recorded before the delete: a leader that comes after a crash between the two overrides no second pod.
-    for budget in &budgets {
-        record(context, permits, action, budget, now).await?;
-    }
-    let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
-    delete(context, permits, action, None, Forced::BudgetOverridden(overridden)).await
-}
-
-async fn record(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &PodAction,
-    budget: &BudgetView,
-    now: Timestamp,
-) -> Result<(), PodResult> {
-    let record = LastOverride {
-        at: now,
-        pod: action.pod.key.name.to_string(),
-        uid: action.pod.uid.as_str().to_owned(),
-    };
-    let patch = json!({
-        "metadata": {
-            "uid": budget.uid,
-            "resourceVersion": budget.resource_version,
-            "annotations": { annotation::LAST_OVERRIDE: record.to_string() },
-        },
-        "status": { "disruptedPods": { &*action.pod.key.name: to_the_second(now) } },
-    });
-    permits.check()?;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(context.clients.requests.clone(), &budget.key.namespace);
-    let patched = budgets
-        .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await;
-    match patched.map_err(ApiError::from) {
-        Ok(_) => Ok(()),
-        Err(ApiError::Conflict | ApiError::NotFound) => {
-            Err(ActionResult::Outdated(format!("budget {} has changed", budget.key)))
+        for budget in &budgets {
+            let evidence = OverrideEvidence::of(budget, &context.snapshot);
+            if let Err(wait) = may_override(budget, &action.pod, &evidence, context.policy.override_spacing, now) {
+                tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
+                return Err(ActionResult::Failed(refusal));
+            }
         }
-        Err(error) => Err(ActionResult::Failed(error)),
+        // Recorded before the delete: a leader that comes after a crash between the two overrides no second pod.
+        for budget in &budgets {
+            self.record(budget, now).await?;
+        }
+        let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
+        self.delete(None, Forced::BudgetOverridden(overridden)).await
     }
-}
 
-/// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
-/// conflict.
-async fn remove_finalizers(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &PodAction,
-) -> Result<Forced, PodResult> {
-    let _permit = permits.next_write().await?;
-    Box::pin(check_preconditions(action, context)).await?;
-    let removed = removable_finalizers(&action.pod, &context.policy.protected_finalizers);
-    let kept: Vec<&String> = action
-        .pod
-        .finalizers
-        .iter()
-        .filter(|kept| !removed.contains(kept))
-        .collect();
-    let patch = json!({
-        "metadata": {
-            "uid": action.pod.uid,
-            "resourceVersion": action.pod.resource_version,
-            "finalizers": kept,
-        },
-    });
-    permits.check()?;
-    pods(context, action)
-        .patch_metadata(&action.pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await?;
-    Ok(Forced::FinalizersRemoved(removed))
-}
+    async fn record(&self, budget: &BudgetView, now: Timestamp) -> Result<(), PodResult> {
+        let pod = &self.action.pod;
+        let record = LastOverride {
+            at: now,
+            pod: pod.key.name.to_string(),
+            uid: pod.uid.as_str().to_owned(),
+        };
+        let patch = json!({
+            "metadata": {
+                "uid": budget.uid,
+                "resourceVersion": budget.resource_version,
+                "annotations": { annotation::LAST_OVERRIDE: record.to_string() },
+            },
+            "status": { "disruptedPods": { &*pod.key.name: to_the_second(now) } },
+        });
+        self.permits.check()?;
+        let budgets: Api<PodDisruptionBudget> =
+            Api::namespaced(self.context.clients.requests.clone(), &budget.key.namespace);
+        let patched = budgets
+            .patch_status(&budget.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        match patched.map_err(ApiError::from) {
+            Ok(_) => Ok(()),
+            Err(ApiError::Conflict | ApiError::NotFound) => {
+                Err(ActionResult::Outdated(format!("budget {} has changed", budget.key)))
+            }
+            Err(error) => Err(ActionResult::Failed(error)),
+        }
+    }
 
-/// Deletes without grace a pod that should long be gone.
-async fn delete_now(context: &ExecutorContext, permits: &Permits, action: &PodAction) -> Result<Forced, PodResult> {
-    let _permit = permits.next_write().await?;
-    Box::pin(check_preconditions(action, context)).await?;
-    delete(context, permits, action, Some(0), Forced::DeletedNow).await
-}
+    /// Removes the finalizers that keep a terminating pod, but the protected ones. Any change of the pod since makes this a
+    /// conflict.
+    async fn remove_finalizers(&self) -> Result<Forced, PodResult> {
+        let (context, pod) = (self.context, &self.action.pod);
+        let _permit = self.permits.next_write().await?;
+        Box::pin(check_preconditions(self.action, context)).await?;
+        let removed = removable_finalizers(pod, &context.policy.protected_finalizers);
+        let kept: Vec<&String> = pod.finalizers.iter().filter(|kept| !removed.contains(kept)).collect();
+        let patch = json!({
+            "metadata": {
+                "uid": pod.uid,
+                "resourceVersion": pod.resource_version,
+                "finalizers": kept,
+            },
+        });
+        self.permits.check()?;
+        self.pods()
+            .patch_metadata(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+        Ok(Forced::FinalizersRemoved(removed))
+    }
 
-/// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
-/// budget, is judged anew. The caller holds the permit.
-async fn delete(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &PodAction,
-    grace: Option<u32>,
-    forced: Forced,
-) -> Result<Forced, PodResult> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(action.pod.uid.as_str().to_owned()),
-            resource_version: Some(action.pod.resource_version.as_str().to_owned()),
-        }),
-        grace_period_seconds: grace,
-        ..DeleteParams::default()
-    };
-    permits.check()?;
-    pods(context, action).delete(&action.pod.key.name, &params).await?;
-    Ok(forced)
-}
+    /// Deletes without grace a pod that should long be gone.
+    async fn delete_now(&self) -> Result<Forced, PodResult> {
+        let _permit = self.permits.next_write().await?;
+        Box::pin(check_preconditions(self.action, self.context)).await?;
+        self.delete(Some(0), Forced::DeletedNow).await
+    }
 
-fn pods(context: &ExecutorContext, action: &PodAction) -> Api<Pod> {
-    Api::namespaced(context.clients.requests.clone(), &action.pod.key.namespace)
+    /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
+    /// budget, is judged anew. The caller holds the permit.
+    async fn delete(&self, grace: Option<u32>, forced: Forced) -> Result<Forced, PodResult> {
+        let pod = &self.action.pod;
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(pod.uid.as_str().to_owned()),
+                resource_version: Some(pod.resource_version.as_str().to_owned()),
+            }),
+            grace_period_seconds: grace,
+            ..DeleteParams::default()
+        };
+        self.permits.check()?;
+        self.pods().delete(&pod.key.name, &params).await?;
+        Ok(forced)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.context.clients.requests.clone(), &self.action.pod.key.namespace)
+    }
 }

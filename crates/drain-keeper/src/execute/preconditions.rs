@@ -77,7 +77,7 @@ pub(super) async fn check_preconditions(
     action: &PodAction,
     context: &ExecutorContext,
 ) -> Result<VerifiedState, PreconditionError> {
-    // Each is boxed while it lasts: see `super::force_pod::force`.
+    // Each is boxed while it lasts: see `super::force_pod::Forcing::force`.
     let node = Box::pin(node_still_drains(action, context)).await?;
     let budgets = Box::pin(budgets_of(action, context)).await?;
     let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
@@ -141,15 +141,13 @@ async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Res
 /// The budgets that select the pod, as they stand now.
 async fn budgets_of(action: &PodAction, context: &ExecutorContext) -> Result<Vec<Arc<BudgetView>>, ApiError> {
     let namespace = &*action.pod.key.namespace;
-    let read = context
-        .reads
-        .budgets
-        .get(namespace.to_owned(), context.planned_at, async {
-            let budgets: Api<PodDisruptionBudget> = Api::namespaced(context.clients.requests.clone(), namespace);
-            let list = budgets.list(&ListParams::default()).await?;
-            let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
-            Ok(Arc::new(Budgets::new(views)))
-        });
+    let reads = &context.reads.budgets;
+    let read = reads.get(namespace.to_owned(), context.planned_at, async {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(context.clients.requests.clone(), namespace);
+        let list = budgets.list(&ListParams::default()).await?;
+        let views = list.items.iter().filter_map(BudgetView::project).map(Arc::new);
+        Ok(Arc::new(Budgets::new(views)))
+    });
     Ok(read.await?.matching(&action.pod).into_iter().cloned().collect())
 }
 
@@ -158,10 +156,8 @@ async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &Executo
     let Some(first) = budgets.first() else {
         return Ok(Holds::default());
     };
-    let mut holds: Holds = budgets
-        .iter()
-        .filter_map(|budget| hold::of_annotation(budget))
-        .collect();
+    let annotated = budgets.iter().filter_map(|budget| hold::of_annotation(budget));
+    let mut holds: Holds = annotated.collect();
     holds.extend(claims_on(budgets, node, context).await?);
     holds.extend(owners(&first.key.namespace, context).await?);
     Ok(holds)
@@ -177,23 +173,16 @@ async fn claims_on(
     if !context.snapshot.lock_kinds.ledger {
         return Ok(Vec::new());
     }
-    let ledger = context
-        .reads
-        .ledger
-        .get((), context.planned_at, async {
-            let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
-            let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
-            Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
-        })
-        .await?;
-    let Some(ledger) = ledger else {
+    let read = context.reads.ledger.get((), context.planned_at, async {
+        let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
+        let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
+        Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
+    });
+    let Some(ledger) = read.await? else {
         return Ok(Vec::new());
     };
-    let claims: Vec<&Claim> = ledger
-        .claims()
-        .iter()
-        .filter(|claim| budgets.iter().any(|budget| has_disruptions_of(claim, budget)))
-        .collect();
+    let has_some = |claim: &&Claim| budgets.iter().any(|budget| has_disruptions_of(claim, budget));
+    let claims: Vec<&Claim> = ledger.claims().iter().filter(has_some).collect();
     let mut drains = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.node_uid != node.as_str()) {
         let name = NodeName::from(claim.node.as_str());
@@ -209,16 +198,13 @@ async fn owners(namespace: &str, context: &ExecutorContext) -> Result<Vec<Hold>,
     if !context.snapshot.lock_kinds.holds {
         return Ok(Vec::new());
     }
-    let read = context
-        .reads
-        .owners
-        .get(namespace.to_owned(), context.planned_at, async {
-            let holds: Api<DisruptionHold> = Api::namespaced(context.clients.requests.clone(), namespace);
-            let list = holds.list(&ListParams::default()).await?;
-            Ok(list.items.iter().filter_map(hold::of_owner).collect())
-        })
-        .await;
-    match read {
+    let reads = &context.reads.owners;
+    let read = reads.get(namespace.to_owned(), context.planned_at, async {
+        let holds: Api<DisruptionHold> = Api::namespaced(context.clients.requests.clone(), namespace);
+        let list = holds.list(&ListParams::default()).await?;
+        Ok(list.items.iter().filter_map(hold::of_owner).collect())
+    });
+    match read.await {
         // The kind was taken away a moment ago, and every hold with it.
         Err(ApiError::NotFound) => Ok(Vec::new()),
         read => read,
@@ -244,15 +230,13 @@ async fn node_drain(node: &NodeName, context: &ExecutorContext) -> Result<Option
     if !context.snapshot.lock_kinds.drains {
         return Ok(None);
     }
-    context
-        .reads
-        .drains
-        .get(node.clone(), context.planned_at, async {
-            let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
-            let drain = drains.get_opt(node.as_str()).await?;
-            Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))
-        })
-        .await
+    let reads = &context.reads.drains;
+    let read = reads.get(node.clone(), context.planned_at, async {
+        let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
+        let drain = drains.get_opt(node.as_str()).await?;
+        Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))
+    });
+    read.await
 }
 
 fn has_disruptions_of(claim: &Claim, budget: &BudgetView) -> bool {

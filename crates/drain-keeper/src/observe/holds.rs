@@ -2,8 +2,8 @@
 //! kinds has to be installed.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use nodeward_api::drain_ledger;
@@ -13,13 +13,12 @@ use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Held, Hold, Holds};
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::signal::WatchedResource;
-use nodeward_runtime::discovery::Known;
+use nodeward_runtime::discovery::{Known, end_of_patience};
 use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::snapshot::LockKinds;
-
-use super::LIST_PATIENCE;
 
 /// The watches of what can hold a budget.
 pub(super) struct HoldWatches {
@@ -31,37 +30,26 @@ pub(super) struct HoldWatches {
 
 impl HoldWatches {
     pub(super) fn open(watches: &Watches, kinds: &KindRegistry) -> Self {
+        let drains = WatchedResource::of::<NodeDrain>();
+        let ledger = WatchedResource::of::<DrainLedger>().named(drain_ledger::NAME);
+        let owners = WatchedResource::of::<DisruptionHold>();
         Self {
-            drains: watches.dynamic(
-                "nodedrains",
-                kinds,
-                WatchedResource::of::<NodeDrain>(),
-                |object| match read::<NodeDrain>(object) {
-                    Ok(drain) => NodeDrainView::project(&drain).map(|view| Ok(Arc::new(view))),
-                    Err(why) => Some(Err(why)),
-                },
-            ),
-            ledgers: watches.dynamic(
-                "drainledgers",
-                kinds,
-                WatchedResource::of::<DrainLedger>().named(drain_ledger::NAME),
-                |object| Some(read::<DrainLedger>(object).map(|ledger| Ledger::from(&ledger.spec))),
-            ),
-            owners: watches.dynamic(
-                "disruptionholds",
-                kinds,
-                WatchedResource::of::<DisruptionHold>(),
-                owners_hold,
-            ),
+            drains: watches.dynamic("nodedrains", kinds, drains, |object| match read::<NodeDrain>(object) {
+                Ok(drain) => NodeDrainView::project(&drain).map(|view| Ok(Arc::new(view))),
+                Err(why) => Some(Err(why)),
+            }),
+            ledgers: watches.dynamic("drainledgers", kinds, ledger, |object| {
+                Some(read::<DrainLedger>(object).map(|ledger| Ledger::from(&ledger.spec)))
+            }),
+            owners: watches.dynamic("disruptionholds", kinds, owners, owners_hold),
             opened: Instant::now(),
         }
     }
 
     /// Until when their first lists are waited for, if one is still to come. After that it cannot be told what is held.
-    pub(super) fn waits_until(&self) -> Option<Instant> {
-        let until = self.opened + LIST_PATIENCE;
+    pub(super) fn waits_until(&self) -> Option<Timestamp> {
         let states = [self.drains.state(), self.ledgers.state(), self.owners.state()];
-        (states.contains(&KindState::Syncing) && Instant::now() < until).then_some(until)
+        end_of_patience(self.opened).filter(|_| states.contains(&KindState::Syncing))
     }
 
     /// Which of the kinds are served.
@@ -94,10 +82,8 @@ impl HoldWatches {
         budgets: impl IntoIterator<Item = &'a Arc<BudgetView>>,
         drains: &NodeDrains,
     ) -> Holds {
-        let mut holds: Holds = budgets
-            .into_iter()
-            .filter_map(|budget| hold::of_annotation(budget))
-            .collect();
+        let annotated = budgets.into_iter().filter_map(|budget| hold::of_annotation(budget));
+        let mut holds: Holds = annotated.collect();
         match self.ledgers.known() {
             Known::Absent => {}
             Known::Objects(ledgers) => {
