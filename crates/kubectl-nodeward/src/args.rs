@@ -60,15 +60,11 @@ pub struct Global {
     pub namespace: Option<String>,
     /// The timeout of one request: 30s, 2m; a bare number is seconds, 0 is no timeout
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
-    pub request_timeout: RequestTimeout,
+    pub request_timeout: Duration,
     /// Print without colours; the environment variable NO_COLOR does the same
     #[arg(long, global = true)]
     pub no_color: bool,
 }
-
-/// The timeout of one request; `None` is no timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestTimeout(pub Option<Duration>);
 
 /// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -38,7 +38,7 @@ pub struct Cluster {
     /// The context's namespace.
     default_namespace: String,
     address: http::Uri,
-    limit: Option<Duration>,
+    limit: Duration,
     /// Groups and plurals of Nodeward's kinds, and of Rook's, that the API server serves.
     served: Vec<(String, String)>,
     /// Whether the command changes something: then the rights to look that it lacks do not suffice.
@@ -49,10 +49,8 @@ impl Cluster {
     /// Connects as the arguments say.
     pub async fn connect(global: &Global) -> Result<Self, ConnectError> {
         let mut config = config(global).await?;
-        config.headers.push((
-            USER_AGENT,
-            HeaderValue::from_static(concat!("nodeward/kubectl-nodeward/", env!("CARGO_PKG_VERSION"))),
-        ));
+        let agent = HeaderValue::from_static(concat!("nodeward/kubectl-nodeward/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((USER_AGENT, agent));
         // Watches are quiet for minutes; each request has the limit of its own that `ask` sets.
         config.read_timeout = None;
         let default_namespace = config.default_namespace.clone();
@@ -62,7 +60,7 @@ impl Cluster {
             client: Client::try_from(config)?,
             namespace: global.namespace.clone(),
             default_namespace,
-            limit: global.request_timeout.0,
+            limit: global.request_timeout,
             served: Vec::new(),
             changes: false,
         })
@@ -75,12 +73,8 @@ impl Cluster {
 
     /// Waits for an answer for at most `--request-timeout`.
     pub async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        let answer = match self.limit {
-            None => request.await,
-            Some(limit) => tokio::time::timeout(limit, request)
-                .await
-                .map_err(|_| Failure::Timeout(limit))?,
-        };
+        let answer = tokio::time::timeout(self.limit, request).await;
+        let answer = answer.map_err(|_| Failure::Timeout(self.limit))?;
         answer.map_err(|error| self.failure(&error))
     }
 
@@ -135,12 +129,8 @@ impl Cluster {
 
     /// Fails unless the API server serves the kind.
     pub fn require<K: Resource<DynamicType = ()>>(&self) -> Result<(), Failure> {
-        let kind = K::kind(&()).into_owned();
-        if self.serves::<K>() {
-            Ok(())
-        } else {
-            Err(Failure::NotInstalled(kind))
-        }
+        let absent = || Failure::NotInstalled(K::kind(&()).into_owned());
+        self.serves::<K>().then_some(()).ok_or_else(absent)
     }
 
     /// The caller's user name.
@@ -148,10 +138,7 @@ impl Cluster {
         let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = SelfSubjectReview::default();
         let answer = self.ask(reviews.create(&PostParams::default(), &review)).await?;
-        let user = answer
-            .status
-            .and_then(|status| status.user_info)
-            .and_then(|user| user.username);
+        let user = answer.status.and_then(|status| status.user_info?.username);
         Ok(user.unwrap_or_default())
     }
 }

@@ -22,29 +22,17 @@ use crate::cluster::Cluster;
 use crate::describe::prefixed;
 use crate::screen::Screen;
 
-/// The exit of a command.
+/// The exit of a command, as its exit status; 2 is wrong usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The command has done its work.
-    Done,
+    Done = 0,
     /// The command, or a drain that it waited for, has failed.
-    Failed,
+    Failed = 1,
     /// `--timeout` has passed.
-    TimedOut,
+    TimedOut = 3,
     /// Ctrl-C.
-    Interrupted,
-}
-
-impl Exit {
-    /// The exit status; 2 is wrong usage.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::TimedOut => 3,
-            Self::Interrupted => 130,
-        }
-    }
+    Interrupted = 130,
 }
 
 /// Runs a command. Errors are for the user.

@@ -51,6 +51,11 @@ pub fn phase_meaning(drain: &Drain) -> &'static str {
     }
 }
 
+/// What its status says of it in words of its own, or what its phase means.
+pub fn message(drain: &Drain) -> &str {
+    drain.message.as_deref().unwrap_or_else(|| phase_meaning(drain))
+}
+
 /// `3 of 8 gone, 2 evicting, 1 stays`.
 pub fn pods(counts: PodCounts) -> String {
     if counts.total == 0 {
@@ -166,15 +171,6 @@ pub fn ceph_style(state: &CephClusterState) -> Style {
     }
 }
 
-/// The budgets of a CephCluster's OSDs, in one word.
-pub const fn osd_budgets(state: &CephClusterState) -> &'static str {
-    match state.disruptions {
-        PublishedDisruptions::Open => "Open",
-        PublishedDisruptions::Closed => "Closed",
-        PublishedDisruptions::Unmanaged => "Unmanaged",
-    }
-}
-
 /// `host`, `rack`, …
 pub fn domain_type(state: &CephClusterState) -> &str {
     state.failure_domain_type.as_deref().unwrap_or("failure domain")
@@ -193,6 +189,12 @@ pub fn more(count: usize) -> String {
     } else {
         format!(", +{count}")
     }
+}
+
+/// The first of these names, and how many more there are.
+pub fn first<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    named.join(", ") + &more(names.len().saturating_sub(most))
 }
 
 /// `1 pod`, `3 pods`.

@@ -170,25 +170,16 @@ impl<'a> Reader<'a> {
     pub async fn remediation_skipped(&mut self, node: &str) -> Result<Option<Event>, Failure> {
         let reason = HealthEvent::RemediationSkipped;
         let fields = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
-        let events = self.list(
-            "events",
-            self.api(None),
-            ListParams::default().fields(&fields),
-            |event| event,
-        );
-        let events: Vec<Event> = events.await?.unwrap_or_default();
-        Ok(events.into_iter().max_by_key(time_of))
+        let (events, params) = (self.api::<Event>(None), ListParams::default().fields(&fields));
+        let events = self.list("events", events, params, |event| event).await?;
+        Ok(events.into_iter().flatten().max_by_key(time_of))
     }
 
     /// A remediation; `None` where it does not exist, or its kind is not served.
     pub async fn remediation(&mut self, reference: &ObjectReference) -> Result<Option<DynamicObject>, Failure> {
-        let [api_version, kind, namespace, name] = [
-            &reference.api_version,
-            &reference.kind,
-            &reference.namespace,
-            &reference.name,
-        ]
-        .map(|part| part.clone().unwrap_or_default());
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        let (api_version, kind) = (text(&reference.api_version), text(&reference.kind));
+        let (namespace, name) = (text(&reference.namespace), text(&reference.name));
         let Ok(kind) = GroupVersionKind::try_from(TypeMeta { api_version, kind }) else {
             return Ok(None);
         };

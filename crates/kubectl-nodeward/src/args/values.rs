@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use nodeward_core::duration::ConfigDuration;
 
-use super::RequestTimeout;
-
 /// A target of `release`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -86,13 +84,12 @@ pub fn duration(text: &str) -> Result<ConfigDuration, String> {
 }
 
 /// How long a request may take; as in kubectl, a bare number is seconds and 0 is no limit.
-pub fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
-    let timeout = match text.parse::<u64>() {
-        Ok(0) => None,
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(duration(text)?.get().unsigned_abs()),
-    };
-    Ok(RequestTimeout(timeout))
+pub fn request_timeout(text: &str) -> Result<Duration, String> {
+    Ok(match text.parse::<u64>() {
+        Ok(0) => Duration::MAX,
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => duration(text)?.get().unsigned_abs(),
+    })
 }
 
 /// A text that others will read.

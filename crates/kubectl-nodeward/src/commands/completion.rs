@@ -20,7 +20,7 @@ use nodeward_api::{DisruptionHold, NodeDrain};
 use serde::de::DeserializeOwned;
 
 use self::target::{Candidate, CompletionTarget, GivenWords, completion_target};
-use crate::args::{CommandLine, Global, Output, RequestTimeout};
+use crate::args::{CommandLine, Global, Output};
 use crate::cluster::Cluster;
 use crate::text::printable;
 
@@ -96,7 +96,7 @@ async fn objects(given: &GivenWords, target: &CompletionTarget) -> Option<Vec<Ca
         kubeconfig: option("kubeconfig").map(Into::into),
         context: option("context"),
         namespace: option("namespace"),
-        request_timeout: RequestTimeout(Some(TIMEOUT)),
+        request_timeout: TIMEOUT,
         no_color: true,
     };
     let cluster = Cluster::connect(&global).await.ok()?;

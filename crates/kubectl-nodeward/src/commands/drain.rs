@@ -12,13 +12,13 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::{Deadlines, Evictor};
+use nodeward_api::node_drain::Deadlines;
 use nodeward_core::drain_request::DrainRequest;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::id::NodeUid;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
-use self::progress::{DrainOutcome, DrainProgress, ProgressEvent};
+use self::progress::{DrainOutcome, DrainProgress, ProgressEvent, WatchedDrain};
 use super::Exit;
 use super::plan::node_uid;
 use super::request::{Requested, request_drain, requester};
@@ -45,31 +45,21 @@ enum End {
 
 /// Requests the drains and waits for them. `options` find the same cluster again.
 pub async fn run(cluster: &Cluster, args: &DrainArgs, options: &str, screen: &Screen) -> anyhow::Result<Exit> {
-    let deadline = args
+    let timeout = args
         .timeout
-        .map(|timeout| Instant::now() + timeout.get().unsigned_abs());
-    let timed_out = async {
-        match deadline {
-            Some(deadline) => tokio::time::sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
+        .map_or(Duration::MAX, |timeout| timeout.get().unsigned_abs());
+    let timed_out = tokio::time::sleep(timeout);
     let mut progress = DrainProgress::default();
     let end = tokio::select! {
         done = request_and_watch(cluster, args, screen, &mut progress) => done.map(|()| End::Over),
         () = timed_out => Ok(End::TimedOut),
         () = interrupted() => Ok(End::Interrupted),
     };
-    let end = match end {
-        Ok(end) => end,
-        Err(error) => {
-            // The drains that were requested go on.
-            if !progress.waited_for().is_empty() {
-                screen.say(|page| print_end(page, &progress, End::Over, true, options));
-            }
-            return Err(error.into());
-        }
-    };
+    // The drains that were requested go on.
+    if end.is_err() && !progress.waited_for().is_empty() {
+        screen.say(|page| print_end(page, &progress, End::Over, true, options));
+    }
+    let end = end?;
     if end == End::Interrupted {
         screen.clear_line();
     }
@@ -118,9 +108,6 @@ async fn request_and_watch(
 fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, requester: &str) -> DrainRequest {
     let text = |duration: Option<ConfigDuration>| duration.map(|duration| duration.to_string());
     DrainRequest {
-        node: node.into(),
-        node_uid,
-        requester: requester.to_owned(),
         purpose: args.purpose.clone(),
         fallback: args.fallback.map(Into::into),
         deadlines: Deadlines {
@@ -128,10 +115,8 @@ fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, reques
             drain: text(args.deadline_drain),
             recover: text(args.deadline_recover),
         },
-        evict: Evictor::Nodeward,
-        dry_run: false,
-        is_eviction: false,
         changes_settings: true,
+        ..DrainRequest::new(node.into(), node_uid, requester.to_owned())
     }
 }
 
@@ -146,9 +131,8 @@ fn answer(requested: &Requested, drain: &Drain) -> String {
 
 async fn watch(cluster: &Cluster, screen: &Screen, progress: &mut DrainProgress) -> Result<(), Failure> {
     let drains: Api<NodeDrain> = Api::all(cluster.client.clone());
-    let mut watch = watcher::watcher(drains, watcher::Config::default())
-        .default_backoff()
-        .boxed();
+    let watch = watcher::watcher(drains, watcher::Config::default());
+    let mut watch = watch.default_backoff().boxed();
     let began = Timestamp::now();
     let table = live_table(screen);
     let mut ticks = tokio::time::interval(TICK);
@@ -272,29 +256,17 @@ fn print_end(page: &mut Page, progress: &DrainProgress, end: End, no_wait: bool,
         End::Over if no_wait => print_commands(page),
         End::Over if progress.is_drained() => print_drained(page, progress, options),
         End::Over => {
-            let not_drained = progress
-                .drains
-                .iter()
-                .filter(|one| one.outcome != DrainOutcome::Drained);
-            for drain in not_drained.map(|one| &one.drain) {
-                let why = drain
-                    .message
-                    .as_deref()
-                    .unwrap_or_else(|| describe::phase_meaning(drain));
-                let verb = if drain.drained_at.is_some() {
-                    "is no longer drained"
-                } else {
-                    "was not drained"
-                };
-                page.text(Style::Bad, format!("{} {verb}: {why}", drain.node));
+            let drains = progress.drains.iter();
+            for WatchedDrain { drain, .. } in drains.filter(|one| one.outcome != DrainOutcome::Drained) {
+                let is_undone = drain.drained_at.is_some();
+                let was = if is_undone { "is no longer" } else { "was not" };
+                let text = format!("{} {was} drained: {}", drain.node, describe::message(drain));
+                page.text(Style::Bad, text);
             }
         }
         End::TimedOut | End::Interrupted => {
-            let why = if end == End::TimedOut {
-                "Timed out"
-            } else {
-                "Interrupted"
-            };
+            let has_timed_out = end == End::TimedOut;
+            let why = if has_timed_out { "Timed out" } else { "Interrupted" };
             if waiting.is_empty() {
                 page.text(Style::Warning, format!("{why}. All requested drains are over."));
             } else {

@@ -61,14 +61,11 @@ impl Locks {
         if !self.unplanned.is_empty() {
             page.gap();
             let nodes = self.unplanned.iter();
-            let nodes: Vec<String> = nodes
+            let nodes: Vec<_> = nodes
                 .map(|one| format!("{} (ticket {})", one.node, one.ticket))
                 .collect();
-            let nodes = describe::list(&nodes);
-            page.text(
-                Style::Plain,
-                format!("Queued without needing disruptions yet: {nodes}."),
-            );
+            let text = format!("Queued without needing disruptions yet: {}.", describe::list(&nodes));
+            page.text(Style::Plain, text);
         }
         describe::unread(page, &self.unread);
     }
@@ -85,15 +82,13 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
         Column::Flexible("DETAIL"),
     ]);
     for budget in budgets {
-        let about = budget.status.map_or_else(
-            || "its status could not be read".to_owned(),
-            |status| {
-                format!(
-                    "allows {} now: {} of {} pods healthy, at least {} required",
-                    status.disruptions_allowed, status.current_healthy, status.expected_pods, status.desired_healthy
-                )
-            },
-        );
+        let about = match budget.status {
+            Some(status) => format!(
+                "allows {} now: {} of {} pods healthy, at least {} required",
+                status.disruptions_allowed, status.current_healthy, status.expected_pods, status.desired_healthy
+            ),
+            None => "its status could not be read".to_owned(),
+        };
         table.section(Cell::new(Style::Strong, &budget.pdb), Cell::new(Style::Faint, about));
         for held in &budget.held {
             let state = match held.state {
@@ -120,12 +115,11 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
         }
         for hold in &budget.owner_holds {
             let by = hold.name.as_ref().map(|name| format!("hold/{name}"));
+            let disruptions = hold.disruptions.map(|disruptions| disruptions.to_string());
             table.row([
                 Cell::new(Style::Warning, "kept"),
                 by.unwrap_or_else(|| "its owner".to_owned()).into(),
-                hold.disruptions
-                    .map_or_else(|| "all".to_owned(), |disruptions| disruptions.to_string())
-                    .into(),
+                disruptions.unwrap_or_else(|| "all".to_owned()).into(),
                 "".into(),
                 "".into(),
                 owner_hold(hold, now).into(),
@@ -137,14 +131,13 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
 
 /// The pods, without the namespace, which the budget names.
 fn pods(held: &Held) -> String {
-    let mut names = held.pods.iter().map(|pod| {
+    let names = held.pods.iter().map(|pod| {
         let name = pod.split_once('/').map_or(pod.as_str(), |(_, name)| name);
         let stays = if held.retained.contains(pod) { " (stays)" } else { "" };
         format!("{name}{stays}")
     });
     let shown = if held.pods.len() > 4 { 3 } else { 4 };
-    let first: Vec<String> = names.by_ref().take(shown).collect();
-    first.join(", ") + &describe::more(names.count())
+    describe::first(&names.collect::<Vec<_>>(), shown)
 }
 
 fn owner_hold(hold: &OwnerHold, now: Timestamp) -> String {

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::{BlockedBy, Deadlines, DrainPlan, Evictor, Phase, PlannedPod};
+use nodeward_api::node_drain::{BlockedBy, DrainPlan, Phase, PlannedPod};
 use nodeward_core::drain_request::{DrainRequest, new_drain};
 use nodeward_core::id::NodeUid;
 use serde::Serialize;
@@ -49,16 +49,9 @@ impl NodePlan {
                 return Self::answered(&drains, found).await;
             }
             let request = DrainRequest {
-                node: node.into(),
-                node_uid: node_uid(cluster, node).await?,
-                requester: requester(cluster).await?.1,
                 purpose: Some("plan".to_owned()),
-                fallback: None,
-                deadlines: Deadlines::default(),
-                evict: Evictor::Nodeward,
                 dry_run: true,
-                is_eviction: false,
-                changes_settings: false,
+                ..DrainRequest::new(node.into(), node_uid(cluster, node).await?, requester(cluster).await?.1)
             };
             let preview = new_drain(&request, Timestamp::now());
             let preview = match cluster.ask(drains.create(&PostParams::default(), &preview)).await {
@@ -114,23 +107,15 @@ impl NodePlan {
         }
         self.print_counts(page);
         self.print_obstacles(page);
-        let DrainPlan {
-            held,
-            waits_for,
-            retained,
-            omitted,
-            ..
-        } = &self.plan;
-        print_pods(
-            page,
-            "Pods that need a disruption of each of their budgets before they go",
-            held,
-        );
-        print_pods(page, "Pods that the drain waits for until they finish", waits_for);
-        print_pods(page, "Pods that stay on the node through its reboot", retained);
-        if *omitted > 0 {
+        let plan = &self.plan;
+        let needing = "Pods that need a disruption of each of their budgets before they go";
+        print_pods(page, needing, &plan.held);
+        let waited_for = "Pods that the drain waits for until they finish";
+        print_pods(page, waited_for, &plan.waits_for);
+        print_pods(page, "Pods that stay on the node through its reboot", &plan.retained);
+        if self.plan.omitted > 0 {
             page.gap();
-            page.text(Style::Faint, format!("{omitted} more are not listed."));
+            page.text(Style::Faint, format!("{} more are not listed.", self.plan.omitted));
         }
     }
 
@@ -146,21 +131,20 @@ impl NodePlan {
             held => needs(held),
         };
         page.gap();
-        page.field("movable", Style::Plain, movable);
-        page.field("held", Style::Plain, held);
+        page.field("movable", movable);
+        page.field("held", held);
         if !plan.waits_for.is_empty() {
             let pods = counted(plan.waits_for.len(), "pod");
-            page.field("waits for", Style::Plain, format!("{pods} to finish"));
+            page.field("waits for", format!("{pods} to finish"));
         }
         if !plan.retained.is_empty() {
-            page.field("stay", Style::Plain, counted(plan.retained.len(), "pod"));
+            page.field("stay", counted(plan.retained.len(), "pod"));
         }
         if plan.ignored > 0 {
             let pods = counted(plan.ignored, "pod");
             page.field(
                 "ignored",
-                Style::Faint,
-                format!("{pods} of DaemonSets, static or finished"),
+                Cell::new(Style::Faint, format!("{pods} of DaemonSets, static or finished")),
             );
         }
     }
@@ -171,7 +155,7 @@ impl NodePlan {
         let all = [&self.plan.problems[..], &self.blocked_by].concat();
         let waits = describe::distinct(&all).split_off(problems.len());
         if problems.is_empty() && waits.is_empty() {
-            return page.field("blocked by", Style::Good, "nothing");
+            return page.field("blocked by", Cell::new(Style::Good, "nothing"));
         }
         let waits_now = if self.dry_run { "Would wait now" } else { "Waits now" };
         for (title, style, obstacles) in [
@@ -202,11 +186,10 @@ fn needs(held: &[PlannedPod]) -> String {
     match pdbs.len() {
         0 => format!("{pods} without a budget: down until the node is back"),
         1..=3 => format!("{pods} {need} of {}", pdbs.join(", ")),
-        many => format!(
-            "{pods} {need} of {} and {} more budgets",
-            pdbs[..2].join(", "),
-            many - 2
-        ),
+        many => {
+            let (named, hidden) = (pdbs[..2].join(", "), many - 2);
+            format!("{pods} {need} of {named} and {hidden} more budgets")
+        }
     }
 }
 

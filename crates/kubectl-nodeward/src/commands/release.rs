@@ -127,10 +127,8 @@ async fn end_request(cluster: &Cluster, drains: &Api<NodeDrain>, drain: &NodeDra
     if drain.metadata.deletion_timestamp.is_some() {
         return Ok((ReleaseOutcome::Ends, "its drain is ending already".to_owned()));
     }
-    let others: Vec<&str> = other_requesters(drain, requester)
-        .map(|other| other.name.as_str())
-        .collect();
-    let others = others.join(", ");
+    let others = other_requesters(drain, requester).map(|other| other.name.as_str());
+    let others = others.collect::<Vec<_>>().join(", ");
     if others.is_empty() {
         cluster.ask(drains.delete(node, &if_unchanged(drain))).await?;
         let message = "its drain ends; its disruptions return as its pods become ready";

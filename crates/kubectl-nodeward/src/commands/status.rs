@@ -151,29 +151,24 @@ impl Status {
 
     pub fn print(&self, page: &mut Page, now: Timestamp) {
         if self.components.is_empty() {
-            page.field("components", Style::Warning, "none found");
+            page.field("components", Cell::new(Style::Warning, "none found"));
         }
-        page.fields(
-            "components",
-            self.components.iter().map(|component| component.line(now)),
-        );
+        let components = self.components.iter().map(|component| component.line(now));
+        page.fields("components", components);
         if let Some(nodes) = self.nodes {
-            let style = if nodes.not_ready > 0 {
-                Style::Warning
-            } else {
-                Style::Plain
-            };
+            let is_whole = nodes.not_ready == 0;
+            let style = if is_whole { Style::Plain } else { Style::Warning };
             let (all, cordoned, not_ready) = (nodes.total, nodes.cordoned, nodes.not_ready);
             let text = format!("{all} in all, {cordoned} cordoned, {not_ready} not Ready");
-            page.field("nodes", style, text);
+            page.field("nodes", Cell::new(style, text));
         }
         if !self.unread.iter().any(|unread| unread.what() == "drains") {
-            page.field("drains", Style::Plain, self.phases());
+            page.field("drains", self.phases());
         }
         if let Some(locks) = self.locks {
             let (held, waited_for, owner_held) = (locks.held, locks.waited_for, locks.owner_held);
             let text = format!("{held} held by drains, {waited_for} waited for, {owner_held} held by owners");
-            page.field("budgets", Style::Plain, text);
+            page.field("budgets", text);
         }
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);
@@ -196,12 +191,8 @@ impl Status {
 async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Component>, Failure> {
     let client = reader.cluster.client.clone();
     let params = ListParams::default().labels(PART_OF);
-    let deployments = reader.list(
-        "components",
-        Api::all(client.clone()),
-        params,
-        |deployment: Deployment| deployment,
-    );
+    let deployments = Api::<Deployment>::all(client.clone());
+    let deployments = reader.list("components", deployments, params, |deployment| deployment);
     let deployments = deployments.await?.unwrap_or_default();
     let mut leases = Vec::new();
     for name in COMPONENTS {
@@ -251,11 +242,8 @@ struct Traces<'a> {
 fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
     let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
     for deployment in deployments {
-        let name = deployment
-            .labels()
-            .get(NAME)
-            .filter(|name| COMPONENTS.contains(&name.as_str()));
-        if let Some(name) = name {
+        let name = deployment.labels().get(NAME);
+        if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
             let key = (name.clone(), deployment.namespace().unwrap_or_default());
             found.entry(key).or_default().deployment = Some(deployment);
         }
@@ -264,18 +252,16 @@ fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> V
         let key = (lease.name_any(), lease.namespace().unwrap_or_default());
         found.entry(key).or_default().lease = Some(lease);
     }
-    found
-        .into_iter()
-        .map(|((name, namespace), traces)| component(name, namespace, &traces, now))
-        .collect()
+    let found = found.into_iter();
+    let components = found.map(|((name, namespace), traces)| component(name, namespace, &traces, now));
+    components.collect()
 }
 
 fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestamp) -> Component {
     let deployment = traces.deployment;
     let lease = traces.lease.and_then(|lease| lease.spec.as_ref());
-    let leader = lease
-        .and_then(|lease| lease.holder_identity.clone())
-        .filter(|leader| !leader.is_empty());
+    let leader = lease.and_then(|lease| lease.holder_identity.clone());
+    let leader = leader.filter(|leader| !leader.is_empty());
     let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map(|time| time.0);
     // Twice the lease's time, lest a clock that is off by seconds makes a leader look dead.
     let seconds = lease.and_then(|lease| lease.lease_duration_seconds).unwrap_or_default();
@@ -304,7 +290,7 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
 }
 
 impl Component {
-    fn line(&self, now: Timestamp) -> (Style, String) {
+    fn line(&self, now: Timestamp) -> Cell {
         let (style, state) = match self.state {
             ComponentState::Leading => (Style::Good, "works".to_owned()),
             ComponentState::Ready => (Style::Good, "ready".to_owned()),
@@ -319,7 +305,7 @@ impl Component {
         let replicas = prefixed(", ", replicas.map(|(ready, all)| format!("{ready} of {all} ready")));
         let leader = prefixed(", led by ", self.leader.as_ref());
         let Self { name, namespace, .. } = self;
-        (
+        Cell::new(
             style,
             format!("{name}{version} in {namespace}: {state}{replicas}{leader}"),
         )
@@ -366,13 +352,11 @@ fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
         let names: Vec<&str> = named.filter_map(|text| text.split(' ').next()).take(3).collect();
         let hidden = message.map_or(0, |message| message.pods.saturating_sub(names.len()));
         let began = keeper.and_then(|keeper| keeper.drain_began);
+        let style = if failed { Style::Bad } else { Style::Warning };
         table.row([
             Cell::new(Style::Strong, &node.name),
             prefixed("", began.map(|began| age(began, now))).into(),
-            Cell::new(
-                if failed { Style::Bad } else { Style::Warning },
-                prefixed("", blocked.map(|blocked| &blocked.reason)),
-            ),
+            Cell::new(style, prefixed("", blocked.map(|blocked| &blocked.reason))),
             (names.join(", ") + &describe::more(hidden)).into(),
         ]);
     }
@@ -398,14 +382,12 @@ fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
         };
         let phase = check.phase.map_or("Unanswered", Phase::as_str);
         let counts = check.healthy.zip(check.observed);
-        let hidden = check.remediating.len().saturating_sub(NAMED);
-        let named: Vec<&str> = check.remediating.iter().take(NAMED).map(String::as_str).collect();
         let dry_run = if check.dry_run { "dry run; " } else { "" };
         table.row([
             Cell::new(Style::Strong, &check.name),
             Cell::new(style, phase),
             prefixed("", counts.map(|(healthy, observed)| format!("{healthy}/{observed}"))).into(),
-            (named.join(", ") + &describe::more(hidden)).into(),
+            describe::first(&check.remediating, NAMED).into(),
             format!("{dry_run}{}", check.reason).into(),
         ]);
     }

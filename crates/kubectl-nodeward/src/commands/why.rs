@@ -33,6 +33,7 @@ use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::{KeeperVerdict, NodeSummary};
 use crate::text::Style;
 use crate::text::page::Page;
+use crate::text::table::Cell;
 use crate::text::time::{distance, moment, with_distances};
 
 /// Pods that are listed one by one.
@@ -107,12 +108,8 @@ impl KeptBy {
 impl PodsOnNode {
     /// Looks at the pods of a node as an eviction would. Without budgets (`None`) only their own wishes are seen.
     pub fn of(pods: &[Pod], budgets: Option<&[PodDisruptionBudget]>) -> Self {
-        let views = budgets
-            .unwrap_or_default()
-            .iter()
-            .filter_map(BudgetView::project)
-            .map(Arc::new);
-        let budgets = Budgets::new(views);
+        let budgets = budgets.unwrap_or_default().iter();
+        let budgets = Budgets::new(budgets.filter_map(BudgetView::project).map(Arc::new));
         let mut seen = Self::default();
         for pod in pods.iter().filter_map(PodView::project) {
             if pod.is_daemon() || pod.mirror || pod.is_finished() {
@@ -167,13 +164,8 @@ impl Why {
             drains.find(|drain| drain.name_any() == name).map(Drain::of)
         };
         let drain = drain_of(name);
-        let health = health::fetch(
-            &mut reader,
-            name,
-            node.as_ref().and_then(Option::as_ref),
-            drain.as_ref(),
-        )
-        .await?;
+        let known = node.as_ref().and_then(Option::as_ref);
+        let health = health::fetch(&mut reader, name, known, drain.as_ref()).await?;
         let is_remediated = health.iter().flatten().any(|health| health.step.is_some());
         if node == Some(None) && drain.is_none() && !is_remediated {
             return Err(Failure::Other(format!("there is no node {name}")));
@@ -226,22 +218,16 @@ impl Why {
                 ("not Ready", Style::Bad)
             };
             let cordoned = if node.cordoned { "cordoned" } else { "not cordoned" };
-            let since = node
-                .cordoned_since
-                .filter(|_| node.cordoned)
-                .map(|since| moment(since, now));
-            page.field(
-                "node",
-                style,
-                format!("{ready}, {cordoned}{}", prefixed(" since ", since)),
-            );
+            let since = node.cordoned_since.filter(|_| node.cordoned);
+            let since = prefixed(" since ", since.map(|since| moment(since, now)));
+            page.field("node", Cell::new(style, format!("{ready}, {cordoned}{since}")));
         }
         health::print_summary(page, self.health.as_deref());
         ceph::print_summary(page, self.ceph.as_deref());
         match &self.drain {
             Some(drain) => self.print_drain(page, drain, now),
             None if self.unread.iter().any(|unread| unread.what() == "drains") => (),
-            None => page.field("drain", Style::Plain, "not requested from drain-lock"),
+            None => page.field("drain", "not requested from drain-lock"),
         }
         if let Some(keeper) = self.node.as_ref().and_then(|node| node.drain_keeper.as_ref()) {
             let is_remediated = self.health.iter().flatten().any(|health| health.step.is_some());
@@ -268,41 +254,33 @@ impl Why {
         let since = prefixed(", since ", drain.since().map(|since| moment(since, now)));
         let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
         let style = describe::phase_style(drain.phase);
-        page.field("drain", style, format!("{phase}{ticket}{since}: {meaning}"));
+        page.field("drain", Cell::new(style, format!("{phase}{ticket}{since}: {meaning}")));
         let requesters = match drain.requesters.as_slice() {
             [] => "nobody any more".to_owned(),
             requesters => requesters.join(", "),
         };
         let purpose = prefixed(", for: ", drain.purpose.as_ref());
-        page.field("requesters", Style::Plain, requesters + &purpose);
+        page.field("requesters", requesters + &purpose);
         if let Some(counts) = drain.pods {
-            page.field("pods", Style::Plain, describe::pods(counts));
+            page.field("pods", describe::pods(counts));
         }
         let holds = drain.holds.iter().map(|held| {
             let disruptions = counted(held.disruptions, "disruption");
-            (
-                Style::Plain,
-                format!("{disruptions} of {} for {}", held.pdb, held.pods.join(", ")),
-            )
+            format!("{disruptions} of {} for {}", held.pdb, held.pods.join(", "))
         });
         page.fields("holds", holds);
         let obstacles = describe::distinct(&drain.blocked_by);
-        let blocked = obstacles
-            .iter()
-            .map(|blocked| (Style::Warning, describe::obstacle(blocked)));
-        page.fields("blocked by", blocked);
+        let blocked = obstacles.iter().map(|blocked| describe::obstacle(blocked));
+        page.fields("blocked by", blocked.map(|text| Cell::new(Style::Warning, text)));
         // A message that only repeats the phase or the obstacles adds nothing.
         let repeats = |message: &&String| {
             let mut obstacles = obstacles.iter();
             *message == meaning || obstacles.any(|one| message.contains(one.reason.explanation()))
         };
         if let Some(message) = drain.message.as_ref().filter(|message| !repeats(message)) {
-            page.field("message", Style::Plain, message);
+            page.field("message", message);
         }
-        page.fields(
-            "next",
-            self.next(drain, now).into_iter().map(|next| (Style::Plain, next)),
-        );
+        page.fields("next", self.next(drain, now));
     }
 
     /// The events that the drain waits for, and the commands that help.
@@ -322,10 +300,8 @@ impl Why {
             let pods = prefixed(", ", holder.pods.map(describe::pods));
             let requesters = holder.requesters.join(", ");
             let requesters = prefixed(", requested by ", Some(requesters).filter(|text| !text.is_empty()));
-            let until = holder.deadline.map(|deadline| moment(deadline, now));
-            let until = until
-                .map(|until| format!(", until {until} at most"))
-                .unwrap_or_default();
+            let until = holder.deadline.map(|until| format!("{} at most", moment(until, now)));
+            let until = prefixed(", until ", until);
             let hint = match holder.phase {
                 Some(Phase::Drained) if !holder.ending => format!(
                     ". It releases them when its pods are ready again: once its work is done, kubectl nodeward release {node}"
@@ -398,23 +374,21 @@ fn claims_ahead(ledger: &Ledger, node: &str) -> Option<usize> {
 fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, is_remediated: bool, now: Timestamp) {
     page.heading("drain-keeper");
     if let Some(began) = keeper.drain_began {
-        page.field("times", Style::Plain, format!("the drain since {}", moment(began, now)));
+        page.field("times", format!("the drain since {}", moment(began, now)));
     }
     if is_remediated {
         let reason = GateReason::UnderRemediation;
         let text = format!("the node {} [{reason}]", reason.explanation());
-        page.field("stopped by", Style::Warning, text);
+        page.field("stopped by", Cell::new(Style::Warning, text));
         page.field(
             "next",
-            Style::Plain,
             "goes on when the remediation is gone; the waits go on meanwhile",
         );
     }
     let Some(blocked) = &keeper.blocked else {
         page.field(
             "blocked",
-            Style::Good,
-            "no: only the pace of the drain itself limits it",
+            Cell::new(Style::Good, "no: only the pace of the drain itself limits it"),
         );
         return;
     };
@@ -422,23 +396,16 @@ fn print_keeper(page: &mut Page, keeper: &KeeperVerdict, is_remediated: bool, no
     let reason = format!("[{}{since}]", blocked.reason);
     let Some(message) = &blocked.pods else {
         let text = with_distances(&blocked.message, now);
-        page.field("blocked", Style::Warning, format!("{text} {reason}"));
+        page.field("blocked", Cell::new(Style::Warning, format!("{text} {reason}")));
         return;
     };
-    let (style, failed) = if message.drain_failed {
-        (
-            Style::Bad,
-            "the drain has failed: everything that may be done has been; ",
-        )
-    } else {
-        (Style::Warning, "")
-    };
+    let has_failed = message.drain_failed;
+    let style = if has_failed { Style::Bad } else { Style::Warning };
+    let failed = "the drain has failed: everything that may be done has been; ";
+    let failed = if has_failed { failed } else { "" };
     let keep = if message.pods == 1 { "pod keeps" } else { "pods keep" };
-    page.field(
-        "blocked",
-        style,
-        format!("{failed}{} {keep} it from ending {reason}", message.pods),
-    );
+    let text = format!("{failed}{} {keep} it from ending {reason}", message.pods);
+    page.field("blocked", Cell::new(style, text));
     for pod in &message.named {
         page.point(Style::Plain, with_distances(pod, now));
     }
@@ -458,20 +425,15 @@ impl PodsOnNode {
         let ignored = count(self.ignored).map(|count| format!("; {count} that no drain concerns"));
         page.heading("Pods");
         let (terminating, ignored) = (prefixed("", terminating), prefixed("", ignored));
-        page.field(
-            "to leave",
-            Style::Plain,
-            format!("{}{terminating}{ignored}", self.to_leave),
-        );
+        page.field("to leave", format!("{}{terminating}{ignored}", self.to_leave));
         let obstacles = &self.obstacles;
         if obstacles.is_empty() {
             let none = "none: the API server would accept every eviction now";
-            return page.field("refused", Style::Good, none);
+            return page.field("refused", Cell::new(Style::Good, none));
         }
         page.field(
             "refused",
-            Style::Warning,
-            format!("{} cannot be evicted now:", obstacles.len()),
+            Cell::new(Style::Warning, format!("{} cannot be evicted now:", obstacles.len())),
         );
         for PodObstacle { pod, pdbs, kept_by } in obstacles.iter().take(LISTED) {
             let pdbs = match pdbs.as_slice() {

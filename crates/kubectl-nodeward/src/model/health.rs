@@ -363,28 +363,19 @@ fn stops_of_every_step(
         .node
         .and_then(|node| node.labels().get(EXCLUDE_FROM_REMEDIATION));
     if label.is_some_and(|value| value == EXCLUDE_FROM_REMEDIATION_TRUE) {
-        stop(
-            HealthReason::ExcludedByLabel,
-            format!("its label {EXCLUDE_FROM_REMEDIATION}"),
-            None,
-        );
+        let detail = format!("its label {EXCLUDE_FROM_REMEDIATION}");
+        stop(HealthReason::ExcludedByLabel, detail, None);
     }
     let maintained = sources
         .drain
         .filter(|drain| !drain.dry_run && is_maintenance(drain.phase, drain.deadline, now));
     if let Some((drain, phase)) = maintained.and_then(|drain| Some((drain, drain.phase?))) {
-        stop(
-            HealthReason::UnderMaintenance,
-            format!("its drain is {phase}"),
-            drain.deadline,
-        );
+        let detail = format!("its drain is {phase}");
+        stop(HealthReason::UnderMaintenance, detail, drain.deadline);
     }
     if let LeaseState::Others { holder, until } = lease_state(sources.lease, &holder_of(&check.name_any()), now) {
-        stop(
-            HealthReason::LeaseTaken,
-            format!("{holder} holds the lease of {name}"),
-            Some(until),
-        );
+        let detail = format!("{holder} holds the lease of {name}");
+        stop(HealthReason::LeaseTaken, detail, Some(until));
     }
     stops
 }
@@ -401,19 +392,17 @@ fn stops_of_first_step(
 ) -> Vec<Stop> {
     let mut stops = Vec::new();
     let mut stop = |reason, detail: String, until| stops.push(Stop { reason, detail, until });
-    let others = sources
+    let this = check.name_any();
+    for other in sources
         .checks
         .iter()
-        .filter(|other| other.name_any() != check.name_any());
-    for other in others
         .map(HealthCheck::of)
-        .filter(|other| other.remediating.iter().any(|node| node == name))
+        .filter(|other| other.name != this)
     {
-        stop(
-            HealthReason::RemediatedByAnotherCheck,
-            format!("NodeHealthCheck {}", other.name),
-            None,
-        );
+        if other.remediating.iter().any(|node| node == name) {
+            let detail = format!("NodeHealthCheck {}", other.name);
+            stop(HealthReason::RemediatedByAnotherCheck, detail, None);
+        }
     }
     let count = |nodes: Option<i32>| usize::try_from(nodes?).ok();
     if let (Some(healthy), Some(observed)) = (count(status.healthy_nodes), count(status.observed_nodes))
@@ -423,8 +412,8 @@ fn stops_of_first_step(
         stop(HealthReason::TooFewHealthy, text, None);
     }
     if let Some(cooldown) = is_true(&status.conditions, STORM_COOLDOWN_ACTIVE) {
-        let until = spec.storm_cooldown;
-        let until = until.map(|lasts| saturating_add(cooldown.last_transition_time.0, lasts));
+        let began = cooldown.last_transition_time.0;
+        let until = spec.storm_cooldown.map(|lasts| saturating_add(began, lasts));
         stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
     }
     let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node)).count();
@@ -432,26 +421,17 @@ fn stops_of_first_step(
         let detail = format!("{remediated} nodes are being remediated, maxConcurrentRemediations is {most}");
         stop(HealthReason::ConcurrencyLimitReached, detail, None);
     }
-    let us = format!("{}/{name}", holder_of(&check.name_any()));
+    let us = format!("{}/{name}", holder_of(&this));
     if let LeaseState::Others { holder, until } = lease_state(sources.control_plane, &us, now) {
-        stop(
-            HealthReason::ControlPlaneNodeAway,
-            format!("{holder} takes one down"),
-            Some(until),
-        );
+        let detail = format!("{holder} takes one down");
+        stop(HealthReason::ControlPlaneNodeAway, detail, Some(until));
     }
     if let Some(condition) = expired.filter(|_| stops.is_empty()) {
-        let said = sources
-            .skipped
-            .and_then(|skipped| said(name, skipped, condition.expires));
-        stops.extend(told(name, status).or(said));
+        let told = cause(name, &status.reason);
+        let said = || said(name, sources.skipped?, condition.expires);
+        stops.extend(told.or_else(said));
     }
     stops
-}
-
-/// The cause that the status gives, where it names this node as one that is not remediated.
-fn told(name: &str, status: &NodeHealthCheckStatus) -> Option<Stop> {
-    cause(name, &status.reason)
 }
 
 /// The cause that the operator gave in an Event since a step is due.
@@ -483,11 +463,8 @@ fn cause(name: &str, text: &str) -> Option<Stop> {
 
 /// When an Event was seen last.
 pub fn time_of(event: &Event) -> Option<Timestamp> {
-    let series = event
-        .series
-        .as_ref()
-        .and_then(|series| series.last_observed_time.as_ref());
-    let exact = series.or(event.event_time.as_ref()).map(|time| time.0);
+    let series = event.series.iter().flat_map(|series| &series.last_observed_time);
+    let exact = series.chain(&event.event_time).map(|time| time.0).next();
     exact.or_else(|| event.last_timestamp.as_ref().map(|time| time.0))
 }
 

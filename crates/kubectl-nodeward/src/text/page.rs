@@ -2,6 +2,7 @@
 
 use textwrap::core::display_width;
 
+use super::table::Cell;
 use super::{Style, printable, wrap};
 
 /// A printed page.
@@ -43,15 +44,15 @@ impl Page {
     }
 
     /// A named value.
-    pub fn field(&mut self, name: &str, style: Style, text: impl AsRef<str>) {
-        let lead = field_name(name);
+    pub fn field(&mut self, name: &str, value: impl Into<Cell>) {
+        let (lead, Cell { text, style }) = (field_name(name), value.into());
         self.paragraph(&lead, display_width(&lead), style, text);
     }
 
     /// Several values of one name, which stands before the first.
-    pub fn fields(&mut self, name: &str, values: impl IntoIterator<Item = (Style, String)>) {
-        for (index, (style, text)) in values.into_iter().enumerate() {
-            self.field(if index == 0 { name } else { "" }, style, text);
+    pub fn fields(&mut self, name: &str, values: impl IntoIterator<Item = impl Into<Cell>>) {
+        for (index, value) in values.into_iter().enumerate() {
+            self.field(if index == 0 { name } else { "" }, value);
         }
     }
 
@@ -126,8 +127,10 @@ mod tests {
         page.heading("node-1");
         page.field(
             "drain",
-            Style::Warning,
-            "Queued with ticket 4, for as long as node-2 holds what it needs of shop/web",
+            Cell::new(
+                Style::Warning,
+                "Queued with ticket 4, for as long as node-2 holds what it needs of shop/web",
+            ),
         );
         page.point(
             Style::Plain,

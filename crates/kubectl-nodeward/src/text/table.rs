@@ -31,8 +31,8 @@ impl Column {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
-    text: String,
-    style: Style,
+    pub(super) text: String,
+    pub(super) style: Style,
 }
 
 impl Cell {

@@ -94,10 +94,8 @@ impl DrainProgress {
     /// Takes in the state of a drain.
     pub fn observe(&mut self, drain: &NodeDrain) -> Option<ProgressEvent> {
         let (uid, drain) = (drain.uid().unwrap_or_default(), Drain::of(drain));
-        let watched = self
-            .drains
-            .iter_mut()
-            .find(|watched| watched.drain.node == drain.node)?;
+        let mut drains = self.drains.iter_mut();
+        let watched = drains.find(|watched| watched.drain.node == drain.node)?;
         if watched.outcome != DrainOutcome::Waiting {
             watched.ended |= watched.uid != uid || drain.ending || drain.phase != Some(Phase::Drained);
             return None;
@@ -228,13 +226,10 @@ fn change(before: &Drain, after: &Drain) -> Option<ProgressEvent> {
     }
     let (style, text) = match outcome(after) {
         DrainOutcome::Drained => (Style::Good, drained(after)),
-        DrainOutcome::Failed => {
-            let why = after
-                .message
-                .as_deref()
-                .unwrap_or_else(|| describe::phase_meaning(after));
-            (Style::Bad, format!("its drain has failed: {why}"))
-        }
+        DrainOutcome::Failed => (
+            Style::Bad,
+            format!("its drain has failed: {}", describe::message(after)),
+        ),
         DrainOutcome::Cancelled => (Style::Bad, cancelled(after).to_owned()),
         DrainOutcome::Waiting => (describe::phase_style(after.phase), state(after)),
     };

@@ -60,12 +60,12 @@ fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {
     });
     [
         name,
-        Cell::new(describe::ceph_style(state), describe::osd_budgets(state)),
+        Cell::new(describe::ceph_style(state), state.disruptions.to_string()),
         age(state.since, now).into(),
         prefixed("", exempt).into(),
-        first(down.collect()).into(),
+        describe::first(&down.collect::<Vec<_>>(), NAMED).into(),
         placement_groups(state, now).into(),
-        first(state.noout.keys().cloned().collect()).into(),
+        describe::first(&state.noout.keys().collect::<Vec<_>>(), NAMED).into(),
         state.reason.as_str().into(),
     ]
 }
@@ -84,10 +84,4 @@ fn placement_groups(state: &CephClusterState, now: Timestamp) -> String {
         Some(since) => format!("{clean}, fresh for {}", age(since, now)),
         None => format!("{clean}, stale"),
     }
-}
-
-fn first(names: Vec<String>) -> String {
-    let hidden = names.len().saturating_sub(NAMED);
-    let named: Vec<String> = names.into_iter().take(NAMED).collect();
-    named.join(", ") + &describe::more(hidden)
 }

@@ -9,6 +9,7 @@ use crate::describe::{self, counted, prefixed};
 use crate::model::ceph::{CephCluster, NodeCeph, OsdEvictions, Published};
 use crate::text::Style;
 use crate::text::page::Page;
+use crate::text::table::Cell;
 use crate::text::time::moment;
 
 /// How many nodes of a domain are named.
@@ -26,11 +27,7 @@ pub fn print_summary(page: &mut Page, ceph: Option<&[NodeCeph]>) {
     let settled = ceph.into_iter().flatten().filter_map(|ceph| {
         let state = settled(&ceph.cluster)?;
         let (name, explanation, reason) = (ceph.cluster.name(), state.reason.explanation(), state.reason);
-        let osds = osds(ceph);
-        Some((
-            Style::Plain,
-            format!("{osds}; CephCluster {name} {explanation} [{reason}]"),
-        ))
+        Some(format!("{}; CephCluster {name} {explanation} [{reason}]", osds(ceph)))
     });
     page.fields("ceph", settled);
 }
@@ -43,50 +40,44 @@ pub fn print(page: &mut Page, ceph: &NodeCeph, now: Timestamp) {
     let state = match &ceph.cluster.published {
         Published::State(state) => state,
         Published::Unreadable(problem) => {
-            page.field("state", Style::Bad, problem);
-            page.field("here", Style::Plain, describe::list(&ceph.osds));
+            page.field("state", Cell::new(Style::Bad, problem));
+            page.field("here", describe::list(&ceph.osds));
             return;
         }
     };
-    let (budgets, kind) = (describe::osd_budgets(state), describe::domain_type(state));
+    let (budgets, kind) = (state.disruptions, describe::domain_type(state));
     let exempt = state.exempt_domain.as_ref();
     let exempt = prefixed(" but for ", exempt.map(|domain| format!("{kind} {domain}")));
     let (since, explanation, reason) = (moment(state.since, now), state.reason.explanation(), state.reason);
     let text = format!("{budgets}{exempt} since {since}: the cluster {explanation} [{reason}]");
-    page.field("state", describe::ceph_style(state), text);
+    page.field("state", Cell::new(describe::ceph_style(state), text));
     let style = match ceph.evictions {
         Some(OsdEvictions::Refused | OsdEvictions::SomeExempt) => Style::Warning,
         _ => Style::Plain,
     };
-    page.field("here", style, osds(ceph));
-    page.fields("down", down(state).map(|down| (Style::Warning, down)));
-    page.field("data", Style::Plain, data(state, now));
+    page.field("here", Cell::new(style, osds(ceph)));
+    page.fields("down", down(state).map(|down| Cell::new(Style::Warning, down)));
+    page.field("data", data(state, now));
     let noout = state.noout.iter();
     page.fields(
         "noout",
-        noout.map(|(bucket, since)| (Style::Plain, format!("{bucket}, since {}", moment(*since, now)))),
+        noout.map(|(bucket, since)| format!("{bucket}, since {}", moment(*since, now))),
     );
     let conditions = state.conditions.iter();
-    page.fields(
-        "look at",
-        conditions.map(|condition| {
-            let text = describe::ceph_condition(condition, now);
-            (Style::Warning, format!("the cluster {text}"))
-        }),
-    );
-    page.fields("next", next(state).into_iter().map(|next| (Style::Plain, next)));
+    let conditions = conditions.map(|condition| format!("the cluster {}", describe::ceph_condition(condition, now)));
+    page.fields("look at", conditions.map(|text| Cell::new(Style::Warning, text)));
+    page.fields("next", next(state));
 }
 
 /// The node's OSDs, and which of them may be evicted.
 fn osds(ceph: &NodeCeph) -> String {
     let state = ceph.cluster.state();
     let kind = state.map_or("failure domain", describe::domain_type);
-    let domains: Vec<&str> = ceph.domains.iter().map(String::as_str).collect();
-    let domains = Some(domains).filter(|domains| !domains.is_empty());
-    let domains = prefixed(
-        " of ",
-        domains.map(|domains| format!("{kind} {}", describe::list(&domains))),
-    );
+    let domains: Vec<&String> = ceph.domains.iter().collect();
+    let domains = match domains.as_slice() {
+        [] => String::new(),
+        domains => format!(" of {kind} {}", describe::list(domains)),
+    };
     let osds = match ceph.osds.as_slice() {
         [] => "no OSD pod is on the node now; its OSDs".to_owned(),
         osds => describe::list(osds),
@@ -122,10 +113,8 @@ fn down(state: &CephClusterState) -> impl Iterator<Item = String> {
 fn nodes_of(state: &CephClusterState, domain: &str) -> Option<String> {
     let nodes = state.nodes.iter().filter(|(_, domains)| domains.contains(domain));
     let nodes: Vec<&str> = nodes.map(|(node, _)| node.as_str()).collect();
-    let hidden = nodes.len().saturating_sub(NAMED);
-    let named = nodes[..nodes.len() - hidden].join(", ");
     let is_news = !nodes.is_empty() && nodes != [domain];
-    is_news.then(|| format!("{named}{}", describe::more(hidden)))
+    is_news.then(|| describe::first(&nodes, NAMED))
 }
 
 fn data(state: &CephClusterState, now: Timestamp) -> String {

@@ -15,6 +15,7 @@ use crate::model::drain::Drain;
 use crate::model::health::{HealthSources, NodeHealth, of_node};
 use crate::text::Style;
 use crate::text::page::Page;
+use crate::text::table::Cell;
 use crate::text::time::{moment, with_distances};
 
 /// The health of the node; `None` where there are no NodeHealthChecks, or they cannot be read.
@@ -65,16 +66,11 @@ fn is_well(health: &NodeHealth) -> bool {
 pub fn print_summary(page: &mut Page, health: Option<&[NodeHealth]>) {
     let Some(health) = health else { return };
     if health.is_empty() {
-        page.field("health", Style::Faint, "no NodeHealthCheck watches it");
+        page.field("health", Cell::new(Style::Faint, "no NodeHealthCheck watches it"));
     }
     let well = health.iter().filter(|health| is_well(health));
-    page.fields(
-        "health",
-        well.map(|health| {
-            let text = format!("{} (NodeHealthCheck {})", health.reason.explanation(), health.check);
-            (Style::Plain, text)
-        }),
-    );
+    let told = well.map(|health| format!("{} (NodeHealthCheck {})", health.reason.explanation(), health.check));
+    page.fields("health", told);
 }
 
 pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
@@ -89,22 +85,22 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
     };
     let until = prefixed(", until ", health.until.map(|until| moment(until, now)));
     let (reason, explanation) = (health.reason, health.reason.explanation());
-    page.field("state", style, format!("the node {explanation} [{reason}{until}]"));
+    page.field(
+        "state",
+        Cell::new(style, format!("the node {explanation} [{reason}{until}]")),
+    );
     if let Some(condition) = &health.condition {
         let (since, expires) = (moment(condition.since, now), moment(condition.expires, now));
-        let verb = if condition.expires > now {
-            "counts"
-        } else {
-            "has counted"
-        };
+        let is_ahead = condition.expires > now;
+        let verb = if is_ahead { "counts" } else { "has counted" };
         let (type_, status) = (&condition.type_, &condition.status);
         let text = format!("{type_} is {status} since {since}; it {verb} as unhealthy from {expires} on");
-        page.field("condition", Style::Plain, text);
+        page.field("condition", text);
     }
     let stops = health.stopped_by.iter().map(|stop| {
         let until = prefixed(", until ", stop.until.map(|until| moment(until, now)));
         let detail = with_distances(&stop.detail, now);
-        (Style::Warning, format!("{detail} [{}{until}]", stop.reason))
+        Cell::new(Style::Warning, format!("{detail} [{}{until}]", stop.reason))
     });
     page.fields("stopped by", stops);
     if let Some(step) = &health.step {
@@ -114,14 +110,10 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
             (None, ends) => prefixed(", until ", ends.map(|ends| format!("{} at most", moment(ends, now)))),
         };
         let (number, of, remediation) = (step.number, step.of, &step.remediation);
-        page.field(
-            "step",
-            Style::Plain,
-            format!("{number} of {of}: {remediation}{started}{end}"),
-        );
-        page.fields("says", step.conditions.iter().map(|said| (Style::Plain, said.clone())));
+        page.field("step", format!("{number} of {of}: {remediation}{started}{end}"));
+        page.fields("says", &step.conditions);
     }
-    page.fields("next", next(health, now).into_iter().map(|next| (Style::Plain, next)));
+    page.fields("next", next(health, now));
 }
 
 fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
