@@ -128,7 +128,8 @@ fn build(is_release: bool) -> Result<PathBuf> {
     Ok(target_dir()?.join(dir))
 }
 
-fn workspace() -> PathBuf {
+/// The root of this repository.
+pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

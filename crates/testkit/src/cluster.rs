@@ -31,12 +31,9 @@ impl Cluster {
         // Paths in it are relative to the file; they are absolute once it is read.
         let read = Kubeconfig::read_from(&kubeconfig).with_context(|| format!("read {}", kubeconfig.display()))?;
         let context = read.current_context.as_deref().context("it has no current context")?;
-        let name = read
-            .contexts
-            .iter()
-            .find(|named| named.name == context)
-            .and_then(|named| Some(named.context.as_ref()?.cluster.clone()))
-            .with_context(|| format!("its current context, {context}, is not in it"))?;
+        let current = read.contexts.iter().find(|named| named.name == context);
+        let name = current.and_then(|named| Some(named.context.as_ref()?.cluster.clone()));
+        let name = name.with_context(|| format!("its current context, {context}, is not in it"))?;
         let server = read.clusters.iter().find(|named| named.name == name);
         let server = server.and_then(|named| named.cluster.clone());
         Ok(Self {
@@ -114,10 +111,8 @@ pub fn certificate_credentials(certificate: &str, key: &str) -> Value {
 
 fn base64(text: &str) -> String {
     let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec()));
-    encoded
-        .ok()
-        .and_then(|text| text.as_str().map(str::to_owned))
-        .unwrap_or_default()
+    let text = encoded.ok().and_then(|text| text.as_str().map(str::to_owned));
+    text.unwrap_or_default()
 }
 
 impl From<&ControlPlane> for Cluster {

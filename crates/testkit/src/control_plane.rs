@@ -7,7 +7,7 @@ mod options;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -131,31 +131,21 @@ impl ControlPlane {
 
     fn still_running(&self) -> Result<()> {
         for part in self.parts() {
-            let ended = part.exit_status();
-            let name = part.name();
-            ensure!(
-                ended.is_none(),
-                "{name} has ended ({ended:?}); its log ends with:\n{}",
-                part.log_tail(15)
-            );
+            if let Some(status) = part.exit_status() {
+                let (name, log) = (part.name(), part.log_tail(15));
+                bail!("{name} has ended ({status}); its log ends with:\n{log}");
+            }
         }
         Ok(())
     }
 
     async fn default_service_account(&self, namespace: &str) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
-        let made = wait::until(
-            format!("the default ServiceAccount of {namespace}"),
-            STARTED_WITHIN,
-            || async { Ok(accounts.get("default").await?) },
-        )
-        .await;
-        made.map(drop).with_context(|| {
-            format!(
-                "kube-controller-manager's log ends with:\n{}",
-                self.parts.controller_manager.log_tail(10)
-            )
-        })
+        let what = format!("the default ServiceAccount of {namespace}");
+        let made = wait::until(what, STARTED_WITHIN, || async { Ok(accounts.get("default").await?) }).await;
+        let log = || self.parts.controller_manager.log_tail(10);
+        made.map(drop)
+            .with_context(|| format!("kube-controller-manager's log ends with:\n{}", log()))
     }
 
     /// A client of the administrator's. It belongs to the calling test's runtime, so make one in each test. It does

@@ -148,11 +148,8 @@ async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
     let wait_for = |name: String| async move {
         wait::until(format!("node {name} to be Ready"), Duration::from_mins(5), || async {
             let node = nodes.get(&name).await?;
-            ensure!(
-                is_ready(&node),
-                "conditions: {:?}",
-                conditions(&node).collect::<Vec<_>>()
-            );
+            let conditions: Vec<_> = conditions(&node).collect();
+            ensure!(is_ready(&node), "conditions: {conditions:?}");
             let not_ready = taints(&node).iter().any(|taint| tells_not_ready(&taint.key));
             ensure!(!not_ready, "tainted not-ready");
             Ok(())
@@ -186,17 +183,14 @@ fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
 }
 
 pub fn taints(node: &Node) -> &[Taint] {
-    node.spec
-        .as_ref()
-        .and_then(|spec| spec.taints.as_deref())
-        .unwrap_or_default()
+    let spec = node.spec.as_ref();
+    spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
 /// The cordon's taint, if the node has it.
 pub fn cordon_taint(node: &Node) -> Option<&Taint> {
-    taints(node)
-        .iter()
-        .find(|taint| taint.key == CORDON_TAINT && taint.effect == "NoSchedule")
+    let is_cordon = |taint: &&Taint| taint.key == CORDON_TAINT && taint.effect == "NoSchedule";
+    taints(node).iter().find(is_cordon)
 }
 
 /// Cordons as `kubectl cordon` does, and waits until the node-lifecycle controller has added the taint.
@@ -286,11 +280,8 @@ pub async fn reboot(client: &Client, name: &str) -> Result<String> {
 /// When the node is missing.
 pub async fn set_ready(client: &Client, name: &str, ready: bool) -> Result<()> {
     label(client, name, READY_LABEL, if ready { None } else { Some("false") }).await?;
-    let (status, reason) = if ready {
-        ("True", "KubeletReady")
-    } else {
-        ("False", "KubeletNotReady")
-    };
+    let status = if ready { "True" } else { "False" };
+    let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
     let now = Time(Timestamp::now());
     let condition = json!({
         "type": "Ready", "status": status, "reason": reason, "message": "set by the testbed",

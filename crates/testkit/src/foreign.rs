@@ -79,11 +79,8 @@ impl Foreign {
             Self::Remediation(family) | Self::RemediationTemplate(family) => family.identity(),
             Self::Ceph(kind) => return ("ceph.rook.io", "v1", format!("Ceph{kind:?}")),
         };
-        let suffix = if matches!(self, Self::RemediationTemplate(_)) {
-            "Template"
-        } else {
-            ""
-        };
+        let is_template = matches!(self, Self::RemediationTemplate(_));
+        let suffix = if is_template { "Template" } else { "" };
         (group, version, format!("{kind}{suffix}"))
     }
 
@@ -145,9 +142,8 @@ impl Foreign {
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
         let resource = self.resource();
         let name = format!("{}.{}", resource.plural, resource.group);
-        crds.delete(&name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("delete {name}"))?;
+        let deleted = crds.delete(&name, &DeleteParams::default()).await;
+        deleted.with_context(|| format!("delete {name}"))?;
         wait::until(format!("{name} to be gone"), SERVED_WITHIN, || async {
             ensure!(crds.get_opt(&name).await?.is_none(), "still there");
             Ok(())
@@ -168,18 +164,11 @@ impl Foreign {
         object["kind"] = json!(resource.kind);
         object["metadata"]["name"] = json!(name);
         let status = object.as_object_mut().and_then(|object| object.remove("status"));
-        let stored = api
-            .patch(name, &params, &Patch::Apply(&object))
-            .await
-            .with_context(|| format!("put {self:?} {name}"))?;
+        let stored = api.patch(name, &params, &Patch::Apply(&object)).await;
+        let stored = stored.with_context(|| format!("put {self:?} {name}"))?;
         let Some(status) = status else { return Ok(stored) };
         // A merge would keep the keys of an earlier status.
-        let op = if stored.data.get("status").is_some() {
-            "replace"
-        } else {
-            "add"
-        };
-        let patch = serde_json::from_value(json!([{"op": op, "path": "/status", "value": status}]))?;
+        let patch = serde_json::from_value(json!([{"op": "add", "path": "/status", "value": status}]))?;
         api.patch_status(name, &PatchParams::default(), &Patch::<Value>::Json(patch))
             .await
             .with_context(|| format!("put the status of {self:?} {name}"))
@@ -212,11 +201,8 @@ pub fn upgrade_config(version: &str, phase: &str, start: Timestamp, force: impl 
 
 /// A MachineConfigPool's body: the role whose nodes it holds, how many there are and how many are updated.
 pub fn machine_config_pool(role: &str, machines: u32, updated: u32) -> Value {
-    let done = if machines == updated {
-        ("True", "False")
-    } else {
-        ("False", "True")
-    };
+    let status = |is_so: bool| if is_so { "True" } else { "False" };
+    let is_done = machines == updated;
     json!({
         "spec": {
             "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{role}"): ""}},
@@ -227,9 +213,9 @@ pub fn machine_config_pool(role: &str, machines: u32, updated: u32) -> Value {
             "machineCount": machines,
             "updatedMachineCount": updated,
             "readyMachineCount": updated,
-            "unavailableMachineCount": u32::from(machines != updated),
+            "unavailableMachineCount": u32::from(!is_done),
             "degradedMachineCount": 0,
-            "conditions": [{"type": "Updated", "status": done.0}, {"type": "Updating", "status": done.1}],
+            "conditions": [{"type": "Updated", "status": status(is_done)}, {"type": "Updating", "status": status(!is_done)}],
         },
     })
 }

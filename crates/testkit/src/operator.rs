@@ -163,12 +163,8 @@ impl Operator {
         })
         .await;
         ready.and_then(|ended| ended).with_context(|| {
-            format!(
-                "{} ({}) ends with:\n{}",
-                self.process.name(),
-                self.process.log().display(),
-                self.process.log_tail(25)
-            )
+            let (name, log) = (self.process.name(), self.process.log().display());
+            format!("{name} ({log}) ends with:\n{}", self.process.log_tail(25))
         })
     }
 
@@ -266,12 +262,9 @@ pub struct Sample {
 impl Metrics {
     /// Reads the text; lines that are not samples are left out.
     pub fn parse(text: &str) -> Self {
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(sample);
         Self {
-            samples: text
-                .lines()
-                .filter(|line| !line.starts_with('#'))
-                .filter_map(sample)
-                .collect(),
+            samples: samples.collect(),
         }
     }
 
@@ -288,10 +281,8 @@ impl Metrics {
     /// All series of `name` that have these labels.
     pub fn series<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
-            sample.name == name
-                && labels
-                    .iter()
-                    .all(|(key, value)| sample.labels.get(*key).map(String::as_str) == Some(*value))
+            let has = |(key, value): &(&str, &str)| sample.labels.get(*key).map(String::as_str) == Some(*value);
+            sample.name == name && labels.iter().all(has)
         })
     }
 }
@@ -323,21 +314,11 @@ fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
         if let Some(rest) = text.strip_prefix('}') {
             return Some((labels, rest));
         }
-        let (key, rest) = text.split_once("=\"")?;
-        let mut value = String::new();
-        let mut chars = rest.char_indices();
-        let end = loop {
-            match chars.next()? {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next()?.1 {
-                    'n' => value.push('\n'),
-                    other => value.push(other),
-                },
-                (_, other) => value.push(other),
-            }
-        };
-        labels.insert(key.to_owned(), value);
-        text = &rest[end + 1..];
+        let (key, rest) = text.split_once('=')?;
+        // Quotes and escapes are those of JSON.
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        labels.insert(key.to_owned(), values.next()?.ok()?);
+        text = &rest[values.byte_offset()..];
     }
 }
 

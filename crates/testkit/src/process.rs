@@ -42,11 +42,8 @@ fn start_reaper() -> Result<Mutex<ChildStdin>> {
         .process_group(0)
         .spawn()
         .context("start the process that cleans up after this one")?;
-    child
-        .stdin
-        .take()
-        .map(Mutex::new)
-        .context("the reaper's standard input")
+    let stdin = child.stdin.take().context("the reaper's standard input")?;
+    Ok(Mutex::new(stdin))
 }
 
 /// Has `dir` removed when this process has ended. The directory is marked, and only a marked one is ever removed.
@@ -69,9 +66,8 @@ pub struct ProcessId {
 impl ProcessId {
     /// The process that has the id `pid` now, if there is one.
     pub fn of(pid: u32) -> Option<Self> {
-        stat_fields(pid)
-            .and_then(|fields| fields.get(19)?.parse().ok())
-            .map(|start_time| Self { pid, start_time })
+        let start_time = stat_fields(pid)?.get(19)?.parse().ok()?;
+        Some(Self { pid, start_time })
     }
 
     pub fn own() -> Option<Self> {
@@ -235,10 +231,8 @@ impl Process {
     /// # Errors
     /// When it does not run, or the signal is refused.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self
-            .pid()
-            .and_then(rustix_pid)
-            .with_context(|| format!("{} is not running", self.name))?;
+        let pid = self.pid().and_then(rustix_pid);
+        let pid = pid.with_context(|| format!("{} is not running", self.name))?;
         kill_process(pid, signal).with_context(|| format!("signal {}", self.name))
     }
 

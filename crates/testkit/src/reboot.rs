@@ -28,14 +28,11 @@ pub async fn reboot(client: &Client, node: &str, away: Duration) -> Result<Strin
     tokio::time::sleep(away).await;
     let boot_id = fleet::reboot(client, node).await?;
     // Who was deleted meanwhile is gone now: nobody starts it again.
-    let stayed: Vec<Pod> = running(client, node)
-        .await?
-        .into_iter()
-        .filter(|pod| stayed.iter().any(|before| before.uid() == pod.uid()))
-        .collect();
+    let mut stays = running(client, node).await?;
+    stays.retain(|pod| stayed.iter().any(|before| before.uid() == pod.uid()));
     fleet::set_ready(client, node, true).await?;
     let started = Timestamp::now();
-    tokio::try_join!(untainted(client, node), restart(client, &stayed, started))?;
+    tokio::try_join!(untainted(client, node), restart(client, &stays, started))?;
     Ok(boot_id)
 }
 
@@ -43,10 +40,9 @@ pub async fn reboot(client: &Client, node: &str, away: Duration) -> Result<Strin
 async fn running(client: &Client, node: &str) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::all(client.clone());
     let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let pods = pods.list(&on_node).await?.items.into_iter();
-    Ok(pods
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && workload::phase(pod) == "Running")
-        .collect())
+    let mut pods = pods.list(&on_node).await?.items;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && workload::phase(pod) == "Running");
+    Ok(pods)
 }
 
 async fn restart(client: &Client, pods: &[Pod], started: Timestamp) -> Result<()> {
@@ -76,32 +72,27 @@ async fn set_pods(client: &Client, pods: &[Pod], status: impl Fn(&Pod) -> Value)
 async fn set_pod(client: &Client, pod: &Pod, status: &Value) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
-    let name = pod.name_any();
-    let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-    let written = pods.patch_status(&name, &params, &patch).await;
+    let (name, patch) = (pod.name_any(), Patch::Strategic(patch));
+    let written = pods.patch_status(&name, &PatchParams::default(), &patch).await;
     unless_refused(written, &[404, 409]).with_context(|| format!("set the status of pod {name}"))
 }
 
 fn restarted(pod: &Pod, started: Timestamp, ready: bool) -> Value {
-    let statuses = pod
-        .status
-        .iter()
-        .flat_map(|status| status.container_statuses.iter().flatten());
-    let containers: Vec<Value> = statuses
-        .map(|container| {
-            json!({
-                "name": container.name,
-                "image": container.image,
-                "imageID": container.image_id,
-                "ready": ready,
-                "started": true,
-                "restartCount": container.restart_count + 1,
-                "state": { "running": { "startedAt": second(started) } },
-            })
+    let status = pod.status.iter();
+    let statuses = status.flat_map(|status| status.container_statuses.iter().flatten());
+    let containers = statuses.map(|container| {
+        json!({
+            "name": container.name,
+            "image": container.image,
+            "imageID": container.image_id,
+            "ready": ready,
+            "started": true,
+            "restartCount": container.restart_count + 1,
+            "state": { "running": { "startedAt": second(started) } },
         })
-        .collect();
+    });
     json!({
-        "containerStatuses": containers,
+        "containerStatuses": containers.collect::<Vec<_>>(),
         "conditions": ready_conditions(ready, if ready { "" } else { "ContainersNotReady" }),
     })
 }

@@ -109,11 +109,8 @@ impl Family {
         });
         let roles: Api<ClusterRole> = Api::all(client.clone());
         let params = PatchParams::apply("nodeward-testbed").force();
-        roles
-            .patch(&name, &params, &Patch::Apply(role))
-            .await
-            .with_context(|| format!("write ClusterRole {name}"))?;
-        Ok(())
+        let written = roles.patch(&name, &params, &Patch::Apply(role)).await;
+        written.map(drop).with_context(|| format!("write ClusterRole {name}"))
     }
 
     /// Creates a template that allows several CRs for a node, and gives the reference to it that a NodeHealthCheck holds.
@@ -301,9 +298,8 @@ impl Served {
 
     async fn set_finalizers(&self, remediation: &DynamicObject, finalizers: Value) -> Result<()> {
         let patch = json!({ "metadata": { "uid": remediation.uid(), "finalizers": finalizers } });
-        let name = remediation.name_any();
-        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        unless_gone(self.api.patch(&name, &params, &patch).await)
+        let (name, patch) = (remediation.name_any(), Patch::Merge(patch));
+        unless_gone(self.api.patch(&name, &PatchParams::default(), &patch).await)
     }
 }
 

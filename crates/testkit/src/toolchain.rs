@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::binaries::run;
+use crate::binaries::{run, workspace};
 use crate::progress::Progress;
 
 /// Where each program is.
@@ -157,13 +157,9 @@ impl Go {
     }
 }
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/tools")
-}
-
 /// The directory of the module's finished binaries.
 fn built(go: &Go, module: &Module) -> Result<PathBuf> {
-    let source = sources().join(module.name);
+    let source = workspace().join("e2e/tools").join(module.name);
     let flags = link_flags(module);
     let cache = cache_dir()?;
     let target = cache.join(format!("{}-{}", module.name, key(go, module, &source, &flags)?));

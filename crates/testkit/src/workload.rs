@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -156,10 +156,8 @@ impl PodTemplate {
     /// With a volume of this PersistentVolumeClaim (bind the pod by name: nothing provisions volumes here).
     #[must_use]
     pub fn claim(self, claim: &str) -> Self {
-        self.spec(
-            "volumes",
-            json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]),
-        )
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+        self.spec("volumes", json!([volume]))
     }
 
     /// A mirror pod, as the kubelet makes for a static one.
@@ -211,11 +209,8 @@ impl PodTemplate {
     /// # Errors
     /// As [`PodTemplate::pod`].
     pub fn stateful_set(&self, namespace: &str, name: &str, replicas: u32) -> Result<StatefulSet> {
-        self.workload(
-            namespace,
-            name,
-            json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}),
-        )
+        let spec = json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"});
+        self.workload(namespace, name, spec)
     }
 
     /// A DaemonSet of such pods.
@@ -240,9 +235,8 @@ impl PodTemplate {
     fn workload<K: serde::de::DeserializeOwned>(&self, namespace: &str, name: &str, mut spec: Value) -> Result<K> {
         spec["selector"] = json!({"matchLabels": {"app": name}});
         spec["template"] = self.template(name);
-        Ok(serde_json::from_value(
-            json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}),
-        )?)
+        let workload = json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec});
+        Ok(serde_json::from_value(workload)?)
     }
 
     fn template(&self, app: &str) -> Value {
@@ -327,17 +321,12 @@ pub async fn ready_pods(
     deadline: Duration,
 ) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let of_app = ListParams::default().labels(&format!("app={app}"));
     wait::until(format!("{count} Ready pods of {namespace}/{app}"), deadline, || async {
-        let all = pods
-            .list(&ListParams::default().labels(&format!("app={app}")))
-            .await?
-            .items;
-        let ready: Vec<Pod> = all
-            .iter()
-            .filter(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none())
-            .cloned()
-            .collect();
-        ensure!(ready.len() == count, "{} Ready of {}", ready.len(), all.len());
+        let mut ready = pods.list(&of_app).await?.items;
+        let all = ready.len();
+        ready.retain(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none());
+        ensure!(ready.len() == count, "{} Ready of {all}", ready.len());
         Ok(ready)
     })
     .await
@@ -359,10 +348,8 @@ pub async fn counted_budget(
     wait::until(format!("budget {namespace}/{name} to be counted"), deadline, || async {
         let budget = budgets.get(name).await?;
         let status = budget.status.clone().context("no status")?;
-        ensure!(
-            status.observed_generation == budget.metadata.generation && status.expected_pods == expected,
-            "{status:?}"
-        );
+        let is_current = status.observed_generation == budget.metadata.generation;
+        ensure!(is_current && status.expected_pods == expected, "{status:?}");
         Ok(budget)
     })
     .await
@@ -388,13 +375,10 @@ pub async fn gone(client: &Client, pod: &Pod, deadline: Duration) -> Result<()> 
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let (name, uid) = (pod.name_any(), pod.uid());
     wait::until(format!("pod {name} to be gone"), deadline, || async {
-        let now = pods.get_opt(&name).await?.filter(|now| now.uid() == uid);
-        ensure!(
-            now.is_none(),
-            "deletionTimestamp {:?}, finalizers {:?}",
-            now.as_ref().and_then(|now| now.metadata.deletion_timestamp.clone()),
-            now.as_ref().map(|now| now.finalizers().to_vec())
-        );
+        if let Some(now) = pods.get_opt(&name).await?.filter(|now| now.uid() == uid) {
+            let (deleted, finalizers) = (&now.metadata.deletion_timestamp, now.finalizers());
+            bail!("deletionTimestamp {deleted:?}, finalizers {finalizers:?}");
+        }
         Ok(())
     })
     .await

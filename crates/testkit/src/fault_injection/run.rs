@@ -51,8 +51,7 @@ where
     let writes = Arc::new(AtomicU64::new(0));
     let reached = Arc::new(AtomicBool::new(false));
     let gate = killing_gate(point, operator, Arc::clone(&writes), Arc::clone(&reached));
-    env.proxy
-        .set_gate(Some(gate.counting(|request| !request.is_housekeeping())));
+    env.proxy.set_gate(Some(gate));
 
     let outcome = async {
         let operator = Arc::new(launch(env.clone()).await.context("start the operator")?);
@@ -171,17 +170,12 @@ fn killing_gate<S: OperatorProcess>(
                 return Verdict::Pass;
             }
             // It may write before whoever starts it has been handed it.
-            let Ok(operator) = operator
-                .wait_for(Option::is_some)
-                .await
-                .map(|operator| operator.clone())
-            else {
+            let started = operator.wait_for(Option::is_some).await;
+            let Some(operator) = started.ok().and_then(|operator| operator.clone()) else {
                 return Verdict::Pass;
             };
             reached.store(true, Ordering::SeqCst);
-            if let Some(operator) = operator
-                && let Err(error) = operator.process().restart()
-            {
+            if let Err(error) = operator.process().restart() {
                 eprintln!("{} did not start again: {error:#}", operator.process().name());
             }
             Verdict::Cut

@@ -34,10 +34,8 @@ pub(super) struct Shared {
 
 /// The answer, or the reason why the connection breaks without one.
 async fn handle(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>> {
-    let agent = request
-        .headers()
-        .get(http::header::USER_AGENT)
-        .and_then(|agent| agent.to_str().ok());
+    let agent = request.headers().get(http::header::USER_AGENT);
+    let agent = agent.and_then(|agent| agent.to_str().ok());
     let mut asked = ApiRequest::read(request.method(), request.uri(), agent.unwrap_or_default());
     shared.confine(&mut asked);
     let index = shared.journal.begin(asked.clone());
@@ -190,16 +188,11 @@ async fn initial_events(shared: &Shared, mut headers: HeaderMap, asked: &ApiRequ
     let answer = shared.upstream.send(request).await?;
     let status = answer.status();
     let body = answer.into_body().collect().await?.to_bytes();
-    ensure!(
-        status.is_success(),
-        "list {uri} at {version}: {status}: {}",
-        String::from_utf8_lossy(&body)
-    );
+    let text = String::from_utf8_lossy(&body);
+    ensure!(status.is_success(), "list {uri} at {version}: {status}: {text}");
     let list: Value = serde_json::from_slice(&body)?;
-    Ok(view::as_initial_events(
-        &list,
-        asked.parameter("sendInitialEvents") == Some("true"),
-    ))
+    let with_bookmark = asked.parameter("sendInitialEvents") == Some("true");
+    Ok(view::as_initial_events(&list, with_bookmark))
 }
 
 fn from_version(uri: &str, version: &str) -> String {
