@@ -44,17 +44,14 @@ enum Action {
         /// Leave it running in the background; `down` stops it
         #[arg(long)]
         detach: bool,
+        /// The background half of `--detach`
+        #[arg(long, hide = true, conflicts_with = "detach")]
+        supervised: bool,
     },
     /// Stop the one that `up --detach` left running
     Down,
     /// Print the path of its kubeconfig
     Kubeconfig,
-    /// The background half of `up --detach`
-    #[command(hide = true)]
-    Supervise {
-        #[command(flatten)]
-        contents: Contents,
-    },
 }
 
 /// What there is besides the control plane.
@@ -77,19 +74,6 @@ struct Contents {
     osds_per_host: u16,
 }
 
-impl Contents {
-    fn args(&self) -> Vec<String> {
-        let mut args = vec![format!("--nodes={}", self.nodes)];
-        if self.ceph {
-            args.push("--ceph".to_owned());
-            args.push(format!("--hosts={}", self.hosts));
-            args.push(format!("--racks={}", self.racks));
-            args.push(format!("--osds-per-host={}", self.osds_per_host));
-        }
-        args
-    }
-}
-
 /// What runs.
 struct Running {
     // Before the control plane, which has its objects.
@@ -110,20 +94,22 @@ struct State {
 pub fn run(args: Args) -> Result<ExitCode> {
     let dir = directory(args.dir)?;
     match args.command {
-        Action::Up { contents, detach } => {
+        Action::Up {
+            contents,
+            detach,
+            supervised,
+        } => {
             if contents.ceph {
                 find_ceph_libraries()?;
             }
-            let up = if detach { up_detached } else { up };
-            up(&contents, &dir)
+            if supervised {
+                // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
+                rustix::process::setsid().context("leave the terminal's session")?;
+            }
+            if detach { up_detached(&dir) } else { up(&contents, &dir) }
         }
         Action::Down => Ok(down(&dir)),
         Action::Kubeconfig => kubeconfig(&dir),
-        Action::Supervise { contents } => {
-            // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
-            rustix::process::setsid().context("leave the terminal's session")?;
-            up(&contents, &dir)
-        }
     }
 }
 
@@ -174,7 +160,7 @@ fn up(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn up_detached(contents: &Contents, dir: &Path) -> Result<ExitCode> {
+fn up_detached(dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     // Here, for its progress to be seen.
     toolchain::ensure_built()?;
@@ -182,9 +168,8 @@ fn up_detached(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     let log = dir.join("supervisor.log");
     let out = OpenOptions::new().create(true).write(true).truncate(true).open(&log)?;
     let mut supervisor = Command::new(std::env::current_exe()?)
-        .args(["cluster", "supervise", "--dir"])
-        .arg(dir)
-        .args(contents.args())
+        .args(std::env::args_os().skip(1).filter(|arg| arg != "--detach"))
+        .arg("--supervised")
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)

@@ -91,7 +91,7 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
         &format!("--build-arg=RUNTIME={BASE}"),
         "--build-arg=BINARY_FROM=prebuilt",
         &format!("--build-arg=COMPONENT={component}"),
-        &format!("--file={}", workspace().join("Dockerfile").display()),
+        &format!("--file={}", binaries::workspace().join("Dockerfile").display()),
         &format!("--tag={image}"),
         path(&context)?,
     ])?;
@@ -257,10 +257,6 @@ fn expect_unprivileged(buildah: &Buildah, image: &str) -> Result<()> {
 
 fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
     binaries::stdout_of(Command::new(program).args(args)).with_context(|| program.to_owned())
-}
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn path(path: &Path) -> Result<&str> {

@@ -204,11 +204,8 @@ impl Drains {
     async fn measure(&self, args: &Args, regimes: &[Regime], modes: &[Mode], measured: &mut Regimes) -> Result<()> {
         if args.wedge_runs > 0 {
             for mode in modes {
-                let runs = if mode.is_locked() {
-                    args.wedge_runs
-                } else {
-                    args.wedge_runs.min(ALONE_AT_MOST)
-                };
+                let most = if mode.is_locked() { usize::MAX } else { ALONE_AT_MOST };
+                let runs = args.wedge_runs.min(most);
                 let run = self.drain(&Topology::of_three_nodes(), &[*mode], runs).await?;
                 measured.three_nodes.extend(run);
             }
@@ -248,11 +245,10 @@ impl Drains {
             measured.push((*mode, Run::of_runs(all).context("no run")?));
         }
         stage.strike().await?;
-        let told: Vec<String> = measured
+        let told = measured
             .iter()
-            .map(|(mode, run)| format!("{} {}", mode.name(), run.end()))
-            .collect();
-        progress.done(&told.join(", "));
+            .map(|(mode, run)| format!("{} {}", mode.name(), run.end()));
+        progress.done(&told.collect::<Vec<_>>().join(", "));
         Ok(measured)
     }
 }

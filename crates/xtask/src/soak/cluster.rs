@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use super::event::Event;
 use super::invariants::Invariants;
 use crate::bench::{create_health_check, health_checks};
-use crate::install::Installation;
+use crate::install::{self, Installation};
 
 /// How many replicas run: one leads, the other is a standby.
 pub const REPLICAS: usize = 2;
@@ -252,10 +252,10 @@ impl SoakCluster {
             let nodes: Api<Node> = Api::all(self.client.clone());
             let nodes = nodes.list(&ListParams::default()).await?.items;
             let unhealthy = nodes.iter().filter(|node| !fleet::is_ready(node)).count();
+            let there = nodes.len();
             ensure!(
-                unhealthy == 0 && nodes.len() == self.nodes,
-                "{unhealthy} of {} nodes are not Ready",
-                nodes.len()
+                unhealthy == 0 && there == self.nodes,
+                "{unhealthy} of {there} nodes are not Ready"
             );
             for family in FAMILIES {
                 let left = names(&family.remediation().api(&self.client, Some(NAMESPACE))).await?;
@@ -279,13 +279,9 @@ impl SoakCluster {
     /// Ends the operators, which must end well and without ever having panicked.
     pub async fn end(&self) -> Result<()> {
         for (_, operator) in &self.replicas {
-            let status = operator.stop(Duration::from_secs(20)).await?;
-            ensure!(status.success(), "{} ended with {status}", operator.process().name());
-            ensure!(
-                !operator.log().contains("panicked"),
-                "{} has panicked",
-                operator.process().name()
-            );
+            install::stop(operator).await?;
+            let has_panicked = operator.log().contains("panicked");
+            ensure!(!has_panicked, "{} has panicked", operator.process().name());
         }
         Ok(())
     }
@@ -293,11 +289,8 @@ impl SoakCluster {
     /// The ends of the operators' logs.
     pub fn logs(&self) -> String {
         let of = |(_, operator): &(Proxy, Operator)| {
-            format!(
-                "{} says:\n{}",
-                operator.process().name(),
-                operator.process().log_tail(40)
-            )
+            let process = operator.process();
+            format!("{} says:\n{}", process.name(), process.log_tail(40))
         };
         let all: Vec<String> = self.replicas.iter().map(of).collect();
         format!("{}\n({})", all.join("\n"), self.plane.dir().display())
@@ -323,11 +316,8 @@ fn is_at_rest(status: &NodeHealthCheckStatus) -> Result<()> {
 
 async fn names<K: Clone + Debug + DeserializeOwned>(api: &Api<K>) -> Result<Vec<String>> {
     let list = api.list_metadata(&ListParams::default()).await?;
-    Ok(list
-        .items
-        .into_iter()
-        .filter_map(|object| object.metadata.name)
-        .collect())
+    let objects = list.items.into_iter();
+    Ok(objects.filter_map(|object| object.metadata.name).collect())
 }
 
 async fn no_series(operator: &Operator) -> Result<()> {
@@ -385,9 +375,8 @@ async fn put_template(client: &Client, template: usize, edit: u64) -> Result<()>
 
 async fn pause(client: &Client, check: &str, requests: Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "spec": { "pauseRequests": requests } }));
-    health_checks(client)
-        .patch(check, &PatchParams::default(), &patch)
-        .await?;
+    let checks = health_checks(client);
+    checks.patch(check, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 

@@ -75,10 +75,8 @@ impl Invariants {
     /// How much was looked at.
     pub fn text(&self) -> String {
         let state = lock(&self.state);
-        format!(
-            "{} remediations, {} changes looked at",
-            state.remediations, state.events
-        )
+        let (remediations, events) = (state.remediations, state.events);
+        format!("{remediations} remediations, {events} changes looked at")
     }
 }
 
@@ -129,9 +127,8 @@ impl State {
         self.look_at(&remediation);
         self.view.remediations.insert(uid, remediation);
         // Those of one kind are told in order, so what is seen was so.
-        let broken: Vec<String> = doubled(self.view.remediations.values())
-            .chain(self.too_many())
-            .collect();
+        let doubled = doubled(self.view.remediations.values());
+        let broken: Vec<String> = doubled.chain(self.too_many()).collect();
         self.broken.extend(broken);
     }
 
@@ -160,8 +157,8 @@ impl State {
         if is_first_step && !self.is_blind() && self.is_above_threshold(&new.owner, check) {
             broken.push("although too many are unhealthy");
         }
-        self.broken
-            .extend(broken.into_iter().map(|why| format!("{text} {why}")));
+        let broken = broken.into_iter().map(|why| format!("{text} {why}"));
+        self.broken.extend(broken);
     }
 
     fn is_blind(&self) -> bool {
@@ -170,26 +167,19 @@ impl State {
 
     /// Too many selected nodes were unhealthy or under remediation for long enough to be seen.
     fn is_above_threshold(&self, name: &str, check: &CheckView) -> bool {
-        let selected: Vec<_> = self
-            .view
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.zone.has_been(&Some(check.zone.clone()), SEEN_WITHIN))
+        let zone = Some(check.zone.clone());
+        let nodes = self.view.nodes.iter();
+        let selected: Vec<_> = nodes
+            .filter(|(_, node)| node.zone.has_been(&zone, SEEN_WITHIN))
             .collect();
-        let remediated: BTreeSet<&str> = self
-            .view
-            .remediations
-            .values()
-            .filter(|remediation| remediation.owner == name && remediation.seen.elapsed() >= SEEN_WITHIN)
-            .map(|remediation| remediation.node.as_str())
-            .collect();
+        let remediations = self.view.remediations.values().filter(|one| one.owner == name);
+        let seen = remediations.filter(|remediation| remediation.seen.elapsed() >= SEEN_WITHIN);
+        let remediated: BTreeSet<&str> = seen.map(|remediation| remediation.node.as_str()).collect();
         let is_unhealthy = |(name, node): &&(&String, &super::view::NodeView)| {
             node.ready.has_been(&false, SEEN_WITHIN) || remediated.contains(name.as_str())
         };
-        let (observed, unhealthy) = (
-            count(selected.len()),
-            count(selected.iter().filter(is_unhealthy).count()),
-        );
+        let observed = count(selected.len());
+        let unhealthy = count(selected.iter().filter(is_unhealthy).count());
         let allowed = match (check.max_unhealthy, check.min_healthy) {
             (Some(most), _) => (observed * most).ceil(),
             (None, Some(least)) => observed - (observed * least).ceil(),

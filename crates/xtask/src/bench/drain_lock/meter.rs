@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{reflector, watcher};
@@ -14,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
+use crate::watch::follow_events;
 use crate::workloads::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.
@@ -44,18 +44,13 @@ impl Meter {
             sum: 0.0,
             since: Instant::now(),
         }));
-        let (store, writer) = reflector::store::<Pod>();
+        let (store, mut writer) = reflector::store::<Pod>();
         let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
-        let mut changes = reflector(writer, watcher(pods, watcher::Config::default())).boxed();
-        let mut task = JoinSet::new();
         let shared = Arc::clone(&seen);
-        task.spawn(async move {
-            while let Some(change) = changes.next().await {
-                if change.is_ok() {
-                    let pods = store.state().iter().filter_map(|pod| entry(pod)).collect();
-                    lock(&shared).change(Instant::now(), pods);
-                }
-            }
+        let task = follow_events(pods, watcher::Config::default(), move |event| {
+            writer.apply_watcher_event(&event);
+            let pods = store.state().iter().filter_map(|pod| entry(pod)).collect();
+            lock(&shared).change(Instant::now(), pods);
         });
         Self { seen, _task: task }
     }

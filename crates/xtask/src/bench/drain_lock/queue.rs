@@ -46,10 +46,8 @@ impl QueueWatch {
     /// From each drain's first sight to its grant, in seconds; those that were never granted are left out.
     pub fn waits(&self) -> Vec<f64> {
         let seen = lock(&self.seen);
-        let granted = seen
-            .values()
-            .filter_map(|(seen, granted)| Some((*granted)?.duration_since(*seen)));
-        granted.map(|wait| wait.as_secs_f64()).collect()
+        let wait = |(seen, granted): &(Instant, Option<Instant>)| Some((*granted)?.duration_since(*seen).as_secs_f64());
+        seen.values().filter_map(wait).collect()
     }
 }
 
@@ -78,11 +76,10 @@ pub async fn state(client: &Client) -> Result<String> {
 /// Deletes all NodeDrains and waits until they are gone: nothing of a run is left for the next.
 pub async fn forget(client: &Client) -> Result<()> {
     let drains: Api<NodeDrain> = Api::all(client.clone());
-    drains
-        .delete_collection(&DeleteParams::default(), &ListParams::default())
-        .await?;
+    let all = ListParams::default();
+    drains.delete_collection(&DeleteParams::default(), &all).await?;
     wait::until("all NodeDrains to be gone", Duration::from_mins(1), || async {
-        let left = drains.list(&ListParams::default()).await?.items;
+        let left = drains.list(&all).await?.items;
         let phase = |drain: &NodeDrain| drain.status.as_ref().and_then(|status| status.phase);
         let told: Vec<_> = left.iter().map(|drain| (drain.name_any(), phase(drain))).collect();
         ensure!(told.is_empty(), "{told:?}");

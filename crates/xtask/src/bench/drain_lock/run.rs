@@ -129,14 +129,13 @@ impl Runner<'_> {
             let is_one = |request: &AuditedRequest| request.resource == "pods/eviction" && request.verb == "create";
             all().filter(|request| is_one(request) && request.code == code).count()
         };
+        let is_counted = |request: &&AuditedRequest| !request.is_lease() && !request.is_watch();
         let waits = queue.map(|queue| queue.waits()).unwrap_or_default();
         Ok(Run {
             makespan_s: makespan.map(|makespan| makespan.as_secs_f64()),
             finished_share: count(maintained) / count(nodes.len().max(1)),
             refused: evictions(429),
-            requests: all()
-                .filter(|request| !request.is_lease() && !request.is_watch())
-                .count(),
+            requests: all().filter(is_counted).count(),
             wasted: evictions(201).saturating_sub(topology.pods()),
             unready_pod_s,
             queue_wait_s: Distribution::of(&waits),
@@ -175,12 +174,9 @@ impl Runner<'_> {
                 ended.context("a drain panicked")??;
             }
             let (now, missing) = (*lock(&drained), meter.missing());
-            let maintained = now.maintained;
-            let of = nodes.len();
-            self.progress.step(&format!(
-                "{}: {maintained} of {of} nodes, {missing} pods missing",
-                mode.name()
-            ));
+            let (mode_name, maintained, of) = (mode.name(), now.maintained, nodes.len());
+            let step = format!("{mode_name}: {maintained} of {of} nodes, {missing} pods missing");
+            self.progress.step(&step);
             if drains.is_empty() && missing == 0 {
                 return Ok((Some(began.elapsed()), maintained));
             }

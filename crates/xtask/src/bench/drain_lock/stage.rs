@@ -32,11 +32,8 @@ pub struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Creates the nodes; they have no pods yet.
     pub async fn set(client: &Client, topology: &'a Topology) -> Result<Self> {
-        let nodes = topology
-            .nodes
-            .iter()
-            .map(|node| NodeSpec::worker(&node.name).cpus(node.room));
-        fleet::create(client, nodes).await?;
+        let nodes = topology.nodes.iter();
+        fleet::create(client, nodes.map(|node| NodeSpec::worker(&node.name).cpus(node.room))).await?;
         Ok(Self {
             client: client.clone(),
             topology,
