@@ -235,7 +235,7 @@ mod tests {
             let body = json!({ "client_params": { "group": group, "id": id } }).to_string();
             assert!(parse(&body).is_err());
         }
-        assert_eq!(Problem::new(Kind::Waiting, &"é".repeat(4000)).value.len(), MAX_VALUE);
+        assert_eq!(Problem::new(Kind::Waiting, "é".repeat(4000)).value.len(), MAX_VALUE);
     }
 
     #[test]

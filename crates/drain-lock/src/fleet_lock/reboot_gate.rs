@@ -117,10 +117,10 @@ impl RebootGate<'_> {
         let obstacles = self.ledger.obstacles(self.node_uid, self.facts);
         match obstacles.first() {
             Some(obstacle) => Problem::new(Kind::Waiting, format!("{ticket}: {obstacle}")),
-            None => {
-                let waits = "waits for its turn, or for pods that need no disruptions";
-                Problem::new(Kind::Queued, format!("{ticket} {waits}"))
-            }
+            None => Problem::new(
+                Kind::Queued,
+                format!("{ticket} waits for its turn, or for pods that need no disruptions"),
+            ),
         }
     }
 }
