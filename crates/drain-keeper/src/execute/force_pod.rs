@@ -18,6 +18,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::strategy::{Remedy, removable_finalizers};
+use nodeward_runtime::control::Permit;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
@@ -145,8 +146,7 @@ impl Forcing<'_> {
     /// conflict.
     async fn remove_finalizers(&self) -> Result<Forced, PodResult> {
         let (context, pod) = (self.context, &self.action.pod);
-        let _permit = self.permits.next_write().await?;
-        Box::pin(check_preconditions(self.action, context)).await?;
+        let _permit = self.permit_after_a_look().await?;
         let removed = removable_finalizers(pod, &context.policy.protected_finalizers);
         let kept: Vec<&String> = pod.finalizers.iter().filter(|kept| !removed.contains(kept)).collect();
         let patch = json!({
@@ -165,9 +165,19 @@ impl Forcing<'_> {
 
     /// Deletes without grace a pod that should long be gone.
     async fn delete_now(&self) -> Result<Forced, PodResult> {
-        let _permit = self.permits.next_write().await?;
-        Box::pin(check_preconditions(self.action, self.context)).await?;
+        let _permit = self.permit_after_a_look().await?;
         self.delete(Some(0), Forced::DeletedNow).await
+    }
+
+    /// The permit of a write that no eviction comes before, once what it rests on has been read. It is looked at ahead, too:
+    /// where hundreds of deadlines coincide the last action must not wait for its first request until all others are done.
+    /// The reads are shared for a second, so where the permit comes soon nothing is asked twice.
+    async fn permit_after_a_look(&self) -> Result<Permit, PodResult> {
+        let look = async || Box::pin(check_preconditions(self.action, self.context)).await;
+        self.permits.read_ahead(look()).await??;
+        let permit = self.permits.next_write().await?;
+        look().await?;
+        Ok(permit)
     }
 
     /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another

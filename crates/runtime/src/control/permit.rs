@@ -129,6 +129,17 @@ impl Permits {
         Ok(Permit { _slot: slot })
     }
 
+    /// Reads ahead of a write in a slot of its own, which it gives back: of many actions that are due at once each sends its
+    /// first request before any writes, and one that has nothing left to do ends without waiting for its permit. The wait
+    /// for that may be long, so whatever a forcing write rests on is read again under it.
+    ///
+    /// # Errors
+    /// When a write would not be permitted.
+    pub async fn read_ahead<T>(&self, read: impl Future<Output = T>) -> Result<T, Stop> {
+        let _permit = self.next_write().await?;
+        Ok(read.await)
+    }
+
     /// Whether a write would be permitted now: asked before reads that only serve a write, and before each further write
     /// under one [`Permit`].
     ///
@@ -150,3 +161,6 @@ impl Permits {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
