@@ -1,13 +1,15 @@
 //! Nodes: building them, cordoning, rebooting and failing them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::{bulk, wait};
@@ -125,7 +127,8 @@ pub fn new_boot_id() -> String {
     [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
 }
 
-/// Creates nodes, and waits until they are Ready and untainted by the node-lifecycle controller.
+/// Creates nodes, and waits until they are Ready and untainted by the node-lifecycle controller. A node that replaces one of
+/// its name is created once the Lease of that one is gone.
 ///
 /// # Errors
 /// When one is refused, or is not Ready within five minutes.
@@ -133,10 +136,30 @@ pub async fn create(client: &Client, nodes: impl IntoIterator<Item = NodeSpec>) 
     let specs: Vec<NodeSpec> = nodes.into_iter().collect();
     let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let nodes = specs.into_iter().map(NodeSpec::build).collect::<Result<Vec<_>>>()?;
+    leases_gone(client, &names).await?;
     let created = bulk::create(client, nodes).await?;
     all_ready(client, names).await?;
     Ok(created)
 }
+
+/// Waits until no Lease of an earlier node has one of these names. kwok may mistake a node that is deleted and created within
+/// milliseconds for the old one, and run nothing on it; the garbage collector removes the Lease after the node. No cloud
+/// replaces a machine that fast.
+async fn leases_gone(client: &Client, names: &[String]) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    wait::until("the Leases of earlier nodes to be gone", REPLACED_WITHIN, || async {
+        let leases = leases.list_metadata(&ListParams::default()).await?.items;
+        let left = leases.iter().filter_map(|lease| lease.metadata.name.as_deref());
+        let left: Vec<&str> = left.filter(|name| names.contains(name)).collect();
+        ensure!(left.is_empty(), "there: {left:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// How long the Lease of a deleted node may stay.
+const REPLACED_WITHIN: Duration = Duration::from_mins(2);
 
 /// How long a cordon's taint may take to come or to go.
 const TAINTED_WITHIN: Duration = Duration::from_secs(20);

@@ -12,13 +12,16 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 use crate::wait;
+
+/// How long the threads of a process may take to stop, on a loaded machine.
+const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Ends what this process leaves behind.
 const REAPER: &str = include_str!("reaper.sh");
@@ -95,6 +98,19 @@ fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether all its threads are stopped.
+fn is_stopped(pid: u32) -> Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // One that has ended since cannot be read, and does nothing.
+        let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if state.is_some_and(|state| state != 'T') {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What a process has used so far.
@@ -271,12 +287,20 @@ impl Process {
         self.start()
     }
 
-    /// SIGSTOP: it keeps its sockets and does nothing.
+    /// SIGSTOP, and waits until it stands still: it keeps its sockets and does nothing.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When it does not run, or a thread of it goes on for 10 s.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        let pid = self.pid().with_context(|| format!("{} is not running", self.name))?;
+        // The signal stops each thread when the kernel comes to it: one that runs on another core may still answer.
+        let signalled = Instant::now();
+        while !is_stopped(pid)? {
+            ensure!(signalled.elapsed() < STOPPED_WITHIN, "{} goes on", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// SIGCONT after [`Process::pause`].
@@ -321,5 +345,21 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, is_stopped};
+
+    #[test]
+    fn paused_process_stands_still_at_once() {
+        let busy = Process::new("busy", "/bin/sh", "/dev/null").args(["-c", "while :; do :; done"]);
+        busy.start().unwrap();
+        for _ in 0..200 {
+            busy.pause().unwrap();
+            assert!(is_stopped(busy.pid().unwrap()).unwrap());
+            busy.resume().unwrap();
+        }
     }
 }

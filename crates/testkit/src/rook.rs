@@ -43,7 +43,7 @@ const CAPS: [&str; 4] = [
 ];
 
 /// How long all pods may take to run.
-const RUNNING_WITHIN: Duration = Duration::from_mins(1);
+const RUNNING_WITHIN: Duration = Duration::from_mins(3);
 
 /// The Ceph behind Rook's objects: a real one, or what stands in for more OSDs than a machine runs.
 pub trait RookCeph: Send + Sync + 'static {

@@ -26,8 +26,8 @@ const COMPONENT: &str = "ceph-pdb";
 /// The budget of all OSDs.
 pub const DEFAULT: &str = "rook-ceph-osd";
 
-/// How long what must come may take, on a loaded machine.
-pub const DEADLINE: Duration = Duration::from_mins(1);
+/// How long what must come may take, on a loaded machine: a manager alone may take a minute to start there.
+pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// At rest Ceph is asked once a minute; one that hangs is reported within 20 s of the first question.
 const REPORTED: Duration = Duration::from_secs(100);

@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -261,14 +260,6 @@ impl Environment {
     pub async fn replace_worker(&self, client: &Client, node: &str, pods: usize) -> Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.delete(node, &DeleteParams::default()).await?;
-        // The simulated kubelet may mistake a node that is back at once for the old one, and run nothing on it. The lease
-        // goes after the node.
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
-        wait::until(format!("the lease of {node} to be gone"), secs(60), || async {
-            ensure!(leases.get_opt(node).await?.is_none(), "it is there");
-            Ok(())
-        })
-        .await?;
         self.add_worker(node, pods).await
     }
 

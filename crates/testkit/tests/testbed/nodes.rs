@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
 use kube::{Api, Client};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::wait::{self, secs};
@@ -36,6 +38,29 @@ async fn backdated_cordon_keeps_its_time() -> Result<()> {
         fleet::taints(&node)
     );
     Ok(())
+}
+
+/// kwok must not take it for the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_node_has_a_lease_of_its_own() -> Result<()> {
+    let (client, nodes, name) = ready_node().await?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    wait::until("the first lease", secs(60), || async { Ok(leases.get(&name).await?) }).await?;
+    nodes.delete(&name, &DeleteParams::default()).await?;
+    fleet::create(&client, [NodeSpec::worker(&name)]).await?;
+    let node = nodes.get(&name).await?;
+    wait::until("the second lease", secs(60), || async {
+        let lease = leases.get(&name).await?;
+        let owners = lease.metadata.owner_references.unwrap_or_default();
+        ensure!(
+            owners
+                .iter()
+                .any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref()),
+            "{owners:?}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 async fn tainted_not_ready(nodes: &Api<Node>, name: &str, wanted: bool) -> Result<()> {
