@@ -16,10 +16,11 @@ mod watches;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use index::{Index, Previous};
 pub use nodeward_core::id::NamespacedName;
@@ -139,7 +140,7 @@ impl WatchHandle {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// A number that grows with every change of content or state, to be waited on.
+    /// A number that grows with every change of content, state or freshness, to be waited on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.status.revision.subscribe()
     }

@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Cache, Index, KindState, NamespacedName, Previous, Selection, WatchHandle, Watches};
+use super::{Cache, Index, KindState, NamespacedName, Previous, STALE_AFTER, Selection, WatchHandle, Watches};
 
 /// What the server answers to one request.
 #[derive(Clone, Debug)]
@@ -376,6 +376,36 @@ async fn a_connection_that_died_silently_is_replaced() {
     let cache = server.cache();
     until(&cache, |cache| visible(cache) == "a=2").await;
     assert_eq!(server.asked()[..2], ["stream", "watch from 10"]);
+}
+
+/// For as long as it takes an API server to come back that nobody notices: nothing else changes.
+#[tokio::test(start_paused = true)]
+async fn silence_and_its_end_notify_the_loop() {
+    let answers = std::iter::once(Answer::Closed(vec![added("a", "1"), end_of_list()]));
+    let server = Server::new(answers.chain(std::iter::repeat_n(Answer::Refused(500), 60)));
+    let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+    let watches = Watches::detached();
+    let cache = watches.cache("things", api, Selection::all(), |object| object.data?.remove("value"));
+    cache.wait_synced().await;
+    let notified = async || {
+        let notified = timeout(Duration::from_hours(1), watches.trigger().notified()).await;
+        notified.expect("nothing wakes the loop");
+    };
+    notified().await;
+    let heard = tokio::time::Instant::now();
+    assert!(cache.is_fresh());
+    notified().await;
+    assert_eq!(
+        (heard.elapsed() + Duration::from_millis(500)).as_secs(),
+        STALE_AFTER.as_secs()
+    );
+    assert!(!cache.is_fresh());
+    notified().await;
+    assert!(cache.is_fresh());
+    assert_eq!(visible(&cache), "a=1");
+    // It goes on like any other.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(cache.is_fresh());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use kube::{Api, Resource};
 use parking_lot::{Mutex, RwLock};
@@ -11,12 +10,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::failure_log::{WatchFailureLog, WatchFailureLogs};
 use super::index::{Index, Previous, StoreIndex};
 use super::list_watch::{self, Step};
-use super::{Cache, KindState, Selection, Status, Store, WatchHandle, WatchHealth, WatchShared};
+use super::{Cache, KindState, STALE_AFTER, Selection, Status, Store, WatchHandle, WatchHealth, WatchShared};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::reconcile_trigger::ReconcileTrigger;
@@ -121,12 +121,29 @@ impl Watches {
             failure_log: self.failure_logs.of(name),
             index,
         };
-        let task = self
-            .supervisor
-            .spawn_guarded(name, async move { list_watch::run(api, selection, &mut handler).await });
+        let silences = notify_of_silences(Arc::clone(&shared), self.trigger.clone());
+        let task = self.supervisor.spawn_guarded(name, async move {
+            tokio::join!(list_watch::run(api, selection, &mut handler), silences);
+        });
         WatchHandle {
             shared,
             _task: Arc::new(task),
+        }
+    }
+}
+
+/// Notifies the trigger when a complete content becomes stale. Else nothing might wake a quiet cluster's operator, and it
+/// would go on saying what it knew.
+async fn notify_of_silences(shared: Arc<WatchShared>, trigger: ReconcileTrigger) {
+    let mut told = None;
+    loop {
+        let last_response = shared.health.lock().last_response;
+        let is_news = last_response != told;
+        let from = last_response.filter(|_| is_news).unwrap_or_else(Instant::now);
+        sleep_until(from + STALE_AFTER).await;
+        if is_news && shared.health.lock().last_response == last_response && shared.status.is_synced() {
+            told = last_response;
+            shared.notify(&trigger);
         }
     }
 }
@@ -163,12 +180,17 @@ impl<I> WatchEventHandler<I> {
     }
 
     pub(super) fn on_response(&mut self) {
-        self.shared.health.lock().last_response = Some(Instant::now());
+        let now = Instant::now();
+        let before = self.shared.health.lock().last_response.replace(now);
         if self.failure_log.ends() {
             tracing::info!(cache = self.shared.name, "can be watched again");
         }
-        // The server lets us read again.
-        if self.shared.status.is_synced() && self.shared.status.enter(KindState::Synced(())) {
+        if !self.shared.status.is_synced() {
+            return;
+        }
+        let was_stale = before.is_some_and(|before| now.duration_since(before) >= STALE_AFTER);
+        // Or the server lets us read again.
+        if self.shared.status.enter(KindState::Synced(())) || was_stale {
             self.notify();
         }
     }
@@ -218,8 +240,7 @@ impl<I> WatchEventHandler<I> {
     }
 
     fn notify(&self) {
-        self.shared.status.revision.send_modify(|revision| *revision += 1);
-        self.trigger.notify();
+        self.shared.notify(&self.trigger);
     }
 }
 
@@ -235,6 +256,11 @@ impl Status {
 }
 
 impl WatchShared {
+    fn notify(&self, trigger: &ReconcileTrigger) {
+        self.status.revision.send_modify(|revision| *revision += 1);
+        trigger.notify();
+    }
+
     /// Tells the metrics how many objects there are now.
     fn count(&self, objects: usize) {
         let before = self.objects.swap(objects, Ordering::Relaxed);
