@@ -13,7 +13,8 @@
 //!   to us is read once more before we lead.
 //! - We lead until a local monotonic deadline, counted from *before* the request, that is shorter than the lease
 //!   ([`deadline`]); a paused process finds it passed when it wakes. [`Leadership::is_leading_now`] asks it.
-//! - On shutdown the lease is released, but only while the deadline has not passed, so that another's is never released.
+//! - On shutdown the lease is released, but only after all actions have ended, so that a successor meets no write of ours, and
+//!   only while the deadline has not passed, so that another's is never released.
 //!
 //! None of this makes two leaders impossible (a write may still be on its way when a deadline passes), so no write may
 //! rest on it: each carries a precondition or is idempotent.
@@ -71,6 +72,14 @@ impl Leadership {
             state: watch::channel(state).1,
             deadline: Arc::new(deadline),
         }
+    }
+
+    /// Leads until what is returned beside it is called.
+    #[cfg(test)]
+    pub(crate) fn revocable() -> (Self, impl FnOnce()) {
+        let leadership = Self::fixed(true);
+        let deadline = Arc::clone(&leadership.deadline);
+        (leadership, move || deadline.expire())
     }
 
     /// Whether we lead at this very moment, by the local deadline. Ask right before each write.

@@ -243,7 +243,7 @@ async fn operate_until_told<O: Operator>(
         config,
         args,
     };
-    let outcome = finish(
+    let Finished { outcome, mut is_clean } = finish(
         tokio::spawn(first_turn.of(control::run::<O>(context, own))),
         &supervisor,
         &shutdown,
@@ -253,8 +253,9 @@ async fn operate_until_told<O: Operator>(
     shutdown.cancel();
     if timeout(RELEASE, supervisor.finished()).await.is_err() {
         tracing::warn!("some tasks did not finish in time");
+        is_clean = false;
     }
-    election.release().await;
+    election.end(is_clean).await;
     if let Some(queue) = last_events {
         let _ = timeout(LAST_EVENTS, queue).await;
     }
@@ -292,24 +293,34 @@ impl FirstTurn {
     }
 }
 
+/// How the operator's own loop ended.
+struct Finished {
+    outcome: anyhow::Result<()>,
+    /// It returned, with nothing left under way: no write of this process can still arrive.
+    is_clean: bool,
+}
+
 /// Waits for the operator's own loop: as long as it likes, until it is time to stop.
 async fn finish(
     mut operator: JoinHandle<anyhow::Result<()>>,
     supervisor: &Supervisor,
     shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> Finished {
     let failure = tokio::select! {
-        ended = &mut operator => return ended?,
+        ended = &mut operator => return Finished { is_clean: ended.is_ok(), outcome: ended.unwrap_or_else(|panic| Err(panic.into())) },
         failure = supervisor.failure() => Some(failure),
         () = shutdown.cancelled() => None,
     };
     shutdown.cancel();
     let ended = timeout(FINISH, &mut operator).await;
     operator.abort();
-    match (failure, ended) {
-        (Some(failure), _) => Err(failure.into()),
-        (None, Ok(ended)) => ended?,
-        (None, Err(_)) => Err(anyhow::anyhow!("work in flight did not finish within {FINISH:?}")),
+    Finished {
+        is_clean: matches!(ended, Ok(Ok(_))),
+        outcome: match (failure, ended) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Ok(ended)) => ended.unwrap_or_else(|panic| Err(panic.into())),
+            (None, Err(_)) => Err(anyhow::anyhow!("work in flight did not finish within {FINISH:?}")),
+        },
     }
 }
 
@@ -350,12 +361,17 @@ impl ElectionHandle {
         Self { leadership, stop, task }
     }
 
-    /// After the last write, so that a successor never meets one of ours.
-    async fn release(self) {
-        self.stop.cancel();
-        if let Some(task) = self.task {
-            let _ = timeout(RELEASE, task).await;
+    /// Gives the lease back after the last write, so that a successor never meets one of ours. Where a write may still be
+    /// under way nothing is given back: the lease runs out, and by then the write has arrived or never will.
+    async fn end(self, is_clean: bool) {
+        let Some(task) = self.task else { return };
+        if !is_clean {
+            tracing::warn!("the lease is kept until it runs out: a write may still be under way");
+            task.abort();
+            return;
         }
+        self.stop.cancel();
+        let _ = timeout(RELEASE, task).await;
     }
 }
 
@@ -376,10 +392,12 @@ fn start_events(
 mod tests {
     use std::time::Duration;
 
+    use rstest::rstest;
     use tokio::time::{Instant, sleep};
     use tokio_util::sync::CancellationToken;
 
-    use super::{FINISH, FirstTurn, LAST_EVENTS, RELEASE, finish};
+    use super::{ElectionHandle, FINISH, FirstTurn, LAST_EVENTS, RELEASE, finish};
+    use crate::leader::Leadership;
     use crate::readiness::Readiness;
     use crate::supervise::Supervisor;
 
@@ -401,8 +419,16 @@ mod tests {
             &self,
             operator: impl Future<Output = anyhow::Result<()>> + Send + 'static,
         ) -> Result<(), String> {
+            self.finish_cleanly(operator).await.0
+        }
+
+        /// And whether it was clean.
+        async fn finish_cleanly(
+            &self,
+            operator: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+        ) -> (Result<(), String>, bool) {
             let finished = finish(tokio::spawn(operator), &self.supervisor, &self.shutdown).await;
-            finished.map_err(|error| error.to_string())
+            (finished.outcome.map_err(|error| error.to_string()), finished.is_clean)
         }
     }
 
@@ -428,6 +454,52 @@ mod tests {
         let began = Instant::now();
         assert!(fixture.finish(std::future::pending()).await.is_err());
         assert_eq!(began.elapsed(), FINISH);
+    }
+
+    /// What an operator may end with.
+    #[derive(Clone, Copy)]
+    enum End {
+        Finished,
+        Failed,
+        Panicked,
+        Never,
+    }
+
+    #[rstest]
+    #[case::finished(End::Finished, true)]
+    #[case::failed_with_nothing_under_way(End::Failed, true)]
+    #[case::panicked(End::Panicked, false)]
+    #[case::cut_off(End::Never, false)]
+    #[tokio::test(start_paused = true)]
+    async fn lease_is_returned_after_clean_finish_only(#[case] end: End, #[case] expected: bool) {
+        let fixture = fixture();
+        let told = fixture.shutdown.clone();
+        fixture.shutdown.cancel();
+        let operator = async move {
+            told.cancelled().await;
+            match end {
+                End::Finished => Ok(()),
+                End::Failed => anyhow::bail!("no server"),
+                End::Panicked => panic!("boom"),
+                End::Never => std::future::pending().await,
+            }
+        };
+        let (_, is_clean) = fixture.finish_cleanly(operator).await;
+        let (stop, returned) = (CancellationToken::new(), CancellationToken::new());
+        let election = ElectionHandle {
+            leadership: Leadership::fixed(true),
+            stop: stop.clone(),
+            task: Some(tokio::spawn({
+                let returned = returned.clone();
+                async move {
+                    stop.cancelled().await;
+                    returned.cancel();
+                }
+            })),
+        };
+        election.end(is_clean).await;
+        sleep(RELEASE).await;
+        assert_eq!(returned.is_cancelled(), expected);
     }
 
     #[test]

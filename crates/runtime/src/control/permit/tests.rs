@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::Permits;
+use super::{Permits, Stop};
 use crate::client::REQUESTS_AT_ONCE;
 use crate::control::executor::Executor;
 use crate::control::{Action, ActionResult};
@@ -88,9 +88,24 @@ async fn reads_ahead_need_permission_to_write() {
     let mut executor = Executor::new(Leadership::fixed(false), false);
     executor.start(Forced(1), &server, Timestamp::UNIX_EPOCH);
     let ended = executor.finish().await;
-    assert!(matches!(
-        ended[0].outcome,
-        Some(ActionResult::Stopped(super::Stop::NotLeading))
-    ));
+    assert_eq!(ended[0].outcome, Some(ActionResult::Stopped(Stop::NotLeading)));
     assert_eq!(server.lock().reads.len(), 0);
+}
+
+/// The first 24 read while the others wait for their slot.
+#[tokio::test(start_paused = true)]
+async fn lost_leadership_stops_queued_and_later_requests() {
+    let server = Arc::<Mutex<Server>>::default();
+    let (leadership, revoke) = Leadership::revocable();
+    let mut executor = Executor::new(leadership, false);
+    for key in 0..30 {
+        executor.start(Forced(key), &server, Timestamp::UNIX_EPOCH);
+    }
+    sleep(READ / 2).await;
+    revoke();
+    let ended = executor.finish().await;
+    let stopped = |outcome: &Option<ActionResult>| *outcome == Some(ActionResult::Stopped(Stop::NotLeading));
+    assert!(ended.iter().all(|ended| stopped(&ended.outcome)));
+    let server = server.lock();
+    assert_eq!((server.reads.len(), server.writes.len()), (REQUESTS_AT_ONCE, 0));
 }
