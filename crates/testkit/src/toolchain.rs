@@ -102,7 +102,7 @@ pub fn ensure_built() -> Result<Toolchain> {
 ///
 /// # Errors
 /// When neither of the three variables that name it is set.
-pub(crate) fn cache_dir() -> Result<PathBuf> {
+pub fn cache_dir() -> Result<PathBuf> {
     let set = path_in_environment;
     set("NODEWARD_TESTBED_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("nodeward/testbed")))
