@@ -47,6 +47,8 @@ reasons! {
         BudgetNeverForced => "is covered by a budget that must never be overridden",
         /// Its budget guards Ceph's data.
         CephBudget => "is covered by a Ceph budget, which is never overridden",
+        /// It is a daemon of Ceph, under a budget or not.
+        CephDaemon => "is a daemon of Ceph, which is never forced",
         /// Another node's claim or an owner's hold has its budget.
         BudgetHeld => "is covered by a budget that is held",
         /// It cannot be told whether anybody has its budget.
@@ -166,6 +168,8 @@ reasons! {
         CircularWait => "waits for disruptions of a drain that waits for it, until one of the two nodes is uncordoned",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",
+        /// Ceph's operator has closed the budget, and opens it again by itself.
+        CephClosed => "waits for a budget that Ceph's operator has closed, until its placement groups are clean again",
         /// An owner holds the budget.
         OwnerHold => "waits for a budget that its owner holds",
         /// The disruption controller has yet to see the newest change.
@@ -200,6 +204,8 @@ reasons! {
         TolerationTooShort => "stays, but its tolerations end before its node is back",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
+        /// It is a daemon of Ceph, and the drain's fallback deletes pods.
+        CephDaemon => "is a daemon of Ceph, which no fallback deletes",
         /// Another drainer evicts it although it asked to stay, or to finish first.
         OptOutIgnored => "opted out of the drain, but another drainer evicts it",
         /// The node does not exist, or not any more.
@@ -276,6 +282,7 @@ impl LockReason {
                 | Self::Reserved
                 | Self::CircularWait
                 | Self::BudgetUnhealthy
+                | Self::CephClosed
                 | Self::OwnerHold
                 | Self::StatusBehind
                 | Self::NeedExceedsBudget

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodeward_api::last_override::LastOverride;
 use nodeward_api::reason::BlockerReason;
 use nodeward_api::{annotation, label};
@@ -31,6 +32,8 @@ pub struct BudgetView {
     pub never_forced: bool,
     /// Guards a Ceph daemon that Rook manages.
     pub ceph: bool,
+    /// Rook or ceph-pdb keeps it, and opens and closes it as Ceph stands.
+    pub kept_by_ceph_operator: bool,
     /// What an unready pod needs.
     pub unhealthy_policy: UnhealthyPolicy,
     /// `metadata.generation`.
@@ -119,6 +122,7 @@ impl BudgetView {
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
             never_forced: force_drain.is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
             ceph: guards_ceph(budget, &selector),
+            kept_by_ceph_operator: is_kept_by_ceph_operator(budget),
             selector,
             unhealthy_policy: if always_allow {
                 UnhealthyPolicy::AlwaysAllow
@@ -144,6 +148,13 @@ impl BudgetView {
             return Some(BlockerReason::BudgetNeverForced);
         }
         self.ceph.then_some(BlockerReason::CephBudget)
+    }
+
+    /// Whether all OSDs of a failure domain can go by one disruption of it: once one of them is down, Ceph's operator leaves
+    /// the others of its domain out of the budget, and closes it for all other domains. A budget that somebody else wrote
+    /// counts each OSD for itself.
+    pub fn is_by_failure_domain(&self) -> bool {
+        self.kept_by_ceph_operator && self.selector.demands("app", |app| app == OSD_APP)
     }
 
     /// Whether the disruption controller has seen the budget's present spec, so that its status speaks of it.
@@ -213,6 +224,9 @@ impl BudgetStatus {
     }
 }
 
+/// Value of the label `app` on OSDs.
+pub const OSD_APP: &str = "rook-ceph-osd";
+
 /// Labels that Rook puts on the daemons of a cluster, and so on what it makes for them.
 const ROOK_LABELS: [&str; 4] = [
     "rook_cluster",
@@ -227,15 +241,26 @@ const ROOK_LABELS: [&str; 4] = [
 fn guards_ceph(budget: &PodDisruptionBudget, selector: &Selector) -> bool {
     let is_daemon = |app: &str| app.starts_with("rook-ceph-");
     let meta = &budget.metadata;
-    let mut owners = meta.owner_references.iter().flatten();
-    let owned = owners.any(|owner| owner.api_version.starts_with("ceph.rook.io/"));
     let labelled = meta.labels.as_ref().is_some_and(|labels| {
         let is_rooks = |key: &String| ROOK_LABELS.contains(&key.as_str()) || key.starts_with("ceph.rook.io/");
         labels.get("app").is_some_and(|app| is_daemon(app)) || labels.keys().any(is_rooks)
     });
     let selects_daemons =
         selector.demands("app", is_daemon) || ROOK_LABELS.iter().any(|key| selector.demands(key, |_| true));
-    owned || labelled || selects_daemons
+    is_owned_by_rooks_kinds(meta) || labelled || selects_daemons
+}
+
+/// Whether Rook or ceph-pdb keeps this budget: it is owned by a CephCluster or another of Rook's kinds, or ceph-pdb says so. A
+/// person's own budget may have every label that a daemon has.
+fn is_kept_by_ceph_operator(budget: &PodDisruptionBudget) -> bool {
+    let meta = &budget.metadata;
+    let managed_by = meta.labels.as_ref().and_then(|labels| labels.get(label::MANAGED_BY));
+    is_owned_by_rooks_kinds(meta) || managed_by.is_some_and(|component| component == label::MANAGED_BY_CEPH_PDB)
+}
+
+fn is_owned_by_rooks_kinds(meta: &ObjectMeta) -> bool {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.any(|owner| owner.api_version.starts_with("ceph.rook.io/"))
 }
 
 /// All budgets, by namespace.
@@ -527,6 +552,34 @@ mod tests {
         #[case] ceph: bool,
     ) {
         assert_eq!(project(metadata, spec, json!({})).ceph, ceph);
+    }
+
+    const OSDS: &str = "rook-ceph-osd";
+
+    fn rooks() -> Value {
+        json!({ "ownerReferences": [{ "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "c", "uid": "u" }] })
+    }
+
+    #[rstest]
+    #[case::rooks(rooks(), OSDS, true, true)]
+    #[case::ceph_pdbs(json!({ "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" } }), OSDS, true, true)]
+    #[case::rooks_over_others(rooks(), "rook-ceph-mon", true, false)]
+    #[case::persons_own(json!({}), OSDS, false, false)]
+    #[case::persons_own_with_daemons_labels(json!({ "labels": { "app": OSDS, "rook_cluster": "c" } }), OSDS, false, false)]
+    #[case::another_manager(json!({ "labels": { "app.kubernetes.io/managed-by": "Helm" } }), OSDS, false, false)]
+    fn only_ceph_operators_budgets_share_disruptions(
+        #[case] metadata: Value,
+        #[case] app: &str,
+        #[case] kept: bool,
+        #[case] shared: bool,
+    ) {
+        let expressions = json!([{ "key": "app", "operator": "In", "values": [app] }]);
+        let spec = json!({ "selector": { "matchExpressions": expressions } });
+        let budget = project(metadata, spec, json!({}));
+        assert_eq!(
+            (budget.kept_by_ceph_operator, budget.is_by_failure_domain()),
+            (kept, shared)
+        );
     }
 
     #[test]

@@ -33,7 +33,7 @@ use nodeward_api::drain_ledger::FORMAT_VERSION;
 pub use nodeward_api::drain_ledger::ClaimState;
 
 pub use claim::{Claim, Disruptions, HeldPod, Need, Unstored};
-pub use facts::{BudgetFacts, Facts, Misconfigured, OwnerDisruptions};
+pub use facts::{BudgetFacts, Facts, OwnerDisruptions, Unusable};
 pub use fence::Fence;
 pub use grant::Lost;
 pub use needs::NeedChange;
@@ -135,12 +135,9 @@ impl Ledger {
 
     /// The same, less the pods of those claims alone of which `counts` holds.
     fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
-        let is_held = |pod: &str| {
-            let mut claims = self.claims.iter().filter(|claim| counts(claim));
-            claims.any(|claim| claim.has_disruption(pod))
-        };
-        let granted = budget.healthy.iter().filter(|pod| is_held(pod.as_str())).count();
-        budget.unbroken() - disruptions::count(granted)
+        let claims = self.claims.iter().filter(|claim| counts(claim));
+        let granted: i32 = claims.map(|claim| claim.outstanding(budget, &[])).sum();
+        budget.unbroken() - granted
     }
 
     /// Whether any claim holds a disruption for this pod.

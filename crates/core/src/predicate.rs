@@ -1,6 +1,18 @@
 //! Facts about a pod in its drain.
 
-use crate::pod::{Owner, PodView};
+use crate::pod::{Owner, PodSummary, PodView};
+
+/// Values of the label `app` on pods of Ceph daemons, as Rook names them.
+const CEPH_DAEMONS: [&str; 8] = [
+    "rook-ceph-osd",
+    "rook-ceph-mon",
+    "rook-ceph-mgr",
+    "rook-ceph-mds",
+    "rook-ceph-rgw",
+    "rook-ceph-rbd-mirror",
+    "rook-ceph-filesystem-mirror",
+    "rook-ceph-nfs",
+];
 
 /// Its place is on this node, drained or not.
 pub fn belongs_to_node(pod: &PodView) -> bool {
@@ -10,6 +22,12 @@ pub fn belongs_to_node(pod: &PodView) -> bool {
 /// Two copies of it could do harm if the node that cannot be asked still ran it.
 pub fn must_not_run_twice(pod: &PodView) -> bool {
     pod.has_persistent_volume || matches!(pod.owner(), Owner::StatefulSet | Owner::Foreign)
+}
+
+/// It is a daemon of Ceph, which is not to be forced: its data or its quorum may depend on it, also while no budget says so,
+/// as of the OSDs of a failure domain that Ceph's operator has left out of all budgets.
+pub fn is_ceph_daemon(pod: &PodSummary) -> bool {
+    pod.labels.get("app").is_some_and(|app| CEPH_DAEMONS.contains(&app))
 }
 
 #[cfg(test)]
@@ -41,6 +59,21 @@ mod tests {
     #[case::foreign_daemon_set(owned_by("apps.kruise.io/v1", "DaemonSet"), false)]
     fn daemon_sets_and_mirrors_belong_to_their_node(#[case] pod: PodView, #[case] belongs: bool) {
         assert_eq!(belongs_to_node(&pod), belongs);
+    }
+
+    #[rstest]
+    #[case::osd("rook-ceph-osd", true)]
+    #[case::monitor("rook-ceph-mon", true)]
+    #[case::manager("rook-ceph-mgr", true)]
+    #[case::metadata_server("rook-ceph-mds", true)]
+    #[case::gateway("rook-ceph-rgw", true)]
+    // They keep no data, and nothing waits for them.
+    #[case::crash_collector("rook-ceph-crashcollector", false)]
+    #[case::operator("rook-ceph-operator", false)]
+    #[case::another("web", false)]
+    fn ceph_daemons_are_told_by_rooks_label(#[case] app: &str, #[case] is_daemon: bool) {
+        let pod = pod(json!({ "labels": { "app": app } }), json!({}), json!({}));
+        assert_eq!(is_ceph_daemon(&pod), is_daemon);
     }
 
     #[rstest]

@@ -32,6 +32,13 @@ pub struct BudgetEntry {
     pub locked_by: Option<Arc<str>>,
 }
 
+impl BudgetEntry {
+    /// Whether Ceph's operator has closed it for now.
+    pub fn is_closed_by_ceph(&self) -> bool {
+        self.zero_unavailable && self.view.kept_by_ceph_operator
+    }
+}
+
 /// What an owner asked of a budget: a `DisruptionHold` as far as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldFacts {
@@ -96,6 +103,8 @@ pub struct Snapshot {
     pub budgets: BTreeMap<BudgetKey, Arc<BudgetEntry>>,
     /// The same budgets as the ledger reads them.
     pub facts: Facts,
+    /// Hosts with OSDs that are down, by namespace, where one of these budgets is closed by Ceph's operator.
+    pub down_osds: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// What decides where pods that have to leave can go.
     pub scheduling: SchedulingView,
     /// The pods that the ledger's disruptions are held for, and pods that bear their names, by name.

@@ -2,7 +2,7 @@
 
 use nodeward_api::budget_ref::BudgetRef;
 
-use super::{Claim, Disruptions, HeldPod, Need};
+use super::{Disruptions, HeldPod, Need};
 use crate::id::BudgetKey;
 
 /// A number of things, as the API counts.
@@ -25,8 +25,7 @@ pub(super) fn holds_pod(disruptions: &[Disruptions], pod_uid: &str) -> bool {
 
 /// Whether the list has this pod by the budget of this name.
 pub(super) fn holds_pod_of(disruptions: &[Disruptions], budget: &BudgetRef, pod_uid: &str) -> bool {
-    let of_budget = disruptions.iter().filter(|u| same_key(&u.pdb, budget));
-    of_budget.flat_map(|u| &u.pods).any(|pod| pod.uid == pod_uid)
+    pods_of(disruptions, budget).any(|pod| pod.uid == pod_uid)
 }
 
 /// Whether the list has this pod by this very budget.
@@ -108,10 +107,10 @@ pub(super) fn len(disruptions: &[Disruptions]) -> usize {
     disruptions.iter().map(|u| u.pods.len()).sum()
 }
 
-/// Disruptions that a claim holds of the budget of this name.
-pub(super) fn held_of(claim: &Claim, budget: &BudgetRef) -> i32 {
-    let held = claim.holds.iter().filter(|u| same_key(&u.pdb, budget));
-    count(held.map(|u| u.pods.len()).sum())
+/// The pods of the list by the budget of this name.
+pub(super) fn pods_of<'a>(disruptions: &'a [Disruptions], budget: &BudgetRef) -> impl Iterator<Item = &'a HeldPod> {
+    let of_budget = disruptions.iter().filter(move |u| same_key(&u.pdb, budget));
+    of_budget.flat_map(|u| &u.pods)
 }
 
 /// Whether one of the budgets of `needs` is among those of `holds`.

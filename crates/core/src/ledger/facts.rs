@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
 
-use super::disruptions;
+use super::{HeldPod, disruptions};
 use crate::id::{BudgetKey, PodUid};
 
 /// The budgets of all claims in the queue. Those of the claim that asks must have been read by quorum just before; a
@@ -27,8 +27,11 @@ pub struct BudgetFacts {
     pub desired_healthy: i32,
     /// `status.expectedPods`.
     pub expected_pods: i32,
-    /// Why it never allows a disruption.
-    pub misconfigured: Option<Misconfigured>,
+    /// Why no disruption of it can be had, however healthy its pods are.
+    pub unusable: Option<Unusable>,
+    /// Whether one disruption is enough for all of its pods that leave a node: so it is with the OSDs of Ceph while Ceph's
+    /// operator keeps the budget. Once one of them is down, that operator takes the rest of their failure domain out of it.
+    pub is_by_node: bool,
     /// The pods of its selector that are Ready, without deletionTimestamp, and not in `disruptedPods` younger than 2 min:
     /// the rule of the disruption controller.
     pub healthy: BTreeSet<PodUid>,
@@ -47,20 +50,23 @@ pub enum OwnerDisruptions {
     Some(i32),
 }
 
-/// Why a budget never allows a disruption of one of its pods.
+/// Why a budget allows no disruption of its pods, however healthy they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misconfigured {
+pub enum Unusable {
+    /// Ceph's operator has closed it, and opens it again by itself.
+    ClosedByCeph,
     /// `maxUnavailable` is 0.
     ZeroUnavailable,
     /// As many pods must be healthy as there are, as with one replica and `minAvailable: 1`.
     AllDemanded,
 }
 
-impl Misconfigured {
-    /// What can be told from the numbers; `max_unavailable_zero` from the spec.
-    pub fn of(max_unavailable_zero: bool, expected_pods: i32, desired_healthy: i32) -> Option<Self> {
+impl Unusable {
+    /// What can be told from the numbers; `max_unavailable_zero` from the spec, `by_ceph` from who keeps it.
+    pub fn of(max_unavailable_zero: bool, by_ceph: bool, expected_pods: i32, desired_healthy: i32) -> Option<Self> {
         if max_unavailable_zero {
-            return Some(Self::ZeroUnavailable);
+            let by_hand = Self::ZeroUnavailable;
+            return Some(if by_ceph { Self::ClosedByCeph } else { by_hand });
         }
         (expected_pods > 0 && desired_healthy >= expected_pods).then_some(Self::AllDemanded)
     }
@@ -68,6 +74,7 @@ impl Misconfigured {
     /// The reason to show.
     pub fn reason(self) -> LockReason {
         match self {
+            Self::ClosedByCeph => LockReason::CephClosed,
             Self::ZeroUnavailable | Self::AllDemanded => LockReason::BudgetNeverAllows,
         }
     }
@@ -75,7 +82,7 @@ impl Misconfigured {
 
 impl BudgetFacts {
     /// Disruptions that are there now, claims aside.
-    pub(super) fn unbroken(&self) -> i32 {
+    pub fn unbroken(&self) -> i32 {
         let spare = disruptions::count(self.healthy.len()).saturating_sub(self.desired_healthy);
         self.disruptions_allowed.min(spare)
     }
@@ -96,5 +103,27 @@ impl BudgetFacts {
 
     pub(super) fn is_healthy(&self, pod_uid: &str) -> bool {
         self.healthy.contains(pod_uid)
+    }
+
+    /// How many disruptions of it these pods of one node take. One that stays goes down with its node, and its failure domain
+    /// is not left out of the budget before: it takes one of its own in any case.
+    pub fn cost<'a>(&self, pods: impl IntoIterator<Item = &'a HeldPod>) -> i32 {
+        let (staying, leaving): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod.retained);
+        let leaving = if self.is_by_node {
+            leaving.len().min(1)
+        } else {
+            leaving.len()
+        };
+        disruptions::count(staying.len() + leaving)
+    }
+
+    /// How many of those disruptions have yet to be taken: those of pods that are healthy. Of pods that share one, the first
+    /// that goes down has taken it.
+    pub(super) fn outstanding<'a>(&self, pods: impl IntoIterator<Item = &'a HeldPod>) -> i32 {
+        let pods: Vec<&HeldPod> = pods.into_iter().collect();
+        let is_healthy = |pod: &&&HeldPod| self.is_healthy(&pod.uid);
+        let is_taken = self.is_by_node && pods.iter().any(|pod| !pod.retained && !is_healthy(&pod));
+        let counts = |pod: &&&HeldPod| is_healthy(pod) && (pod.retained || !is_taken);
+        self.cost(pods.iter().filter(counts).copied())
     }
 }

@@ -5,7 +5,9 @@ use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
 use super::queue::Queue;
-use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, disruptions};
+use super::{
+    BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Unusable, disruptions,
+};
 use crate::id::BudgetKey;
 
 /// Why a grant does not stand.
@@ -155,21 +157,19 @@ impl Ledger {
             return Vec::new();
         };
         let held = claim.holds.iter().filter_map(|held| {
-            let returnable = held.pods.iter().filter(|pod| claim.can_return(pod, is_down)).count();
-            if returnable == 0 {
-                return None;
-            }
+            let returnable = || held.pods.iter().filter(|pod| claim.can_return(pod, is_down));
+            returnable().next()?;
             let key = BudgetKey::from(&held.pdb);
             let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
             let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
             let reason = match budget {
                 None => LockReason::NotPlanned,
                 Some(b) if !b.current => LockReason::StatusBehind,
-                Some(b) if self.free(b) < 0 => LockReason::BudgetUnhealthy,
+                Some(b) if self.free(b) < 0 => b.unusable.map_or(LockReason::BudgetUnhealthy, Unusable::reason),
                 Some(b) if free < 0 || b.owner_disruptions == Some(OwnerDisruptions::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
-            let needed = disruptions::count(returnable);
+            let needed = budget.map_or_else(|| disruptions::count(returnable().count()), |b| b.cost(returnable()));
             Some(Obstacle::of_budget(reason, &key, needed, free))
         });
         held.collect()
@@ -216,6 +216,9 @@ impl Ledger {
         let left = budget.without_owner(free);
         if left >= 1 {
             return Ok(());
+        }
+        if budget.unusable == Some(Unusable::ClosedByCeph) {
+            return Err(Obstacle::of_budget(LockReason::CephClosed, &budget.key, 1, 0));
         }
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));

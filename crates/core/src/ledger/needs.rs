@@ -1,11 +1,13 @@
 //! What a claim asks for, and what becomes of a need that changes.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::ClaimState;
 
 use super::claim::Unstored;
-use super::{Claim, Disruptions, Facts, HeldPod, Ledger, Need, disruptions};
+use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, disruptions};
 use crate::id::BudgetKey;
 
 /// What a new need made of a claim.
@@ -111,15 +113,22 @@ impl Need {
             return (self.disruptions, self.healthy, self.several.clone());
         }
         let budget = facts.get(&BudgetKey::from(&self.pdb));
-        let count = |counts: &dyn Fn(&HeldPod) -> bool| {
-            disruptions::count(self.pods.0.iter().filter(|pod| counts(pod)).count())
-        };
         // A budget that was made again may have had pods of this claim before.
-        let beyond = count(&|pod| !disruptions::holds_pod_of(&claim.holds, &self.pdb, &pod.uid));
+        let is_new = |pod: &&HeldPod| !disruptions::holds_pod_of(&claim.holds, &self.pdb, &pod.uid);
+        let new = self.pods.0.iter().filter(is_new);
+        let beyond = match budget {
+            Some(budget) => {
+                let held = || disruptions::pods_of(&claim.holds, &self.pdb);
+                budget.cost(held().chain(new)) - budget.cost(held())
+            }
+            None => disruptions::count(new.count()),
+        };
         // An unready pod needs a disruption that is its own already, for it is not counted as healthy; should it turn ready, it
         // counts on both sides.
-        let healthy =
-            count(&|pod| budget.is_some_and(|budget| budget.is_healthy(&pod.uid)) && !claim.has_disruption(&pod.uid));
+        let healthy = budget.map_or(0, |budget| {
+            let before = claim.outstanding(budget, &[]);
+            (claim.outstanding(budget, &self.pods.0) - before).max(0)
+        });
         // The eviction API refuses such a pod; one that stays is not evicted.
         let is_refused =
             |pod: &&HeldPod| !pod.retained && budget.is_some_and(|budget| budget.several.contains(pod.uid.as_str()));
@@ -129,6 +138,20 @@ impl Need {
 }
 
 impl Claim {
+    /// How many disruptions of a budget have yet to be taken for the pods that it holds, by whichever budget, and for `more`.
+    pub(super) fn outstanding(&self, budget: &BudgetFacts, more: &[HeldPod]) -> i32 {
+        let of_budget = |disruptions: &Disruptions| {
+            disruptions::is_of(&disruptions.pdb, &budget.key) && *disruptions.pdb.uid == *budget.uid
+        };
+        let held = self.holds.iter().flat_map(|disruptions| {
+            let is_own = of_budget(disruptions);
+            let pods = disruptions.pods.iter();
+            pods.filter(move |pod| is_own || budget.is_healthy(&pod.uid))
+        });
+        let pods: BTreeMap<&str, &HeldPod> = held.chain(more).map(|pod| (pod.uid.as_str(), pod)).collect();
+        budget.outstanding(pods.into_values())
+    }
+
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
     pub(super) fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
         !(is_down(pod) || self.state.may_go_down() && pod.retained)

@@ -155,20 +155,21 @@ impl<'a, 'f> Queue<'a, 'f> {
         returns: &dyn Fn(&Claim) -> bool,
     ) -> Option<Obstacle> {
         let key = BudgetKey::from(&need.pdb);
-        let (disruptions, demand, several) = need.counted(claim, self.facts);
-        let whole = disruptions + disruptions::held_of(claim, &need.pdb);
+        let (beyond, demand, several) = need.counted(claim, self.facts);
         let obstacle = |reason, needed, free| Obstacle::of_budget(reason, &key, needed, free);
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
-            return Some(obstacle(LockReason::NotPlanned, whole, 0));
+            return Some(obstacle(LockReason::NotPlanned, beyond, 0));
         };
+        let held_of = |claim: &Claim| budget.cost(disruptions::pods_of(&claim.holds, &need.pdb));
+        let whole = beyond + held_of(claim);
         if let Some(pod) = several {
             return Some(Obstacle {
                 pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str())),
                 ..obstacle(LockReason::SeveralPDBs, 0, 0)
             });
         }
-        if let Some(misconfigured) = budget.misconfigured {
-            return Some(obstacle(misconfigured.reason(), whole, 0));
+        if let Some(unusable) = budget.unusable {
+            return Some(obstacle(unusable.reason(), whole, 0));
         }
         // Its numbers are those of an earlier spec, and may allow what this one forbids.
         if !budget.current {
@@ -181,13 +182,10 @@ impl<'a, 'f> Queue<'a, 'f> {
 
         let free = self.ledger.free(budget);
         let for_claims = budget.without_owner(free);
-        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && disruptions::held_of(other, &need.pdb) > 0;
+        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) > 0;
         let others = || self.ledger.claims().iter().filter(held_by);
-        let back: i32 = others()
-            .filter(|other| returns(other))
-            .map(|other| disruptions::held_of(other, &need.pdb))
-            .sum();
-        let in_time = (free + back).min(budget.ceiling() - disruptions::held_of(claim, &need.pdb));
+        let back: i32 = others().filter(|other| returns(other)).map(held_of).sum();
+        let in_time = (free + back).min(budget.ceiling() - held_of(claim));
         let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
 
         // From here on the reason names who has to act: whoever mends pods, the owner, or only those ahead.

@@ -2,6 +2,7 @@
 //! `tests/ledger_model.rs`.
 
 mod asking;
+mod osds;
 mod queueing;
 mod releasing;
 mod stored;
@@ -31,7 +32,8 @@ fn budget(name: &str) -> BudgetFacts {
         disruptions_allowed: 1,
         desired_healthy: 2,
         expected_pods: 3,
-        misconfigured: None,
+        unusable: None,
+        is_by_node: false,
         healthy: pods(&[format!("{name}-0"), format!("{name}-1"), format!("{name}-2")]),
         several: BTreeSet::new(),
         owner_disruptions: None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Disruptions, Facts, Fence, HeldPod, Ledger, Misconfigured, Unstored};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable};
 
 use crate::memo::{self, Memo};
 use crate::names::Names;
@@ -499,7 +499,8 @@ impl State {
                 } else {
                     plan.budgets[pdb]
                 },
-                misconfigured: None::<Misconfigured>,
+                unusable: None::<Unusable>,
+                is_by_node: false,
                 healthy,
                 several: std::collections::BTreeSet::new(),
                 owner_disruptions: None,

@@ -11,7 +11,7 @@ use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Hold, Holder, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::predicate::{belongs_to_node, must_not_run_twice};
+use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::signal::SignalInputs;
 use nodeward_core::strategy::{Remedy, Strategy, removable_finalizers};
 use nodeward_core::verdict::Next;
@@ -68,7 +68,7 @@ pub enum Decision {
 /// b. it has not opted out with `wait-completed`, or with a word that nobody knows;
 /// c. its namespace is not ignored;
 /// d. it was not created after the drain's start with a toleration of the cordon;
-/// e. no budget that selects it forbids force;
+/// e. no budget that selects it forbids force, and it is no daemon of Ceph, whose data only Ceph can judge;
 /// f. a controller will replace it, or it terminates already, or pods without a controller are deleted too;
 /// g. drain strategies are enabled for its node;
 /// h. a strategy fits it as it stands;
@@ -117,6 +117,12 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         .min()
     {
         return nothing(reason, "");
+    }
+    if is_ceph_daemon(pod) {
+        return nothing(
+            BlockerReason::CephDaemon,
+            "delete it by hand once ceph osd ok-to-stop agrees",
+        );
     }
     // f: nobody creates it again, so to force it is to lose it. One that terminates is lost already.
     if pod.owner.is_none() && pod.deletion.is_none() && policy.unmanaged_pods == UnmanagedPods::Keep {

@@ -7,6 +7,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::DisruptionHold;
+use nodeward_api::reason::LockReason;
+use nodeward_core::predicate::is_ceph_daemon;
 
 use crate::observe::{owner_disruptions, project_budget, project_hold};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
@@ -43,6 +45,9 @@ fn judge(
     refusing: usize,
     now: Timestamp,
 ) -> Option<String> {
+    if is_ceph_daemon(pod) {
+        return Some(LockReason::CephDaemon.explanation().to_owned());
+    }
     let selects = |budget: &&BudgetEntry| budget.view.selector.matches(&pod.labels);
     let covering: Vec<&BudgetEntry> = budgets.iter().filter(selects).collect();
     if covering.len() < refusing {

@@ -47,7 +47,11 @@ async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<Bud
     }
     let selected: Vec<PodFacts> = selected.iter().filter_map(PodFacts::project).collect();
     let (now, cache) = (Timestamp::now(), &context.pass.cache);
-    let pods = selected.iter().map(|pod| (pod, cache.budgets_of(pod).len() > 1));
+    let pods = selected.iter().map(|pod| {
+        let budgets = cache.budgets_of(pod);
+        let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
+        (pod, budgets.len() > 1 && !is_closed)
+    });
     let owner_disruptions = cache.owner_disruptions(&entry, now);
     Ok(Some(budget_facts(&entry, pods, owner_disruptions, now)))
 }

@@ -29,6 +29,8 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
     for ask in &confirms {
         confirm(&mut write, ask, &facts, now);
     }
+    // What was returned is asked for again, and other processes know of it what is stored.
+    write.next.count_needs(&facts);
     let (mut granted, mut refused_grants) = (Vec::new(), Vec::new());
     for ask in &write.grants {
         match write.next.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, now) {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::NodeDrain;
+use nodeward_core::budget::OSD_APP;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
-use nodeward_core::ledger::{BudgetFacts, Claim, Misconfigured, OwnerDisruptions};
+use nodeward_core::ledger::{BudgetFacts, Claim, OwnerDisruptions, Unusable};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -18,6 +19,9 @@ use super::table::Table;
 use crate::snapshot::{
     BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, NodeFacts, PodFacts, Snapshot, SnapshotScope,
 };
+
+/// Label of an OSD's pod that names its CRUSH host.
+const OSD_HOST: &str = "topology-location-host";
 
 /// A volume that not all nodes can reach, and its claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +58,32 @@ impl ClusterIndex {
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
         let budget = self.budgets.get(key)?;
         let pods = self.pods.of_budget(key);
-        let pods = pods.map(|pod| (&**pod, self.pods.has_several_budgets(&pod.key)));
+        let pods = pods.map(|pod| (&**pod, self.is_refused_for_several_budgets(pod)));
         Some(budget_facts(budget, pods, self.owner_disruptions(budget, now), now))
+    }
+
+    /// Whether the eviction API refuses the pod for its several budgets. While Ceph's operator closes budgets, a pod may be in
+    /// two for a moment, and a closed one refuses it anyway.
+    fn is_refused_for_several_budgets(&self, pod: &PodFacts) -> bool {
+        let is_closed = |key: BudgetKey| self.budgets.get(&key).is_some_and(|budget| budget.is_closed_by_ceph());
+        self.pods.has_several_budgets(&pod.key) && !self.pods.budgets_of(pod).any(is_closed)
+    }
+
+    /// Hosts with OSDs that are down, by namespace, where one of these budgets is closed by Ceph's operator.
+    fn down_osds(&self, budgets: &BTreeSet<BudgetKey>) -> BTreeMap<Arc<str>, BTreeSet<String>> {
+        let is_closed = |key: &&BudgetKey| self.budgets.get(key).is_some_and(|budget| budget.is_closed_by_ceph());
+        let namespaces: BTreeSet<&Arc<str>> = budgets.iter().filter(is_closed).map(|key| &key.namespace).collect();
+        let down_in = |namespace: &&Arc<str>| {
+            let pods = self.pods.of_namespace(namespace);
+            let down = pods.filter(|pod| pod.labels.get("app") == Some(OSD_APP) && !pod.is_healthy());
+            let host = |pod: &Arc<PodFacts>| {
+                let label = pod.labels.get(OSD_HOST);
+                let node = || pod.node.as_ref().map(NodeName::as_str);
+                label.or_else(node).unwrap_or(&pod.key.name).to_owned()
+            };
+            (Arc::clone(namespace), down.map(host).collect())
+        };
+        namespaces.iter().map(down_in).collect()
     }
 
     pub(super) fn snapshot(&self, scope: &SnapshotScope, leases_are_used: bool, now: Timestamp) -> Snapshot {
@@ -97,6 +125,7 @@ impl ClusterIndex {
             covering,
             budgets: wanted.iter().filter_map(budget).collect(),
             facts: wanted.iter().filter_map(facts).collect(),
+            down_osds: self.down_osds(&wanted),
             scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
             ledger,
@@ -227,7 +256,13 @@ pub fn budget_facts<'a>(
         disruptions_allowed: status.disruptions_allowed,
         desired_healthy: status.desired_healthy,
         expected_pods: status.expected_pods,
-        misconfigured: Misconfigured::of(budget.zero_unavailable, status.expected_pods, status.desired_healthy),
+        unusable: Unusable::of(
+            budget.zero_unavailable,
+            view.kept_by_ceph_operator,
+            status.expected_pods,
+            status.desired_healthy,
+        ),
+        is_by_node: view.is_by_failure_domain(),
         healthy,
         several,
         owner_disruptions,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nodeward_core::ledger::{Claim, Fence};
+use nodeward_core::predicate::is_ceph_daemon;
 
 use crate::snapshot::PodFacts;
 
@@ -78,19 +79,23 @@ impl Planner<'_> {
                 self.requeue_at.note(why.until);
                 continue;
             }
-            match self.take_disruption_of_fallback(claim, &pod, force) {
+            match self.take_disruption(claim, &pod, force) {
                 Ok(()) => due.push(pod),
-                Err(why) => verdict.block_pod(&pod, &why),
+                Err(why) => verdict.block_pod(&pod, &why.under(force, &pod)),
             }
         }
         due
     }
 
-    /// Whether a pod with a disruption may be evicted. A grant was made of free disruptions; a fallback makes none, and what budgets
-    /// granted to others, and what their owners keep, is not its to take. Where it deletes, only owners are asked.
-    fn take_disruption_of_fallback(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
-        if !claim.by_fallback || (force == Force::Delete && !self.forbids_force(pod)) {
+    /// Whether a pod with a disruption may be evicted. A grant was made of free disruptions, of which Ceph's OSDs share one; a
+    /// fallback makes none, and what budgets granted to others, and what their owners keep, is not its to take. Where it
+    /// deletes, only owners are asked.
+    fn take_disruption(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
+        if force == Force::Delete && !self.forbids_force(pod) {
             return Ok(());
+        }
+        if !claim.by_fallback {
+            return self.eviction_budget.take_shared_disruption(pod);
         }
         self.eviction_budget.take_by_fallback(&self.write.next, pod)
     }
@@ -127,8 +132,9 @@ impl Planner<'_> {
             if room == 0 {
                 return;
             }
+            let allowed_force = if self.forbids_force(pod) { Force::Never } else { force };
             let budget = &mut self.eviction_budget;
-            let allowed = match force {
+            let allowed = match allowed_force {
                 Force::Never => budget.take_free_disruption(&self.before, &self.write.next, pod),
                 Force::Delete => budget.check_last_attempt(pod),
             };
@@ -140,7 +146,7 @@ impl Planner<'_> {
                 }
                 Err(why) => {
                     self.requeue_at.note(why.until);
-                    verdict.block_pod(pod, &why);
+                    verdict.block_pod(pod, &why.under(force, pod));
                 }
             }
         }
@@ -156,14 +162,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the pod is never deleted around its budget, whatever the fallback says: its budget forbids that for good,
-    /// or its owner holds disruptions of it for now.
+    /// Whether the pod is never deleted around its budget, whatever the fallback says: it is a daemon of Ceph, its budget
+    /// forbids that for good, or its owner holds disruptions of it for now.
     fn forbids_force(&self, pod: &PodFacts) -> bool {
-        self.snapshot.budgets_of(pod).iter().any(|key| {
-            let budget = self.snapshot.budgets.get(key);
-            let facts = self.snapshot.facts.get(key);
-            budget.is_some_and(|budget| budget.view.forbids_force().is_some())
-                || facts.is_some_and(|facts| facts.owner_disruptions.is_some())
-        })
+        is_ceph_daemon(pod)
+            || self.snapshot.budgets_of(pod).iter().any(|key| {
+                let budget = self.snapshot.budgets.get(key);
+                let facts = self.snapshot.facts.get(key);
+                budget.is_some_and(|budget| budget.view.forbids_force().is_some())
+                    || facts.is_some_and(|facts| facts.owner_disruptions.is_some())
+            })
     }
 }

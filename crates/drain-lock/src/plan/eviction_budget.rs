@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Facts, Ledger, Obstacle};
+use nodeward_core::predicate::is_ceph_daemon;
 
+use super::Force;
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 /// What all budgets allow, less what this pass has given away.
@@ -39,6 +41,15 @@ impl NotEvictable {
             holder: None,
             until: None,
         }
+    }
+
+    /// The same where a fallback is in force that deletes pods: of a daemon of Ceph it is to be told that it is not deleted.
+    pub fn under(self, force: Force, pod: &PodFacts) -> Self {
+        let reason = match force {
+            Force::Delete if is_ceph_daemon(pod) => LockReason::CephDaemon,
+            Force::Delete | Force::Never => self.reason,
+        };
+        Self { reason, ..self }
     }
 
     fn by_budget(reason: LockReason, budget: &BudgetKey) -> Self {
@@ -89,7 +100,11 @@ impl<'a> EvictionBudget<'a> {
         let key = match self.snapshot.budgets_of(pod) {
             [] => return Ok(()),
             [key] => key,
-            [key, ..] => return Err(NotEvictable::by_budget(LockReason::SeveralPDBs, key)),
+            several @ [key, ..] => {
+                let closed = several.iter().find(|key| self.is_closed_by_ceph(key));
+                let reason = closed.map_or(LockReason::SeveralPDBs, |_| LockReason::CephClosed);
+                return Err(NotEvictable::by_budget(reason, closed.unwrap_or(key)));
+            }
         };
         let Some(budget) = self.snapshot.budgets.get(key).map(|entry| &entry.view) else {
             return Ok(());
@@ -100,8 +115,8 @@ impl<'a> EvictionBudget<'a> {
         let Some(facts) = self.facts.get_mut(key).filter(|facts| facts.current) else {
             return Err(NotEvictable::by_budget(LockReason::StatusBehind, key));
         };
-        if facts.misconfigured.is_some() {
-            return Err(NotEvictable::by_budget(LockReason::BudgetNeverAllows, key));
+        if let Some(unusable) = facts.unusable {
+            return Err(NotEvictable::by_budget(unusable.reason(), key));
         }
         written.admits_movable(facts)?;
         next.admits_movable(facts)?;
@@ -129,6 +144,33 @@ impl<'a> EvictionBudget<'a> {
             {
                 facts.disruptions_allowed -= 1;
             }
+        }
+        Ok(())
+    }
+
+    fn is_closed_by_ceph(&self, budget: &BudgetKey) -> bool {
+        let budget = self.snapshot.budgets.get(budget);
+        budget.is_some_and(|budget| budget.is_closed_by_ceph())
+    }
+
+    /// Lets a pod leave that shares its disruption with others of its node. The first of them takes it; the others go once
+    /// Ceph's operator has left them out of their budget, or the budget has room again.
+    pub fn take_shared_disruption(&mut self, pod: &PodFacts) -> Result<(), NotEvictable> {
+        if pod.skips_budgets() {
+            return Ok(());
+        }
+        for key in self.snapshot.budgets_of(pod) {
+            if self.lets_go_unready(key, pod) {
+                continue;
+            }
+            let Some(facts) = self.facts.get_mut(key).filter(|facts| facts.is_by_node) else {
+                continue;
+            };
+            if !facts.current || facts.unbroken() < 1 {
+                return Err(NotEvictable::by_budget(LockReason::CephClosed, key));
+            }
+            facts.healthy.remove(&pod.uid);
+            facts.disruptions_allowed -= 1;
         }
         Ok(())
     }

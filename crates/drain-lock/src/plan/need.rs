@@ -16,7 +16,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, Unusable};
 use nodeward_core::node::Taint;
 use nodeward_scheduling::{Placement, PlacementError};
 
@@ -194,7 +194,7 @@ fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> 
 /// What a person has to see to.
 fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<BlockedBy> {
     let mut problems = Vec::new();
-    let mut misconfigured: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
+    let mut unusable: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in &need.pods {
         let budgets = snapshot.budgets_of(pod);
         let must_be_evicted = match class {
@@ -212,7 +212,14 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
             }
             Class::Movable | Class::Held(_) => !pod.skips_budgets(),
         };
-        if must_be_evicted && budgets.len() > 1 {
+        let is_closed = |key: &BudgetKey| {
+            snapshot
+                .budgets
+                .get(key)
+                .is_some_and(|budget| budget.is_closed_by_ceph())
+        };
+        // While Ceph's operator closes budgets, a pod may be in two for a moment.
+        if must_be_evicted && budgets.len() > 1 && !budgets.iter().any(is_closed) {
             let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
             let text = format!(
                 "pod {} is selected by several budgets, which the eviction API refuses: {}",
@@ -223,15 +230,19 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
         }
         if must_be_evicted || *class == Class::Retained {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
-            misconfigured.extend(facts.filter(|(_, facts)| facts.current && facts.misconfigured.is_some()));
+            unusable.extend(facts.filter(|(_, facts)| facts.current && facts.unusable.is_some()));
         }
     }
-    for (key, facts) in &misconfigured {
-        let text = format!(
-            "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
-            facts.desired_healthy, facts.expected_pods
-        );
-        problems.push(about_budget(LockReason::BudgetNeverAllows, key, text));
+    for (key, facts) in &unusable {
+        let Some(why) = facts.unusable else { continue };
+        let text = match why {
+            Unusable::ClosedByCeph => closed_by_ceph(key, snapshot),
+            Unusable::ZeroUnavailable | Unusable::AllDemanded => format!(
+                "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
+                facts.desired_healthy, facts.expected_pods
+            ),
+        };
+        problems.push(about_budget(why.reason(), key, text));
     }
     problems.extend(
         need.needs
@@ -241,13 +252,27 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
     problems
 }
 
+/// What ends the wait for a budget that Ceph's operator has closed.
+fn closed_by_ceph(budget: &BudgetKey, snapshot: &Snapshot) -> String {
+    let down = snapshot.down_osds.get(&budget.namespace);
+    let hosts: Vec<&str> = down.into_iter().flatten().map(String::as_str).collect();
+    let why = if hosts.is_empty() {
+        "no OSD is down".to_owned()
+    } else {
+        format!("OSDs are down on {}", hosts.join(", "))
+    };
+    format!(
+        "Ceph's operator has closed budget {budget}, and opens it again when Ceph's placement groups are clean ({why})"
+    )
+}
+
 /// That more disruptions of a budget are needed than it can ever give.
 fn excess(disruptions: &Disruptions, snapshot: &Snapshot) -> Option<BlockedBy> {
     let key = BudgetKey::from(&disruptions.pdb);
     let facts = snapshot.facts.get(&key)?;
-    let most = facts.expected_pods.saturating_sub(facts.desired_healthy);
-    let needed = i32::try_from(disruptions.pods.len()).unwrap_or(i32::MAX);
-    let is_excess = facts.current && facts.misconfigured.is_none() && needed > most;
+    let most = facts.ceiling();
+    let needed = facts.cost(&disruptions.pods);
+    let is_excess = facts.current && facts.unusable.is_none() && needed > most;
     is_excess.then(|| {
         let text = format!("{needed} pods of budget {key} stay down with the node, and it can spare {most} at most");
         about_budget(LockReason::NeedExceedsBudget, &key, text)

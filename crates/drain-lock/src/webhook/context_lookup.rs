@@ -180,7 +180,15 @@ impl ContextLookup {
                 let facts = self.cache.budget_facts(&one.view.key, now);
                 facts.map_or(MatchingBudgets::None, MatchingBudgets::One)
             }
-            _ => MatchingBudgets::Several,
+            // While Ceph's operator closes budgets, an OSD may be in two for a moment, which the API answers with a 500: the
+            // end of `kubectl drain`. The closed one is to answer.
+            several => match several.iter().find(|budget| budget.is_closed_by_ceph()) {
+                Some(closed) => {
+                    let facts = self.cache.budget_facts(&closed.view.key, now);
+                    facts.map_or(MatchingBudgets::Several, MatchingBudgets::One)
+                }
+                None => MatchingBudgets::Several,
+            },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use super::super::{Lost, Misconfigured, NeedChange};
+use super::super::{Lost, NeedChange, Unusable};
 use super::*;
 
 /// Both bounds count: the status lags behind the pods, and the pods behind an accepted eviction.
@@ -48,11 +48,11 @@ fn a_claim_gets_all_that_it_needs_or_nothing() {
 #[case::it_was_deleted_and_made_again(Some(BudgetFacts { uid: "another".into(), ..budget("web") }), LockReason::NotPlanned)]
 #[case::its_status_is_of_an_older_spec(Some(BudgetFacts { current: false, ..budget("web") }), LockReason::StatusBehind)]
 #[case::it_never_allows_any(
-    Some(BudgetFacts { misconfigured: Some(Misconfigured::ZeroUnavailable), ..budget("web") }),
+    Some(BudgetFacts { unusable: Some(Unusable::ZeroUnavailable), ..budget("web") }),
     LockReason::BudgetNeverAllows
 )]
 #[case::it_demands_all(
-    Some(BudgetFacts { misconfigured: Some(Misconfigured::AllDemanded), ..budget("web") }),
+    Some(BudgetFacts { unusable: Some(Unusable::AllDemanded), ..budget("web") }),
     LockReason::BudgetNeverAllows
 )]
 #[case::another_budget_has_the_pod_too(
