@@ -66,6 +66,7 @@ fn explore(plan: &Plan) -> Result<String, String> {
 #[case::late_pods_under_a_foreign_cordon(Plan::foreign_circle())]
 #[case::late_pods_under_our_cordon(Plan::own_circle())]
 #[case::one_that_holds_and_waits(Plan::goes_ahead())]
+#[case::hosts_of_osds(Plan::osds())]
 fn no_fault_breaks_a_rule_and_every_drain_ends(#[case] plan: Plan) {
     match explore(&plan) {
         Ok(summary) => println!("{summary}"),
@@ -81,6 +82,7 @@ fn no_fault_breaks_a_rule_and_every_drain_ends(#[case] plan: Plan) {
 #[case::late_pods_under_a_foreign_cordon(Plan::foreign_circle())]
 #[case::late_pods_under_our_cordon(Plan::own_circle())]
 #[case::one_that_holds_and_waits(Plan::goes_ahead())]
+#[case::hosts_of_osds(Plan::osds())]
 #[ignore = "takes minutes"]
 fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
     no_fault_breaks_a_rule_and_every_drain_ends(plan.larger());
@@ -105,6 +107,7 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::GiveWayInACircle, Plan::own_circle().without_pauses(), "I8")]
 #[case(Rule::ReserveNothingInACircle, Plan::foreign_circle().with_faults(3).without_pauses(), "I8")]
 #[case(Rule::Reserve, Plan::reserved(), "I9")]
+#[case(Rule::OneDisruptionANode, Plan::osds(), "I8")]
 #[case(Rule::UncordonOnlyOurs, Plan::foreign_circle(), "I10")]
 fn each_rule_is_needed(#[case] rule: Rule, #[case] plan: Plan, #[case] invariant: &str) {
     let found = explore(&plan.without(rule)).expect_err("the rule could be left out");

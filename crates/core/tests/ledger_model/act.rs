@@ -49,6 +49,12 @@ pub enum Action {
     OtherReady {
         slot: usize,
     },
+    /// Ceph's operator sees a pod down: it leaves the pod's node out of its budget, and closes that.
+    CephCloses {
+        node: usize,
+    },
+    /// Ceph's operator sees all pods up again.
+    CephOpens,
     /// Another drainer evicts from the node that it cordoned.
     RequesterEvicts {
         slot: usize,
@@ -91,6 +97,8 @@ impl Action {
             | Self::NodeUp { .. }
             | Self::PodsReady { .. }
             | Self::OtherReady { .. }
+            | Self::CephCloses { .. }
+            | Self::CephOpens
             | Self::RequesterEvicts { .. }
             | Self::RequesterDone { .. }
             | Self::Return { .. } => false,
@@ -129,6 +137,10 @@ impl Model for Plan {
             if may(Fault::Crash) {
                 actions.push(Action::Crash { leader });
             }
+        }
+        if self.ceph.is_some() {
+            actions.extend((0..NODES).map(|node| Action::CephCloses { node }));
+            actions.push(Action::CephOpens);
         }
         if self.status_lags {
             actions.extend((0..BUDGETS).map(|pdb| Action::Sync { pdb }));
@@ -269,12 +281,26 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             (None, Pod::Down(generation)) => state.pods[slot] = Pod::Up(generation + 1),
             _ => return None,
         },
+        Action::CephCloses { node } => {
+            let pdb = plan.ceph?;
+            let is_down = |slot: usize| plan.slots[slot].pdb == pdb && matches!(state.pods[slot], Pod::Down(_));
+            if state.exempt.is_some() || !plan.slots_of(node).any(is_down) {
+                return None;
+            }
+            state.exempt = Some(node);
+        }
+        Action::CephOpens => {
+            let pdb = plan.ceph?;
+            if !plan.slots_of_budget(pdb).all(|slot| state.is_up(slot)) {
+                return None;
+            }
+            state.exempt = None;
+        }
         Action::RequesterEvicts { slot } => {
             let node = plan.slots[slot].node?;
             let uid = running(state, slot)?;
-            let may = state.nodes[node].cordon == Cordon::Foreign
-                && !state.nodes[node].vanished
-                && state.ledger.admits_requester(&node_uid(node), &uid);
+            let is_admitted = state.is_exempt(plan, slot) || state.ledger.admits_requester(&node_uid(node), &uid);
+            let may = state.nodes[node].cordon == Cordon::Foreign && !state.nodes[node].vanished && is_admitted;
             if !may {
                 return None;
             }
@@ -366,9 +392,11 @@ fn act(plan: &Plan, state: &mut State, step: Step) {
                 return;
             }
             let node = plan.slots[slot].node.unwrap_or_default();
-            let in_force = state
-                .ledger
-                .may_evict(&node_uid(node), fence, &pod_uid(slot, generation));
+            // What no budget has needs no grant.
+            let in_force = state.is_exempt(plan, slot)
+                || state
+                    .ledger
+                    .may_evict(&node_uid(node), fence, &pod_uid(slot, generation));
             if !in_force && plan.keeps(Rule::FenceEvictions) {
                 return;
             }
@@ -397,7 +425,7 @@ fn act(plan: &Plan, state: &mut State, step: Step) {
 }
 
 fn is_admitted(plan: &Plan, state: &State, pdb: usize) -> bool {
-    let question = (pdb, &state.ledger, state.pods, state.allowed);
+    let question = (pdb, &state.ledger, state.pods, state.allowed, state.exempt);
     plan.admissions.get_or(question, || {
         let facts = state.facts(plan, false);
         state.ledger.admits_foreign(&facts[&budget_key(pdb)], &facts).is_ok()
@@ -409,11 +437,13 @@ fn evict(plan: &Plan, state: &mut State, slot: usize) -> Option<()> {
     let Pod::Up(generation) = state.pods[slot] else {
         return None;
     };
-    let allowed = &mut state.allowed[plan.slots[slot].pdb];
-    if *allowed < 1 {
-        return None;
+    if !state.is_exempt(plan, slot) {
+        let allowed = &mut state.allowed[plan.slots[slot].pdb];
+        if *allowed < 1 {
+            return None;
+        }
+        *allowed -= 1;
     }
-    *allowed -= 1;
     state.pods[slot] = Pod::Down(generation);
     Some(())
 }

@@ -14,9 +14,10 @@ pub fn decide(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<St
         nodes,
         pods,
         allowed,
+        exempt,
         ..
     } = state;
-    let question = (node, stale, ledger, nodes, pods, allowed);
+    let question = (node, stale, ledger, nodes, pods, allowed, exempt);
     plan.decisions.get_or(question, || find(plan, state, node, stale))
 }
 
@@ -261,7 +262,10 @@ impl Turn<'_> {
         let uid = node_uid(self.node);
         let is_foreign = self.state.nodes[self.node].cordon == Cordon::Foreign;
         let claim = ledger.claim(&uid).unwrap();
-        if !is_foreign && next_to_evict(self.state, claim).is_none() && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold) {
+        if !is_foreign
+            && next_to_evict(self.plan, self.state, self.node).is_none()
+            && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold)
+        {
             let fence = Fence::of(claim);
             ledger.drained(&uid, fence, &self.boot());
         }
@@ -292,9 +296,9 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     if !claim.state.is_confirmed() || node.cordon == Cordon::Foreign {
         return None;
     }
-    if let Some(pod) = next_to_evict(state, claim) {
-        let (slot, generation) = parse_pod(&pod.uid);
-        return (state.allowed[plan.slots[slot].pdb] >= 1).then_some(Step::Evict {
+    if let Some((slot, generation)) = next_to_evict(plan, state, number) {
+        let is_allowed = state.is_exempt(plan, slot) || state.allowed[plan.slots[slot].pdb] >= 1;
+        return is_allowed.then_some(Step::Evict {
             slot,
             generation,
             fence: Fence::of(claim),
@@ -311,10 +315,15 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     (may_tell && !node.told && !node.down).then_some(Step::Tell { node: number })
 }
 
-fn next_to_evict<'a>(state: &State, claim: &'a Claim) -> Option<&'a HeldPod> {
-    held(claim).find(|pod| {
-        let (slot, generation) = parse_pod(&pod.uid);
-        !pod.retained && state.pods[slot] == Pod::Up(generation)
+/// A pod that has yet to leave: under the claim, or under no budget.
+fn next_to_evict(plan: &Plan, state: &State, node: usize) -> Option<(usize, u8)> {
+    let claim = state.ledger.claim(&node_uid(node))?;
+    plan.slots_of(node).find_map(|slot| {
+        let Pod::Up(generation) = state.pods[slot] else {
+            return None;
+        };
+        let leaves = held(claim).any(|pod| !pod.retained && pod.uid == pod_uid(slot, generation));
+        (leaves || state.is_exempt(plan, slot)).then_some((slot, generation))
     })
 }
 

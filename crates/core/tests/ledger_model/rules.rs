@@ -37,6 +37,8 @@ pub enum Rule {
     BackOnlyAfterTheReboot,
     /// Only our own cordon is lifted.
     UncordonOnlyOurs,
+    /// The OSDs of a node take one disruption of the budget that Ceph's operator keeps.
+    OneDisruptionANode,
     /// A node has one claim.
     OneClaimANode,
 }

@@ -38,7 +38,10 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
     {
         return Some("I3: a claim waits while it holds disruptions of running pods");
     }
-    if (0..BUDGETS).any(|pdb| state.down_in(plan, pdb) > plan.budgets[pdb]) {
+    if (0..BUDGETS).any(|pdb| {
+        let is_down = |_, pod| matches!(pod, Pod::Down(_));
+        state.disruptions(plan, pdb, is_down) > plan.budgets[pdb]
+    }) {
         return Some("I1: more pods of a budget are down than it allows");
     }
     None
@@ -126,15 +129,12 @@ pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'s
 fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool {
     claim.holds.iter().any(|disruptions| {
         let pdb = parse_budget(&disruptions.pdb.name);
-        let may_go = plan
-            .slots_of_budget(pdb)
-            .filter(|slot| match state.pods[*slot] {
-                Pod::Up(generation) => ledger.is_held(&format!("{slot}.{generation}")),
-                Pod::Down(_) => true,
-                Pod::Absent => false,
-            })
-            .count();
-        i32::try_from(may_go).unwrap() > plan.budgets[pdb]
+        let may_go = |slot: usize, pod: Pod| match pod {
+            Pod::Up(generation) => ledger.is_held(&format!("{slot}.{generation}")),
+            Pod::Down(_) => true,
+            Pod::Absent => false,
+        };
+        state.disruptions(plan, pdb, may_go) > plan.budgets[pdb]
     })
 }
 
@@ -173,6 +173,9 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
         let mut waits = false;
         let is_given = |pdb: &usize| {
             let budget = &facts[&budget_key(*pdb)];
+            if budget.unusable.is_some() {
+                return false;
+            }
             let mut granted: Vec<&str> = Vec::new();
             for claim in before.claims() {
                 let of_budget = claim.holds.iter().filter(|u| parse_budget(&u.pdb.name) == *pdb);

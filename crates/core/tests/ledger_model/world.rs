@@ -1,5 +1,6 @@
 //! The cluster: nodes, pods, budgets, and two leaders that may stop anywhere.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -60,6 +61,9 @@ pub struct Plan {
     pub slots: Vec<Slot>,
     /// `maxUnavailable` of each budget.
     pub budgets: [i32; BUDGETS],
+    /// The budget that Ceph's operator keeps: once a pod of it is down, it leaves that pod's node out of it and closes it for
+    /// all others, until all of its pods are up again.
+    pub ceph: Option<usize>,
     pub foreign: [bool; NODES],
     pub faults: Vec<Fault>,
     pub fault_count: u8,
@@ -109,6 +113,7 @@ impl Plan {
             name,
             slots,
             budgets: [1; BUDGETS],
+            ceph: None,
             foreign: [false; NODES],
             faults: faults.to_vec(),
             fault_count: 2,
@@ -222,6 +227,27 @@ impl Plan {
             ],
             &[Fault::LatePod, Fault::OtherEviction],
         );
+        plan.foreign = [false, true, false];
+        plan
+    }
+
+    /// Two hosts of two OSDs each, one of them drained by another, beside a budget that they share with a third node.
+    pub fn osds() -> Self {
+        let mut plan = Self::of(
+            "OSDs of two hosts",
+            vec![
+                runs(0, 0),
+                runs(0, 0),
+                runs(1, 0),
+                runs(1, 0),
+                runs(0, 1),
+                runs(1, 1),
+                runs(2, 1),
+            ],
+            &[Fault::Crash, Fault::StaleRead, Fault::Overdue, Fault::Duplicate],
+        )
+        .with_faults(1);
+        plan.ceph = Some(0);
         plan.foreign = [false, true, false];
         plan
     }
@@ -394,6 +420,8 @@ pub struct State {
     pub ledger: Text,
     pub nodes: [Node; NODES],
     pub pods: [Pod; SLOTS],
+    /// The node that Ceph's operator has left out of its budget.
+    pub exempt: Option<usize>,
     /// `disruptionsAllowed` of each budget, which may lag.
     pub allowed: [i32; BUDGETS],
     /// What leaders that stopped have decided and not done.
@@ -441,6 +469,7 @@ impl State {
                 Some(slot) if !slot.late => Pod::Up(0),
                 _ => Pod::Absent,
             }),
+            exempt: None,
             allowed: plan.budgets,
             paused: [None, None],
             faults: plan.fault_count,
@@ -452,13 +481,38 @@ impl State {
         matches!(self.pods[slot], Pod::Up(_))
     }
 
-    pub fn up_in(&self, plan: &Plan, pdb: usize) -> i32 {
-        i32::try_from(plan.slots_of_budget(pdb).filter(|slot| self.is_up(*slot)).count()).unwrap()
+    /// Whether no budget has the pod now.
+    pub fn is_exempt(&self, plan: &Plan, slot: usize) -> bool {
+        let Slot { node, pdb, .. } = plan.slots[slot];
+        plan.ceph == Some(pdb) && node.is_some() && node == self.exempt
     }
 
-    pub fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
-        let down = |slot: &usize| matches!(self.pods[*slot], Pod::Down(_));
-        i32::try_from(plan.slots_of_budget(pdb).filter(down).count()).unwrap()
+    pub fn is_closed(&self, plan: &Plan, pdb: usize) -> bool {
+        plan.ceph == Some(pdb) && self.exempt.is_some()
+    }
+
+    fn count(&self, plan: &Plan, pdb: usize, counts: impl Fn(Pod) -> bool) -> i32 {
+        let slots = plan.slots_of_budget(pdb).filter(|slot| !self.is_exempt(plan, *slot));
+        i32::try_from(slots.filter(|slot| counts(self.pods[*slot])).count()).unwrap()
+    }
+
+    pub fn up_in(&self, plan: &Plan, pdb: usize) -> i32 {
+        self.count(plan, pdb, |pod| matches!(pod, Pod::Up(_)))
+    }
+
+    fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
+        self.count(plan, pdb, |pod| matches!(pod, Pod::Down(_)))
+    }
+
+    /// How many disruptions these pods of a budget are: those of one node are one of Ceph's.
+    pub fn disruptions(&self, plan: &Plan, pdb: usize, counts: impl Fn(usize, Pod) -> bool) -> i32 {
+        let slots = plan.slots_of_budget(pdb).filter(|slot| counts(*slot, self.pods[*slot]));
+        let number = if plan.ceph == Some(pdb) {
+            slots.map(|slot| plan.slots[slot].node).collect::<BTreeSet<_>>().len()
+        } else {
+            slots.count()
+        };
+        i32::try_from(number).unwrap()
     }
 
     pub fn expected(&self, plan: &Plan, pdb: usize) -> i32 {
@@ -466,7 +520,12 @@ impl State {
     }
 
     pub fn desired(&self, plan: &Plan, pdb: usize) -> i32 {
-        (self.expected(plan, pdb) - plan.budgets[pdb]).max(0)
+        let most = if self.is_closed(plan, pdb) {
+            0
+        } else {
+            plan.budgets[pdb]
+        };
+        (self.expected(plan, pdb) - most).max(0)
     }
 
     /// What the disruption controller would write.
@@ -476,9 +535,16 @@ impl State {
 
     /// What is read of the budgets; a stale read shows every pod up and every budget unused.
     pub fn facts(&self, plan: &Plan, stale: bool) -> Facts {
+        if stale && self.exempt.is_some() {
+            let before = Self {
+                exempt: None,
+                ..self.clone()
+            };
+            return before.facts(plan, stale);
+        }
         let facts = |pdb: usize| {
-            let mut healthy = std::collections::BTreeSet::new();
-            for slot in plan.slots_of_budget(pdb) {
+            let mut healthy = BTreeSet::new();
+            for slot in plan.slots_of_budget(pdb).filter(|slot| !self.is_exempt(plan, *slot)) {
                 match self.pods[slot] {
                     Pod::Up(generation) => healthy.insert(PodUid::from(pod_uid(slot, generation))),
                     Pod::Down(generation) if stale => healthy.insert(PodUid::from(pod_uid(slot, generation))),
@@ -499,10 +565,10 @@ impl State {
                 } else {
                     plan.budgets[pdb]
                 },
-                unusable: None::<Unusable>,
-                is_by_node: false,
+                unusable: self.is_closed(plan, pdb).then_some(Unusable::ClosedByCeph),
+                is_by_node: plan.ceph == Some(pdb) && plan.keeps(Rule::OneDisruptionANode),
                 healthy,
-                several: std::collections::BTreeSet::new(),
+                several: BTreeSet::new(),
                 owner_disruptions: None,
             };
             (key, budget)
@@ -529,7 +595,12 @@ impl State {
             }),
             Pod::Absent | Pod::Down(_) => None,
         };
-        plan.slots_of(node).filter_map(disruption).collect()
+        // A pod that no budget has needs nothing, and what is held for it is not given back.
+        let counts = |slot: &usize| {
+            let held = |uid: String| self.ledger.is_held(&uid);
+            !self.is_exempt(plan, *slot) || matches!(self.pods[*slot], Pod::Up(it) if held(pod_uid(*slot, it)))
+        };
+        plan.slots_of(node).filter(counts).filter_map(disruption).collect()
     }
 
     /// Every drain is done, every pod runs, and nobody holds or asks for anything.

@@ -89,6 +89,16 @@ mod tests {
     const HELD: &str = "the owner of budget shop/web holds disruptions of it";
     const NONE: &str = "the budgets that refused it do not select it any more";
 
+    #[test]
+    fn no_daemon_of_ceph_is_deleted() {
+        let osd = pod("a", json!({ "metadata": { "labels": { "app": "rook-ceph-osd" } } }));
+        let osd = PodFacts::project(&parse(osd)).unwrap();
+        assert_eq!(
+            judge(&osd, &[], &[], 0, now()).as_deref(),
+            Some("is a daemon of Ceph, which no fallback deletes")
+        );
+    }
+
     #[rstest]
     #[case::its_budget_does_not_say(vec![budget("web", json!({}))], vec![], 1, None)]
     #[case::its_budget_is_gone(vec![], vec![], 1, Some(NONE))]

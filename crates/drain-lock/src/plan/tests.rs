@@ -1,5 +1,6 @@
 //! The life of a drain, one step at a time: from a moment of a small cluster to what is written, done and said.
 
+mod ceph;
 mod control_plane;
 mod endings;
 mod grants;

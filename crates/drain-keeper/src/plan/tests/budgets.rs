@@ -95,6 +95,29 @@ fn some_budgets_are_never_overridden_by_any_strategy(
     assert!(plan.has_failed());
 }
 
+/// Ceph's operator leaves the OSDs of the domain that drains out of all budgets.
+#[rstest]
+fn ceph_daemons_are_never_forced_without_budget(
+    #[values("rook-ceph-osd", "rook-ceph-mon", "rook-ceph-mgr", "rook-ceph-mds", "rook-ceph-rgw")] app: &str,
+    #[values(json!({}), terminating(30, 1), with(terminating(30, 1), finalizers(&["a.io/x"])))] state: Value,
+    #[values(false, true)] covered: bool,
+) {
+    let daemon = with(pod("p"), json!({ "metadata": { "labels": { "app": app } } }));
+    let over_all = with(
+        budget("all", 1),
+        json!({ "spec": { "selector": { "matchLabels": null } } }),
+    );
+    let world = World::draining()
+        .pod(with(daemon, state))
+        .budgets(covered.then_some(over_all));
+    let plan = world.at(10_000);
+    assert_eq!(
+        (plan.strategy(), plan.reason("p"), plan.next("p")),
+        (None, Some(BlockerReason::CephDaemon), Next::Nothing)
+    );
+    assert!(plan.has_failed());
+}
+
 #[rstest]
 #[case::of_another_value(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Never" } } }))]
 #[case::in_an_annotation(json!({ "metadata": { "annotations": { "nodeward.dev/force-drain": "never" } } }))]
