@@ -173,7 +173,9 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
         let mut waits = false;
         let is_given = |pdb: &usize| {
             let budget = &facts[&budget_key(*pdb)];
-            if budget.unusable.is_some() {
+            let of_budget = |need: &&Need| parse_budget(&need.pdb.name) == *pdb;
+            let exceeds = |need: &Need| need.disruptions > budget.ceiling();
+            if budget.unusable.is_some() || older.needs.iter().filter(of_budget).any(exceeds) {
                 return false;
             }
             let mut granted: Vec<&str> = Vec::new();

@@ -500,7 +500,7 @@ impl State {
         self.count(plan, pdb, |pod| matches!(pod, Pod::Up(_)))
     }
 
-    fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
+    pub fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
         self.count(plan, pdb, |pod| matches!(pod, Pod::Down(_)))
     }
 
