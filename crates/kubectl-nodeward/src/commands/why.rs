@@ -319,6 +319,9 @@ impl Why {
                 LockReason::BudgetNeverAllows => next.push(format!(
                     "does not go on by itself: PDB {pdb} must allow a disruption, or its workload needs more pods"
                 )),
+                LockReason::CephClosed => next.push(format!(
+                    "goes on by itself when Ceph's placement groups are clean and its operator opens PDB {pdb} again; ceph status says what is down"
+                )),
                 _ => (),
             }
         }
