@@ -15,7 +15,7 @@ use crate::environment::{APPS, Environment};
 use crate::reviewed::{Eviction, Reviewed};
 
 /// Waits until every `kubectl drain` has ended well; a node is back as soon as its own has.
-async fn all_end(env: &Environment, drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
+pub async fn all_end(env: &Environment, drains: Vec<(&str, Said)>, deadline: Duration) -> Result<()> {
     let ends = drains.into_iter().map(|(node, said)| async move {
         let what = format!("the end of {}", said.command());
         let ended = wait::until(what, deadline, || async { said.ended().with_context(|| said.text()) }).await?;

@@ -7,6 +7,7 @@
 )]
 
 mod caller;
+mod ceph;
 mod certificate;
 mod cluster_changes;
 mod deadlines;
