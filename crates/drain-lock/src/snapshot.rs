@@ -28,6 +28,9 @@ pub struct BudgetEntry {
     pub view: Arc<BudgetView>,
     /// `spec.maxUnavailable` is 0, or 0 %.
     pub zero_unavailable: bool,
+    /// `spec.minAvailable` is a number, so that `status.expectedPods` is how many of its pods exist at this moment, and not how
+    /// many there should be.
+    pub counts_present_pods: bool,
     /// Value of the annotation `nodeward.dev/locked-by`.
     pub locked_by: Option<Arc<str>>,
 }

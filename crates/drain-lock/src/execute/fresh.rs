@@ -53,7 +53,13 @@ async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<Bud
         (pod, budgets.len() > 1 && !is_closed)
     });
     let owner_disruptions = cache.owner_disruptions(&entry, now);
-    Ok(Some(budget_facts(&entry, pods, owner_disruptions, now)))
+    Ok(Some(budget_facts(
+        &entry,
+        pods,
+        context.pass.snapshot.claims(),
+        owner_disruptions,
+        now,
+    )))
 }
 
 /// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no

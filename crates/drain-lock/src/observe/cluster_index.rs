@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::NodeDrain;
-use nodeward_core::budget::OSD_APP;
+use nodeward_core::budget::{BudgetView, OSD_APP};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, Claim, OwnerDisruptions, Unusable};
+use nodeward_core::pod::Owner;
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -59,7 +60,15 @@ impl ClusterIndex {
         let budget = self.budgets.get(key)?;
         let pods = self.pods.of_budget(key);
         let pods = pods.map(|pod| (&**pod, self.is_refused_for_several_budgets(pod)));
-        Some(budget_facts(budget, pods, self.owner_disruptions(budget, now), now))
+        let ledger = self.ledger();
+        let claims = ledger.as_ref().map(|facts| facts.ledger.claims()).unwrap_or_default();
+        Some(budget_facts(
+            budget,
+            pods,
+            claims,
+            self.owner_disruptions(budget, now),
+            now,
+        ))
     }
 
     /// Whether the eviction API refuses the pod for its several budgets. While Ceph's operator closes budgets, a pod may be in
@@ -226,11 +235,22 @@ pub fn owner_disruptions<'a>(
     (!disruptions.is_empty()).then_some(OwnerDisruptions::Some(sum))
 }
 
+/// How many healthy pods a budget had at the grants in force, those that were down under a claim included.
+///
+/// A pod that was evicted no longer exists, and an owner of another kind than Kubernetes' own may not make it again before its
+/// node is back: where the budget counts only the pods that exist, the disruption would seem to be returned.
+fn healthy_at_grants(budget: &BudgetView, claims: &[Claim]) -> i32 {
+    let holds = claims.iter().flat_map(|claim| &claim.holds);
+    let of_budget = holds.filter(|held| BudgetKey::from(&held.pdb) == budget.key && *held.pdb.uid == *budget.uid);
+    of_budget.map(|held| held.healthy_at_grant).max().unwrap_or_default()
+}
+
 /// What the ledger reads of a budget and the pods that it selects, each with whether another budget selects it too. They
-/// come from the watches or were read just now.
+/// come from the watches or were read just now. `claims` are those of the ledger.
 pub fn budget_facts<'a>(
     budget: &BudgetEntry,
     pods: impl IntoIterator<Item = (&'a PodFacts, bool)>,
+    claims: &[Claim],
     owner_disruptions: Option<OwnerDisruptions>,
     now: Timestamp,
 ) -> BudgetFacts {
@@ -241,25 +261,32 @@ pub fn budget_facts<'a>(
     };
     let mut healthy = BTreeSet::new();
     let mut several = BTreeSet::new();
+    let mut has_foreign_owner = false;
     for (pod, has_several_budgets) in pods {
         if pod.is_healthy() && !is_disrupted(pod) {
             healthy.insert(pod.uid.clone());
         }
+        has_foreign_owner |= pod.owner() == Owner::Foreign;
         if has_several_budgets {
             several.insert(pod.uid.clone());
         }
     }
+    let expected_pods = if budget.counts_present_pods && has_foreign_owner {
+        status.expected_pods.max(healthy_at_grants(view, claims))
+    } else {
+        status.expected_pods
+    };
     BudgetFacts {
         key: view.key.clone(),
         uid: Arc::clone(&view.uid),
         current: view.is_status_current(),
         disruptions_allowed: status.disruptions_allowed,
         desired_healthy: status.desired_healthy,
-        expected_pods: status.expected_pods,
+        expected_pods,
         unusable: Unusable::of(
             budget.zero_unavailable,
             view.kept_by_ceph_operator,
-            status.expected_pods,
+            expected_pods,
             status.desired_healthy,
         ),
         is_by_node: view.is_by_failure_domain(),

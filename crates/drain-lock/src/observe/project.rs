@@ -49,6 +49,7 @@ pub fn project_budget(budget: &PodDisruptionBudget) -> Option<BudgetEntry> {
         let annotations = budget.metadata.annotations.as_ref()?;
         annotations.get(key).map(|value| value.as_str().into())
     };
+    let min_available = budget.spec.as_ref().and_then(|spec| spec.min_available.as_ref());
     let max_unavailable = budget.spec.as_ref().and_then(|spec| spec.max_unavailable.as_ref());
     Some(BudgetEntry {
         view: Arc::new(BudgetView::project(budget)?),
@@ -56,6 +57,7 @@ pub fn project_budget(budget: &PodDisruptionBudget) -> Option<BudgetEntry> {
             IntOrString::Int(pods) => *pods == 0,
             IntOrString::String(share) => share.trim_end_matches('%').parse() == Ok(0),
         }),
+        counts_present_pods: matches!(min_available, Some(IntOrString::Int(_))),
         locked_by: annotation(annotation::LOCKED_BY),
     })
 }

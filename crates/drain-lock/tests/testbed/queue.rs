@@ -1,12 +1,13 @@
 //! Who goes first, and what is kept for whom.
 
 use anyhow::{Context, Result, ensure};
-use nodeward_api::node_drain::Phase;
+use k8s_openapi::api::core::v1::Pod;
+use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_api::taint;
-use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, PodTemplate};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
 use crate::environment::{APPS, Environment};
@@ -27,6 +28,62 @@ async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
         ensure!(taint.effect == "PreferNoSchedule", "{taint:?}");
     }
     Ok(queued.is_some())
+}
+
+/// Three pods that an unknown controller keeps on a node each, and a budget that counts those that exist.
+async fn add_foreign_pods(env: &Environment, nodes: &[&str]) -> Result<()> {
+    let pods: Result<Vec<Pod>> = nodes.iter().map(|node| foreign_pod(node)).collect();
+    bulk::create(&env.client, pods?).await?;
+    bulk::create(
+        &env.client,
+        [Budget::min_available(APPS, "load", 2).of("load").build()?],
+    )
+    .await?;
+    workload::ready_pods(&env.client, APPS, "load", nodes.len(), secs(60)).await?;
+    workload::counted_budget(&env.client, APPS, "load", i32::try_from(nodes.len())?, secs(60)).await?;
+    Ok(())
+}
+
+fn foreign_pod(node: &str) -> Result<Pod> {
+    let template = PodTemplate::new()
+        .label("app", "load")
+        .node_selector("kubernetes.io/hostname", node)
+        .owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a02");
+    template.pod(APPS, &format!("load-{node}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn down_pod_of_integer_minimum_keeps_its_disruption() -> Result<()> {
+    let nodes = ["n1", "n2", "n3"];
+    let env = Environment::new(&nodes).await?;
+    add_foreign_pods(&env, &nodes).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
+    wait::throughout("n1 holds its disruption, and n2 says so", secs(20), || async {
+        let holds = env.claim("n1").await?.map_or(0, |claim| claim.held_disruptions());
+        ensure!(holds == 1, "n1 holds {holds}");
+        let status = env.drains().get("n2").await?.status.context("no status")?;
+        let names = |blocked: &BlockedBy| blocked.node.as_deref() == Some("n1");
+        ensure!(status.blocked_by.iter().any(names), "{:?}", status.blocked_by);
+        ensure!(
+            status
+                .blocked_by
+                .iter()
+                .all(|blocked| blocked.reason == LockReason::WaitsForDisruptions),
+            "{:?}",
+            status.blocked_by
+        );
+        Ok(())
+    })
+    .await?;
+    env.uncordon("n1").await?;
+    bulk::create(&env.client, [foreign_pod("n1")?]).await?;
+    env.released("n1", secs(60)).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    env.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::fixture::{Cluster, budget, claims, merged, node, now, parse, pod};
+use crate::tests::fixture::{Cluster, budget, claims, merged, node, now, owner, parse, pod};
 
 const BACK_AT: &str = "2026-01-01T11:30:00Z";
 
@@ -152,6 +152,30 @@ fn evicted_pods_are_back_when_their_budget_has_recovered(
 fn scaled_down_workload_recovers_with_fewer_pods() {
     let scaled = json!({ "status": { "expectedPods": 3, "desiredHealthy": 2 } });
     assert_eq!(back(&[claim(1, 5, &["a"])], running(&["x", "y", "z"]), scaled), ["a"]);
+}
+
+/// Of an integer `minAvailable` Kubernetes counts the pods that exist: the one that is down has gone from `expectedPods`.
+#[rstest]
+#[case::down(&["x", "y"], "example.com/v1", false)]
+#[case::another_in_its_place(&["x", "y", "z"], "example.com/v1", true)]
+// Its owner makes another one at once, so that fewer pods are fewer replicas.
+#[case::of_a_kind_of_kubernetes(&["x", "y"], "apps/v1", true)]
+fn integer_minimum_never_returns_a_down_pods_disruption(
+    #[case] there: &[&str],
+    #[case] api_version: &str,
+    #[case] returned: bool,
+) {
+    let owner = json!({ "metadata": { "ownerReferences": [owner(api_version, "Load", "load")] } });
+    let pods: Vec<Value> = there.iter().map(|name| pod(name, owner.clone())).collect();
+    let count = i32::try_from(there.len()).unwrap();
+    let budget = json!({
+        "spec": { "maxUnavailable": null, "minAvailable": 2 },
+        "status": {
+            "expectedPods": count, "currentHealthy": count, "desiredHealthy": 2, "disruptionsAllowed": count - 2,
+        },
+    });
+    let expected: &[&str] = if returned { &["a"] } else { &[] };
+    assert_eq!(back(&[claim(1, 3, &["a"])], pods, budget), expected);
 }
 
 #[test]

@@ -88,6 +88,9 @@ fn daemon_set_pod_requests_no_drain() {
 #[case::one(vec![budget("web", json!({}))], "one")]
 #[case::several(vec![budget("web", json!({})), budget("too", json!({}))], "several")]
 #[case::of_another_namespace(vec![budget("web", json!({ "metadata": { "namespace": "bank" } }))], "nothing")]
+#[case::several_of_which_ceph_closes_one(vec![budget("web", json!({})), budget("too", json!({
+    "metadata": { "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" } }, "spec": { "maxUnavailable": 0 },
+}))], "one")]
 fn pod_budgets_are_the_selecting_ones(#[case] budgets: Vec<Value>, #[case] expected: &str) {
     let cluster = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).budgets(budgets);
     let found = match seen(&cluster, json!({})).budgets {
