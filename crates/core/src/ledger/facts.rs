@@ -65,8 +65,11 @@ impl Unusable {
     /// What can be told from the numbers; `max_unavailable_zero` from the spec, `by_ceph` from who keeps it.
     pub fn of(max_unavailable_zero: bool, by_ceph: bool, expected_pods: i32, desired_healthy: i32) -> Option<Self> {
         if max_unavailable_zero {
-            let by_hand = Self::ZeroUnavailable;
-            return Some(if by_ceph { Self::ClosedByCeph } else { by_hand });
+            return Some(if by_ceph {
+                Self::ClosedByCeph
+            } else {
+                Self::ZeroUnavailable
+            });
         }
         (expected_pods > 0 && desired_healthy >= expected_pods).then_some(Self::AllDemanded)
     }
