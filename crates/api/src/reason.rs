@@ -174,6 +174,8 @@ reasons! {
         OwnerHold => "waits for a budget that its owner holds",
         /// The disruption controller has yet to see the newest change.
         StatusBehind => "waits for a budget whose status is behind",
+        /// What its next step rests on could not be read, or was not so; it is read again after a delay.
+        ReadFailed => "waits for a read of what its next step rests on",
         /// The grant that an eviction of ours names is over.
         StaleTicket => "relies on a grant that is no longer in force",
         /// Somebody else's eviction names a grant of ours.

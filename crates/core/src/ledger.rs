@@ -117,6 +117,14 @@ impl Ledger {
         ticket
     }
 
+    /// Puts the claim of a node back to what it is in `before`, whatever was made of it since: what that rested on could not
+    /// be read, or is not so. What was made of other claims stands.
+    pub fn put_back(&mut self, node_uid: &str, before: &Self) {
+        self.claims.retain(|claim| claim.node_uid != node_uid);
+        self.claims.extend(before.claim(node_uid).cloned());
+        self.claims.sort_by_key(|claim| claim.ticket);
+    }
+
     fn next_ticket(&mut self) -> i64 {
         let last = self.claims.iter().map(|claim| claim.ticket).max().unwrap_or_default();
         let ticket = self.next_ticket.max(last + 1).max(1);

@@ -42,6 +42,8 @@ pub struct ActionTracker {
     memory: Memory,
     pods: Backoffs<PodUid>,
     grants: Backoffs<NodeUid>,
+    /// Claims whose changes rest on reads.
+    claims: Backoffs<NodeUid>,
 }
 
 impl ActionTracker {
@@ -51,6 +53,7 @@ impl ActionTracker {
             memory: Memory::default(),
             pods: Backoffs::new(BACKOFF),
             grants: Backoffs::new(GRANT_BACKOFF),
+            claims: Backoffs::new(BACKOFF),
         }
     }
 
@@ -59,6 +62,7 @@ impl ActionTracker {
         let idle = saturating_add(now, -FORGOTTEN_AFTER);
         self.pods.forget_idle_since(idle);
         self.grants.forget_idle_since(idle);
+        self.claims.forget_idle_since(idle);
         self.memory.forget_past(now);
         &self.memory
     }
@@ -95,6 +99,13 @@ impl ActionTracker {
             let not_before = self.grants.failed(node.clone(), now, None);
             self.memory
                 .note_refused_grant(node.clone(), obstacles.clone(), not_before);
+        }
+        for (node, why) in &outcome.doubted {
+            let not_before = self.claims.failed(node.clone(), now, None);
+            self.memory.note_doubted(node.clone(), why.clone(), not_before);
+        }
+        for node in &outcome.checked {
+            self.claims.succeeded(node);
         }
         for node in &outcome.granted {
             self.grants.succeeded(node);

@@ -110,6 +110,10 @@ pub struct TaskOutcome {
     pub granted: Vec<NodeUid>,
     /// Claims that were refused their grant by what was read by quorum.
     pub refused_grants: Vec<(NodeUid, Vec<Obstacle>)>,
+    /// Claims that were left as they are, and why: what their changes rest on could not be read, or is not so.
+    pub doubted: Vec<(NodeUid, String)>,
+    /// Claims whose changes rested on reads that confirmed the plan.
+    pub checked: Vec<NodeUid>,
     /// The namespace of the node leases is not there.
     pub leases_absent: bool,
 }
@@ -122,6 +126,8 @@ impl From<ActionResult> for TaskOutcome {
             announcements: Vec::new(),
             granted: Vec::new(),
             refused_grants: Vec::new(),
+            doubted: Vec::new(),
+            checked: Vec::new(),
             leases_absent: false,
         }
     }

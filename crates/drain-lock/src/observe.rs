@@ -141,15 +141,6 @@ impl ClusterCache {
         self.facts(&keys, now)
     }
 
-    /// What the owner of a budget keeps for himself at `now`.
-    pub fn owner_disruptions(
-        &self,
-        budget: &BudgetEntry,
-        now: Timestamp,
-    ) -> Option<nodeward_core::ledger::OwnerDisruptions> {
-        self.read().owner_disruptions(budget, now)
-    }
-
     pub fn drain(&self, node: &str) -> Option<Arc<NodeDrain>> {
         self.read().drains.get(node).cloned()
     }

@@ -53,7 +53,7 @@ use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict};
 
-pub use self::action::{Action, ConfirmAsk, Force, GrantAsk, LedgerWrite, PodEviction};
+pub use self::action::{Action, ConfirmAsk, Force, GonePod, GrantAsk, LedgerWrite, PodEviction};
 pub use self::stage::Stage;
 
 /// What follows from one moment.
@@ -224,7 +224,12 @@ impl Planner<'_> {
         };
         let recovered = unavailable.recovered();
         if !recovered.is_empty() && self.write.next.return_pods(&claim.node_uid, &recovered) > 0 {
-            self.write.gone.extend_from_slice(unavailable.gone());
+            let gone = unavailable.gone().iter().map(|(key, uid)| GonePod {
+                node_uid: claim.node_uid.as_str().into(),
+                key: key.clone(),
+                uid: uid.clone(),
+            });
+            self.write.gone.extend(gone);
         }
     }
 
@@ -306,11 +311,32 @@ impl Planner<'_> {
         without_disruption.cloned().collect()
     }
 
+    /// What rests on reads that failed, or contradicted the plan, a moment ago is left out until it is tried again.
+    fn leave_out_doubted(&mut self) {
+        let reading = self.write.reading_claims();
+        for (node_uid, doubted) in self.memory.doubted(self.now) {
+            if !reading.contains(node_uid) {
+                continue;
+            }
+            self.write.leave_out(node_uid);
+            self.requeue_at.note(doubted.not_before);
+            let is_meant = |verdict: &&mut DrainVerdict| verdict.node_uid.as_ref() == Some(node_uid);
+            if let Some(verdict) = self.plan.drains.iter_mut().find(is_meant) {
+                verdict.claim = claim_of(Some(node_uid), &self.write.next).cloned();
+                verdict.block(
+                    LockReason::ReadFailed,
+                    format!("{} ({})", LockReason::ReadFailed.explanation(), doubted.why),
+                );
+            }
+        }
+    }
+
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn finish(mut self) -> Plan {
         self.reserve_retained_pods();
         self.keep_control_plane_lease();
         self.touch_stale_budgets();
+        self.leave_out_doubted();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
         take_out(&mut facts, &self.write.leaving);

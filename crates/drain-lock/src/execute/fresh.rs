@@ -1,81 +1,181 @@
-//! What a write of the ledger rests on, read by quorum: the budgets and the pods that they select, and the pods and
-//! drains that were taken for gone.
+//! What a write of the ledger rests on, read by quorum: the budgets, the pods that they select and the holds of their
+//! owners, and the pods and drains that were taken for gone.
+//!
+//! A read that fails, or is not over in time, speaks against the claims alone that rest on it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join, join_all};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use kube::api::ListParams;
-use nodeward_api::NodeDrain;
-use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Facts};
+use kube::{Api, Resource};
+use nodeward_api::{DisruptionHold, NodeDrain};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
+use nodeward_core::ledger::{BudgetFacts, Claim, Facts};
 use nodeward_core::selector::Selector;
+use nodeward_runtime::ApiError;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
-use crate::observe::{budget_facts, project_budget};
-use crate::snapshot::PodFacts;
+use crate::observe::{budget_facts, owner_disruptions, project_budget, project_hold};
+use crate::plan::{GonePod, LedgerWrite};
+use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
-use super::ExecutorContext;
+use super::{ActionResult, ExecutorContext};
 
-/// These budgets as they are now, put over what the watches say of the others.
-pub(super) async fn facts(context: &ExecutorContext, keys: &BTreeSet<BudgetKey>) -> Result<Facts, kube::Error> {
-    let read = try_join_all(keys.iter().map(|key| budget(context, key))).await?;
-    let mut facts = context.pass.snapshot.facts.clone();
-    for (key, fresh) in keys.iter().zip(read) {
-        match fresh {
-            Some(fresh) => facts.insert(key.clone(), fresh),
-            None => facts.remove(key),
-        };
-    }
-    Ok(facts)
+/// How long the reads for one claim may take: the others' grants wait for them.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+
+/// Objects that are read at once. A budget may select thousands of pods, of which little is kept.
+const PAGE: u32 = 500;
+
+/// What was read, and the claims that it does not bear out.
+pub(super) struct Read {
+    /// The budgets as they are now, put over what the watches say of the others.
+    pub(super) facts: Facts,
+    /// By node: what could not be read, or is not so.
+    pub(super) doubted: BTreeMap<NodeUid, ActionResult>,
 }
 
-async fn budget(context: &ExecutorContext, key: &BudgetKey) -> Result<Option<BudgetFacts>, kube::Error> {
+type ReadResult<T> = Result<T, ApiError>;
+
+/// Reads what the grants, confirmations and returned disruptions of this write rest on.
+pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read {
+    let granted = write.grants.iter().map(|ask| &ask.node_uid);
+    let asked = granted.chain(write.confirms.iter().map(|ask| &ask.node_uid));
+    let claims: Vec<(&NodeUid, &Claim)> = asked
+        .filter_map(|uid| Some((uid, write.next.claim(uid.as_str())?)))
+        .collect();
+    let keys: BTreeSet<BudgetKey> = claims.iter().flat_map(|(_, claim)| claim.budgets()).collect();
+    let taken_for_gone = join(
+        join_all(write.gone.iter().map(|gone| in_time(contradicts_gone(context, gone)))),
+        join_all(
+            write
+                .absent
+                .iter()
+                .map(|absent| in_time(contradicts_absent(context, absent))),
+        ),
+    );
+    let (budgets, (gone, absent)) = join(budgets(context, &keys), taken_for_gone).await;
+    let mut doubted = BTreeMap::new();
+    for (uid, claim) in claims {
+        let failures = claim.budgets().filter_map(|key| budgets.get(&key)?.as_ref().err());
+        doubted.extend(failures.map(|error| (uid.clone(), ActionResult::Failed(error.clone()))));
+    }
+    let gone = write.gone.iter().map(|gone| &gone.node_uid).zip(gone);
+    let absent = write.absent.iter().map(|(_, uid)| uid).zip(absent);
+    for (uid, answer) in gone.chain(absent) {
+        let doubt = match answer {
+            Ok(None) => continue,
+            Ok(Some(contradiction)) => ActionResult::Outdated(contradiction),
+            Err(error) => ActionResult::Failed(error),
+        };
+        doubted.insert(uid.clone(), doubt);
+    }
+    let mut facts = context.pass.snapshot.facts.clone();
+    for (key, fresh) in budgets {
+        match fresh {
+            Ok(Some(fresh)) => _ = facts.insert(key, fresh),
+            Ok(None) => _ = facts.remove(&key),
+            // Nothing is granted or confirmed by it.
+            Err(_) => {}
+        }
+    }
+    Read { facts, doubted }
+}
+
+async fn in_time<T>(read: impl Future<Output = Result<T, kube::Error>>) -> ReadResult<T> {
+    let answer = timeout(READ_WITHIN, read).await;
+    answer.map_or(Err(ApiError::Timeout), |answer| answer.map_err(ApiError::from))
+}
+
+async fn budgets(
+    context: &ExecutorContext,
+    keys: &BTreeSet<BudgetKey>,
+) -> BTreeMap<BudgetKey, ReadResult<Option<BudgetFacts>>> {
+    let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
+    let holds = join_all(namespaces.iter().map(|namespace| in_time(holds(context, namespace))));
+    let budgets = join_all(keys.iter().map(|key| in_time(budget(context, key))));
+    let (holds, budgets) = join(holds, budgets).await;
+    let holds: BTreeMap<&str, ReadResult<Vec<HoldFacts>>> = namespaces.into_iter().zip(holds).collect();
+    let now = Timestamp::now();
+    let facts = keys.iter().zip(budgets).map(|(key, budget)| {
+        let holds = holds.get(&*key.namespace).cloned().unwrap_or_else(|| Ok(Vec::new()));
+        let facts = budget.and_then(|budget| {
+            let holds = holds?;
+            Ok(budget.map(|(entry, pods)| {
+                let cache = &context.pass.cache;
+                let pods = pods.iter().map(|pod| {
+                    let budgets = cache.budgets_of(pod);
+                    let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
+                    (pod, budgets.len() > 1 && !is_closed)
+                });
+                let claims = context.pass.snapshot.claims();
+                budget_facts(&entry, pods, claims, owner_disruptions(&entry, &holds, now), now)
+            }))
+        });
+        (key.clone(), facts)
+    });
+    facts.collect()
+}
+
+/// A hold that was made a moment ago counts before any watch tells of it.
+async fn holds(context: &ExecutorContext, namespace: &str) -> Result<Vec<HoldFacts>, kube::Error> {
+    let holds: Api<DisruptionHold> = context.api_in(namespace);
+    list(&holds, ListParams::default(), project_hold).await
+}
+
+async fn budget(
+    context: &ExecutorContext,
+    key: &BudgetKey,
+) -> Result<Option<(BudgetEntry, Vec<PodFacts>)>, kube::Error> {
     let budgets: Api<PodDisruptionBudget> = context.api_in(&key.namespace);
     let budget = budgets.get_opt(&key.name).await?;
     let Some(entry) = budget.as_ref().and_then(project_budget) else {
         return Ok(None);
     };
-    let mut selected = Vec::new();
-    if entry.view.selector != Selector::NOTHING {
-        // Without a resource version a list is a quorum read.
-        let labels = ListParams::default().labels(&entry.view.selector.to_string());
-        selected = context.api_in::<Pod>(&key.namespace).list(&labels).await?.items;
+    if entry.view.selector == Selector::NOTHING {
+        return Ok(Some((entry, Vec::new())));
     }
-    let selected: Vec<PodFacts> = selected.iter().filter_map(PodFacts::project).collect();
-    let (now, cache) = (Timestamp::now(), &context.pass.cache);
-    let pods = selected.iter().map(|pod| {
-        let budgets = cache.budgets_of(pod);
-        let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
-        (pod, budgets.len() > 1 && !is_closed)
-    });
-    let owner_disruptions = cache.owner_disruptions(&entry, now);
-    Ok(Some(budget_facts(
-        &entry,
-        pods,
-        context.pass.snapshot.claims(),
-        owner_disruptions,
-        now,
-    )))
+    let params = ListParams::default().labels(&entry.view.selector.to_string());
+    let pods: Api<Pod> = context.api_in(&key.namespace);
+    let selected = list(&pods, params, PodFacts::project).await?;
+    Ok(Some((entry, selected)))
 }
 
-/// A drain of one of these nodes that is there after all, and goes on. What the plan saw and did not take for theirs is no
-/// news.
-pub(super) async fn still_drained(
+/// All objects, page by page, of each of which only the projection is kept. Without a resource version it is a quorum read,
+/// and all pages are of the moment of the first.
+async fn list<K, V>(api: &Api<K>, params: ListParams, project: impl Fn(&K) -> Option<V>) -> Result<Vec<V>, kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut params = params.limit(PAGE);
+    let mut listed = Vec::new();
+    loop {
+        let page = api.list(&params).await?;
+        listed.extend(page.items.iter().filter_map(&project));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(listed),
+        }
+    }
+}
+
+/// That a drain of this node is there after all, and goes on. What the plan saw and did not take for the claim's is no news.
+async fn contradicts_absent(
     context: &ExecutorContext,
-    absent: &[(NodeName, NodeUid)],
-) -> Result<Option<NodeName>, kube::Error> {
-    let (drains, seen) = (context.api::<NodeDrain>(), &context.pass.snapshot);
-    let looks = absent.iter().map(async |(node, uid)| {
-        let drain = drains.get_opt(node.as_str()).await?;
-        let known = seen.drains.get(node).and_then(|drain| drain.metadata.uid.as_deref());
-        let is_there = drain.is_some_and(|drain| drains_on(&drain, uid, known));
-        Ok::<_, kube::Error>(is_there.then(|| node.clone()))
-    });
-    Ok(try_join_all(looks).await?.into_iter().flatten().next())
+    (node, uid): &(NodeName, NodeUid),
+) -> Result<Option<String>, kube::Error> {
+    let drain = context.api::<NodeDrain>().get_opt(node.as_str()).await?;
+    let seen = context.pass.snapshot.drains.get(node);
+    let known = seen.and_then(|drain| drain.metadata.uid.as_deref());
+    let is_there = drain.is_some_and(|drain| drains_on(&drain, uid, known));
+    Ok(is_there.then(|| format!("the drain of node {node} was taken for gone and is there")))
 }
 
 /// Whether it is for this node, and goes on. One that nobody has adopted yet names no node: it means the one of its name,
@@ -93,20 +193,13 @@ pub(super) fn goes_on(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_none()
 }
 
-/// One of these pods that is there after all, and not on its way out.
-pub(super) async fn still_there(
-    context: &ExecutorContext,
-    gone: &[(PodKey, String)],
-) -> Result<Option<PodKey>, kube::Error> {
-    let looks = gone.iter().map(async |(key, uid)| {
-        let pods: Api<Pod> = context.api_in(&key.namespace);
-        let pod = pods.get_metadata_opt(&key.name).await?;
-        let is_there = pod.is_some_and(|pod| {
-            pod.metadata.uid.as_deref() == Some(uid.as_str()) && pod.metadata.deletion_timestamp.is_none()
-        });
-        Ok::<_, kube::Error>(is_there.then(|| key.clone()))
-    });
-    Ok(try_join_all(looks).await?.into_iter().flatten().next())
+/// That this pod is there after all, and not on its way out.
+async fn contradicts_gone(context: &ExecutorContext, gone: &GonePod) -> Result<Option<String>, kube::Error> {
+    let pods: Api<Pod> = context.api_in(&gone.key.namespace);
+    let pod = pods.get_metadata_opt(&gone.key.name).await?;
+    let is_there =
+        pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(gone.uid.as_str()) && goes_on(&pod.metadata));
+    Ok(is_there.then(|| format!("pod {} was taken for gone and is there", gone.key)))
 }
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
 //! The ledger: one compare-and-swap a pass, with every grant in it resting on what was read by quorum just before.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PostParams};
 use nodeward_api::drain_ledger::{self, DrainLedger, DrainLedgerSpec};
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{Claim, Facts, HeldPod, Lost};
+use nodeward_core::ledger::{Facts, HeldPod, Lost};
 use nodeward_runtime::ApiError;
 use serde_json::json;
 
@@ -16,14 +13,19 @@ use crate::plan::eviction_budget::take_out;
 use crate::plan::verdict::{Announcement, in_words};
 use crate::plan::{ConfirmAsk, LedgerWrite};
 
-use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
+use super::fresh::{self, Read};
+use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
 
-/// Confirms, grants, writes.
+/// Confirms, grants, writes. A claim whose reads failed, or do not bear the plan out, is left as it is, and the rest is
+/// written.
 pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
-    let facts = match read_facts(context, &write).await {
-        Ok(facts) => facts,
-        Err(result) => return result.into(),
-    };
+    let asked = write.reading_claims();
+    let Read { mut facts, doubted } = fresh::read(context, &write).await;
+    for (node_uid, doubt) in &doubted {
+        tracing::debug!(%node_uid, ?doubt, "its claim is left as it is");
+        write.leave_out(node_uid);
+    }
+    take_out(&mut facts, &write.leaving);
     let now = Timestamp::now();
     let confirms = std::mem::take(&mut write.confirms);
     for ask in &confirms {
@@ -39,40 +41,31 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
         }
     }
     let done = ActionResult::from(compare_and_swap(context, &write).await);
+    let checked = asked.into_iter().filter(|uid| !doubted.contains_key(uid)).collect();
+    let doubted = doubted.into_iter().map(|(uid, doubt)| (uid, why(doubt))).collect();
+    let read = TaskOutcome {
+        refused_grants,
+        doubted,
+        checked,
+        ..done.clone().into()
+    };
     if !done.may_have_acted() {
-        return TaskOutcome {
-            refused_grants,
-            ..done.into()
-        };
+        return read;
     }
     // A lost answer may be that of a write: what is on the record by then is told all the same.
     TaskOutcome {
         announcements: write.announcements,
         granted,
-        refused_grants,
-        ..done.into()
+        ..read
     }
 }
 
-/// Reads by quorum what the write rests on: the budgets of its grants and confirmations, and what was taken for gone.
-async fn read_facts(context: &ExecutorContext, write: &LedgerWrite) -> Result<Facts, ActionResult> {
-    let granted = write.grants.iter().map(|ask| &ask.node_uid);
-    let asked = granted.chain(write.confirms.iter().map(|ask| &ask.node_uid));
-    let claims = asked.filter_map(|uid| write.next.claim(uid.as_str()));
-    let budgets: BTreeSet<BudgetKey> = claims.flat_map(Claim::budgets).collect();
-    let (mut facts, pod, drain) = tokio::try_join!(
-        fresh::facts(context, &budgets),
-        fresh::still_there(context, &write.gone),
-        fresh::still_drained(context, &write.absent)
-    )?;
-    let present = pod.map(|pod| format!("pod {pod}"));
-    if let Some(present) = present.or_else(|| drain.map(|node| format!("the drain of node {node}"))) {
-        return Err(ActionResult::Outdated(format!(
-            "{present} was taken for gone and is there"
-        )));
+fn why(doubt: ActionResult) -> String {
+    match doubt {
+        ActionResult::Failed(error) => error.to_string(),
+        ActionResult::Outdated(contradiction) => contradiction,
+        other => format!("{other:?}"),
     }
-    take_out(&mut facts, &write.leaving);
-    Ok(facts)
 }
 
 /// Confirms a grant whose disruptions are all there still. Otherwise those of pods that run are returned, and it waits again.
@@ -102,6 +95,9 @@ async fn compare_and_swap(context: &ExecutorContext, write: &LedgerWrite) -> Wri
     let ledgers: Api<DrainLedger> = context.api();
     let spec = DrainLedgerSpec::from(&write.next);
     let Some(base) = &write.base else {
+        if write.next.claims().is_empty() {
+            return Err(ActionResult::AlreadyDone);
+        }
         let params = PostParams {
             field_manager: Some(context.pass.field_manager.to_owned()),
             ..PostParams::default()
@@ -123,3 +119,6 @@ async fn compare_and_swap(context: &ExecutorContext, write: &LedgerWrite) -> Wri
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

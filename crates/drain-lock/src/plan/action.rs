@@ -27,14 +27,54 @@ pub struct LedgerWrite {
     pub grants: Vec<GrantAsk>,
     /// Grants to be made sure of.
     pub confirms: Vec<ConfirmAsk>,
-    /// Pods that were taken for gone: none of them may be there.
-    pub gone: Vec<(PodKey, String)>,
+    /// Pods that were taken for gone, with the claims that return their disruptions: none of them may be there.
+    pub gone: Vec<GonePod>,
     /// NodeDrains that were taken for gone, with the UIDs of their nodes: none of them may be there.
     pub absent: Vec<(NodeName, NodeUid)>,
     /// Pods without a disruption whose eviction is asked for: what is read by quorum may still count them.
     pub leaving: BTreeSet<PodUid>,
     /// What to say once it is written.
     pub announcements: Vec<Announcement>,
+}
+
+impl LedgerWrite {
+    /// The claims of which something rests on what has yet to be read by quorum.
+    pub fn reading_claims(&self) -> BTreeSet<NodeUid> {
+        let asked = self.grants.iter().map(|ask| &ask.node_uid);
+        let asked = asked.chain(self.confirms.iter().map(|ask| &ask.node_uid));
+        let taken = self.gone.iter().map(|gone| &gone.node_uid);
+        let taken = taken.chain(self.absent.iter().map(|(_, uid)| uid));
+        asked.chain(taken).cloned().collect()
+    }
+
+    /// Whether what `next` makes of it does.
+    fn changes_by_reads(&self, node_uid: &NodeUid) -> bool {
+        self.gone.iter().any(|gone| gone.node_uid == *node_uid) || self.absent.iter().any(|(_, uid)| uid == node_uid)
+    }
+
+    /// Leaves out what rests on reads of one claim, which could not be made or were contradicted. Its place in the queue and
+    /// what it asks for rest on none, and stand unless disruptions were to return with it.
+    pub fn leave_out(&mut self, node_uid: &NodeUid) {
+        if self.changes_by_reads(node_uid) {
+            let before = LedgerFacts::content(self.base.as_deref());
+            self.next.put_back(node_uid.as_str(), &before);
+            self.announcements
+                .retain(|announcement| announcement.node_uid != *node_uid);
+        }
+        self.gone.retain(|gone| gone.node_uid != *node_uid);
+        self.absent.retain(|(_, uid)| uid != node_uid);
+        self.grants.retain(|ask| ask.node_uid != *node_uid);
+        self.confirms.retain(|ask| ask.node_uid != *node_uid);
+    }
+}
+
+/// A pod that was taken for gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GonePod {
+    /// The claim that returns its disruption.
+    pub node_uid: NodeUid,
+    pub key: PodKey,
+    pub uid: String,
 }
 
 /// A claim to be granted.

@@ -46,6 +46,7 @@ pub struct Contradiction {
 pub struct Memory {
     evictions: BTreeMap<PodUid, Attempt>,
     refused_grants: BTreeMap<NodeUid, RefusedGrant>,
+    doubted: BTreeMap<NodeUid, Doubted>,
     departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
     /// The namespace of the node leases is not there: nobody uses them.
     pub leases_absent_until: Option<Timestamp>,
@@ -69,6 +70,15 @@ struct Attempt {
 pub struct RefusedGrant {
     /// Why.
     pub obstacles: Vec<Obstacle>,
+    /// Not again before then.
+    pub not_before: Timestamp,
+}
+
+/// A claim of which nothing could be written, for what that rested on could not be read, or was not so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubted {
+    /// What was in the way.
+    pub why: String,
     /// Not again before then.
     pub not_before: Timestamp,
 }
@@ -108,6 +118,11 @@ impl Memory {
         self.refused_grants.get(node).filter(|refused| now < refused.not_before)
     }
 
+    /// Claims that are left as they are until what their changes rest on is read again.
+    pub fn doubted(&self, now: Timestamp) -> impl Iterator<Item = (&NodeUid, &Doubted)> {
+        self.doubted.iter().filter(move |(_, doubted)| now < doubted.not_before)
+    }
+
     /// Movable pods that were seen on their way out a moment ago: between the end of a pod and its replacement nothing
     /// tells that one will come.
     pub fn departed(&self, now: Timestamp) -> impl Iterator<Item = &Arc<PodFacts>> {
@@ -125,6 +140,7 @@ impl Memory {
     pub fn forget_past(&mut self, now: Timestamp) {
         self.evictions.retain(|_, attempt| now < attempt.not_before);
         self.refused_grants.retain(|_, refused| now < refused.not_before);
+        self.doubted.retain(|_, doubted| now < doubted.not_before);
         self.departed.retain(|_, (_, until)| now < *until);
         if self.leases_absent_until.is_some_and(|until| until <= now) {
             self.leases_absent_until = None;
@@ -144,6 +160,10 @@ impl Memory {
 
     pub fn note_refused_grant(&mut self, node: NodeUid, obstacles: Vec<Obstacle>, not_before: Timestamp) {
         self.refused_grants.insert(node, RefusedGrant { obstacles, not_before });
+    }
+
+    pub fn note_doubted(&mut self, node: NodeUid, why: String, not_before: Timestamp) {
+        self.doubted.insert(node, Doubted { why, not_before });
     }
 
     /// Notes that a claim was granted.

@@ -1,0 +1,259 @@
+//! One write of the ledger against a scripted API server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use nodeward_core::id::{NodeUid, PodKey};
+use nodeward_core::ledger::{ClaimState, Ledger};
+use nodeward_runtime::{Clients, Permits};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::execute::PassContext;
+use crate::plan::{GonePod, GrantAsk};
+use crate::tests::fixture::{Cluster, budget, cordoned, parse, pod};
+
+/// What it answers, by path, and for further pages by path and continue token; everything else is 404.
+struct ApiServer {
+    answers: BTreeMap<String, (u16, Value)>,
+    asked: Arc<Mutex<Vec<String>>>,
+    written: Arc<Mutex<Option<Value>>>,
+}
+
+const PODS_OF_A: &str = "/api/v1/namespaces/shop-a/pods";
+
+impl ApiServer {
+    /// Each node has one held pod, `a` and `b`, under a budget of its own with one disruption to spare, in a namespace of its own.
+    fn new() -> Self {
+        let mut answers = BTreeMap::new();
+        for name in ["a", "b"] {
+            let namespace = format!("shop-{name}");
+            let answer = |path: &str| format!("/{path}/namespaces/{namespace}/");
+            let budgets = answer("apis/policy/v1") + "poddisruptionbudgets/";
+            answers.insert(format!("{budgets}{name}"), (200, budget_of(name)));
+            answers.insert(answer("api/v1") + "pods", (200, list(&pods_of(name), None)));
+            let holds = answer("apis/nodeward.dev/v1alpha1") + "disruptionholds";
+            answers.insert(holds, (200, list(&[], None)));
+        }
+        Self {
+            answers,
+            asked: Arc::default(),
+            written: Arc::default(),
+        }
+    }
+
+    fn answering(mut self, path: &str, code: u16, answer: Value) -> Self {
+        self.answers.insert(path.to_owned(), (code, answer));
+        self
+    }
+
+    fn clients(&self) -> Clients {
+        let (answers, asked, written) = (self.answers.clone(), Arc::clone(&self.asked), Arc::clone(&self.written));
+        let answer = move |request: Request| {
+            let (answers, asked, written) = (answers.clone(), Arc::clone(&asked), Arc::clone(&written));
+            async move { answer(request, &answers, &asked, &written).await }
+        };
+        let client = kube::Client::new(Router::new().fallback(answer), "default");
+        Clients {
+            watches: client.clone(),
+            requests: client.clone(),
+            lease: client,
+        }
+    }
+
+    /// Carries out a write that was planned when the cluster was so.
+    async fn run(&self, cluster: &Cluster, write: LedgerWrite) -> TaskOutcome {
+        let pass = PassContext {
+            clients: self.clients(),
+            cache: cluster.cache(),
+            field_manager: "test",
+            snapshot: Arc::new(cluster.snapshot_of(&["n1", "n2"])),
+        };
+        let permits = Permits::unrestricted();
+        super::write(&ExecutorContext { pass, permits }, write).await
+    }
+
+    fn states(&self) -> Vec<(String, ClaimState)> {
+        let written = self.written.lock().clone().unwrap();
+        let ledger = Ledger::from(&parse::<DrainLedgerSpec>(written["spec"].clone()));
+        let states = ledger.claims().iter().map(|claim| (claim.node.clone(), claim.state));
+        states.collect()
+    }
+}
+
+async fn answer(
+    request: Request,
+    answers: &BTreeMap<String, (u16, Value)>,
+    asked: &Mutex<Vec<String>>,
+    written: &Mutex<Option<Value>>,
+) -> Response {
+    let (path, query) = (
+        request.uri().path().to_owned(),
+        request.uri().query().unwrap_or_default().to_owned(),
+    );
+    asked.lock().push(format!("{path}?{query}"));
+    if path.ends_with("/drainledgers/cluster") {
+        let body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        *written.lock() = Some(body.clone());
+        let object = json!({ "metadata": { "name": "cluster" }, "spec": body["spec"] });
+        return axum::Json(object).into_response();
+    }
+    let token = query.split('&').find_map(|part| part.strip_prefix("continue="));
+    let key = token.map_or_else(|| path.clone(), |token| format!("{path}?continue={token}"));
+    let (code, body) = answers.get(&key).cloned().unwrap_or((404, json!({})));
+    let failed = json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "" });
+    let body = if code < 300 { body } else { failed };
+    (StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
+}
+
+fn list(items: &[Value], token: Option<&str>) -> Value {
+    json!({ "metadata": { "resourceVersion": "1", "continue": token }, "items": items })
+}
+
+fn budget_of(name: &str) -> Value {
+    let labels = json!({ "matchLabels": { "app": name } });
+    budget(
+        name,
+        json!({ "metadata": { "namespace": format!("shop-{name}") }, "spec": { "selector": labels } }),
+    )
+}
+
+fn pods_of(name: &str) -> Vec<Value> {
+    let pod = |number: usize| {
+        let metadata = json!({
+            "namespace": format!("shop-{name}"), "name": format!("{name}-{number}"), "uid": format!("uid-{name}-{number}"),
+            "labels": { "app": name },
+        });
+        pod(
+            "",
+            json!({ "metadata": metadata, "spec": { "nodeName": if name == "a" { "n1" } else { "n2" } } }),
+        )
+    };
+    (0..3).map(pod).collect()
+}
+
+fn needs(name: &str) -> Value {
+    let pods = json!([{ "name": format!("{name}-0"), "uid": format!("uid-{name}-0") }]);
+    json!({ "pdb": { "namespace": format!("shop-{name}"), "name": name, "uid": format!("uid-{name}") }, "pods": pods, "healthyAtGrant": 3 })
+}
+
+fn claim(node: &str, ticket: i64, state: &str, needs: Value) -> Value {
+    let moment = "2026-01-01T11:59:00Z";
+    json!({
+        "ticket": ticket, "node": node, "nodeUID": format!("uid-{node}"), "state": state, "since": moment, "queuedAt": moment,
+        "grant": 4, "bootID": "boot-1", "needs": [needs.clone()], "holds": if state == "Waiting" { json!([]) } else { json!([needs]) },
+    })
+}
+
+/// Two nodes whose claims stand so.
+fn cluster(state_1: &str) -> Cluster {
+    let pods = pods_of("a").into_iter().chain(pods_of("b"));
+    Cluster::new([cordoned("n1"), cordoned("n2")], pods)
+        .budgets([budget_of("a"), budget_of("b")])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim("n1", 1, state_1, needs("a")), claim("n2", 2, "Waiting", needs("b"))] }))
+}
+
+/// A write that grants the claims of these nodes.
+fn granting(cluster: &Cluster, nodes: &[&str]) -> LedgerWrite {
+    let base = cluster.snapshot().ledger.unwrap();
+    let mut next = base.ledger.clone();
+    for (uid, name) in [("uid-n1", "a"), ("uid-n2", "b")] {
+        next.set_needs(uid, vec![parse(needs(name))], &|_| false, Timestamp::now());
+    }
+    let ask = |node: &&str| GrantAsk {
+        node_uid: format!("uid-{node}").into(),
+        boot_id: "boot-1".into(),
+    };
+    LedgerWrite {
+        next,
+        base: Some(base),
+        grants: nodes.iter().map(ask).collect(),
+        ..LedgerWrite::default()
+    }
+}
+
+#[tokio::test]
+async fn failed_read_stops_its_own_claim_alone() {
+    let cluster = cluster("Waiting");
+    let server = ApiServer::new().answering(PODS_OF_A, 500, Value::Null);
+    let outcome = server.run(&cluster, granting(&cluster, &["n1", "n2"])).await;
+    let expected = [
+        ("n1".to_owned(), ClaimState::Asking),
+        ("n2".to_owned(), ClaimState::Granted),
+    ];
+    assert_eq!(server.states(), expected);
+    assert_eq!(outcome.granted, [NodeUid::from("uid-n2")]);
+    let doubted: Vec<&NodeUid> = outcome.doubted.iter().map(|(uid, _)| uid).collect();
+    assert_eq!(doubted, [&NodeUid::from("uid-n1")]);
+    assert_eq!(outcome.checked, [NodeUid::from("uid-n2")]);
+    assert_eq!(outcome.done, ActionResult::Acted(()));
+}
+
+#[tokio::test]
+async fn pod_that_is_there_returns_no_disruption() {
+    let cluster = cluster("Confirmed");
+    let server = ApiServer::new().answering("/api/v1/namespaces/shop-a/pods/a-0", 200, pods_of("a").remove(0));
+    let mut write = granting(&cluster, &["n2"]);
+    assert_eq!(write.next.return_pods("uid-n1", &["uid-a-0"]), 1);
+    write.gone.push(GonePod {
+        node_uid: "uid-n1".into(),
+        key: PodKey::new("shop-a", "a-0"),
+        uid: "uid-a-0".to_owned(),
+    });
+    let outcome = server.run(&cluster, write).await;
+    let written = server.written.lock().clone().unwrap();
+    assert_eq!(written["spec"]["claims"][0]["holds"], json!(["0/a-0/uid-a-0"]));
+    assert_eq!(written["spec"]["claims"][1]["state"], "Granted");
+    assert_eq!(outcome.doubted.len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_every_read_fails() {
+    let cluster = cluster("Waiting");
+    let mut write = granting(&cluster, &["n1"]);
+    write.next = write.base.as_ref().unwrap().ledger.clone();
+    let server = ApiServer::new().answering(PODS_OF_A, 500, Value::Null);
+    let outcome = server.run(&cluster, write).await;
+    assert_eq!(
+        outcome.done,
+        ActionResult::AlreadyDone,
+        "the backoff is the claim's, not the ledger's"
+    );
+    assert!(server.written.lock().is_none());
+}
+
+/// The second page has the pods that make the budget healthy enough.
+#[tokio::test]
+async fn pods_of_a_budget_are_read_in_pages() {
+    let cluster = cluster("Waiting");
+    let (first, rest) = (pods_of("a")[..1].to_vec(), pods_of("a")[1..].to_vec());
+    let server = ApiServer::new()
+        .answering(PODS_OF_A, 200, list(&first, Some("more")))
+        .answering(&format!("{PODS_OF_A}?continue=more"), 200, list(&rest, None));
+    let outcome = server.run(&cluster, granting(&cluster, &["n1"])).await;
+    assert_eq!(outcome.granted, [NodeUid::from("uid-n1")]);
+    let asked = server.asked.lock().clone();
+    let pages: Vec<&String> = asked.iter().filter(|asked| asked.starts_with(PODS_OF_A)).collect();
+    assert_eq!(pages.len(), 2);
+    assert!(pages.iter().all(|page| page.contains("limit=500")), "{pages:?}");
+}
+
+#[tokio::test]
+async fn hold_that_no_watch_shows_counts() {
+    let cluster = cluster("Waiting");
+    let hold = json!({
+        "metadata": { "namespace": "shop-a", "name": "h", "uid": "uid-h" }, "spec": { "pdbRef": "a", "reason": "rebalancing" },
+    });
+    let holds = "/apis/nodeward.dev/v1alpha1/namespaces/shop-a/disruptionholds";
+    let server = ApiServer::new().answering(holds, 200, list(&[hold], None));
+    let outcome = server.run(&cluster, granting(&cluster, &["n1", "n2"])).await;
+    assert_eq!(outcome.granted, [NodeUid::from("uid-n2")]);
+    assert_eq!(outcome.refused_grants.len(), 1);
+}
