@@ -54,7 +54,7 @@ pub struct NodeDrainSpec {
     pub node_uid: Option<String>,
     /// Who asked for the drain. It goes on until the last of them has released it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = REQUESTERS_AT_MOST), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub requesters: Vec<Requester>,
     /// What the drain is for, for people to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -321,6 +321,9 @@ pub struct DrainPlan {
 
 /// How many entries a list in a status has at most.
 pub const LISTED_AT_MOST: usize = 100;
+
+/// The most requesters of one drain.
+pub const REQUESTERS_AT_MOST: usize = 64;
 
 /// How many characters a requester's name has at most. Who makes one cuts it to as many bytes, which are never more.
 pub const REQUESTER_AT_MOST: usize = 512;

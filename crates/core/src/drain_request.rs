@@ -6,7 +6,9 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodeward_api::annotation;
-use nodeward_api::node_drain::{Deadlines, Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, Requester};
+use nodeward_api::node_drain::{
+    Deadlines, Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, REQUESTERS_AT_MOST, Requester,
+};
 use serde_json::{Map, Value, json};
 
 use crate::deadline::to_the_second;
@@ -15,6 +17,9 @@ use crate::text::cut;
 
 /// Precision of `nodeward.dev/last-eviction`: a drain of hundreds of pods writes it once a minute.
 const LAST_EVICTION_PRECISION: SignedDuration = SignedDuration::from_mins(1);
+
+/// With so many requesters an eviction adds no other: the rest is for those who ask by name.
+const EVICTING_AT_MOST: usize = REQUESTERS_AT_MOST / 2;
 
 /// Prefix of a requester that is known by its evictions alone; the user follows.
 const EVICTION_PREFIX: &str = "eviction:";
@@ -154,7 +159,13 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
         Map::new()
     };
     let is_known = has_requester(present, &request.requester);
-    if !is_known {
+    // An eviction from a node that drain-lock empties is noted: whoever evicts never says that he is done, and the drain
+    // would wait for him for ever.
+    let is_ours = present.spec.evict == Evictor::Nodeward;
+    // Nor do evictions by many users take the last places of those who ask by name.
+    let is_crowded = present.spec.requesters.len() >= EVICTING_AT_MOST;
+    let is_bystander = request.is_eviction && (is_ours || is_crowded);
+    if !is_known && !is_bystander {
         let mut requesters = present.spec.requesters.clone();
         requesters.push(requester(request, now));
         spec.insert("requesters".to_owned(), json!(requesters));
@@ -170,7 +181,7 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     if !spec.is_empty() {
         patch["spec"] = Value::Object(spec);
     }
-    let outcome = if is_known {
+    let outcome = if is_known || is_bystander {
         JoinOutcome::Noted
     } else {
         JoinOutcome::Added

@@ -40,7 +40,9 @@ fn drain(fields: Value) -> NodeDrain {
     let mut drain = json!({
         "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain",
         "metadata": { "name": "n1", "uid": "d1", "resourceVersion": "7", "annotations": { "nodeward.dev/last-eviction": NOW } },
-        "spec": { "nodeName": "n1", "nodeUID": "u1", "requesters": [{ "name": "eviction:alice", "since": NOW }] },
+        "spec": {
+            "nodeName": "n1", "nodeUID": "u1", "evict": "Requester", "requesters": [{ "name": "eviction:alice", "since": NOW }],
+        },
     });
     for (section, fields) in fields.as_object().unwrap() {
         for (key, value) in fields.as_object().unwrap() {
@@ -93,6 +95,17 @@ fn a_new_drain_names_its_requester_and_node() {
     );
 }
 
+fn of_machine() -> Value {
+    json!({ "spec": { "evict": "Nodeward", "requesters": [{ "name": "fleetlock:workers:n1" }] } })
+}
+
+fn crowded(requesters: usize) -> Value {
+    let requesters: Vec<Value> = (0..requesters)
+        .map(|user| json!({ "name": format!("eviction:{user}") }))
+        .collect();
+    json!({ "spec": { "requesters": requesters } })
+}
+
 #[rstest]
 #[case::asked_again_soon(json!({}), "2026-01-01T00:00:59Z", JoinOutcome::Known)]
 #[case::asked_again_later(json!({}), "2026-01-01T00:01:00Z", JoinOutcome::Noted)]
@@ -100,6 +113,10 @@ fn a_new_drain_names_its_requester_and_node() {
 #[case::an_unreadable_sign(json!({ "metadata": { "annotations": { "nodeward.dev/last-eviction": "now" } } }), NOW, JoinOutcome::Noted)]
 #[case::asked_for_by_another(json!({ "spec": { "requesters": [{ "name": "nodedrain" }] } }), NOW, JoinOutcome::Added)]
 #[case::asked_for_by_nobody(json!({ "spec": { "requesters": [] } }), NOW, JoinOutcome::Added)]
+#[case::of_a_node_that_we_drain(of_machine(), NOW, JoinOutcome::Known)]
+#[case::later_of_a_node_that_we_drain(of_machine(), "2026-01-01T00:01:00Z", JoinOutcome::Noted)]
+#[case::beside_many_others(crowded(31), NOW, JoinOutcome::Added)]
+#[case::beside_too_many_others(crowded(32), NOW, JoinOutcome::Known)]
 #[case::of_another_node(json!({ "spec": { "nodeUID": "u0" } }), NOW, JoinOutcome::Conflicting(Conflict::OtherNode))]
 #[case::of_an_unknown_node(json!({ "spec": { "nodeUID": null } }), NOW, JoinOutcome::Known)]
 #[case::ending(json!({ "metadata": { "deletionTimestamp": NOW } }), NOW, JoinOutcome::Conflicting(Conflict::Ending))]
