@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use election::{Election, ElectionTimes};
@@ -54,6 +55,7 @@ pub enum LeaderState {
 pub struct Leadership {
     state: watch::Receiver<LeaderState>,
     deadline: Arc<Deadline>,
+    last_leader: Arc<Mutex<Instant>>,
 }
 
 impl Leadership {
@@ -71,6 +73,7 @@ impl Leadership {
         Self {
             state: watch::channel(state).1,
             deadline: Arc::new(deadline),
+            last_leader: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
@@ -80,6 +83,15 @@ impl Leadership {
         let leadership = Self::fixed(true);
         let deadline = Arc::clone(&leadership.deadline);
         (leadership, move || deadline.expire())
+    }
+
+    /// For how long nobody has been seen to lead, this process included: what is asked by those who serve without leading.
+    /// One that cannot read the lease sees nobody.
+    pub fn leaderless_for(&self) -> Duration {
+        if self.is_leading_now() {
+            return Duration::ZERO;
+        }
+        self.last_leader.lock().elapsed()
     }
 
     /// Whether we lead at this very moment, by the local deadline. Ask right before each write.

@@ -8,6 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
 use tokio::sync::watch;
@@ -69,6 +70,7 @@ pub struct Election {
     unrenewed_for: Duration,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
+    last_leader: Arc<Mutex<std::time::Instant>>,
     trigger: ReconcileTrigger,
     leading: Gauge,
 }
@@ -113,6 +115,7 @@ impl Election {
             unrenewed_for: Duration::ZERO,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
+            last_leader: Arc::new(Mutex::new(std::time::Instant::now())),
             trigger,
             leading: metrics.register("leading", "1 while this process leads"),
         }
@@ -123,6 +126,7 @@ impl Election {
         Leadership {
             state: self.state.subscribe(),
             deadline: Arc::clone(&self.deadline),
+            last_leader: Arc::clone(&self.last_leader),
         }
     }
 
@@ -187,6 +191,7 @@ impl Election {
         self.follow("another holds the lease");
         let is_left_behind = held.is_some() && is_first_look;
         if !self.observation.is_free(&lease, asked.monotonic) && !is_left_behind {
+            *self.last_leader.lock() = asked.monotonic;
             return Ok(());
         }
         match self.claim(&lease).await? {
@@ -292,6 +297,7 @@ impl Election {
         if !self.deadline.is_ahead() {
             return;
         }
+        *self.last_leader.lock() = asked.monotonic;
         self.leading.set(1);
         self.state.send_replace(LeaderState::Leading {
             since: Timestamp::now(),

@@ -460,3 +460,15 @@ async fn claim_mends_a_malformed_lease() {
     );
     assert!(spec.acquire_time.is_some() && spec.renew_time.is_some());
 }
+
+#[tokio::test]
+async fn leader_seen_renewing_ends_leaderless_time() {
+    let server = Server::holding(&held_by_one_whose_clock_is_behind());
+    let (mut election, leadership) = server.election();
+    std::thread::sleep(Duration::from_millis(60));
+    assert!(leadership.leaderless_for() >= Duration::from_millis(60));
+    election.attempt_or_step_down().await;
+    assert!(leadership.leaderless_for() < Duration::from_millis(60));
+    let (_election, leads) = leading(&Server::default()).await;
+    assert_eq!(leads.leaderless_for(), Duration::ZERO);
+}
