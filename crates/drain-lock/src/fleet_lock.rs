@@ -14,7 +14,6 @@ pub mod protocol;
 pub mod reboot_gate;
 pub mod single_flight;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ use kube::api::ListParams;
 use kube::{Api, Client as KubeClient};
 use nodeward_api::drain_ledger;
 use nodeward_api::{BudgetRef, DrainLedger};
-use nodeward_core::drain_request::{DrainRequest, JoinOutcome, has_requester, is_fulfilled_by};
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome, is_fulfilled_by};
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
@@ -197,7 +196,7 @@ impl FleetLock {
         let request = DrainRequest {
             purpose: Some(PURPOSE.to_owned()),
             fallback: Some(self.settings.current().policy.fallback),
-            ..DrainRequest::new(node.name.clone(), Some(node.uid.clone()), client.requester())
+            ..DrainRequest::new(node.name.clone(), Some(node.uid.clone()), client.requester(&node.name))
         };
         let seen = self.as_watched(&node);
         let is_asked_for = self
@@ -269,25 +268,18 @@ impl FleetLock {
         Ok(residents.collect())
     }
 
-    /// Takes the client's wish back, wherever it stands. A client that asked for nothing has nothing to take back, and is
-    /// told so with 200: it says that it is up at each boot.
+    /// Takes the client's wish back. A machine that asked for nothing has nothing to take back, and is told so with 200: it
+    /// says that it is up at each boot. An id of no node would never release anything.
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
-        let requester = client.requester();
-        let drains = self.cache.drains();
-        let asked = drains.iter().filter(|drain| has_requester(drain, &requester));
-        let mut names: BTreeSet<String> = asked.map(|drain| drain.spec.node_name.clone()).collect();
-        // The watch may not have shown a drain yet that another replica has just made.
-        if let Ok(node) = self.node_of(client) {
-            names.insert(node.name.to_string());
-        }
+        let node = self.node_of(client)?;
         if self.dry_run {
             return Err(dry_run());
         }
-        for name in names {
-            let left = release_drain(&self.client, &name, &requester).await;
-            if left.map_err(unavailable)? {
-                tracing::info!(node = name, requester, "a machine is back and has released its drain");
-            }
+        let requester = client.requester(&node.name);
+        // By the server's own word: a watch may not have shown a drain yet that another replica has just made.
+        let left = release_drain(&self.client, node.name.as_str(), &requester).await;
+        if left.map_err(unavailable)? {
+            tracing::info!(node = %node.name, requester, "a machine is back and has released its drain");
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use nodeward_core::drain_request::machine_requester;
+use nodeward_core::id::NodeName;
 use nodeward_core::text::cut;
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +72,9 @@ impl Client {
         Ok(Self { group, id })
     }
 
-    /// Its name as a requester of a drain.
-    pub fn requester(&self) -> String {
-        machine_requester(&self.group, &self.id)
+    /// Its name as a requester of the drain of its node: the same, whichever form of its id it sends.
+    pub fn requester(&self, node: &NodeName) -> String {
+        machine_requester(&self.group, node.as_str())
     }
 }
 
@@ -191,7 +192,7 @@ mod tests {
         let sent = r#"{"client_params": {"id": "c988d2509fdf5cdcbed39037c56406fb", "group": "workers"}}"#;
         let client = parse(sent).unwrap();
         assert_eq!(client.group, "workers");
-        assert_eq!(client.requester(), "fleetlock:workers:c988d2509fdf5cdcbed39037c56406fb");
+        assert_eq!(client.requester(&"n1".into()), "fleetlock:workers:n1");
     }
 
     #[rstest]
@@ -256,7 +257,8 @@ mod tests {
         fn what_is_read_keeps_to_its_bounds(group: String, id: String) {
             let body = json!({ "client_params": { "group": group, "id": id } }).to_string();
             if let Ok(client) = parse(&body) {
-                prop_assert!(client.requester().len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
+                let node = NodeName::from("n".repeat(253));
+                prop_assert!(client.requester(&node).len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);
             }
         }
     }

@@ -133,7 +133,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let drain = env.drains().get("n1").await?;
     ensure!(drain.spec.evict == Evictor::Nodeward, "{:?}", drain.spec);
     ensure!(
-        drain.spec.requesters[0].name == format!("fleetlock:workers:{DERIVED}"),
+        drain.spec.requesters[0].name == "fleetlock:workers:n1",
         "{:?}",
         drain.spec
     );
