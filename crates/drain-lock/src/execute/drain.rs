@@ -71,14 +71,16 @@ pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Writ
     });
     let permit = context.permits.next_write().await?;
     let (drains, released) = (context.api::<NodeDrain>(), Patch::Merge(&released));
-    drains
+    let current = drains
         .patch_status(&drain.spec.node_name, &PatchParams::default(), &released)
         .await?;
     drop(permit);
-    let finalizers = drain.metadata.finalizers.iter().flatten();
+    let finalizers = current.metadata.finalizers.iter().flatten();
     let kept: Vec<&String> = finalizers.filter(|name| *name != finalizer::DRAIN_LOCK).collect();
-    // The status has just changed, and with it the resource version: the UID and the list of finalizers are what counts.
-    let metadata = json!({ "uid": drain.metadata.uid, "finalizers": kept });
+    // The list is replaced as a whole: a finalizer that another controller has added since the answer makes it outdated.
+    let metadata = json!({
+        "uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version, "finalizers": kept,
+    });
     patch(context, drain, &json!({ "metadata": metadata })).await
 }
 
