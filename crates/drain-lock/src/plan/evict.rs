@@ -77,6 +77,7 @@ impl Planner<'_> {
             }
             if let Err(why) = self.eviction_budget.check_last_attempt(&pod) {
                 self.requeue_at.note(why.until);
+                verdict.block_pod(&pod, &why);
                 continue;
             }
             match self.take_disruption(claim, &pod, force) {
