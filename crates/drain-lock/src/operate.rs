@@ -133,10 +133,10 @@ impl Operator for DrainLock {
     }
 
     fn report(&mut self, snapshot: &Snapshot, plan: Plan, now: Timestamp) -> Report<Task> {
-        let updates = self.reporter.report(snapshot, &plan, now);
+        let (updates, requeue_at) = self.reporter.report(snapshot, &plan, now);
         Report {
             actions: updates.into_iter().map(Task::StatusUpdate).collect(),
-            requeue_at: None,
+            requeue_at,
         }
     }
 

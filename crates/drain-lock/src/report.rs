@@ -4,8 +4,10 @@ pub mod events;
 pub mod locked_by;
 pub mod metrics;
 pub mod status;
+mod status_pace;
 
 use jiff::Timestamp;
+use nodeward_core::deadline::RequeueAt;
 use nodeward_runtime::{EventSink, Metrics};
 
 use crate::execute::{Eviction, StatusUpdate, TaskKey, TaskOutcome};
@@ -14,11 +16,13 @@ use crate::snapshot::Snapshot;
 
 use self::events::Announcer;
 use self::metrics::LockMetrics;
+use self::status_pace::StatusPace;
 
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: LockMetrics,
     announcer: Announcer,
+    pace: StatusPace,
 }
 
 impl Reporter {
@@ -27,21 +31,30 @@ impl Reporter {
         Self {
             metrics: LockMetrics::register(metrics),
             announcer: Announcer::new(events),
+            pace: StatusPace::default(),
         }
     }
 
-    /// Says what the plan says. Returns what is to be written.
-    pub fn report(&mut self, snapshot: &Snapshot, plan: &Plan, now: Timestamp) -> Vec<StatusUpdate> {
+    /// Says what the plan says. Returns what is to be written, and when more is.
+    pub fn report(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        now: Timestamp,
+    ) -> (Vec<StatusUpdate>, Option<Timestamp>) {
         self.metrics.show(plan, now);
         self.announcer.problems(&plan.drains);
-        let mut updates: Vec<StatusUpdate> = plan
-            .drains
-            .iter()
-            .filter_map(|verdict| status::of_drain(verdict, now))
-            .collect();
+        let mut later = RequeueAt::after(now);
+        let mut updates: Vec<StatusUpdate> = Vec::new();
+        for update in plan.drains.iter().filter_map(|verdict| status::of_drain(verdict, now)) {
+            match self.pace.write(&update.about().1, now) {
+                Ok(()) => updates.push(update),
+                Err(until) => later.note(until),
+            }
+        }
         updates.extend(plan.holds.iter().filter_map(status::of_hold));
         updates.extend(locked_by::changes(snapshot));
-        updates
+        (updates, later.at())
     }
 
     /// Says what was done, and what was not.

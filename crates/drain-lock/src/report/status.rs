@@ -20,6 +20,9 @@ pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<StatusUpdate> 
     let drain = verdict.drain.as_deref()?;
     let before = drain.status.clone().unwrap_or_default();
     let after = status(verdict, &before, now);
+    if essence(&before) == essence(&after) {
+        return None;
+    }
     let changes = changes(&before, &after)?;
     Some(StatusUpdate::Drain {
         name: drain.metadata.name.clone()?,
@@ -149,6 +152,27 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
         }
     });
     conditions.collect()
+}
+
+/// What of a drain's status is worth a write by itself: every write is told to everybody who watches, and texts that count
+/// seconds or pods of others would make one of each pass. They are written with the next change of anything else.
+fn essence(status: &NodeDrainStatus) -> Value {
+    let mut value = serde_json::to_value(status).unwrap_or_default();
+    strip(&mut value);
+    value
+}
+
+const PASSING: [&str; 3] = ["message", "deadline", "lastTransitionTime"];
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|field, _| !PASSING.contains(&field.as_str()));
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// The fields that differ, with null for those that go; `None` if all are the same.

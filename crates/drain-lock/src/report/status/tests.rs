@@ -100,3 +100,21 @@ fn only_what_was_drained_has_a_time_of_it(
         drained.reason
     );
 }
+
+#[rstest]
+#[case::nothing(json!({}), false)]
+#[case::words_and_times(json!({ "message": "3 of 5", "deadline": "2026-01-01T13:00:00Z" }), false)]
+#[case::words_of_a_reason(json!({ "blockedBy": [{ "reason": "Queued", "message": "3 s" }] }), false)]
+#[case::another_reason(json!({ "blockedBy": [{ "reason": "Reserved" }] }), true)]
+#[case::phase(json!({ "phase": "Granted" }), true)]
+#[case::counts(json!({ "pods": { "total": 3, "gone": 1, "evicting": 0, "retained": 0, "waiting": 2 } }), true)]
+fn status_is_written_for_more_than_words(#[case] change: Value, #[case] expected: bool) {
+    let before = json!({
+        "phase": "Queued", "message": "2 of 5", "deadline": "2026-01-01T12:30:00Z",
+        "blockedBy": [{ "reason": "Queued", "message": "2 s" }],
+        "pods": { "total": 3, "gone": 0, "evicting": 0, "retained": 0, "waiting": 3 },
+    });
+    let read = |status: Value| -> NodeDrainStatus { parse(status) };
+    let after = crate::tests::fixture::merged(before.clone(), change);
+    assert_eq!(essence(&read(before)) != essence(&read(after)), expected);
+}

@@ -1,0 +1,49 @@
+//! How often a drain's status is written: while a hundred pods leave it would change with each of them.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::{is_due, saturating_add};
+
+/// The shortest time between two writes of one status.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// When each status was written last.
+#[derive(Debug, Default)]
+pub struct StatusPace {
+    written: BTreeMap<String, Timestamp>,
+}
+
+impl StatusPace {
+    /// Notes a write that may be made now; or answers when it may.
+    pub fn write(&mut self, name: &str, now: Timestamp) -> Result<(), Timestamp> {
+        self.written
+            .retain(|_, written| !is_due(saturating_add(*written, INTERVAL), now));
+        if let Some(written) = self.written.get(name) {
+            return Err(saturating_add(*written, INTERVAL));
+        }
+        self.written.insert(name.to_owned(), now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fixture::now;
+
+    #[test]
+    fn a_status_is_written_once_a_second() {
+        let mut pace = StatusPace::default();
+        let at = |millis| saturating_add(now(), SignedDuration::from_millis(millis));
+        assert_eq!(pace.write("a", at(0)), Ok(()));
+        assert_eq!(pace.write("b", at(0)), Ok(()));
+        assert_eq!(pace.write("a", at(999)), Err(at(1000)));
+        assert_eq!(pace.write("a", at(1000)), Ok(()));
+        assert_eq!(
+            pace.write("a", at(1500)),
+            Err(at(2000)),
+            "it counts from the last write"
+        );
+    }
+}
