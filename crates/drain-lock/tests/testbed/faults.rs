@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use nodeward_api::DrainLedger;
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Start};
@@ -69,6 +70,32 @@ async fn failed_and_lost_writes_happen_once() -> Result<()> {
     let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
     drain_two(&env).await?;
     watch.none_was_violated()?;
+    env.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_reads_of_one_budget_stop_nobody_else() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &["n1", "n3"]).await?;
+    env.add_pinned("b", &["n2", "n3"]).await?;
+    let proxy = Proxy::start(&env.plane).await?;
+    let pods_of_a = Rule::new(Fault::Status(500, "InternalError"))
+        .resource("pods")
+        .verbs([Verb::List])
+        .uri_contains("labelSelector=app%3Da");
+    let failing = proxy.inject(pods_of_a);
+    let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
+    env.drain("n1", json!({})).await?;
+    env.status_that("n1", "waits for a read", secs(60), |status| {
+        status.blocked_by.iter().any(|why| why.reason == LockReason::ReadFailed)
+    })
+    .await?;
+    env.drain("n2", json!({})).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    let claim = env.claim("n1").await?.context("no claim")?;
+    ensure!(claim.state == ClaimState::Asking && claim.holds.is_empty(), "{claim:?}");
+    proxy.remove(failing);
+    env.phase("n1", Phase::Drained, secs(90)).await?;
     env.end([lock]).await
 }
 

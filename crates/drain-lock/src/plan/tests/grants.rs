@@ -136,3 +136,27 @@ fn last_disruption_goes_to_the_older() {
         .collect();
     assert_eq!(grants, [NodeUid::from("uid-n1")]);
 }
+
+#[rstest]
+#[case::at_once(0, true)]
+#[case::before_its_time(1, false)]
+fn doubted_claim_asks_again_after_its_backoff(#[case] seconds_left: i64, #[case] asks: bool) {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[claim(json!({}))],
+        &[held("a", json!({}))],
+    );
+    let until = now().checked_add(SignedDuration::from_secs(seconds_left)).unwrap();
+    let mut memory = Memory::default();
+    memory.note_doubted("uid-n1".into(), "the API server failed".to_owned(), until);
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let grants = plan.ledger.as_ref().map_or(0, |write| write.grants.len());
+    assert_eq!(grants, usize::from(asks));
+    let is_told = plan.drains[0]
+        .blocked_by
+        .iter()
+        .any(|why| why.reason == LockReason::ReadFailed);
+    assert_eq!(is_told, !asks);
+    assert!(asks || plan.requeue_at.is_some_and(|at| at <= until));
+}
