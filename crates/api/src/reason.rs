@@ -176,6 +176,8 @@ reasons! {
         StatusBehind => "waits for a budget whose status is behind",
         /// What its next step rests on could not be read, or was not so; it is read again after a delay.
         ReadFailed => "waits for a read of what its next step rests on",
+        /// The ledger is there, and this version cannot read it.
+        LedgerUnreadable => "may be held by a drain",
         /// The grant that an eviction of ours names is over.
         StaleTicket => "relies on a grant that is no longer in force",
         /// Somebody else's eviction names a grant of ours.

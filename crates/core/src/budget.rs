@@ -174,7 +174,12 @@ impl BudgetView {
 
     /// Whether the eviction handler lets an unready pod go without using the budget up (`unhealthyPodEvictionPolicy`).
     pub fn lets_unready_go(&self) -> bool {
-        self.unhealthy_policy == UnhealthyPolicy::AlwaysAllow || self.status.has_healthy_budget()
+        self.always_lets_unready_go() || self.status.has_healthy_budget()
+    }
+
+    /// Whether it does so whatever the budget's pods do.
+    pub fn always_lets_unready_go(&self) -> bool {
+        self.unhealthy_policy == UnhealthyPolicy::AlwaysAllow
     }
 
     /// What the eviction handler would say to an eviction of `pod`, in its order of checks.

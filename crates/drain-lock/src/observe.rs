@@ -5,6 +5,7 @@
 //! one small change or one small answer; nothing is copied as a whole, and pods share what they have in common.
 
 mod cluster_index;
+mod decoded;
 mod index_handler;
 mod pod_index;
 mod project;
@@ -142,12 +143,17 @@ impl ClusterCache {
     }
 
     pub fn drain(&self, node: &str) -> Option<Arc<NodeDrain>> {
-        self.read().drains.get(node).cloned()
+        let index = self.read();
+        index.drains.get(node)?.as_ref().as_ref().ok().cloned()
     }
 
-    /// All drains, by their nodes' names.
+    /// All drains that can be read, by their nodes' names.
     pub fn drains(&self) -> Vec<Arc<NodeDrain>> {
-        self.read().drains.values().cloned().collect()
+        let index = self.read();
+        let drains = index.drains.values();
+        drains
+            .filter_map(|drain| drain.as_ref().as_ref().ok().cloned())
+            .collect()
     }
 
     /// The ledger as the watch last showed it; a decision to write it rests on a read of its own.

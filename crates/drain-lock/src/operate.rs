@@ -6,7 +6,6 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
-use nodeward_core::ledger::Ledger;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
@@ -20,7 +19,7 @@ use crate::plan::{Plan, plan};
 use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::snapshot::{Snapshot, SnapshotScope};
+use crate::snapshot::{LedgerFacts, Snapshot, SnapshotScope};
 use crate::webhook::Webhook;
 
 /// Everything that lives as long as the process.
@@ -34,7 +33,14 @@ pub struct DrainLock {
 
 /// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
 /// of the ledger.
-fn problem_of(ledger: &Ledger) -> Option<String> {
+fn problem_of(facts: &LedgerFacts) -> Option<String> {
+    if let Some(unreadable) = &facts.unreadable {
+        return Some(format!(
+            "the DrainLedger cannot be read, and nothing is planned until it can: {}",
+            unreadable.why
+        ));
+    }
+    let ledger = &facts.ledger;
     if ledger.is_of_later_version() {
         return Some(format!(
             "a newer drain-lock wrote the ledger, in the format {}, and this one knows {FORMAT_VERSION}: upgrade this drain-lock",
@@ -113,7 +119,7 @@ impl Operator for DrainLock {
         let Some(snapshot) = self.cache.snapshot(&scope, now) else {
             return Observed::wait("the watches are incomplete or stale");
         };
-        match snapshot.ledger.as_ref().and_then(|facts| problem_of(&facts.ledger)) {
+        match snapshot.ledger.as_ref().and_then(|facts| problem_of(facts)) {
             Some(problem) => Observed::Blocked(problem),
             None => Observed::Ready(snapshot),
         }

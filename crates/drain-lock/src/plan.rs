@@ -82,7 +82,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     let (base, ledger) = match &snapshot.ledger {
         None => (None, Ledger::default()),
         // Whatever was done by an older reading of it, or by half of one, could be wrong.
-        Some(facts) if !facts.ledger.is_readable() => return Plan::default(),
+        Some(facts) if !facts.is_readable() => return Plan::default(),
         Some(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
     let mut planner = Planner {
@@ -115,6 +115,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     for context in &contexts {
         planner.reconcile(context);
     }
+    planner.report_unreadable();
     planner.break_deadlock(&contexts);
     planner.plan.holds = evaluate_holds(snapshot, policy, now, &mut planner.requeue_at);
     planner.finish()

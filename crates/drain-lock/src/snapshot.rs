@@ -79,11 +79,30 @@ pub struct LedgerFacts {
     pub uid: Arc<str>,
     /// Resource version: the precondition of every write.
     pub resource_version: ResourceVersion,
-    /// Its content.
+    /// Its content; nothing, where it cannot be read.
     pub ledger: Ledger,
+    /// What is known of it where this version cannot read it.
+    pub unreadable: Option<UnreadableLedger>,
 }
 
+/// A ledger that is there and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableLedger {
+    /// What is wrong with it.
+    pub why: Arc<str>,
+    /// The budgets that its claims need or hold; `None` where not even these can be read.
+    pub budgets: Option<BTreeSet<BudgetKey>>,
+}
+
+/// A NodeDrain, or why it cannot be read.
+pub type ReadableDrain = Result<Arc<NodeDrain>, Arc<str>>;
+
 impl LedgerFacts {
+    /// Whether what it says can be acted on.
+    pub fn is_readable(&self) -> bool {
+        self.unreadable.is_none() && self.ledger.is_readable()
+    }
+
     /// What the ledger says; one that is not there says nothing.
     pub fn content(facts: Option<&Self>) -> Ledger {
         facts.map(|facts| facts.ledger.clone()).unwrap_or_default()
@@ -96,6 +115,10 @@ pub struct Snapshot {
     pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
     /// All drains, by their node's name.
     pub drains: BTreeMap<NodeName, Arc<NodeDrain>>,
+    /// Nodes whose NodeDrains cannot be read, and why: they are left alone.
+    pub unreadable_drains: BTreeMap<NodeName, Arc<str>>,
+    /// Pods that budgets' statuses count as evicted though the evicted ones are gone.
+    pub stale_entries: BTreeMap<BudgetKey, BTreeSet<String>>,
     /// `None`: it has yet to be created.
     pub ledger: Option<Arc<LedgerFacts>>,
     /// The pods of the nodes that were asked for, and of those that have a drain or a claim.

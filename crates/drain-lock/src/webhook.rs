@@ -27,14 +27,16 @@ use axum::routing::post;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_runtime::events::{node_reference, pod_reference};
-use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, OperatorContext, Severity};
+use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Severity};
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
 use crate::settings::Settings;
 
 use self::context_lookup::ContextLookup;
-use self::decide::{Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Verdict, decide};
+use self::decide::{
+    Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Verdict, decide, decide_unreadable,
+};
 use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
 use self::identity::OwnUser;
 use self::metrics::WebhookMetrics;
@@ -46,6 +48,12 @@ pub const PATH: &str = "/evictions";
 
 /// What is told to a client that evicts a pod which asked to stay. `kubectl` prints it.
 const OPT_OUT_WARNING: &str = "the pod asked to stay on its node through drains (nodeward.dev/drain), which only drain-lock's own drainer honours";
+
+/// Without a leader for so long, nothing that waits for its turn is refused any more: nobody would ever give it one.
+const LEADERLESS: Duration = Duration::from_mins(2);
+
+/// What is told to a client that is admitted for that. `kubectl` prints it.
+const LEADERLESS_WARNING: &str = "drain-lock has no leader: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";
 
 /// That evictions are admitted for want of knowledge is logged this often.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
@@ -60,6 +68,7 @@ pub struct Webhook {
     events: EventSink,
     metrics: WebhookMetrics,
     dry_run: bool,
+    leadership: Leadership,
     warned: Mutex<Option<Instant>>,
 }
 
@@ -87,6 +96,7 @@ impl Webhook {
             events: context.events.clone(),
             metrics,
             dry_run: context.args.dry_run,
+            leadership: context.leadership.clone(),
             warned: Mutex::default(),
         })
     }
@@ -114,6 +124,7 @@ impl Webhook {
                 Caller::Another
             },
             dry_run: review.dry_run,
+            leaderless: self.leadership.leaderless_for() >= LEADERLESS,
             ticket: review.ticket.as_deref(),
             pod: &review.pod,
         };
@@ -124,7 +135,10 @@ impl Webhook {
         if let Some((budget, pod)) = found.one_budget() {
             recent_admissions.take_out(budget, pod, began);
         }
-        let verdict = decide(&request, &found, &view.ledger, &view.facts);
+        let verdict = match &view.unreadable {
+            Some(unreadable) => decide_unreadable(&request, &found, unreadable.budgets.as_ref()),
+            None => decide(&request, &found, &view.ledger, &view.facts),
+        };
         if let Some((budget, pod)) = found.one_budget().filter(|_| verdict.takes_free_disruption()) {
             recent_admissions.add(&budget.key, pod, began);
         }
@@ -227,6 +241,9 @@ async fn answer(
     webhook.metrics.ignored_fields(review.unknown_fields);
     webhook.prepare(&review).await;
     let verdict = webhook.judge(&review);
-    let warning = verdict.ignores_opt_out.then_some(OPT_OUT_WARNING);
+    let warning = match &verdict.decision {
+        Decision::Admit(Admission::NoLeader) => Some(LEADERLESS_WARNING),
+        _ => verdict.ignores_opt_out.then_some(OPT_OUT_WARNING),
+    };
     axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()
 }

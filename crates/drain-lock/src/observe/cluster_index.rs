@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::NodeDrain;
 use nodeward_core::budget::{BudgetView, OSD_APP};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
@@ -18,7 +17,7 @@ use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 use super::pod_index::PodIndex;
 use super::table::Table;
 use crate::snapshot::{
-    BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, NodeFacts, PodFacts, Snapshot, SnapshotScope,
+    BudgetEntry, DISRUPTED_FOR, HoldFacts, LedgerFacts, NodeFacts, PodFacts, ReadableDrain, Snapshot, SnapshotScope,
 };
 
 /// Label of an OSD's pod that names its CRUSH host.
@@ -40,7 +39,7 @@ pub(super) struct ClusterIndex {
     pub(super) volumes: Table<Arc<str>, VolumeFacts>,
     /// By claim, the name of its volume.
     pub(super) volumes_by_claim: HashMap<NamespacedName, Arc<str>>,
-    pub(super) drains: Table<NodeName, NodeDrain>,
+    pub(super) drains: Table<NodeName, ReadableDrain>,
     pub(super) ledgers: Table<Arc<str>, LedgerFacts>,
     pub(super) holds: Table<NamespacedName, HoldFacts>,
     pub(super) leases: Table<Arc<str>, LeaseView>,
@@ -125,11 +124,24 @@ impl ClusterIndex {
                 held.insert(pod.key.clone(), Arc::clone(pod));
             }
         }
+        let (mut drains, mut unreadable_drains) = (BTreeMap::new(), BTreeMap::new());
+        for (node, drain) in self.drains.iter() {
+            match &**drain {
+                Ok(drain) => _ = drains.insert(node.clone(), Arc::clone(drain)),
+                Err(why) => _ = unreadable_drains.insert(node.clone(), Arc::clone(why)),
+            }
+        }
+        let stale_entries = wanted
+            .iter()
+            .filter_map(|key| Some((key.clone(), self.stale_entries(key)?)));
+        let stale_entries = stale_entries.collect();
         let facts = |key: &BudgetKey| Some((key.clone(), self.budget_facts(key, now)?));
         let budget = |key: &BudgetKey| Some((key.clone(), Arc::clone(self.budgets.get(key)?)));
         Snapshot {
             nodes: self.nodes.to_map(),
-            drains: self.drains.to_map(),
+            drains,
+            unreadable_drains,
+            stale_entries,
             held,
             covering,
             budgets: wanted.iter().filter_map(budget).collect(),
@@ -142,6 +154,18 @@ impl ClusterIndex {
             leases: leases_are_used.then(|| self.leases.to_map()),
             holds: self.holds.values().cloned().collect(),
         }
+    }
+
+    /// The pods that a budget's status counts as evicted though the evicted ones are gone: pods of their names were created
+    /// since. `None`: there are none.
+    fn stale_entries(&self, key: &BudgetKey) -> Option<BTreeSet<String>> {
+        let evicted = self.budgets.get(key)?.view.status.disrupted_pods.iter();
+        let is_stale = |(name, at): &(&String, &Timestamp)| {
+            let namesake = self.pods.get(&key.namespace, name.as_str());
+            namesake.is_some_and(|pod| pod.created > **at)
+        };
+        let stale: BTreeSet<String> = evicted.filter(is_stale).map(|(name, _)| name.clone()).collect();
+        (!stale.is_empty()).then_some(stale)
     }
 
     /// All that decides where these pods, and those that wait for a node, can go.

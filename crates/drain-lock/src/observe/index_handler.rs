@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use nodeward_api::drain_ledger::StoredBudget;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodKey};
 use nodeward_core::lease::LeaseView;
@@ -14,11 +15,13 @@ use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Index;
 use nodeward_scheduling::PodProjector;
 use parking_lot::{RwLock, RwLockWriteGuard};
+use serde::Deserialize;
 
 use super::cluster_index::{ClusterIndex, VolumeFacts};
+use super::decoded::{Decoded, Unreadable};
 use super::project::{node_projector, project_budget, project_hold, project_volume};
 use super::table::Store;
-use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts};
+use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, ReadableDrain, UnreadableLedger};
 
 /// The index, shared by those who read and all who keep it up.
 pub(super) type SharedIndex = Arc<RwLock<ClusterIndex>>;
@@ -168,25 +171,50 @@ pub(super) fn volumes(index: &SharedIndex) -> IndexHandler<PersistentVolume, Arc
     }
 }
 
-pub(super) fn drains(index: &SharedIndex) -> IndexHandler<NodeDrain, NodeName, NodeDrain> {
-    let project = |drain: &NodeDrain| {
-        let mut drain = drain.clone();
-        drain.metadata.managed_fields = None;
-        drain.metadata.name.is_some().then_some(drain)
+pub(super) fn drains(index: &SharedIndex) -> IndexHandler<Decoded<NodeDrain>, NodeName, ReadableDrain> {
+    let project = |drain: &Decoded<NodeDrain>| {
+        drain.meta().name.as_ref()?;
+        Some(match &drain.object {
+            Ok(drain) => {
+                let mut drain = drain.clone();
+                drain.metadata.managed_fields = None;
+                Ok(Arc::new(drain))
+            }
+            Err(unreadable) => Err(Arc::clone(&unreadable.why)),
+        })
     };
     IndexHandler::new(index, name_of, project, |index| &mut index.drains)
 }
 
-pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<DrainLedger, Arc<str>, LedgerFacts> {
-    let project = |ledger: &DrainLedger| {
-        let meta = &ledger.metadata;
+pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<Decoded<DrainLedger>, Arc<str>, LedgerFacts> {
+    let project = |ledger: &Decoded<DrainLedger>| {
+        let meta = ledger.meta();
+        let (content, unreadable) = match &ledger.object {
+            Ok(ledger) => (Ledger::from(&ledger.spec), None),
+            Err(unreadable) => (Ledger::default(), Some(unreadable_ledger(unreadable))),
+        };
         Some(LedgerFacts {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            ledger: Ledger::from(&ledger.spec),
+            ledger: content,
+            unreadable,
         })
     };
     IndexHandler::new(index, name_of, project, |index| &mut index.ledgers)
+}
+
+/// What can be told of a ledger that cannot be read: its table of budgets, if that can be.
+fn unreadable_ledger(ledger: &Unreadable) -> UnreadableLedger {
+    let rows = Vec::<StoredBudget>::deserialize(&ledger.value["spec"]["budgets"]);
+    let budgets = rows.map(|rows| {
+        rows.iter()
+            .map(|row| BudgetKey::new(row.namespace.as_str(), row.name.as_str()))
+            .collect()
+    });
+    UnreadableLedger {
+        why: Arc::clone(&ledger.why),
+        budgets: budgets.ok(),
+    }
 }
 
 pub(super) fn holds(index: &SharedIndex) -> IndexHandler<DisruptionHold, NamespacedName, HoldFacts> {

@@ -153,6 +153,8 @@ pub fn drain_records(snapshot: &Snapshot, ledger: &Ledger) -> Vec<DrainRecord> {
             records.push(DrainRecord::of(node.name.clone(), uid, None, snapshot, ledger));
         }
     }
+    // What nobody can read may say that the drain goes on.
+    records.retain(|record| !snapshot.unreadable_drains.contains_key(&record.name));
     records.sort_by_cached_key(|record| {
         let ticket = record.claim.as_ref().map_or(i64::MAX, |claim| claim.ticket);
         let drain = record.drain.as_deref();

@@ -166,7 +166,8 @@ fn unschedulable_sibling<'a>(
     Some((sibling, saturating_add(since, policy.unschedulable_after)))
 }
 
-/// One disruption of each budget for each pod that stays down with its node. An unready pod counts as if it were ready.
+/// One disruption of each budget for each pod that stays down with its node. An unready pod counts as if it were ready, but
+/// for one that must leave and that its budget lets go while it is not (`AlwaysAllow`): that takes nothing from anybody.
 fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> {
     let mut needs: BTreeMap<&BudgetKey, Disruptions> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in pods {
@@ -176,6 +177,10 @@ fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> 
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
         };
         for key in snapshot.budgets_of(pod) {
+            let budget = snapshot.budgets.get(key);
+            if !retained && !pod.ready && budget.is_some_and(|budget| budget.view.always_lets_unready_go()) {
+                continue;
+            }
             let uid = snapshot.facts.get(key).map(|budget| budget.uid.to_string());
             let disruptions = needs.entry(key).or_insert_with(|| Disruptions {
                 pdb: BudgetRef {

@@ -1,13 +1,13 @@
 //! Drains that nothing is done for: those that are only to be planned, and those that cannot be followed.
 
 use jiff::Timestamp;
-use nodeward_api::node_drain::{BlockedBy, Phase};
+use nodeward_api::node_drain::{BlockedBy, Phase, PodCounts};
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{ClaimState, Disruptions, Facts, Ledger};
 
 use crate::snapshot::{NodeFacts, Snapshot};
 
-use super::{DrainContext, Planner, control_plane, verdict};
+use super::{DrainContext, DrainVerdict, Planner, control_plane, verdict};
 
 impl Planner<'_> {
     /// A drain that cannot be followed, and that nothing was done for.
@@ -17,6 +17,29 @@ impl Planner<'_> {
         verdict.message = format!("the node {}", reason.explanation());
         verdict.block(reason, verdict.message.clone());
         self.plan.drains.push(verdict);
+    }
+
+    /// Drains that cannot be read: what they ask for is not known, so their nodes and claims stay as they are.
+    pub(super) fn report_unreadable(&mut self) {
+        for (node, why) in &self.snapshot.unreadable_drains {
+            let claim = self.before.claims().iter().find(|claim| claim.node == node.as_str());
+            let present = self.snapshot.nodes.get(node).map(|node| node.uid.clone());
+            let message = format!("its NodeDrain cannot be read, and the node is left alone: {why}");
+            self.plan.drains.push(DrainVerdict {
+                drain: None,
+                node: node.clone(),
+                node_uid: claim.map(|claim| claim.node_uid.as_str().into()).or(present),
+                phase: Phase::Failed,
+                claim: claim.cloned(),
+                blocked_by: vec![verdict::about_node(LockReason::InvalidDrain, message.clone())],
+                plan: None,
+                counts: PodCounts::default(),
+                deadline: None,
+                gives_lease_up: false,
+                message,
+                lease_lost: false,
+            });
+        }
     }
 
     /// A drain that is only to be planned.

@@ -34,14 +34,19 @@ pub struct Reservation {
 }
 
 impl Planner<'_> {
-    /// Plans the writes of budgets' statuses for retained pods, where the policy reserves them there.
+    /// Plans the writes of budgets' statuses: for retained pods, where the policy reserves them there, and for stale entries.
     pub(super) fn reserve_retained_pods(&mut self) {
         let mut reserved = self.memory.reserved.clone();
-        if self.snapshot.ledger.is_some() && self.policy.reserve_through_budget_status {
-            let (outage, requeue_at) = (self.policy.expected_outage, &mut self.requeue_at);
-            let due = reservations(self.snapshot, &self.before, &mut reserved, outage, self.now, requeue_at);
-            self.plan.actions.extend(due.into_iter().map(Action::Reserve));
-        }
+        let (no_claims, mut nothing) = (Ledger::default(), Reserved::new());
+        let reserves = self.snapshot.ledger.is_some() && self.policy.reserve_through_budget_status;
+        let (ledger, ours) = if reserves {
+            (&self.before, &mut reserved)
+        } else {
+            (&no_claims, &mut nothing)
+        };
+        let (outage, requeue_at) = (self.policy.expected_outage, &mut self.requeue_at);
+        let due = reservations(self.snapshot, ledger, ours, outage, self.now, requeue_at);
+        self.plan.actions.extend(due.into_iter().map(Action::Reserve));
         self.plan.reserved = reserved;
     }
 }
@@ -56,7 +61,7 @@ fn reservations(
     requeue_at: &mut RequeueAt,
 ) -> Vec<Reservation> {
     let mut wanted = retained(ledger);
-    for key in reserved.keys() {
+    for key in reserved.keys().chain(snapshot.stale_entries.keys()) {
         wanted.entry(key.clone()).or_default();
     }
     let mut due = Vec::new();
@@ -100,6 +105,12 @@ fn reservations(
             }
             is_to_go || wanted.contains(pod)
         });
+        // The disruption controller forgets an entry two minutes after its time, though a StatefulSet has made the pod anew
+        // meanwhile; until then every eviction is refused. The write of the status makes it count anew, too.
+        let stale = snapshot.stale_entries.get(key).into_iter().flatten();
+        write
+            .released
+            .extend(stale.filter(|pod| !wanted.contains(*pod)).cloned());
         if ours.is_empty() && write.reserved.is_empty() {
             reserved.remove(key);
         }

@@ -13,7 +13,7 @@ use tokio::time;
 
 use crate::observe::ClusterCache;
 use crate::policy::Policy;
-use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
+use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts, UnreadableLedger};
 
 use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
 use super::planning_timeout::PlanningTimeouts;
@@ -49,6 +49,8 @@ pub struct LedgerView {
     pub ledger: Ledger,
     /// Budgets that its claims need or hold.
     pub facts: Facts,
+    /// What is known of it where it cannot be read.
+    pub unreadable: Option<UnreadableLedger>,
     resource_version: Option<ResourceVersion>,
     read: Instant,
 }
@@ -78,11 +80,12 @@ impl ContextLookup {
         let state = pod_state(&pod);
         let node = self.node(&pod, policy, instant);
         let budgets = match state {
-            PodState::Counts => self.budgets(&pod, now),
-            PodState::Mirror | PodState::SkipsBudgets | PodState::Unready => MatchingBudgets::None,
+            PodState::Pending | PodState::Unready | PodState::Counts => self.budgets(&pod, now),
+            PodState::Mirror | PodState::SkipsBudgets => MatchingBudgets::None,
         };
-        let needs_no_disruption =
-            self.is_asked_about(&pod.uid, node.as_ref(), &budgets) && self.unclaimed_pods.contains(&pod.uid);
+        let always_allowed = state.is_starting() && self.is_always_allowed(&pod);
+        let needs_no_disruption = self.is_asked_about(&pod.uid, node.as_ref(), &budgets, always_allowed)
+            && self.unclaimed_pods.contains(&pod.uid);
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
@@ -90,31 +93,50 @@ impl ContextLookup {
             node,
             budgets,
             needs_no_disruption,
+            always_allowed,
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
     }
 
-    /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod.
-    fn is_asked_about(&self, pod: &PodUid, node: Option<&NodeContext>, budgets: &MatchingBudgets) -> bool {
+    /// Whether the pod's budget lets it go while it is not Ready.
+    fn is_always_allowed(&self, pod: &PodFacts) -> bool {
+        let budgets = self.cache.budgets_of(pod);
+        budgets.iter().any(|budget| budget.view.always_lets_unready_go())
+    }
+
+    /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod; or,
+    /// of a pod that needs none while it is not Ready, for its turn.
+    fn is_asked_about(
+        &self,
+        pod: &PodUid,
+        node: Option<&NodeContext>,
+        budgets: &MatchingBudgets,
+        always_allowed: bool,
+    ) -> bool {
         let (Some(node), MatchingBudgets::One(budget), Some(ledger)) = (node, budgets, self.cache.ledger()) else {
             return false;
         };
         let claim = ledger.ledger.claim(node.uid.as_str());
-        claim.is_some_and(|claim| claim.needs_of(&budget.key) && !claim.has_disruption(pod.as_str()))
+        claim.is_some_and(|claim| {
+            let waits = claim.needs_of(&budget.key) || always_allowed && !claim.state.is_confirmed();
+            waits && !claim.has_disruption(pod.as_str())
+        })
     }
 
     /// Has the pods of draining nodes classified, where that decides on this eviction.
     pub async fn classify_pods(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
         let found = self.look_up(review, policy, now, Instant::now());
-        let is_asked_about =
-            |context: &EvictionContext| self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets);
+        let is_asked_about = |context: &EvictionContext| {
+            let always_allowed = context.always_allowed;
+            self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets, always_allowed)
+        };
         if found.context().is_some_and(is_asked_about) {
             self.unclaimed_pods.refresh(&self.cache, policy).await;
         }
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of
-    /// its budget, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
+    /// its budget, or a pod that is still starting, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
     pub async fn await_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             return;
@@ -132,13 +154,16 @@ impl ContextLookup {
         now: Timestamp,
     ) -> bool {
         let found = self.look_up(review, policy, now, Instant::now());
-        let Some((node, budgets)) = found
+        let Some((context, node)) = found
             .context()
-            .and_then(|context| Some((context.node.as_ref()?, &context.budgets)))
+            .and_then(|context| Some((context, context.node.as_ref()?)))
         else {
             return false;
         };
-        let is_last = matches!(budgets, MatchingBudgets::One(budget) if budget.disruptions_allowed == 1);
+        let is_last = match &context.budgets {
+            MatchingBudgets::One(budget) => budget.disruptions_allowed == 1 || context.state.is_starting(),
+            MatchingBudgets::None | MatchingBudgets::Several => false,
+        };
         node.auto && !node.cordoned && is_last && !self.has_claim(&node.uid)
     }
 
@@ -207,6 +232,7 @@ impl ContextLookup {
         let read = Arc::new(LedgerView {
             facts: self.cache.facts_of_claims(&ledger, now),
             ledger,
+            unreadable: state.as_ref().and_then(|facts| facts.unreadable.clone()),
             resource_version: resource_version.cloned(),
             read: instant,
         });
@@ -219,7 +245,11 @@ fn pod_state(pod: &PodFacts) -> PodState {
     if pod.mirror {
         PodState::Mirror
     } else if pod.skips_budgets() {
-        PodState::SkipsBudgets
+        if pod.deletion.is_none() && !pod.is_finished() && pod.node.is_some() {
+            PodState::Pending
+        } else {
+            PodState::SkipsBudgets
+        }
     } else if pod.ready {
         PodState::Counts
     } else {

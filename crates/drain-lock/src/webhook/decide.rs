@@ -4,10 +4,12 @@
 //! budget has a disruption that no claim holds. Every other eviction goes while a disruption is free after grants, reservations and
 //! owners' holds. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
+use std::collections::BTreeSet;
+
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
-use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle};
 
 /// Who asks for an eviction.
@@ -26,6 +28,8 @@ pub struct EvictionRequest<'a> {
     pub caller: Caller,
     /// Whether nothing is to happen.
     pub dry_run: bool,
+    /// Whether nobody has led for too long: nothing is planned, and what waits would wait for ever.
+    pub leaderless: bool,
     /// The grant that it says it rests on.
     pub ticket: Option<&'a str>,
     pub pod: &'a PodKey,
@@ -76,6 +80,8 @@ pub struct EvictionContext {
     /// Whether the drain of its node needs no disruption for it, as of a movable pod; false where that is not known. It only
     /// matters while that drain's claim waits for disruptions of the pod's budget.
     pub needs_no_disruption: bool,
+    /// Whether it is not Ready, and its budget lets such pods go whatever else it says (`AlwaysAllow`).
+    pub always_allowed: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
     pub refuse_opt_out: bool,
 }
@@ -85,12 +91,21 @@ pub struct EvictionContext {
 pub enum PodState {
     /// The API's copy of a static pod: its eviction does nothing.
     Mirror,
-    /// Pending, finished or terminating: no budget is asked.
+    /// Finished or terminating: no budget is asked.
     SkipsBudgets,
+    /// Bound to a node, and not running yet: no budget is asked.
+    Pending,
     /// Not Ready: the API applies `unhealthyPodEvictionPolicy`.
     Unready,
     /// Its budget is asked for a disruption.
     Counts,
+}
+
+impl PodState {
+    /// Whether it is on its way to being Ready, or to failing at that.
+    pub fn is_starting(self) -> bool {
+        matches!(self, Self::Pending | Self::Unready)
+    }
 }
 
 /// A node, and whether it is being emptied.
@@ -138,6 +153,8 @@ pub enum Decision {
 pub enum Admission {
     /// Nothing is to happen.
     DryRun,
+    /// Nobody has led for too long.
+    NoLeader,
     /// The watches are not complete.
     Unsynced,
     /// The watches know no such pod.
@@ -171,7 +188,10 @@ impl Admission {
 
     /// Whether it was admitted for want of knowledge, not by a rule.
     pub fn fails_open(self) -> bool {
-        matches!(self, Self::Unsynced | Self::UnknownPod | Self::Unplanned)
+        matches!(
+            self,
+            Self::NoLeader | Self::Unsynced | Self::UnknownPod | Self::Unplanned
+        )
     }
 }
 
@@ -244,6 +264,46 @@ impl Verdict {
     }
 }
 
+/// Judges one eviction while the ledger is there and cannot be read. What it may hold is refused: by its own table of budgets,
+/// or, where not even that can be read, whatever a budget guards on a cordoned node. All else goes by the API's own rules.
+pub fn decide_unreadable(
+    request: &EvictionRequest<'_>,
+    found: &LookupResult,
+    budgets: Option<&BTreeSet<BudgetKey>>,
+) -> Verdict {
+    let (ledger, facts) = (Ledger::default(), Facts::new());
+    let verdict = decide(request, found, &ledger, &facts);
+    let is_judged = request.ticket.is_none() && !request.dry_run && !request.leaderless;
+    let (Some(context), true) = (found.context(), is_judged) else {
+        return verdict;
+    };
+    let MatchingBudgets::One(budget) = &context.budgets else {
+        return verdict;
+    };
+    if context.refuse_opt_out && context.opted_out.is_some() {
+        return verdict;
+    }
+    let may_be_held = match budgets {
+        Some(budgets) => budgets.contains(&budget.key),
+        None => context.node.as_ref().is_some_and(|node| node.cordoned),
+    };
+    let decision = match (context.state, may_be_held) {
+        (PodState::Counts, true) => wait(
+            LockReason::LedgerUnreadable,
+            &format!(
+                "budget {} {}, and the ledger that says so cannot be read",
+                budget.key,
+                LockReason::LedgerUnreadable.explanation()
+            ),
+        ),
+        (PodState::Counts, false) => Decision::Admit(Admission::FreeDisruption),
+        (PodState::Pending, _) => Decision::Admit(Admission::SkipsBudgets),
+        (PodState::Unready, _) => Decision::Admit(Admission::Unready),
+        (PodState::Mirror | PodState::SkipsBudgets, _) => return verdict,
+    };
+    Verdict { decision, ..verdict }
+}
+
 /// Judges one eviction. `facts` are those of all budgets that claims in the ledger need.
 pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledger, facts: &Facts) -> Verdict {
     let judge = Judge { request, ledger, facts };
@@ -254,6 +314,7 @@ pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledg
             "the annotation nodeward.dev/ticket is drain-lock's own, and not for others to set",
         ),
         _ if request.dry_run => Decision::Admit(Admission::DryRun),
+        (Caller::Another, None) if request.leaderless => Decision::Admit(Admission::NoLeader),
         (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, found.context()),
         _ => match found {
             LookupResult::Unsynced => Decision::Admit(Admission::Unsynced),
@@ -280,7 +341,10 @@ pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledg
 impl EvictionContext {
     /// Whether its eviction takes nothing from anybody.
     fn is_on_its_way_out(&self) -> bool {
-        matches!(self.state, PodState::Mirror | PodState::SkipsBudgets)
+        matches!(
+            self.state,
+            PodState::Mirror | PodState::SkipsBudgets | PodState::Pending
+        )
     }
 }
 
@@ -318,10 +382,11 @@ impl Judge<'_> {
         match context.state {
             PodState::Mirror => return Decision::Admit(Admission::Mirror),
             PodState::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
-            PodState::Unready | PodState::Counts => {}
+            PodState::Pending | PodState::Unready | PodState::Counts => {}
         }
         let is_anothers = self.request.caller == Caller::Another;
         if let Some(opt_out) = context.opted_out
+            && context.state != PodState::Pending
             && is_anothers
             && context.refuse_opt_out
             && self.is_emptied(context)
@@ -335,13 +400,41 @@ impl Judge<'_> {
             let text = format!("pod {pod} {why}, and only drain-lock's own drainer may evict it here");
             return wait(reason, &text);
         }
-        if context.state == PodState::Unready {
-            return Decision::Admit(Admission::Unready);
+        if context.state.is_starting() {
+            return self.starting(context);
         }
         match &context.budgets {
             MatchingBudgets::None => Decision::Admit(Admission::NoBudget),
             MatchingBudgets::Several => Decision::Admit(Admission::SeveralBudgets),
             MatchingBudgets::One(budget) => self.counted(context, budget),
+        }
+    }
+
+    /// A pod that is not Ready yet. The API takes no disruption for it, but where its node drains and it is held, it goes
+    /// under the claim as if it were: of two nodes that each lost one so, each would wait for what the other took.
+    fn starting(&self, context: &EvictionContext) -> Decision {
+        let admission = match context.state {
+            PodState::Pending => Admission::SkipsBudgets,
+            _ => Admission::Unready,
+        };
+        let admitted = Decision::Admit(admission);
+        let (Some(node), MatchingBudgets::One(budget)) = (&context.node, &context.budgets) else {
+            return admitted;
+        };
+        // What drain-lock evicts without a ticket it has found movable, or under a budget that lets it go.
+        if self.request.caller == Caller::Ourselves {
+            return admitted;
+        }
+        match self.ledger.claim(node.uid.as_str()) {
+            // Of a budget that lets it go it needs no disruption; its turn it awaits all the same.
+            Some(claim) if context.always_allowed && claim.state.is_confirmed() => admitted,
+            Some(claim) if context.always_allowed && is_planned(claim) && !context.needs_no_disruption => {
+                self.held(claim, node, context, false, budget)
+            }
+            Some(claim) if is_held(claim, context, budget) => self.held(claim, node, context, false, budget),
+            Some(claim) if node.is_drained_by_another() && claim.state == ClaimState::Queued => not_planned(node),
+            None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
+            Some(_) | None => admitted,
         }
     }
 

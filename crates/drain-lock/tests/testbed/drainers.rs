@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::Start;
 use nodeward_testkit::{reboot, workload};
 use serde_json::{Value, json};
 
-use crate::environment::{APPS, Environment};
+use crate::environment::{APPS, Environment, pinned};
 use crate::reviewed::{Eviction, Reviewed};
 
 /// Waits until every `kubectl drain` has ended well; a node is back as soon as its own has.
@@ -47,6 +48,39 @@ async fn nodes_that_plain_kubectl_drains_at_once_all_end() -> Result<()> {
         workload::ready_pods(&env.client, APPS, app, nodes.len(), secs(60)).await?;
     }
     budgets.none_was_violated()?;
+    reviewed.end([lock]).await
+}
+
+/// On each node another application's pod is bound and not Ready: evicted without a disruption, each would be missing to
+/// the other node's drain.
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_of_starting_pods_do_not_wedge() -> Result<()> {
+    let nodes = ["n1", "n2"];
+    let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
+    let env = &reviewed.env;
+    for app in APPLICATIONS {
+        env.add_app(app, &nodes, pinned(app, &nodes).start(Start::SlowReady(secs(6))))
+            .await?;
+    }
+    let kubectl = Kubectl::of(&env.plane)?;
+    for (node, app) in nodes.into_iter().zip(APPLICATIONS) {
+        let mut pods = env.pods_on(node).await?.into_iter();
+        let of_app = |pod: &Pod| pod.name_any().starts_with(&format!("{app}-"));
+        let pod = pods.find(of_app).context("no pod")?;
+        workload::delete(&env.client, APPS, &pod.name_any()).await?;
+        wait::until("its successor", secs(30), || async {
+            let present = env.pods().get(&pod.name_any()).await?;
+            let is_bound = present.spec.is_some_and(|spec| spec.node_name.is_some());
+            ensure!(present.metadata.uid != pod.metadata.uid && is_bound, "not there");
+            Ok(())
+        })
+        .await?;
+    }
+    let drains: Result<Vec<_>> = nodes
+        .iter()
+        .map(|node| Ok((*node, kubectl.start(["drain", node, "--ignore-daemonsets"])?)))
+        .collect();
+    all_end(env, drains?, secs(180)).await?;
     reviewed.end([lock]).await
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 
+use super::super::decoded::Decoded;
 use super::super::index_handler::{self, IndexHandler, SharedIndex};
 use crate::observe::ClusterCache;
 
@@ -47,11 +48,15 @@ impl ClusterCache {
         put_all(index_handler::pods(&self.index), &objects.pods);
         put_all(index_handler::budgets(&self.index), &objects.budgets);
         put_all(index_handler::volumes(&self.index), &objects.volumes);
-        put_all(index_handler::drains(&self.index), &objects.drains);
-        put_all(index_handler::ledgers(&self.index), objects.ledger.as_slice());
+        put_all(index_handler::drains(&self.index), &decoded(&objects.drains));
+        put_all(index_handler::ledgers(&self.index), &decoded(objects.ledger.as_slice()));
         put_all(index_handler::holds(&self.index), &objects.holds);
         put_all(index_handler::leases(&self.index), &objects.leases);
     }
+}
+
+fn decoded<K: Resource + Clone>(objects: &[K]) -> Vec<Decoded<K>> {
+    objects.iter().cloned().map(Decoded::from).collect()
 }
 
 fn put_all<K: Resource, I, V>(mut handler: IndexHandler<K, I, V>, objects: &[K]) {

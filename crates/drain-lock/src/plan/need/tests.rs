@@ -129,6 +129,26 @@ fn only_pods_that_stay_down_need_disruptions(#[case] patch: Value, #[case] class
     assert_eq!(shown(&need.needs).join(" "), needs);
 }
 
+/// The API lets such a pod go whatever its budget counts: it takes nothing from anybody, and must not wait for others.
+#[rstest]
+#[case::unready("False", "AlwaysAllow", "")]
+#[case::ready("True", "AlwaysAllow", "shop/web: a")]
+#[case::unready_of_a_healthy_budget("False", "IfHealthyBudget", "shop/web: a")]
+fn unready_pod_that_may_always_go_needs_nothing(
+    #[case] ready: &str,
+    #[case] eviction_policy: &str,
+    #[case] needs: &str,
+) {
+    let state = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+    let budget = budget(
+        "web",
+        json!({ "spec": { "unhealthyPodEvictionPolicy": eviction_policy } }),
+    );
+    let need = classified(&draining([pod("a", merged(tied_to_n1(), state))]).budgets([budget]));
+    assert_eq!(need.pods[0].class, Class::Held(LockReason::Pinned));
+    assert_eq!(shown(&need.needs).join(" "), needs);
+}
+
 #[test]
 fn a_volume_that_other_nodes_reach_holds_nobody() {
     let need = classified(&draining([pod("a", local_volume())]).volumes([volume("pv", "local", &["n1", "n2"])]));

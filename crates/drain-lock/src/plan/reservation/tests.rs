@@ -141,3 +141,18 @@ fn an_eviction_since_is_left_alone() {
     let evicted = json!({ "web-0": "2026-01-01T11:59:59Z" });
     assert_eq!(due(&mut reserved, &snapshot("Recovering", true, evicted, true)).0, None);
 }
+
+/// `web-0` was created at midnight.
+#[rstest]
+#[case::of_the_pod_before(json!({ "web-0": "2025-12-31T23:59:30Z" }), &["web-0"])]
+#[case::of_this_pod(json!({ "web-0": "2026-01-01T11:59:30Z" }), &[])]
+#[case::of_a_pod_that_is_gone(json!({ "web-1": "2025-12-31T23:59:30Z" }), &[])]
+fn entry_of_an_earlier_namesake_is_removed(#[case] disrupted: Value, #[case] removed: &[&str]) {
+    let snapshot = snapshot("Asking", false, disrupted, true);
+    let (write, _) = due(&mut Reserved::new(), &snapshot);
+    let released: Vec<String> = write.iter().flat_map(|write| write.released.iter().cloned()).collect();
+    assert_eq!(released, removed);
+    if let Some(write) = write {
+        assert_eq!((write.resource_version, write.disruptions_allowed), ("7".into(), 1));
+    }
+}

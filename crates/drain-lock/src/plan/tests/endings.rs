@@ -112,3 +112,35 @@ use super::*;
 fn a_drain_ends_by_what_is_observed(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
 }
+
+/// Absent, its drain would be over: the claim would be let go, and the cordon lifted.
+#[test]
+fn unreadable_drain_leaves_its_node_alone() {
+    let claims = [granted("Confirmed", &["a"])];
+    let cluster = cluster(ours(json!({})), None, &claims, &[held("a", json!({}))]);
+    let mut snapshot = cluster.snapshot();
+    snapshot.unreadable_drains.insert("n1".into(), "invalid type".into());
+    let plan = plan(&snapshot, &Memory::default(), &policy(), now());
+    assert_eq!(shown(&plan), ["n1 is Failed: InvalidDrain"]);
+}
+
+#[test]
+fn unreadable_ledger_is_no_empty_one() {
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[claim(json!({}))],
+        &[held("a", json!({}))],
+    );
+    let mut snapshot = cluster.snapshot();
+    let mut facts = snapshot.ledger.as_deref().unwrap().clone();
+    facts.unreadable = Some(crate::snapshot::UnreadableLedger {
+        why: "invalid type".into(),
+        budgets: None,
+    });
+    snapshot.ledger = Some(Arc::new(facts));
+    assert_eq!(
+        shown(&plan(&snapshot, &Memory::default(), &policy(), now())),
+        Vec::<String>::new()
+    );
+}

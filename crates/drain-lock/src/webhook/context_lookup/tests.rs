@@ -40,6 +40,7 @@ fn of(node: Value, pod: Value) -> EvictionContext {
 #[case::ready(pod("a", json!({})), PodState::Counts)]
 #[case::unready(pod("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })), PodState::Unready)]
 #[case::pending(waiting("a", json!({})), PodState::SkipsBudgets)]
+#[case::bound_and_pending(pod("a", json!({ "status": { "phase": "Pending", "conditions": null } })), PodState::Pending)]
 #[case::finished(pod("a", json!({ "status": { "phase": "Succeeded" } })), PodState::SkipsBudgets)]
 #[case::failed(pod("a", json!({ "status": { "phase": "Failed" } })), PodState::SkipsBudgets)]
 #[case::terminating(pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), PodState::SkipsBudgets)]
@@ -251,6 +252,7 @@ async fn told(lookup: &ContextLookup, name: &str) -> Decision {
     let request = EvictionRequest {
         caller: Caller::Another,
         dry_run: false,
+        leaderless: false,
         ticket: None,
         pod: &review.pod,
     };

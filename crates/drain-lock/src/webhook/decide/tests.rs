@@ -99,6 +99,7 @@ fn context() -> EvictionContext {
         node: Some(node()),
         budgets: MatchingBudgets::One(budget()),
         needs_no_disruption: false,
+        always_allowed: false,
         refuse_opt_out: false,
     }
 }
@@ -107,6 +108,7 @@ fn context() -> EvictionContext {
 struct Case {
     caller: Caller,
     dry_run: bool,
+    leaderless: bool,
     ticket: Option<String>,
     context: EvictionContext,
     claims: Vec<Claim>,
@@ -116,6 +118,7 @@ fn case() -> Case {
     Case {
         caller: Caller::Another,
         dry_run: false,
+        leaderless: false,
         ticket: None,
         context: context(),
         claims: Vec::new(),
@@ -132,6 +135,7 @@ impl Case {
         let request = EvictionRequest {
             caller: self.caller,
             dry_run: self.dry_run,
+            leaderless: self.leaderless,
             ticket: self.ticket.as_deref(),
             pod: &pod,
         };
@@ -197,7 +201,8 @@ fn told(verdict: &Verdict) -> Result<Admission, LockReason> {
 #[case::dry_run(Case { dry_run: true, ..case() }, Admission::DryRun)]
 #[case::mirror(case().of(EvictionContext { state: PodState::Mirror, ..context() }), Admission::Mirror)]
 #[case::pending_finished_or_terminating(case().of(EvictionContext { state: PodState::SkipsBudgets, ..context() }), Admission::SkipsBudgets)]
-#[case::unready(case().of(EvictionContext { state: PodState::Unready, ..context() }), Admission::Unready)]
+#[case::unready_without_a_budget(starting(PodState::Unready).under(MatchingBudgets::None), Admission::Unready)]
+#[case::pending_under_several(starting(PodState::Pending).under(MatchingBudgets::Several), Admission::SkipsBudgets)]
 #[case::no_budget(case().under(MatchingBudgets::None), Admission::NoBudget)]
 #[case::several_budgets(case().under(MatchingBudgets::Several), Admission::SeveralBudgets)]
 fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: Case, #[case] admission: Admission) {
@@ -217,6 +222,89 @@ fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: C
         assert_eq!(told(&verdict), Ok(admission));
         assert!(!verdict.takes_free_disruption());
     }
+}
+
+fn starting(state: PodState) -> Case {
+    case().of(EvictionContext { state, ..context() })
+}
+
+fn always_allowed() -> Case {
+    case().of(EvictionContext {
+        state: PodState::Unready,
+        always_allowed: true,
+        ..context()
+    })
+}
+
+fn asking() -> Vec<Claim> {
+    vec![
+        claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
+        claim(2, NODE, ClaimState::Asking, &[POD], &[]),
+    ]
+}
+
+fn of_another_budget(state: ClaimState) -> Vec<Claim> {
+    let mut claim = claim(2, NODE, state, &["db-0"], &[]);
+    claim.needs[0].pdb.name = "db".to_owned();
+    vec![claim]
+}
+
+#[rstest]
+#[case::held(starting(PodState::Unready).with(asking()), Err(LockReason::WaitsForDisruptions))]
+#[case::held_and_pending(starting(PodState::Pending).with(asking()), Err(LockReason::WaitsForDisruptions))]
+#[case::not_planned_yet(starting(PodState::Unready), Err(LockReason::NotPlanned))]
+#[case::granted(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Granted, &[], &[POD])]), Err(LockReason::AwaitsConfirmation))]
+#[case::confirmed(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Confirmed, &[], &[POD])]), Ok(Admission::UnderClaim))]
+#[case::not_held(starting(PodState::Unready).with(of_another_budget(ClaimState::Asking)), Ok(Admission::Unready))]
+#[case::node_is_not_drained(starting(PodState::Unready).on_a_running_node(), Ok(Admission::Unready))]
+#[case::ours_and_movable(starting(PodState::Unready).with(asking()).ours(None), Ok(Admission::Unready))]
+#[case::always_allowed_awaits_its_turn(always_allowed().with(of_another_budget(ClaimState::Asking)), Err(LockReason::NotPlanned))]
+#[case::always_allowed_in_its_turn(always_allowed().with(of_another_budget(ClaimState::Confirmed)), Ok(Admission::Unready))]
+fn held_pod_that_starts_waits_for_its_claim(#[case] case: Case, #[case] expected: Result<Admission, LockReason>) {
+    let verdict = case.judge();
+    assert_eq!(told(&verdict), expected);
+    assert!(!verdict.takes_free_disruption());
+}
+
+#[rstest]
+#[case::held(asking())]
+#[case::of_another_drain(vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1", "web-2"])])]
+fn leaderless_lock_admits_and_still_files(#[case] claims: Vec<Claim>) {
+    let verdict = Case {
+        leaderless: true,
+        ..case().with(claims)
+    }
+    .judge();
+    assert_eq!(told(&verdict), Ok(Admission::NoLeader));
+    assert!(verdict.requests_drain);
+    assert!(Admission::NoLeader.fails_open());
+}
+
+#[rstest]
+#[case::named_by_the_ledger(Some(&["web"][..]), case(), Err(LockReason::LedgerUnreadable))]
+#[case::not_named(Some(&["db"][..]), case(), Ok(Admission::FreeDisruption))]
+#[case::on_a_cordoned_node(None, case(), Err(LockReason::LedgerUnreadable))]
+#[case::on_a_running_node(None, case().on_a_running_node(), Ok(Admission::FreeDisruption))]
+#[case::starting(None, starting(PodState::Unready), Ok(Admission::Unready))]
+#[case::without_a_budget(None, case().under(MatchingBudgets::None), Ok(Admission::NoBudget))]
+#[case::dry_run(None, Case { dry_run: true, ..case() }, Ok(Admission::DryRun))]
+#[case::ours(None, case().ours(Some("1/10")), Err(LockReason::StaleTicket))]
+fn unreadable_ledger_refuses_what_it_may_hold(
+    #[case] budgets: Option<&[&str]>,
+    #[case] case: Case,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let budgets = budgets.map(|names| names.iter().map(|name| BudgetKey::new("shop", *name)).collect());
+    let pod = PodKey::new("shop", POD);
+    let request = EvictionRequest {
+        caller: case.caller,
+        dry_run: case.dry_run,
+        leaderless: false,
+        ticket: case.ticket.as_deref(),
+        pod: &pod,
+    };
+    let found = LookupResult::Found(Box::new(case.context));
+    assert_eq!(told(&decide_unreadable(&request, &found, budgets.as_ref())), expected);
 }
 
 #[rstest]
@@ -558,6 +646,6 @@ fn refusal_names_budget_holder_and_since() {
 
 #[test]
 fn every_admission_has_a_label_of_its_own() {
-    let labels: std::collections::BTreeSet<_> = Admission::ALL.iter().map(|admission| admission.as_label()).collect();
+    let labels: BTreeSet<_> = Admission::ALL.iter().map(|admission| admission.as_label()).collect();
     assert_eq!(labels.len(), Admission::ALL.len());
 }
