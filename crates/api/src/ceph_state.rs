@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 
 use crate::reason::{CephCondition, CephReason};
@@ -20,6 +21,10 @@ pub const STATE_KEY: &str = "state";
 pub struct CephClusterState {
     /// Name of the CephCluster.
     pub cluster: String,
+    /// The lease of the ceph-pdb that tells this: while nobody renews it, nothing here need be true any more. Absent where
+    /// ceph-pdb elects no leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_lease: Option<LeaderLease>,
     /// Which OSDs may be evicted.
     pub disruptions: PublishedDisruptions,
     /// Closed, but for the OSDs of this failure domain.
@@ -45,7 +50,7 @@ pub struct CephClusterState {
     /// OSDs that are down, by failure domain; those of an unknown one are under the empty name.
     #[serde(default)]
     pub down_osds: BTreeMap<String, BTreeSet<i64>>,
-    /// Failure domains of the OSDs of each node.
+    /// Failure domains of the OSDs of each node: also of those whose pods are gone, on the node that they last ran on.
     #[serde(default)]
     pub nodes: BTreeMap<String, BTreeSet<String>>,
     /// Our `noout` flags, by CRUSH bucket, and since when.
@@ -57,6 +62,29 @@ pub struct CephClusterState {
     /// What somebody should look at.
     #[serde(default)]
     pub conditions: Vec<PublishedCondition>,
+}
+
+impl CephClusterState {
+    /// Reads it from its ConfigMap.
+    ///
+    /// # Errors
+    /// With what is wrong with the ConfigMap.
+    pub fn read(map: &ConfigMap) -> Result<Self, String> {
+        let stored = map.data.as_ref().and_then(|data| data.get(STATE_KEY));
+        let text = stored.ok_or_else(|| format!("ConfigMap {CONFIG_MAP} has no key {STATE_KEY}"))?;
+        serde_json::from_str(text)
+            .map_err(|error| format!("key {STATE_KEY} of ConfigMap {CONFIG_MAP} cannot be read: {error}"))
+    }
+}
+
+/// Where to see that ceph-pdb is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaderLease {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// Which OSDs may be evicted.
@@ -109,10 +137,41 @@ pub struct PublishedCondition {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
 
     use super::{CephClusterState, PublishedDisruptions};
     use crate::reason::{CephCondition, CephReason};
+
+    #[test]
+    fn unreadable_state_says_what_is_wrong() {
+        let read = |data: serde_json::Value| {
+            let map: ConfigMap = serde_json::from_value(json!({ "data": data })).unwrap();
+            CephClusterState::read(&map)
+        };
+        assert_eq!(
+            read(json!({})).unwrap_err(),
+            "ConfigMap nodeward-ceph-pdb has no key state"
+        );
+        for text in ["", "{", "{}", "[]"] {
+            let problem = read(json!({ "state": text })).unwrap_err();
+            assert!(
+                problem.starts_with("key state of ConfigMap nodeward-ceph-pdb cannot be read: "),
+                "{problem}"
+            );
+        }
+        // What a later version calls the budgets is not guessed at.
+        let later =
+            json!({ "cluster": "rook", "disruptions": "HalfOpen", "since": "2026-01-01T00:00:00Z", "reason": "AllUp" });
+        assert!(read(json!({ "state": later.to_string() })).is_err());
+        // An earlier version names no lease.
+        let earlier =
+            json!({ "cluster": "rook", "disruptions": "Open", "since": "2026-01-01T00:00:00Z", "reason": "AllUp" });
+        assert_eq!(
+            read(json!({ "state": earlier.to_string() })).unwrap().leader_lease,
+            None
+        );
+    }
 
     #[test]
     fn state_of_a_later_version_is_read() {

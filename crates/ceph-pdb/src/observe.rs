@@ -14,6 +14,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client};
+use nodeward_api::ceph_state::LeaderLease;
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::control::Observed;
 use nodeward_runtime::{Cache, KindRegistry, OperatorContext, Selection, Watches};
@@ -40,6 +41,7 @@ pub struct Observer {
     kinds: KindRegistry,
     nodes: NodeWatches,
     rook_operators: Cache<bool>,
+    leader_lease: Option<LeaderLease>,
     namespaces: BTreeMap<Namespace, NamespaceWatches>,
     /// Namespaces that cannot be told, for the readiness probe and the log.
     unknown: Arc<Mutex<BTreeMap<Namespace, Arc<str>>>>,
@@ -48,7 +50,7 @@ pub struct Observer {
 impl Observer {
     /// Opens the watches that are always needed.
     pub fn open(context: &OperatorContext<Settings>) -> Self {
-        let (watches, client) = (&context.watches, context.clients.watches.clone());
+        let (watches, client, args) = (&context.watches, context.clients.watches.clone(), &context.args);
         let kinds = KindRegistry::spawn(watches, client.clone());
         let nodes = NodeWatches::open(watches, client.clone(), &kinds);
         context.readiness.require_watch(&nodes.nodes);
@@ -75,6 +77,10 @@ impl Observer {
             kinds,
             nodes,
             rook_operators,
+            leader_lease: args.leader_elect.then(|| LeaderLease {
+                namespace: args.namespace.clone(),
+                name: context.component.lease_name(args.dry_run),
+            }),
             namespaces: BTreeMap::new(),
             unknown,
         }
@@ -103,6 +109,7 @@ impl Observer {
                         policy,
                         ceph: connections.state(name),
                         has_rook_operator,
+                        leader_lease: self.leader_lease.as_ref(),
                         state_of_node: &state_of_node,
                     };
                     let observed = watches.snapshot(&cluster, around, now);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::LeaderLease;
 use rados::Options;
 
 use crate::ceph::OsdId;
@@ -46,6 +47,8 @@ pub struct ClusterSnapshot {
     pub state_map: StateMap,
     /// ConfigMap `nodeward-ceph-pdb`: what was published last.
     pub published: Option<Published>,
+    /// The lease by which others see that ceph-pdb is alive; `None` where it elects no leader.
+    pub leader_lease: Option<LeaderLease>,
     /// How to connect to its Ceph, or why that is not known; `None` while that is still being read.
     pub target: Option<Result<Options, CephProblem>>,
     /// What Ceph says.
@@ -84,7 +87,9 @@ pub struct OsdObjects {
     pub pod: OsdPod,
     /// The node that its pod is bound to.
     pub node: Option<NodeName>,
-    /// What is true of that node, or else of the one that Ceph says it last ran on.
+    /// That node, or else the one that Ceph says it last ran on.
+    pub last_node: Option<NodeName>,
+    /// What is true of its last node.
     pub node_state: NodeState,
     /// Labels `topology-location-TYPE` of its Deployment and Pod, by type. Where the two differ the pod's count: a budget
     /// selects by them.

@@ -11,6 +11,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DynamicObject;
 use kube::{Api, Client, Resource, ResourceExt};
+use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::{self, LeaderLease};
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::discovery::Known;
 use nodeward_runtime::{Cache, DynamicCache, KindRegistry, KindState, Selection, WatchHandle, Watches};
@@ -26,7 +28,6 @@ use crate::snapshot::{
     BudgetFacts, CephClusterFacts, CephState, ClusterSnapshot, Namespace, NodeState, Published, StateMap,
 };
 use crate::{budgets, state_map};
-use nodeward_api::ceph_state;
 
 /// The watches.
 pub(super) struct NamespaceWatches {
@@ -76,6 +77,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) ceph: CephState,
     /// A Rook operator runs, or may run.
     pub(super) has_rook_operator: bool,
+    pub(super) leader_lease: Option<&'a LeaderLease>,
     pub(super) state_of_node: &'a dyn Fn(&str) -> NodeState,
 }
 
@@ -210,6 +212,7 @@ impl NamespaceWatches {
             daemons,
             state_map: first(&self.state_map).unwrap_or_default(),
             published: first(&self.published),
+            leader_lease: around.leader_lease.cloned(),
             target: self.connection.target(around.policy, cluster.is_encrypted),
             ceph: around.ceph,
         }
@@ -219,13 +222,9 @@ impl NamespaceWatches {
 impl Published {
     /// Reads it; `None` without a resource version, which the API server never sends.
     pub(crate) fn read(config_map: &ConfigMap) -> Option<Self> {
-        let state = config_map
-            .data
-            .as_ref()
-            .and_then(|data| data.get(ceph_state::STATE_KEY));
         Some(Self {
             resource_version: config_map.resource_version()?.into(),
-            state: state.and_then(|state| serde_json::from_str(state).ok()),
+            state: CephClusterState::read(config_map).ok(),
         })
     }
 }

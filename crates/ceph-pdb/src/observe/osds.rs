@@ -110,8 +110,8 @@ pub(super) fn assemble<'a>(
         osd.locations.extend(pod.locations.clone());
     }
     for (id, osd) in &mut osds {
-        let node = osd.node.as_ref().or_else(|| last_nodes.get(id));
-        osd.node_state = node.map_or(NodeState::Unknown, |node| state_of(node));
+        osd.last_node = osd.node.clone().or_else(|| last_nodes.get(id).cloned());
+        osd.node_state = osd.last_node.as_ref().map_or(NodeState::Unknown, |node| state_of(node));
     }
     osds
 }
@@ -257,6 +257,7 @@ mod tests {
         let pending = pod(json!({ "metadata": {} })).unwrap();
         let osd = one(std::slice::from_ref(&pending), &[(3, "n1")], &NodeState::Gone);
         assert_eq!((osd.node, osd.node_state), (None, NodeState::Gone));
+        assert_eq!(osd.last_node.as_deref(), Some("n1"));
         assert_eq!(one(&[pending], &[], &NodeState::Gone).node_state, NodeState::Unknown);
     }
 

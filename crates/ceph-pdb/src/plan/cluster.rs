@@ -263,6 +263,7 @@ impl<'a> Case<'a> {
         let before = self.published.filter(|before| before.disruptions == disruptions);
         CephClusterState {
             cluster: self.cluster.cluster.name.to_string(),
+            leader_lease: self.cluster.leader_lease.clone(),
             disruptions,
             exempt_domain: None,
             since: before.map_or(self.now, |before| before.since),

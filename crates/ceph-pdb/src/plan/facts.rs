@@ -22,7 +22,7 @@ pub(super) struct OsdView {
     pub osds: BTreeMap<OsdId, OsdFacts>,
     /// Failure domain by label, where there are Kubernetes objects: what budgets select by.
     pub labels: BTreeMap<OsdId, Option<Domain>>,
-    /// Failure domains of the OSDs of each node.
+    /// Failure domains of the OSDs of each node, also of those whose pods are gone.
     pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -60,7 +60,7 @@ impl OsdView {
             }
             let place = places.get(&id).cloned().unwrap_or_default();
             let domain = place.domain.or_else(|| this.labels.get(&id).cloned().flatten());
-            let node = objects.and_then(|objects| objects.node.as_ref());
+            let node = objects.and_then(|objects| objects.last_node.as_ref());
             if let Some((node, domain)) = node.zip(domain.as_ref()) {
                 let domains = this.nodes.entry(node.to_string()).or_default();
                 domains.insert(domain.to_string());
@@ -76,6 +76,12 @@ impl OsdView {
                 is_draining: is(|osd| matches!(osd.node_state, NodeState::Draining(_) | NodeState::Gone)),
             };
             this.osds.insert(id, facts);
+        }
+        // Where an OSD without a pod last ran only Ceph can tell.
+        if view.is_none() {
+            for (node, domains) in published.iter().flat_map(|published| &published.nodes) {
+                this.nodes.entry(node.clone()).or_default().extend(domains.clone());
+            }
         }
         this
     }

@@ -349,6 +349,31 @@ fn pools_are_judged_once() {
     assert_eq!(changed.plan().questions["ns"].may_stop.len(), 3);
 }
 
+/// A dead node's pods go, and its OSDs are still its own: also before Ceph has told a new leader so.
+#[test]
+fn node_keeps_osds_whose_pods_are_gone() {
+    let mut world = World::settled();
+    let racks = |world: &World| world.state().nodes.get("node-2").cloned();
+    assert_eq!(racks(&world), Some(BTreeSet::from(["b".to_owned()])));
+    let osd = world.osds.get_mut(&2).unwrap();
+    (osd.pod, osd.node) = (OsdPod::Pending, None);
+    world.run();
+    assert_eq!(racks(&world), Some(BTreeSet::from(["b".to_owned()])));
+    world.osds.get_mut(&2).unwrap().last_node = None;
+    world.ceph = Some(CephState::Connecting);
+    world.osds.get_mut(&3).unwrap().pod = OsdPod::Missing;
+    world.run();
+    let state = world.state();
+    assert_eq!(state.down_osds["b"], BTreeSet::from([2, 3]), "it is published");
+    assert_eq!(racks(&world), Some(BTreeSet::from(["b".to_owned()])));
+}
+
+#[test]
+fn published_state_names_the_leader_lease() {
+    let lease = World::settled().state().leader_lease.unwrap();
+    assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("system", "ceph-pdb"));
+}
+
 #[test]
 fn published_freshness_is_dated_once() {
     let mut world = World::settled();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions, STATE_KEY};
+use nodeward_api::ceph_state::PublishedDisruptions;
 use serde::Serialize;
 
 /// A CephCluster, or what is left of its record.
@@ -56,17 +56,12 @@ pub enum OsdEvictions {
 
 impl CephCluster {
     pub fn of(map: &ConfigMap) -> Self {
-        let stored = map.data.as_ref().and_then(|data| data.get(STATE_KEY));
-        let published = match stored.map(|text| serde_json::from_str(text)) {
-            Some(Ok(state)) => Published::State(Box::new(state)),
-            Some(Err(error)) => Published::Unreadable(format!(
-                "key {STATE_KEY} of ConfigMap {CONFIG_MAP} cannot be read: {error}"
-            )),
-            None => Published::Unreadable(format!("ConfigMap {CONFIG_MAP} has no key {STATE_KEY}")),
-        };
         Self {
             namespace: map.namespace().unwrap_or_default(),
-            published,
+            published: match CephClusterState::read(map) {
+                Ok(state) => Published::State(Box::new(state)),
+                Err(problem) => Published::Unreadable(problem),
+            },
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
+use nodeward_api::ceph_state::LeaderLease;
 use nodeward_api::reason::CephCondition;
 use serde_json::json;
 
@@ -53,6 +54,7 @@ impl World {
             let osd = OsdObjects {
                 pod: OsdPod::Running,
                 node: Some(format!("node-{id}").as_str().into()),
+                last_node: Some(format!("node-{id}").as_str().into()),
                 node_state: NodeState::Schedulable,
                 locations: [(rack(), RACKS[usize::try_from(id / 2).unwrap()].into())].into(),
                 is_being_replaced: false,
@@ -117,6 +119,10 @@ impl World {
             daemons: self.daemons.clone(),
             state_map: self.state_map.clone(),
             published: self.published.clone(),
+            leader_lease: Some(LeaderLease {
+                namespace: "system".to_owned(),
+                name: "ceph-pdb".to_owned(),
+            }),
             target: None,
             ceph: self.ceph.clone().unwrap_or_else(answering),
         }
