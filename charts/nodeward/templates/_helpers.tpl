@@ -175,13 +175,16 @@ follows from the switches is called own…, as for drain-lock.
 {{- $ctx := dict "root" . "component" "health-check" "values" .Values.healthCheck -}}
 {{- $fullname := include "nodeward.component.fullname" $ctx -}}
 {{- $values := deepCopy .Values.healthCheck -}}
-{{- range $field, $switch := dict "default" "default" "leaseNamespace" "leases.namespace" "peer" "peerNamespaces" -}}
+{{- range $field, $switch := dict "default" "default" "leaseNamespace" "leases.namespace" "peer" "peerNamespaces" "ceph" "ceph" -}}
 {{- if hasKey $values.config $field -}}
 {{- fail (printf "healthCheck.config.%s and healthCheck.%s say the same: set the second only, which also grants what it needs" $field $switch) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $values.config "leaseNamespace" $values.leases.namespace -}}
 {{- $_ := set $values.config "peer" (dict "namespaces" $values.peerNamespaces) -}}
+{{- with $values.ceph.namespaces -}}
+{{- $_ := set $values.config "ceph" (dict "namespaces" .) -}}
+{{- end -}}
 {{- if $values.default.enabled -}}
 {{- range $field := list "apiVersion" "kind" "namespace" "name" -}}
 {{- if not (get $values.default.remediationTemplate $field) -}}

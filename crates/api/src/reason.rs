@@ -392,6 +392,10 @@ reasons! {
         ControlPlaneNodeAway => "is unhealthy, but another control-plane node is being remediated or is away",
         /// Etcd would lose its quorum, or may.
         EtcdQuorumAtRisk => "is unhealthy, but etcd may lose its quorum without it",
+        /// Another failure domain of its Ceph is down, or is being remediated.
+        CephDomainDown => "is unhealthy, but another failure domain of Ceph is down",
+        /// Whether a failure domain of Ceph is down cannot be told yet.
+        CephStateUnknown => "is unhealthy, but the state of Ceph is not known",
         /// Another NodeHealthCheck remediates it.
         RemediatedByAnotherCheck => "is unhealthy, but another NodeHealthCheck remediates it",
         /// A remediation of it belongs to somebody else.

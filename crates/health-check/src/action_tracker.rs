@@ -149,9 +149,7 @@ impl ActionTracker {
     /// A plan was made.
     pub fn planned(&mut self, plan: &Plan) {
         self.observations.absent_since.clone_from(&plan.absent_since);
-        self.observations
-            .upgrade_unknown_since
-            .clone_from(&plan.upgrade_unknown_since);
+        self.observations.unknown_since.clone_from(&plan.unknown_since);
     }
 
     /// Leases are kept in this namespace: what was written in another one is not there.

@@ -19,6 +19,9 @@ pub struct Config {
     /// medik8s' node-healthcheck-operator.
     #[serde(default)]
     pub peer: PeerConfig,
+    /// What ceph-pdb tells.
+    #[serde(default)]
+    pub ceph: CephConfig,
     /// A remediation that is older is flagged and counted. Default 48 hours.
     pub old_remediation_after: Option<ConfigDuration>,
     /// For how long nothing is started after this process, or the API server, was away. Default 60 seconds.
@@ -37,6 +40,15 @@ pub struct PeerConfig {
     /// Namespaces in which its leader lease is looked for. Default `openshift-workload-availability`,
     /// `node-healthcheck-operator-system` and `operators`.
     pub namespaces: Option<Vec<String>>,
+}
+
+/// The block `ceph`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CephConfig {
+    /// Namespaces of CephClusters of which no second failure domain is to go down by a remediation. Default none.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
 }
 
 /// The block `default`.

@@ -16,8 +16,8 @@ pub struct Observations {
     /// By node and type of condition, since when the node is seen to lack a condition that some NodeHealthCheck wants; by
     /// our clock as it was before any step.
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
-    /// By node, since when it cannot be told whether it is being upgraded.
-    pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
+    /// By node and reason, since when its remediation is postponed because something cannot be told.
+    pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
     /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone

@@ -1,5 +1,7 @@
 //! Observe: from watches to a [`Snapshot`].
 
+mod ceph;
+mod leader_leases;
 mod peer;
 pub(crate) mod project;
 mod steady_clock;
@@ -35,7 +37,9 @@ use crate::snapshot::{
     TemplateState,
 };
 
-use self::peer::PeerLookup;
+use self::ceph::CephWatches;
+use self::leader_leases::LeaderLeases;
+use self::peer::Peer;
 use self::project::NodeProjector;
 use self::steady_clock::SteadyClock;
 use self::surroundings::Surroundings;
@@ -62,7 +66,9 @@ pub struct Observer {
     remediations: DynamicWatches<RemediationFacts>,
     signal: SignalWatches,
     surroundings: Surroundings,
-    peer: PeerLookup,
+    ceph: CephWatches,
+    leader_leases: LeaderLeases,
+    peer: Peer,
     default_record: Option<Cache<BTreeMap<String, String>>>,
     /// What the NodeHealthChecks named at the start has been listed once, or waited for.
     has_started: bool,
@@ -103,6 +109,8 @@ impl Observer {
         let remediations = DynamicWatches::new("remediations", watches, &kinds, |watched, object| {
             project::remediation(project::kind_of(watched), &object)
         });
+        let leader_leases = LeaderLeases::open(context, peer::leases(&policy.peer_namespaces).collect());
+        peer::require(readiness, leader_leases.answers(), &policy.peer_namespaces);
         let safety_pass = Duration::try_from(policy.safety_pass).unwrap_or(POLL_INTERVAL);
         let poll_interval = safety_pass.min(POLL_INTERVAL);
         Self {
@@ -110,7 +118,9 @@ impl Observer {
             remediations: remediations.or_polled(poll_interval).required_by(readiness),
             signal: SignalWatches::new(watches, &kinds, readiness),
             surroundings: Surroundings::open(watches, &kinds),
-            peer: PeerLookup::open(context, policy.peer_namespaces.clone()),
+            ceph: CephWatches::open(watches, &client, &policy.ceph_namespaces),
+            leader_leases,
+            peer: Peer::default(),
             watches: watches.clone(),
             kinds,
             leadership: context.leadership.clone(),
@@ -155,13 +165,17 @@ impl Observer {
                 Some(until),
             );
         }
-        if !self.has_started && self.surroundings.is_starting() {
+        if !self.has_started && (self.surroundings.is_starting() || self.ceph.is_starting()) {
             return wait("what may forbid remediations is still being listed".to_owned(), None);
         }
         self.has_started = true;
         let surrounding = self.surroundings.observe();
-        let peer = match self.peer.live() {
+        let peer = match self.peer.live(&self.leader_leases, &policy.peer_namespaces) {
             Ok(peer) => peer,
+            Err(why) => return wait(why, None),
+        };
+        let ceph = match self.ceph.observe(&self.leader_leases) {
+            Ok(ceph) => ceph,
             Err(why) => return wait(why, None),
         };
         Observed::Ready(Snapshot {
@@ -196,6 +210,7 @@ impl Observer {
             machine_api: surrounding.machine_api,
             etcd: surrounding.etcd,
             signals: self.signal.inputs(),
+            ceph,
             peer,
             settle_until: settle_until(self.leadership.state(), self.clock.last_step(), policy.settle, now),
             clock_stepped_by,
@@ -214,7 +229,9 @@ impl Observer {
             self.leases = LeaseWatch::open(&self.watches, &self.client, &policy.lease_namespace);
         }
         self.signal.follow(&policy.upgrade_signal);
-        self.peer.follow(&policy.peer_namespaces);
+        self.ceph.follow(&policy.ceph_namespaces);
+        let leases = peer::leases(&policy.peer_namespaces).chain(self.ceph.leases());
+        self.leader_leases.follow(leases.collect());
         if policy.default_template.is_none() {
             self.default_record = None;
         } else if self.default_record.is_none() {

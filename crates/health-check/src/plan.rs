@@ -3,6 +3,7 @@
 pub mod action;
 mod backoff;
 mod case;
+mod ceph;
 mod chain;
 mod conclude;
 mod control_plane;
@@ -57,8 +58,8 @@ pub struct Plan {
     pub verdicts: Verdicts,
     /// For the next plan: [`crate::observations::Observations::absent_since`].
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
-    /// For the next plan: [`crate::observations::Observations::upgrade_unknown_since`].
-    pub upgrade_unknown_since: BTreeMap<NodeName, Timestamp>,
+    /// For the next plan: [`crate::observations::Observations::unknown_since`].
+    pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -106,7 +107,7 @@ impl<'a> Planner<'a> {
             now,
             has_termination_handler: enablement::has_termination_handler(snapshot),
             plan: Plan {
-                upgrade_unknown_since: snapshot.memory.upgrade_unknown_since.clone(),
+                unknown_since: snapshot.memory.unknown_since.clone(),
                 ..Plan::default()
             },
             requeue_at,
@@ -163,7 +164,7 @@ impl<'a> Planner<'a> {
         }
         self.plan.verdicts.warnings.sort();
         self.plan.verdicts.warnings.dedup();
-        if !self.plan.upgrade_unknown_since.is_empty() {
+        if !self.plan.unknown_since.is_empty() {
             let nodes = self
                 .plan
                 .verdicts
@@ -171,9 +172,7 @@ impl<'a> Planner<'a> {
                 .iter()
                 .filter(|verdict| verdict.condition.is_some());
             let unhealthy: BTreeSet<&NodeName> = nodes.map(|verdict| &verdict.node).collect();
-            self.plan
-                .upgrade_unknown_since
-                .retain(|node, _| unhealthy.contains(node));
+            self.plan.unknown_since.retain(|(node, _), _| unhealthy.contains(node));
         }
         self.plan.requeue_at = self.requeue_at.at();
         self.plan

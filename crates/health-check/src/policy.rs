@@ -1,5 +1,6 @@
 //! The configuration, checked and compiled once: nothing in here can be invalid.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -21,8 +22,8 @@ const OLD_REMEDIATION: SignedDuration = SignedDuration::from_hours(48);
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 const SAFETY_PASS: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long an upgrade signal that cannot be read postpones a remediation at most.
-pub const UNKNOWN_SIGNAL_POSTPONES: SignedDuration = SignedDuration::from_mins(10);
+/// How long an upgrade signal, or a state of Ceph, that cannot be read postpones a remediation at most.
+pub const UNKNOWN_POSTPONES: SignedDuration = SignedDuration::from_mins(10);
 
 /// The rules that plans follow.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +33,9 @@ pub struct Policy {
     /// Namespace of the leases of nodes and of the control plane.
     pub lease_namespace: Arc<str>,
     /// Namespaces in which the peer's leader lease is looked for.
-    pub peer_namespaces: Vec<Arc<str>>,
+    pub peer_namespaces: BTreeSet<Arc<str>>,
+    /// Namespaces of the CephClusters of which no second failure domain is to go down.
+    pub ceph_namespaces: BTreeSet<Arc<str>>,
     /// For so long after we or the API server were away nothing is started.
     pub settle: SignedDuration,
     /// Everything is decided anew at least this often, from the caches.
@@ -57,15 +60,11 @@ impl Policy {
             .peer
             .namespaces
             .unwrap_or_else(|| PEER_NAMESPACES.map(str::to_owned).into());
-        let peer_namespaces = peers
-            .iter()
-            .enumerate()
-            .map(|(index, name)| namespace(&format!("peer.namespaces[{index}]"), name))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
             upgrade_signal: upgrade_signal(config.upgrade_signal)?,
             lease_namespace: namespace("leaseNamespace", &lease_namespace)?,
-            peer_namespaces,
+            peer_namespaces: namespaces("peer", &peers)?,
+            ceph_namespaces: namespaces("ceph", &config.ceph.namespaces)?,
             settle: or(config.settle, SETTLE),
             safety_pass: or(config.safety_pass, SAFETY_PASS),
             old_remediation: or(config.old_remediation_after, OLD_REMEDIATION),
@@ -80,6 +79,7 @@ impl Default for Policy {
             upgrade_signal: default_signal(),
             lease_namespace: node_lease::DEFAULT_NAMESPACE.into(),
             peer_namespaces: PEER_NAMESPACES.map(Arc::from).into(),
+            ceph_namespaces: BTreeSet::new(),
             settle: SETTLE,
             safety_pass: SAFETY_PASS,
             old_remediation: OLD_REMEDIATION,
@@ -116,6 +116,13 @@ fn is_always_on(spec: &SignalSpec) -> bool {
         | SignalSpec::Node(_)
         | SignalSpec::Resource(_) => false,
     }
+}
+
+fn namespaces(block: &str, names: &[String]) -> Result<BTreeSet<Arc<str>>, ConfigError> {
+    let names = names.iter().enumerate();
+    names
+        .map(|(index, name)| namespace(&format!("{block}.namespaces[{index}]"), name))
+        .collect()
 }
 
 fn namespace(field: &str, name: &str) -> Result<Arc<str>, ConfigError> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::CephClusterState;
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
@@ -72,6 +73,8 @@ pub struct Snapshot {
     pub etcd: Reading<Option<EtcdGuards>>,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
+    /// What ceph-pdb tells of the CephClusters that the policy names, by namespace.
+    pub ceph: BTreeMap<Arc<str>, Reading<Arc<CephClusterState>>>,
     /// A live leader of the peer, and where: nothing is written beside it.
     pub peer: Reading<Option<String>>,
     /// Nothing is started before: the API server, or this process, was away.

@@ -391,7 +391,7 @@ fn lost_leadership_leaves_only_what_was_seen() {
     let mut tracker = ActionTracker::default();
     tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
     let plan = Plan {
-        upgrade_unknown_since: [("n1".into(), at(0))].into(),
+        unknown_since: [(("n1".into(), HealthReason::UpgradeSignalUnknown), at(0))].into(),
         ..Plan::default()
     };
     tracker.planned(&plan);
@@ -407,8 +407,8 @@ fn lost_leadership_leaves_only_what_was_seen() {
     let observations = tracker.observations(at(1));
     assert!(observations.refusals.is_empty());
     assert_eq!(
-        observations.upgrade_unknown_since.keys().collect::<BTreeSet<_>>(),
-        [&"n1".into()].into()
+        observations.unknown_since.keys().collect::<BTreeSet<_>>(),
+        [&("n1".into(), HealthReason::UpgradeSignalUnknown)].into()
     );
 }
 

@@ -14,7 +14,7 @@ use super::enablement::Enablement;
 use super::start::Tally;
 use super::storm::Storm;
 use super::{Planner, backoff, lease};
-use crate::policy::UNKNOWN_SIGNAL_POSTPONES;
+use crate::policy::UNKNOWN_POSTPONES;
 use crate::snapshot::{NodeFacts, Reading};
 use nodeward_core::node_health_check::ThresholdState;
 
@@ -59,7 +59,10 @@ impl Planner<'_> {
         self.check_other_owners(check, case, tally)?;
         self.check_node(check, &case.name, node)?;
         self.check_first_step(check, case, node, tally)?;
-        self.check_upgrade(node)
+        // What is not known of either postpones from now on: the two waits do not add up.
+        let ceph = self.check_ceph(node, tally);
+        self.check_upgrade(node)?;
+        ceph
     }
 
     /// What stops a NodeHealthCheck as a whole.
@@ -171,22 +174,33 @@ impl Planner<'_> {
             .first()
             .map(|note| note.message.clone())
             .unwrap_or_default();
-        let name = &node.view.name;
-        if answer.truth != Tristate::Unknown {
-            self.plan.upgrade_unknown_since.remove(name);
+        if answer.truth == Tristate::Unknown {
+            return self.postpone(node, HealthReason::UpgradeSignalUnknown, told);
         }
-        match answer.truth {
-            Tristate::No => Ok(()),
-            Tristate::Yes => Err(Standing::new(HealthReason::ClusterUpgrading, told)),
-            Tristate::Unknown => {
-                let known = &mut self.plan.upgrade_unknown_since;
-                let until = saturating_add(*known.entry(name.clone()).or_insert(self.now), UNKNOWN_SIGNAL_POSTPONES);
-                if until <= self.now {
-                    return Ok(());
-                }
-                Err(Standing::new(HealthReason::UpgradeSignalUnknown, told).until(until))
-            }
+        self.forget_unknown(node, HealthReason::UpgradeSignalUnknown);
+        if answer.truth == Tristate::Yes {
+            return Err(Standing::new(HealthReason::ClusterUpgrading, told));
         }
+        Ok(())
+    }
+
+    /// Waits for what cannot be told, but not for ever.
+    ///
+    /// # Errors
+    /// While it is waited for.
+    pub(super) fn postpone(&mut self, node: &NodeFacts, reason: HealthReason, told: String) -> Result<(), Standing> {
+        let key = (node.view.name.clone(), reason);
+        let since = *self.plan.unknown_since.entry(key).or_insert(self.now);
+        let until = saturating_add(since, UNKNOWN_POSTPONES);
+        if until <= self.now {
+            return Ok(());
+        }
+        Err(Standing::new(reason, told).until(until))
+    }
+
+    /// It can be told.
+    pub(super) fn forget_unknown(&mut self, node: &NodeFacts, reason: HealthReason) {
+        self.plan.unknown_since.remove(&(node.view.name.clone(), reason));
     }
 
     /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone: a finalizer may keep what it

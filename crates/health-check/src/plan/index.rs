@@ -161,6 +161,11 @@ impl<'a> Index<'a> {
         self.of_node.get(node).map_or(&[], Vec::as_slice)
     }
 
+    /// The nodes that have a remediation, of whatever owner.
+    pub fn remediated(&self) -> impl Iterator<Item = &'a NodeName> {
+        self.of_node.keys().copied()
+    }
+
     /// The remediation of this kind and name, of whatever owner.
     pub fn named(&self, kind: &'a RemediationKind, key: &'a NamespacedName) -> Option<Live<'a>> {
         self.named.get(&(kind.group(), &*kind.kind, key)).copied()

@@ -40,6 +40,8 @@ pub struct Tally<'a> {
     pub starting: BTreeMap<NodeName, CheckName>,
     /// Control-plane nodes that have a remediation, may have one, or get one.
     pub remediated_control_plane: BTreeSet<NodeName>,
+    /// Nodes that are away for a remediation, or may be, where OSDs matter.
+    pub away: BTreeSet<NodeName>,
 }
 
 impl<'a> Planner<'a> {
@@ -69,6 +71,9 @@ impl<'a> Planner<'a> {
                 remediated().filter(|case| case.node.is_some_and(|node| node.view.is_control_plane()));
             let names = of_control_plane.map(|case| case.name.clone());
             tally.remediated_control_plane.extend(names);
+        }
+        if !self.snapshot.ceph.is_empty() {
+            tally.away = self.nodes_away(checks);
         }
         for ((check, node), start) in &self.snapshot.memory.starting {
             tally.starting.insert(node.clone(), Arc::clone(check));

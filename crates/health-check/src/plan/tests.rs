@@ -1,6 +1,7 @@
 //! Tables, by subject.
 
 mod backoff;
+mod ceph;
 mod control_plane;
 mod counting;
 mod escalation;

@@ -216,6 +216,8 @@ const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
         | HealthReason::BackingOff
         | HealthReason::ControlPlaneNodeAway
         | HealthReason::EtcdQuorumAtRisk
+        | HealthReason::CephDomainDown
+        | HealthReason::CephStateUnknown
         | HealthReason::RemediatedByAnotherCheck
         | HealthReason::ForeignRemediation
         | HealthReason::LeaseTaken

@@ -28,6 +28,7 @@ fn every_field_is_read() {
         "upgradeSignal: {node: {label: upgrading}}\n\
          leaseNamespace: leases\n\
          peer: {namespaces: [a, b]}\n\
+         ceph: {namespaces: [rook-ceph]}\n\
          oldRemediationAfter: 24h\n\
          settle: 2m\n\
          safetyPass: 30s\n\
@@ -39,6 +40,7 @@ fn every_field_is_read() {
         policy.peer_namespaces.iter().map(|name| &**name).collect::<Vec<_>>(),
         ["a", "b"]
     );
+    assert_eq!(policy.ceph_namespaces, ["rook-ceph".into()].into());
     assert_eq!(policy.old_remediation, SignedDuration::from_hours(24));
     assert_eq!(policy.settle, SignedDuration::from_mins(2));
     assert_eq!(policy.safety_pass, SignedDuration::from_secs(30));
@@ -74,6 +76,12 @@ fn lease_namespace_comes_from_file_then_environment(
     "peer.namespaces[1]",
     "cannot be the name of a namespace"
 )]
+#[case::no_namespace_of_ceph(
+    "ceph: {namespaces: [Rook]}",
+    "ceph.namespaces[0]",
+    "cannot be the name of a namespace"
+)]
+#[case::unknown_field_of_ceph("ceph: {clusters: [rook]}", "ceph.clusters", "unknown field")]
 #[case::enabled_without_template("default: {enabled: true}", "default.remediationTemplate", "is needed")]
 #[case::no_template_kind(
     "default: {remediationTemplate: {apiVersion: a/v1, kind: A, namespace: n, name: t}}",

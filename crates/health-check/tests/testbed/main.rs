@@ -1,6 +1,7 @@
 //! health-check on a real control plane: its binary, under the ServiceAccount that the chart installs. One binary, so that
 //! all tests share one control plane, and most of them one operator.
 
+mod ceph;
 mod chains;
 mod control_plane;
 mod defaults;

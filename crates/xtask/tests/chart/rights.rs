@@ -262,6 +262,7 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
     let template = json!({ "apiVersion": "a/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" });
     let values = json!({
         "default": { "enabled": true, "remediationTemplate": template },
+        "ceph": { "namespaces": [FOREIGN_NAMESPACE] },
         "remediators": [{ "apiGroup": group, "templates": ["fencetemplates"], "remediations": ["fences"] }],
     });
     let real = Release::new(&unique("real"), &namespace).values(with(values));
@@ -307,6 +308,11 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         patch   leases.coordination.k8s.io                                    {own}/health-check                         yes  no
         patch   leases.coordination.k8s.io                                    {own}/health-check-dry-run                 yes  yes
         patch   leases.coordination.k8s.io                                    {own}/another                              no   no
+        get     leases.coordination.k8s.io                                    {own}/ceph-pdb                             yes  no
+        patch   leases.coordination.k8s.io                                    {own}/ceph-pdb                             no   no
+        watch   configmaps                                                    {FOREIGN_NAMESPACE}/nodeward-ceph-pdb      yes  no
+        watch   configmaps                                                    {FOREIGN_NAMESPACE}/another                no   no
+        patch   configmaps                                                    {FOREIGN_NAMESPACE}/nodeward-ceph-pdb      no   no
         create  namespaces                                                    -                                          no   no
         watch   configmaps                                                    {own}/nodeward-health-check-default        yes  no
         create  configmaps                                                    {own}                                      yes  no

@@ -46,6 +46,7 @@ use crate::{CHART, helm, rendered, values_file};
         "enabled": true,
         "default": { "enabled": true, "remediationTemplate": template() },
         "peerNamespaces": ["operators"],
+        "ceph": { "namespaces": ["rook-ceph"], "leaderNamespace": "storage", "namespaceRoles": "create" },
         "etcdGuards": { "rbac": "create" },
         "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
         "webhook": { "certificate": { "from": "certManager" } },
@@ -115,6 +116,7 @@ fn helm_lints_without_complaint(#[case] values: Value) {
 #[case::a_default_said_twice(checked(json!({ "config": { "default": { "enabled": true } } })), "healthCheck.default")]
 #[case::lease_namespace_said_twice(checked(json!({ "config": { "leaseNamespace": "a" } })), "healthCheck.leases.namespace")]
 #[case::peer_said_twice(checked(json!({ "config": { "peer": { "namespaces": [] } } })), "healthCheck.peerNamespaces")]
+#[case::ceph_said_twice(checked(json!({ "config": { "ceph": { "namespaces": ["a"] } } })), "healthCheck.ceph")]
 #[case::a_remediator_without_kinds(checked(json!({ "remediators": [{ "apiGroup": "a.io" }] })), "templates")]
 #[case::the_metrics_port_here_too(checked(json!({ "webhook": { "containerPort": 8080 } })), "webhook.containerPort")]
 #[case::a_stricter_webhook(checked(json!({ "webhook": { "failurePolicy": "Fail" } })), "failurePolicy")]
@@ -227,11 +229,13 @@ fn health_check_reads_the_rendered_configuration() {
         "config": { "oldRemediationAfter": "24h" },
         "leases": { "namespace": "leases" },
         "peerNamespaces": ["a", "b"],
+        "ceph": { "namespaces": ["rook-ceph"] },
         "default": { "enabled": true, "remediationTemplate": template() },
     }));
     assert_eq!(changed.old_remediation, jiff::SignedDuration::from_hours(24));
     assert_eq!(&*changed.lease_namespace, "leases");
     assert_eq!(changed.peer_namespaces.len(), 2);
+    assert_eq!(changed.ceph_namespaces, ["rook-ceph".into()].into());
     assert_eq!(
         changed.default_template.clone().unwrap().to_string(),
         "FenceTemplate fence/reboot"

@@ -274,7 +274,7 @@ fn unreadable_signal() -> World {
     world
 }
 
-fn blind_signal(world: &mut World) {
+pub(super) fn blind_signal(world: &mut World) {
     let signal: UpgradeSignal =
         serde_json::from_value(json!({ "resource": { "apiVersion": "v1", "kind": "ConfigMap", "when": "true" } }))
             .unwrap();
@@ -361,7 +361,7 @@ fn unknown_upgrade_is_remembered_while_something_else_stops_the_node() {
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     world.heal("w1", 1000);
     world.settle(1000);
-    assert!(world.snapshot.memory.upgrade_unknown_since.is_empty());
+    assert!(world.snapshot.memory.unknown_since.is_empty());
 }
 
 #[test]

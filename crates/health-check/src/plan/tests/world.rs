@@ -375,7 +375,7 @@ impl World {
     /// Carries out a plan, all of it.
     pub fn apply(&mut self, plan: Plan, second: i64) {
         self.snapshot.memory.absent_since = plan.absent_since;
-        self.snapshot.memory.upgrade_unknown_since = plan.upgrade_unknown_since;
+        self.snapshot.memory.unknown_since = plan.unknown_since;
         for action in plan.actions {
             let shown = format!("{action:?}");
             assert!(self.try_act(action, second), "what it rests on does not hold: {shown}");

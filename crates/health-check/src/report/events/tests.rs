@@ -96,6 +96,8 @@ fn what_stops_a_remediation_is_told(
         HealthReason::BackingOff,
         HealthReason::ControlPlaneNodeAway,
         HealthReason::EtcdQuorumAtRisk,
+        HealthReason::CephDomainDown,
+        HealthReason::CephStateUnknown,
         HealthReason::RemediatedByAnotherCheck,
         HealthReason::ForeignRemediation,
         HealthReason::Settling,

@@ -277,6 +277,16 @@ fn what_only_the_operator_knows_comes_from_its_status(#[case] said: &str, #[case
     "2026-01-01T10:06:00Z",
     HealthReason::EtcdQuorumAtRisk
 )]
+#[case::of_ceph(
+    "node n1 is unhealthy, but another failure domain of Ceph is down: CephCluster rook-ceph/rook: its OSDs are of rack b",
+    "2026-01-01T10:06:00Z",
+    HealthReason::CephDomainDown
+)]
+#[case::of_ceph_that_is_not_known(
+    "node n1 is unhealthy, but the state of Ceph is not known: namespace rook-ceph: nobody renews a lease",
+    "2026-01-01T10:06:00Z",
+    HealthReason::CephStateUnknown
+)]
 #[case::of_an_earlier_failure(
     "node n1 is unhealthy, but etcd may lose its quorum without it",
     "2026-01-01T09:00:00Z",
