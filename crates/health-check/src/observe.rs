@@ -433,7 +433,7 @@ fn template_state(cache: &DynamicCache<TemplateFacts>) -> TemplateState {
         KindState::Absent => TemplateState::KindAbsent,
         KindState::Forbidden(message) if !cache.is_settled() => TemplateState::Forbidden(message.to_string()),
         KindState::Syncing => TemplateState::Unknown,
-        KindState::Synced(()) | KindState::Forbidden(_) => match cache.snapshot().values().next() {
+        KindState::Synced(()) | KindState::Stale | KindState::Forbidden(_) => match cache.snapshot().values().next() {
             Some(template) => TemplateState::Found(Arc::clone(template)),
             None => TemplateState::NotFound,
         },

@@ -175,7 +175,9 @@ impl NamespaceWatches {
         Some(match unknown.state() {
             KindState::Forbidden(why) => format!("{name} may not be read: {why}"),
             KindState::Syncing => format!("{name} are still being listed"),
-            KindState::Synced(()) | KindState::Absent => format!("{name} have not been heard of for minutes"),
+            KindState::Synced(()) | KindState::Stale | KindState::Absent => {
+                format!("{name} have not been heard of for minutes")
+            }
         })
     }
 

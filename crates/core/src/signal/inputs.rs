@@ -97,6 +97,8 @@ pub enum KindState<T = ()> {
     Syncing,
     /// The API server answers 403, with this message. What was read before, if anything, is kept.
     Forbidden(Arc<str>),
+    /// Complete once, and not heard of for minutes: what was read may have changed since.
+    Stale,
     /// Complete, and as recent as the watch.
     Synced(T),
 }
@@ -108,6 +110,7 @@ impl<T> KindState<T> {
             Self::Absent => KindState::Absent,
             Self::Syncing => KindState::Syncing,
             Self::Forbidden(message) => KindState::Forbidden(message),
+            Self::Stale => KindState::Stale,
             Self::Synced(known) => KindState::Synced(read(known)),
         }
     }
@@ -149,6 +152,14 @@ impl SignalInputs {
             KindState::Syncing => Err(Answer::unknown(SignalNote::info(
                 format!("syncing/{kind}"),
                 format!("{} {} is still being listed.", kind.api_version, kind.kind),
+            ))),
+            // A watch that has failed for long says yes for ever.
+            KindState::Stale => Err(Answer::unknown(SignalNote::warning(
+                format!("stale/{kind}"),
+                format!(
+                    "{} {} has not been heard of for minutes: what was read of it does not count until it can be watched again.",
+                    kind.api_version, kind.kind
+                ),
             ))),
             KindState::Forbidden(message) => Err(Answer::unknown(SignalNote::warning(
                 format!("forbidden/{kind}"),

@@ -114,7 +114,10 @@ impl<V> DynamicCache<V> {
         match &*self.shared.read() {
             Slot::Unknown => KindState::Syncing,
             Slot::Absent => KindState::Absent,
-            Slot::Open(cache, _) => cache.state(),
+            Slot::Open(cache, _) => match cache.state() {
+                KindState::Synced(()) if !cache.is_fresh() => KindState::Stale,
+                state => state,
+            },
         }
     }
 
@@ -131,7 +134,10 @@ impl<V> DynamicCache<V> {
             KindState::Absent => Known::Absent,
             KindState::Syncing => Known::Unknown(format!("{kind} are still being listed")),
             KindState::Forbidden(message) => Known::Unknown(format!("{kind} may not be read: {message}")),
-            KindState::Synced(()) => Known::Unknown(format!("{kind} have not been heard of for minutes")),
+            // Fresh when it was looked at last, or it would not be synced.
+            KindState::Stale | KindState::Synced(()) => {
+                Known::Unknown(format!("{kind} have not been heard of for minutes"))
+            }
         }
     }
 
