@@ -103,6 +103,10 @@ reasons! {
         NotDraining => "is cordoned, but nothing marks it as being drained",
         /// Whether it is being drained cannot be told.
         DrainUnknown => "is cordoned, and what would mark it as being drained cannot be read",
+        /// Its NodeDrain has not begun to drain.
+        WaitsForTurn => "waits for its turn in drain-lock",
+        /// Whether it has to wait for its turn cannot be told.
+        TurnUnknown => "may have to wait for its turn, but its NodeDrain cannot be read",
         /// A remediation of it is open.
         UnderRemediation => "is being remediated",
         /// Whether it is being remediated cannot be told.

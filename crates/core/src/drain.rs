@@ -71,6 +71,18 @@ impl NodeDrainView {
         has_begun && !self.dry_run && !self.called_off
     }
 
+    /// Whether the drain of its node has yet to begin: nobody is to empty the node before its turn. A phase that this
+    /// version does not know, or none, is not past the queue.
+    pub fn waits_for_turn(&self) -> bool {
+        let has_begun = match self.phase {
+            Some(Phase::Queued | Phase::Granted) | None => false,
+            Some(
+                Phase::Draining | Phase::Drained | Phase::Recovering | Phase::Suspect | Phase::Released | Phase::Failed,
+            ) => true,
+        };
+        !has_begun && !self.dry_run && !self.called_off
+    }
+
     /// Whether it declares maintenance of its node, which a remediation then leaves alone.
     pub fn is_maintenance(&self, now: Timestamp) -> bool {
         is_maintenance(self.phase, self.deadline, now) && !self.dry_run
@@ -147,18 +159,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case(None, false, false)]
-    #[case(Some("Queued"), true, false)]
-    #[case(Some("Granted"), true, true)]
-    #[case(Some("Draining"), true, true)]
-    #[case(Some("Drained"), false, true)]
-    #[case(Some("Recovering"), false, true)]
-    #[case(Some("Released"), false, false)]
-    #[case(Some("Suspect"), true, true)]
-    #[case(Some("Failed"), false, false)]
-    #[case(Some("Evaporating"), false, false)]
-    fn phase_tells_emptying_and_holding(#[case] phase: Option<&str>, #[case] empties: bool, #[case] holds: bool) {
+    #[case(None, false, false, true)]
+    #[case(Some("Queued"), true, false, true)]
+    #[case(Some("Granted"), true, true, true)]
+    #[case(Some("Draining"), true, true, false)]
+    #[case(Some("Drained"), false, true, false)]
+    #[case(Some("Recovering"), false, true, false)]
+    #[case(Some("Released"), false, false, false)]
+    #[case(Some("Suspect"), true, true, false)]
+    #[case(Some("Failed"), false, false, false)]
+    #[case(Some("Evaporating"), false, false, true)]
+    fn phase_tells_emptying_holding_and_waiting(
+        #[case] phase: Option<&str>,
+        #[case] empties: bool,
+        #[case] holds: bool,
+        #[case] waits: bool,
+    ) {
         let drain = drain(phase, json!({}), json!({}));
+        assert_eq!(drain.waits_for_turn(), waits);
         assert_eq!(drain.is_emptying_its_node(), empties);
         assert_eq!(drain.holding_deadline().is_some(), holds);
     }
@@ -167,7 +185,8 @@ mod tests {
     #[case::dry_run(json!({ "dryRun": true }), json!({}))]
     #[case::called_off(json!({}), json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }))]
     fn planned_and_cancelled_drains_empty_no_node(#[case] spec: Value, #[case] metadata: Value) {
-        assert!(!drain(Some("Draining"), spec, metadata).is_emptying_its_node());
+        assert!(!drain(Some("Draining"), spec.clone(), metadata.clone()).is_emptying_its_node());
+        assert!(!drain(Some("Queued"), spec, metadata).waits_for_turn());
     }
 
     #[rstest]

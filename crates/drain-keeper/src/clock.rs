@@ -18,8 +18,8 @@ pub struct NodeHistory {
     pub parked: bool,
     /// It saw the running drain without blockers: the drain has done its work.
     pub drained: bool,
-    /// Since when it cannot be told whether the node's upgrade is on.
-    pub unknown_since: Option<Timestamp>,
+    /// Since when the running drain has been suspended: the signal or the drain's mark says no, or cannot be told.
+    pub suspended_since: Option<Timestamp>,
     /// The node was in scope while this process watched: what stands on it is ours to clean up.
     pub was_selected: bool,
 }
@@ -80,7 +80,7 @@ impl NodeHistory {
             cordoned_since,
             interrupted_at,
             parked,
-            unknown_since: None,
+            suspended_since: None,
             ..self
         }
     }

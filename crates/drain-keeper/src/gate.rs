@@ -12,7 +12,8 @@ use crate::policy::Policy;
 /// What the gates say of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gates {
-    /// The first gate that is closed, or [`GateReason::Open`]. Remediation and the clock come later.
+    /// The first gate that is closed, or [`GateReason::Open`]. Remediation and the clock come later, the node's turn in
+    /// drain-lock before them: its clock does not run while it waits.
     pub reason: GateReason,
     /// More on it.
     pub detail: String,
@@ -70,17 +71,32 @@ pub fn look(node: &NodeView, signals: &SignalInputs, drains: &NodeDrains, policy
         Tristate::Unknown => closed(GateReason::UpgradeUnknown, detail, None),
         Tristate::Yes => {
             let mark = policy.drain_markers.is_being_drained(node, signals, drains);
-            let reason = match mark.truth {
-                Tristate::Yes => GateReason::Open,
-                Tristate::No => GateReason::NotDraining,
-                Tristate::Unknown => GateReason::DrainUnknown,
-            };
-            closed(reason, mark.because, answer.since)
+            match mark.truth {
+                Tristate::Yes => {
+                    let (reason, detail) = turn(node, drains).unwrap_or((GateReason::Open, mark.because));
+                    closed(reason, detail, answer.since)
+                }
+                Tristate::No => closed(GateReason::NotDraining, mark.because, answer.since),
+                Tristate::Unknown => closed(GateReason::DrainUnknown, mark.because, answer.since),
+            }
         }
     };
     Gates {
         notes: answer.notes,
         ..gates
+    }
+}
+
+/// What keeps drain-keeper off a node whose turn in drain-lock has not come, or may not have: emptied by force it would
+/// look drained.
+fn turn(node: &NodeView, drains: &NodeDrains) -> Option<(GateReason, String)> {
+    match drains.of(&node.name) {
+        Err(why) => Some((GateReason::TurnUnknown, why.to_owned())),
+        Ok(drain) => {
+            let waiting = drain.filter(|drain| drain.is_of(&node.uid) && drain.waits_for_turn())?;
+            let phase = waiting.phase.map_or("not taken up yet", |phase| phase.as_str());
+            Some((GateReason::WaitsForTurn, format!("its NodeDrain is {phase}")))
+        }
     }
 }
 

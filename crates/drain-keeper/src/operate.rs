@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::saturating_add;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     ActionResult, BackoffPolicy, Clients, Component, ConfigError, Operator, OperatorContext, Stop, control,
@@ -20,6 +21,9 @@ use crate::policy::Policy;
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+
+/// How soon after a signal's watch went silent a drain that rests on it is looked at again.
+const STALE_SIGNAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// Everything that lives as long as the process.
 pub struct DrainKeeper {
@@ -93,9 +97,15 @@ impl Operator for DrainKeeper {
                 Action::Act(action) => Task::Pod(action),
             });
         let expires_at = self.tracker.next_expiry();
+        // No watch tells that another one has gone silent.
+        let signal_may_be_stale = (!plan.watch_pods.is_empty() && !policy.signal.kinds().is_empty())
+            .then(|| saturating_add(now, STALE_SIGNAL));
         control::Plan {
             actions: actions.collect(),
-            requeue_at: plan.requeue_at.into_iter().chain(expires_at).min(),
+            requeue_at: [plan.requeue_at, expires_at, signal_may_be_stale]
+                .into_iter()
+                .flatten()
+                .min(),
             verdicts: plan,
         }
     }

@@ -186,9 +186,9 @@ impl<'a> Planner<'a> {
             upgrade_since: gates.upgrade_since,
             boot_id: &node.boot_id,
         };
-        if self.is_indeterminate(&gates, recorded.as_ref(), before) {
+        if self.is_suspended(&gates, recorded.as_ref(), before) {
             let history = NodeHistory {
-                unknown_since: before.unknown_since.or(Some(self.now)),
+                suspended_since: before.suspended_since.or(Some(self.now)),
                 ..before
             };
             self.plan.node_history.insert(node.uid.clone(), history);
@@ -240,15 +240,22 @@ impl<'a> Planner<'a> {
         state
     }
 
-    /// Whether the upgrade or the drain of a node whose clock runs cannot be told for a moment. Not known is not no: nothing
-    /// is done to its pods, and its drain is not interrupted, unless that lasts longer than a flap may.
-    fn is_indeterminate(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: NodeHistory) -> bool {
+    /// Whether the drain of a node whose clock runs is suspended: the upgrade or the drain's mark says no, or cannot be told,
+    /// and has not done so for longer than a flap may last. Nothing is done to its pods, and its drain is not interrupted.
+    fn is_suspended(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: NodeHistory) -> bool {
         let runs = recorded.is_some_and(|clock| clock.uncordoned_at.is_none());
-        let is_unknown = matches!(gates.reason, GateReason::UpgradeUnknown | GateReason::DrainUnknown);
-        if !is_unknown || !runs {
+        let is_suspending = match gates.reason {
+            GateReason::UpgradeUnknown | GateReason::DrainUnknown | GateReason::TurnUnknown => true,
+            // A drain that has done its work ends with its mark.
+            GateReason::NotUpgrading | GateReason::NotDraining => {
+                !before.drained && !recorded.is_some_and(|clock| clock.ended)
+            }
+            _ => false,
+        };
+        if !is_suspending || !runs {
             return false;
         }
-        let until = saturating_add(before.unknown_since.unwrap_or(self.now), self.policy.flap_tolerance);
+        let until = saturating_add(before.suspended_since.unwrap_or(self.now), self.policy.flap_tolerance);
         self.requeue_at.note(until);
         self.now < until
     }

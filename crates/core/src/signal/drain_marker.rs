@@ -76,11 +76,6 @@ impl DrainMarkers {
         Ok(Self(marks))
     }
 
-    /// Whether NodeDrains are among what is looked for.
-    pub fn read_node_drains(&self) -> bool {
-        self.0.contains(&DrainMarker::NodeDrain)
-    }
-
     /// Whether a cordoned node is being drained. One mark is enough; *unknown* is what cannot be read, and no other mark says
     /// yes.
     pub fn is_being_drained(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
@@ -288,7 +283,6 @@ mod tests {
     fn running_node_drain_marks_its_node(#[case] drains: NodeDrains, #[case] truth: Tristate, #[case] says: &str) {
         let node = cordoned(json!({}));
         let marks = marks("always", Some("nodeDrain")).unwrap();
-        assert!(marks.read_node_drains());
         let answer = marks.is_being_drained(&node, &SignalInputs::default(), &drains);
         assert_eq!(answer.truth, truth);
         assert!(answer.because.contains(says), "{}", answer.because);

@@ -122,7 +122,9 @@ async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Res
     let gates = gate::look(&node, &context.snapshot.signals, &drains, &context.policy);
     if !gates.are_open() {
         return match unread {
-            Some(error) if gates.reason == GateReason::DrainUnknown => Err(PreconditionError::Unread(error)),
+            Some(error) if matches!(gates.reason, GateReason::DrainUnknown | GateReason::TurnUnknown) => {
+                Err(PreconditionError::Unread(error))
+            }
             _ => changed(gates.reason.explanation()),
         };
     }
@@ -211,12 +213,9 @@ async fn owners(namespace: &str, context: &ExecutorContext) -> Result<Vec<Hold>,
     }
 }
 
-/// The NodeDrains as far as the node's gate needs them: read anew where a NodeDrain counts as a drain. What cannot be
-/// read is not known, which is the gate's to judge: another mark may be enough.
+/// The NodeDrains as far as the node's gates need them, read anew: one may count as a drain, and one that waits for its
+/// turn keeps everybody off the node.
 async fn drains_for(node: &NodeName, context: &ExecutorContext) -> (NodeDrains, Option<ApiError>) {
-    if !context.policy.drain_markers.read_node_drains() {
-        return (NodeDrains::default(), None);
-    }
     match node_drain(node, context).await {
         Ok(drain) => {
             let known = drain.map(|drain| (node.clone(), Ok(drain)));

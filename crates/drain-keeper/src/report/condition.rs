@@ -109,14 +109,13 @@ impl ReportedState {
         requeue_at: &mut RequeueAt,
     ) -> Option<Change> {
         let standing = node.condition(condition::DRAIN_BLOCKED);
-        // While pods are still being listed nothing is known, and what stands stays.
-        let is_unknown = |gate| {
-            matches!(
-                gate,
-                GateReason::PodsSyncing | GateReason::ClockStarting | GateReason::RemediationUnknown
-            )
+        // While a drain is suspended, or its pods are still being listed, nothing is known, and what stands stays.
+        let is_unknown = |verdict: &NodeVerdict| match verdict.gate {
+            GateReason::ClockStarting => true,
+            GateReason::Open | GateReason::UnderRemediation => false,
+            _ => verdict.since.is_some(),
         };
-        if verdict.is_some_and(|verdict| is_unknown(verdict.gate)) {
+        if verdict.is_some_and(is_unknown) {
             return None;
         }
         // What stands on a node out of scope is another drain-keeper's, unless it was in scope before.

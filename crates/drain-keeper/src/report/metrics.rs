@@ -29,6 +29,7 @@ type Label = (&'static str, &'static str);
 pub struct DrainMetrics {
     drain_timeout: Series<1>,
     draining: Gauge,
+    nodes: Family<[Label; 1], Gauge>,
     blockers: Family<[Label; 1], Gauge>,
     actions: Family<[Label; 2], Counter>,
     overrides: Counter,
@@ -48,6 +49,10 @@ impl DrainMetrics {
                 Series::default(),
             ),
             draining: metrics.register("draining_nodes", "Nodes that are being drained"),
+            nodes: metrics.register(
+                "nodes",
+                "Cordoned nodes by the gate that keeps drain-keeper from acting on them; Open: none does",
+            ),
             blockers: metrics.register("blockers", "Pods that drains wait for, by reason"),
             actions: metrics.register("actions", "Attempts at pods, by strategy and outcome"),
             overrides: metrics.register("budget_overrides", "Pods deleted although a budget refused"),
@@ -74,6 +79,11 @@ impl DrainMetrics {
     pub fn show(&mut self, plan: &Plan, now: Timestamp) {
         let draining: Vec<&NodeVerdict> = plan.verdicts.iter().filter(|v| v.gate == GateReason::Open).collect();
         self.draining.set(i64::try_from(draining.len()).unwrap_or(i64::MAX));
+        for gate in GateReason::ALL {
+            let count = plan.verdicts.iter().filter(|verdict| verdict.gate == *gate).count();
+            let nodes = self.nodes.get_or_create(&[("gate", gate.as_str())]);
+            nodes.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let mut by_reason: BTreeMap<BlockerReason, i64> = BTreeMap::new();
         for blocker in draining.iter().flat_map(|verdict| &verdict.blockers) {
             *by_reason.entry(blocker.reason).or_default() += 1;
@@ -101,23 +111,16 @@ impl DrainMetrics {
             .filter(|verdict| !verdict.blockers.is_empty())
             .filter_map(|verdict| Some((verdict.node.clone(), verdict.since?)))
             .collect();
-        let unknown: BTreeSet<&NodeName> = plan
+        // Suspended, or not known yet: neither is an end.
+        let unfinished: BTreeSet<&NodeName> = plan
             .verdicts
             .iter()
-            .filter(|v| {
-                matches!(
-                    v.gate,
-                    GateReason::PodsSyncing
-                        | GateReason::ClockStarting
-                        | GateReason::UnderRemediation
-                        | GateReason::RemediationUnknown
-                )
-            })
+            .filter(|v| v.gate == GateReason::ClockStarting || (v.gate != GateReason::Open && v.since.is_some()))
             .map(|verdict| &verdict.node)
             .collect();
         let duration = &self.duration;
         self.under_way.retain(|node, since| {
-            if blocked.contains_key(node) || unknown.contains(node) {
+            if blocked.contains_key(node) || unfinished.contains(node) {
                 return true;
             }
             duration.observe(now.duration_since(*since).as_secs_f64());
@@ -149,6 +152,7 @@ impl DrainMetrics {
     pub fn clear(&mut self) {
         self.drain_timeout.show([]);
         self.blockers.clear();
+        self.nodes.clear();
         self.draining.set(0);
         self.under_way.clear();
         self.next_deadline.set(None);

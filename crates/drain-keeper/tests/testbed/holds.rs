@@ -348,6 +348,9 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
     stay(&env, &[&pod]).await?;
     ensure!(env.clock(&node).await?.is_none(), "a parked node is timed");
     node_drain(&env, &node, json!({ "phase": "Queued" })).await?;
+    stay(&env, &[&pod]).await?;
+    ensure!(env.clock(&node).await?.is_none(), "a node is timed before its turn");
+    node_drain(&env, &node, json!({ "phase": "Draining" })).await?;
     workload::gone(&env.client, &pod, secs(20)).await?;
     env.clock_that(&node, "runs", |_| true).await?;
 
@@ -364,27 +367,44 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
     env.end([keeper]).await
 }
 
-/// One mark is enough, for an override too: that NodeDrains may not be read stops only what nothing else marks.
+/// Whatever else marks the node: a drain that waits for its turn is nobody's to empty by force, nor is one that may.
 #[tokio::test(flavor = "multi_thread")]
-async fn other_marker_suffices_where_node_drains_are_forbidden() -> Result<()> {
-    const MARK: &str = "test.nodeward.dev/upgrading";
+async fn nothing_is_forced_before_the_turn_is_known() -> Result<()> {
     let plane = with_drain_locks_kinds().await?;
     let env = Environment::with(plane, json!({})).await?;
-    let (marked, parked) = (env.add_node("a").await?, env.add_node("b").await?);
-    let pod = covered(&env, &marked, "web").await?;
-    let [other] = env.add_pods([("other", managed(&parked))]).await?;
-    fleet::annotate(&env.client, &marked, MARK, Some("")).await?;
+    let waiting = env.add_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&waiting))]).await?;
+    node_drain(&env, &waiting, json!({ "phase": "Queued" })).await?;
     let proxy = Proxy::start(plane).await?;
-    proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("nodedrains"));
-    let config = json!({
-        "pdbForceDrainTimeout": "1s", "upgradeSignal": { "anyOf": ["always", { "node": { "annotation": MARK } }] },
-        "countsAsDrain": "nodeDrain",
-    });
-    let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
-    for node in [&marked, &parked] {
-        fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
-    }
+    let keeper = env.run(env.spec(&at_once()).through(&proxy.url())).await?;
+    fleet::cordon_since(&env.client, &waiting, an_hour_ago()).await?;
+    gate_is(&keeper, "WaitsForTurn", 1.0).await?;
+    stay(&env, &[&pod]).await?;
+    ensure!(env.clock(&waiting).await?.is_none(), "it is timed before its turn");
+    node_drain(&env, &waiting, json!({ "phase": "Draining" })).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;
-    is_untouched(&env.pods(), &other).await?;
+    env.end_whatever_was_refused([keeper]).await?;
+
+    // A drain-keeper that may not read NodeDrains from the start.
+    let env = Environment::with(plane, json!({})).await?;
+    let node = env.add_node("b").await?;
+    let [pod] = env.add_pods([("other", managed(&node))]).await?;
+    proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("nodedrains"));
+    let keeper = env.run(env.spec(&at_once()).through(&proxy.url())).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    gate_is(&keeper, "TurnUnknown", 1.0).await?;
+    stay(&env, &[&pod]).await?;
+    proxy.heal();
+    workload::gone(&env.client, &pod, secs(90)).await?;
     env.end_whatever_was_refused([keeper]).await
+}
+
+async fn gate_is(keeper: &Keeper, gate: &str, nodes: f64) -> Result<()> {
+    wait::until(format!("{nodes} nodes at gate {gate}"), secs(60), || async {
+        let metrics = keeper.metrics().await?;
+        let value = metrics.value("nodeward_drain_keeper_nodes", &[("gate", gate)]);
+        ensure!(value == Some(nodes), "{value:?}");
+        Ok(())
+    })
+    .await
 }

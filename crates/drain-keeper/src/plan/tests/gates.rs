@@ -7,7 +7,7 @@ use nodeward_api::drain_clock::ClockSource;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::lease::LeaseView;
-use nodeward_core::signal::KindState;
+use nodeward_core::signal::{KindObjects, KindState};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -418,26 +418,41 @@ fn uncordon_is_recorded_and_requeued_at_expiry() {
     assert_eq!(recorded.plan(second(721)).clock_writes(), [&ClockWrite::Remove]);
 }
 
-/// An API server that cannot be read for a moment does not end a drain; one that cannot be read for long does.
-#[test]
-fn unknown_upgrade_suspends_the_drain() {
+/// A moment without an answer, or of a no, does not end a drain; one that lasts does. Nothing is forced in it.
+#[rstest]
+#[case::syncing(KindState::Syncing, GateReason::UpgradeUnknown)]
+#[case::dead(KindState::Stale, GateReason::UpgradeUnknown)]
+#[case::forbidden(KindState::Forbidden("no".into()), GateReason::UpgradeUnknown)]
+#[case::no(objects([]), GateReason::NotUpgrading)]
+#[case::gone(KindState::Absent, GateReason::NotUpgrading)]
+fn upgrade_off_for_moments_suspends_the_drain(#[case] state: KindObjects, #[case] gate: GateReason) {
     let known = World::openshift().pod(pod("p"));
-    let unknown = || {
-        known
-            .clone()
-            .signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Syncing)
-    };
-    let mut world = unknown();
+    let off = || known.clone().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, state.clone());
+    let mut world = off();
     world.memory.node_history = known.at(45).node_history;
     let plan = world.at(46);
-    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::UpgradeUnknown, 0));
+    assert_eq!((plan.gate(), plan.actions.len()), (gate, 0));
+    assert_eq!(plan.verdict("n1").since, Some(minute(0)), "its clock is kept");
     assert_eq!(plan.requeue_at, Some(minute(48)));
     let mut back = known.clone();
     back.memory.node_history = plan.node_history.clone();
     assert_eq!(back.at(47).acted(), ["p"], "the same drain goes on");
-    let mut longer = unknown();
+    let mut longer = off();
     longer.memory.node_history = plan.node_history;
     assert_eq!(longer.at(48).clock_writes().len(), 1, "it counts as interrupted");
+}
+
+#[test]
+fn dead_signal_is_named_and_forces_nothing() {
+    let world = World::openshift().signal(UPGRADE_CONFIG.0, UPGRADE_CONFIG.1, KindState::Stale);
+    assert_left_alone(&world, GateReason::UpgradeUnknown);
+    let plan = world.at(50);
+    let warning = plan.warnings.first().unwrap();
+    assert!(
+        warning.text.contains("UpgradeConfig has not been heard of for minutes"),
+        "{}",
+        warning.text
+    );
 }
 
 /// What was parked while it was out of scope is a new drain once it comes into scope.
@@ -459,21 +474,83 @@ fn by_node_drain() -> World {
 }
 
 #[rstest]
-#[case::queued("Queued", true)]
-#[case::granted("Granted", true)]
-#[case::draining("Draining", true)]
-#[case::drained("Drained", false)]
-#[case::recovering("Recovering", false)]
-#[case::released("Released", false)]
-#[case::suspect("Suspect", true)]
-#[case::failed("Failed", false)]
-fn node_drain_counts_a_cordoned_node_as_drain(#[case] phase: &str, #[case] drained: bool) {
+#[case::queued("Queued", Err(GateReason::WaitsForTurn))]
+#[case::granted("Granted", Err(GateReason::WaitsForTurn))]
+#[case::draining("Draining", Ok(()))]
+#[case::drained("Drained", Err(GateReason::NotDraining))]
+#[case::recovering("Recovering", Err(GateReason::NotDraining))]
+#[case::released("Released", Err(GateReason::NotDraining))]
+#[case::suspect("Suspect", Ok(()))]
+#[case::failed("Failed", Err(GateReason::NotDraining))]
+fn node_drain_counts_a_cordoned_node_as_drain(#[case] phase: &str, #[case] drained: Result<(), GateReason>) {
     let world = by_node_drain().node_drain(phase);
-    if drained {
+    match drained {
+        Ok(()) => assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]),
+        Err(reason) => assert_left_alone(&world, reason),
+    }
+}
+
+/// Emptied by force it would look drained, and its disruptions would be nobody's.
+#[rstest]
+#[case::not_taken_up("", json!({}), GateReason::WaitsForTurn)]
+#[case::queued("Queued", json!({}), GateReason::WaitsForTurn)]
+#[case::granted("Granted", json!({}), GateReason::WaitsForTurn)]
+#[case::of_a_later_version("Pondering", json!({}), GateReason::WaitsForTurn)]
+#[case::draining("Draining", json!({}), GateReason::Open)]
+#[case::drained("Drained", json!({}), GateReason::Open)]
+#[case::suspect("Suspect", json!({}), GateReason::Open)]
+#[case::failed("Failed", json!({}), GateReason::Open)]
+#[case::a_plan("Queued", json!({ "spec": { "dryRun": true } }), GateReason::Open)]
+#[case::called_off("Queued", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), GateReason::Open)]
+#[case::an_earlier_node_of_its_name("Queued", json!({ "spec": { "nodeUID": "older" } }), GateReason::Open)]
+fn nothing_is_forced_before_its_turn(#[case] phase: &str, #[case] changes: Value, #[case] gate: GateReason) {
+    let world = World::draining().node_drain_with(phase, changes);
+    if gate == GateReason::Open {
         assert_eq!(world.pod(pod("p")).at(45).acted(), ["p"]);
     } else {
-        assert_left_alone(&world, GateReason::NotDraining);
+        assert_left_alone(&world, gate);
     }
+}
+
+/// The waits count from its turn on.
+#[test]
+fn clock_stands_still_before_its_turn() {
+    let mut queued = fresh(json!({})).node_drain("Queued");
+    let plan = queued.at(50);
+    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::WaitsForTurn, 0));
+    queued.memory.node_history = plan.node_history;
+    let turn = queued.node_drain("Draining").at(60);
+    assert_eq!(
+        (turn.clock_set().start, turn.clock_set().from),
+        (minute(60), ClockSource::Gate)
+    );
+    // A drain that was under way before it had to queue begins anew too.
+    let running = World::draining().pod(pod("p"));
+    let mut queued = running.clone().node_drain("Queued");
+    queued.memory.node_history = running.at(50).node_history;
+    let mut turn = running.node_drain("Draining");
+    turn.memory.node_history = queued.at(51).node_history;
+    let recorded = queued.at(51).clock_set().to_string();
+    let plan = turn
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": recorded })))
+        .at(52);
+    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(52), 0));
+}
+
+#[rstest]
+#[case::one(NodeDrains::Known([("n1".into(), Err("NodeDrain n1 cannot be read: phase".to_owned()))].into()), "NodeDrain n1 cannot be read: phase")]
+#[case::all(NodeDrains::Unknown("nodedrains may not be read".to_owned()), "nodedrains may not be read")]
+fn unreadable_node_drain_keeps_the_gate_closed(#[case] drains: NodeDrains, #[case] says: &str) {
+    let mut world = World::draining();
+    world.drains = drains;
+    assert_left_alone(&world, GateReason::TurnUnknown);
+    assert_eq!(world.at(50).verdict("n1").gate_detail, says);
+    world.drains = NodeDrains::Known([("n2".into(), Err("nonsense".to_owned()))].into());
+    assert_eq!(
+        world.pod(pod("p")).at(45).acted(),
+        ["p"],
+        "another node's does not count"
+    );
 }
 
 #[test]

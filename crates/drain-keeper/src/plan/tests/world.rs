@@ -274,11 +274,16 @@ impl World {
     }
 
     /// With a NodeDrain of `n1` in this phase.
-    pub fn node_drain(mut self, phase: &str) -> Self {
+    pub fn node_drain(self, phase: &str) -> Self {
+        self.node_drain_with(phase, json!({}))
+    }
+
+    pub fn node_drain_with(mut self, phase: &str, changes: Value) -> Self {
         let drain = json!({
             "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
             "spec": { "nodeName": "n1" }, "status": { "phase": phase },
         });
+        let drain = with(drain, changes);
         let view = NodeDrainView::project(&serde_json::from_value(drain).unwrap()).unwrap();
         self.drains = NodeDrains::Known([("n1".into(), Ok(Arc::new(view)))].into());
         self

@@ -51,6 +51,15 @@ fn standing(condition: &DrainBlocked) -> Value {
     })
 }
 
+#[test]
+fn condition_goes_once_the_upgrade_stays_off() {
+    let (mut conditions, world, _) = told(blocked());
+    let mut over = world.config("{upgradeSignal: {node: {label: upgrading}}}");
+    over.memory.node_history = over.plan(at(100)).node_history;
+    quiet(&mut conditions, &over, at(219));
+    assert_eq!(change(&mut conditions, &over, at(220)).condition, None);
+}
+
 /// Conditions that told, of `world`, what blocks it since second 60; it stands since second 65.
 fn told(world: World) -> (Conditions, World, DrainBlocked) {
     let mut conditions = Conditions::default();
@@ -142,7 +151,6 @@ fn a_removal_is_not_repeated_at_once(#[case] succeeded: bool, #[case] again: i64
 #[rstest]
 #[case::no_blocker_left(|_: World, standing: Value| World::draining().node_with(standing))]
 #[case::uncordoned(|world: World, _: Value| world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } })))]
-#[case::upgrade_over(|world: World, _: Value| world.config("{upgradeSignal: {node: {label: upgrading}}}"))]
 #[case::under_remediation(|mut world: World, _: Value| { world.remediations = remediated("n1"); world })]
 #[case::only_its_own_pace(|_: World, standing: Value| World::draining().node_with(standing).pod(pod("p")))]
 fn the_condition_goes_at_once_with_what_it_says(#[case] becomes: fn(World, Value) -> World) {
@@ -155,6 +163,7 @@ fn the_condition_goes_at_once_with_what_it_says(#[case] becomes: fn(World, Value
 
 #[rstest]
 #[case::pods_syncing(|world: World| world.syncing("n1"))]
+#[case::upgrade_off_for_a_moment(|world: World| world.config("{upgradeSignal: {node: {label: upgrading}}}"))]
 #[case::remediation_unknown(|mut world: World| { world.remediations.add_unknown("forbidden".to_owned()); world })]
 #[case::clock_starting(|world: World| world.node_with(json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": null } } })))]
 fn what_stands_stays_while_nothing_is_known(#[case] becomes: fn(World) -> World) {
