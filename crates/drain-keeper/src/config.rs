@@ -2,6 +2,7 @@
 //!
 //! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use nodeward_core::duration::ConfigDuration;
@@ -111,6 +112,12 @@ pub struct ConfigMapRef {
     pub namespace: String,
     #[serde(default = "ConfigMapRef::default_name")]
     pub name: String,
+}
+
+impl fmt::Display for ConfigMapRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfigMap {}/{}", self.namespace, self.name)
+    }
 }
 
 impl ConfigMapRef {

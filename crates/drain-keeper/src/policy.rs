@@ -150,6 +150,16 @@ impl Policy {
         })
     }
 
+    /// The same, with all strategies disabled: nodes are watched and explained, and no pod is touched.
+    #[must_use]
+    pub fn disabled(mut self) -> Self {
+        self.drain.disable_strategies = true;
+        for pool in &mut self.pools {
+            pool.drain.disable_strategies = true;
+        }
+        self
+    }
+
     pub fn drain_for(&self, node: &NodeView) -> &DrainSettings {
         self.pools
             .iter()

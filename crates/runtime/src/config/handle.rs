@@ -129,6 +129,12 @@ impl<T> ConfigHandle<T> {
         self.note(|rejections| rejections.merged = error);
     }
 
+    /// Notes that a change of such a source is in force now: it is counted and logged as one of the file is.
+    pub fn merged_taken_over(&self, origin: &str) {
+        self.shared.reloads.inc();
+        tracing::info!(origin, "a new configuration is in force");
+    }
+
     fn take_over(&self, config: T, text: &str) {
         let mut in_force = self.shared.in_force.write();
         in_force.config = Arc::new(config);
