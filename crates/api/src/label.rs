@@ -9,10 +9,12 @@ pub const FORCE_DRAIN: &str = "nodeward.dev/force-drain";
 /// The value of [`FORCE_DRAIN`] that keeps a budget from being overridden.
 pub const FORCE_DRAIN_NEVER: &str = "never";
 
-/// Either of these on a Node makes it a control-plane node.
-pub const CONTROL_PLANE_ROLES: [&str; 2] = [
+/// Any of these on a Node makes it a control-plane node: it runs the API server, or a member of etcd.
+pub const CONTROL_PLANE_ROLES: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/etcd",
+    "node-role.kubernetes.io/arbiter",
 ];
 
 /// On a Pod: what Cluster API does with it when it drains its node, `skip` or `wait-completed`

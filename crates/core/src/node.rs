@@ -185,7 +185,7 @@ impl NodeView {
         self.conditions.iter().find(|condition| *condition.type_ == *type_)
     }
 
-    /// Whether either control-plane role label is there.
+    /// Whether a control-plane role label is there.
     pub fn is_control_plane(&self) -> bool {
         let mut roles = label::CONTROL_PLANE_ROLES.iter();
         roles.any(|role| self.labels.get(role).is_some())

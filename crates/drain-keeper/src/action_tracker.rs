@@ -38,7 +38,10 @@ impl ActionTracker {
     /// Nothing remembered.
     pub fn nothing(acts_per_minute: NonZeroU32, dry_run: bool, now: Timestamp) -> Self {
         Self {
-            memory: Memory::default(),
+            memory: Memory {
+                is_first_look: true,
+                ..Memory::default()
+            },
             clocks: Expectations::default(),
             acts: TokenBucket::per_minute(acts_per_minute, now),
             acts_per_minute,
@@ -51,6 +54,7 @@ impl ActionTracker {
         let history = std::mem::take(&mut self.memory.node_history);
         *self = Self::nothing(self.acts_per_minute, self.dry_run, now);
         self.memory.node_history = history;
+        self.memory.is_first_look = false;
     }
 
     /// The memory as the next plan needs it.
@@ -97,6 +101,7 @@ impl ActionTracker {
 
     /// What the plan has seen.
     pub fn planned(&mut self, plan: &Plan) {
+        self.memory.is_first_look = false;
         self.memory.node_history.clone_from(&plan.node_history);
         self.memory.held_back.extend(plan.held_back.iter().cloned());
     }
@@ -104,6 +109,7 @@ impl ActionTracker {
     /// What a standby has seen.
     pub fn followed(&mut self, node_history: BTreeMap<NodeUid, NodeHistory>) {
         self.memory.node_history = node_history;
+        self.memory.is_first_look = false;
     }
 
     /// Something is about to be done to a pod.

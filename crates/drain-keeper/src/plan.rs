@@ -175,10 +175,18 @@ impl<'a> Planner<'a> {
             self.plan.watch_pods.insert(node.name.clone());
         }
         let known = self.snapshot.memory.node_history.get(&node.uid);
-        let before = known.copied().unwrap_or_default();
+        let before = known.copied().unwrap_or(NodeHistory {
+            // It may have been parked until a moment ago: an open gate that is seen first opened just now.
+            parked: self.snapshot.memory.is_first_look && gates.cordon.is_some(),
+            ..NodeHistory::default()
+        });
         let is_selected = gates.reason != GateReason::NotSelected;
         let is_ours = is_selected || before.was_selected;
-        let recorded = if is_ours { self.recorded_clock(node) } else { None };
+        let recorded = if is_ours {
+            self.recorded_clock(node, &gates)
+        } else {
+            None
+        };
         let input = ClockInput {
             recorded: recorded.as_ref(),
             cordon: gates.cordon,
@@ -303,9 +311,26 @@ impl<'a> Planner<'a> {
         }));
     }
 
-    fn recorded_clock(&mut self, node: &NodeView) -> Option<DrainClock> {
+    fn recorded_clock(&mut self, node: &NodeView, gates: &Gates) -> Option<DrainClock> {
         match DrainClock::of(&node.annotations)? {
-            Ok(clock) => Some(clock),
+            Ok(clock) => {
+                // A cordon or an upgrade from a clock ahead of ours is waited for.
+                let cordoned_at = gates.cordon.and_then(|cordon| cordon.time_added);
+                let latest = [Some(self.now), cordoned_at, gates.upgrade_since]
+                    .into_iter()
+                    .flatten()
+                    .max();
+                if Some(clock.start) <= latest {
+                    return Some(clock);
+                }
+                let text = format!(
+                    "annotation {} begins in the future ({}) and does not count: the drain begins anew",
+                    annotation::DRAIN_CLOCK,
+                    clock.start
+                );
+                self.warn_unreadable(node, format!("drain-clock/{}", node.name), text);
+                None
+            }
             Err(error) => {
                 let text = format!(
                     "annotation {} is not readable and does not count: {error}",

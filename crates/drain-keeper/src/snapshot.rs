@@ -60,6 +60,8 @@ pub enum NodePods {
 pub struct Memory {
     /// By node, what was seen of its drain.
     pub node_history: BTreeMap<NodeUid, NodeHistory>,
+    /// Nothing has been seen yet: what opened a gate before, and when, nobody knows.
+    pub is_first_look: bool,
     /// By pod, how the last attempt at it went.
     pub attempts: BTreeMap<PodUid, Attempt>,
     /// By budget, what this process overrode last, in case the record on the budget is lost.

@@ -118,7 +118,8 @@ impl Pool {
 }
 
 /// The node's pool, chosen as the Machine Config Operator chooses it (`pkg/helpers`, `GetPoolsForNode`): Windows nodes
-/// have none; several custom pools are refused, even for a master; then master, then the custom pool, then worker. One
+/// have none; several custom pools are refused, even for a master; then master, then arbiter, then the custom
+/// pool, then worker. One
 /// pool that cannot be read leaves all undecided, as it does there.
 pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
     if node.labels.get("kubernetes.io/os").is_some_and(|os| os == "windows") {
@@ -128,10 +129,11 @@ pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
         Ok(pools) => pools,
         Err(problem) => return NodePool::Undecided(PoolProblem::Malformed(problem)),
     };
-    let (mut master, mut worker, mut custom) = (None, None, Vec::new());
+    let (mut master, mut arbiter, mut worker, mut custom) = (None, None, None, Vec::new());
     for pool in pools.into_iter().filter(|pool| pool.selects(&node.labels)) {
         match pool.name.as_str() {
             "master" => master = Some(pool),
+            "arbiter" => arbiter = Some(pool),
             "worker" => worker = Some(pool),
             _ => custom.push(pool),
         }
@@ -142,6 +144,7 @@ pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
         return NodePool::Undecided(PoolProblem::SeveralCustomPools(names));
     }
     master
+        .or(arbiter)
         .or_else(|| custom.pop())
         .or(worker)
         .map_or(NodePool::Unmanaged, NodePool::Member)

@@ -43,6 +43,8 @@ fn assert_left_alone(world: &World, reason: GateReason) {
     labels(json!({ "node-role.kubernetes.io/master": "", "node-role.kubernetes.io/worker": "" })),
     GateReason::ControlPlane
 )]
+#[case::etcd(labels(json!({ "node-role.kubernetes.io/etcd": "true" })), GateReason::ControlPlane)]
+#[case::arbiter(labels(json!({ "node-role.kubernetes.io/arbiter": "" })), GateReason::ControlPlane)]
 #[case::no_taint_yet(json!({ "spec": { "taints": null } }), GateReason::CordonTaintMissing)]
 #[case::taint_of_another_effect(
     json!({ "spec": { "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoExecute" }] } }),
@@ -382,6 +384,55 @@ fn unreadable_annotation_is_reported_and_rewritten() {
         .node_with(json!({ "spec": { "unschedulable": false, "taints": null } }))
         .at(10_000);
     assert_eq!(parked.clock_writes(), [&ClockWrite::Remove], "it is not left behind");
+}
+
+#[rstest]
+#[case::a_year_ahead(60 * 24 * 365, json!({}), Some(0))]
+#[case::a_moment_ahead(51, json!({}), Some(0))]
+#[case::now(50, json!({ "spec": { "taints": [cordon(50)] } }), None)]
+#[case::of_a_cordon_by_a_clock_ahead(52, json!({ "spec": { "taints": [cordon(52)] } }), None)]
+fn clock_that_starts_in_the_future_is_repaired(
+    #[case] start: i64,
+    #[case] patch: Value,
+    #[case] repaired: Option<i64>,
+) {
+    let world = World::draining()
+        .node_with(annotations(
+            json!({ "nodeward.dev/drain-clock": super::world::clock(start) }),
+        ))
+        .node_with(patch)
+        .pod(pod("p"));
+    let plan = world.at(50);
+    assert!(plan.acted().is_empty());
+    assert_eq!(
+        plan.clock_writes().first().map(|_| plan.clock_set().start),
+        repaired.map(minute)
+    );
+    let said = plan
+        .warnings
+        .iter()
+        .any(|warning| warning.text.contains("begins in the future"));
+    assert_eq!(said, repaired.is_some());
+}
+
+/// Whether it was parked until a moment ago nobody knows: what a standby saw goes on counting.
+#[test]
+fn gate_open_at_first_look_starts_clock_now() {
+    let mut world = fresh(json!({}));
+    world.memory.is_first_look = true;
+    let plan = world.at(50);
+    assert_eq!(
+        (plan.clock_set().start, plan.clock_set().from),
+        (minute(50), ClockSource::Gate)
+    );
+    world.memory.node_history = plan.node_history;
+    assert_eq!(world.at(51).clock_set().start, minute(51), "until it stands there");
+    let mut recorded = World::draining().pod(pod("p"));
+    recorded.memory.is_first_look = true;
+    assert_eq!(recorded.at(50).acted(), ["p"], "a clock that stands there goes on");
+    let mut seen_to_come = fresh(json!({}));
+    seen_to_come.memory.is_first_look = false;
+    assert_eq!(seen_to_come.at(50).clock_set().start, minute(0));
 }
 
 /// What was seen of a drain that ended says nothing of the next.
