@@ -23,6 +23,7 @@ pub mod bulk;
 pub mod ceph;
 pub mod cluster;
 pub mod control_plane;
+pub mod debian;
 pub mod fault_injection;
 pub mod fleet;
 pub mod foreign;
