@@ -7,12 +7,7 @@ kind: ServiceAccount
 metadata:
   name: {{ include "nodeward.component.serviceAccountName" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
-  {{- with .values.serviceAccount.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "nodeward.component.metadata" (merge (dict "annotations" .values.serviceAccount.annotations) .) | nindent 2 }}
 automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
@@ -23,8 +18,7 @@ kind: ConfigMap
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 data:
   config.yaml: |
     {{- include "nodeward.component.config" . | nindent 4 }}
@@ -36,8 +30,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
@@ -55,8 +48,7 @@ kind: Role
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 rules:
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
@@ -75,8 +67,7 @@ kind: RoleBinding
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
@@ -94,10 +85,10 @@ kind: Deployment
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 spec:
   replicas: {{ .values.replicas }}
+  revisionHistoryLimit: {{ .values.revisionHistoryLimit }}
   selector:
     matchLabels:
       {{- include "nodeward.component.selectorLabels" . | nindent 6 }}
@@ -110,23 +101,13 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "nodeward.component.selectorLabels" . | nindent 8 }}
-        app.kubernetes.io/part-of: nodeward
-        {{- with .root.Values.commonLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-        {{- with .root.Values.podLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-        {{- with .values.podLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- $podLabels := mergeOverwrite (dict) .root.Values.commonLabels .root.Values.podLabels .values.podLabels }}
+        {{- $own := include "nodeward.component.selectorLabels" . | fromYaml }}
+        {{- mergeOverwrite $podLabels (dict "app.kubernetes.io/part-of" "nodeward") $own | toYaml | nindent 8 }}
       annotations:
-        kubectl.kubernetes.io/default-container: {{ .component }}
-        nodeward.dev/config-checksum: {{ include "nodeward.component.config" . | sha256sum }}
-        {{- with .values.podAnnotations }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- $checksum := include "nodeward.component.config" . | sha256sum }}
+        {{- $own := dict "kubectl.kubernetes.io/default-container" .component "nodeward.dev/config-checksum" $checksum }}
+        {{- mergeOverwrite (dict) .root.Values.commonAnnotations .values.podAnnotations $own | toYaml | nindent 8 }}
     spec:
       serviceAccountName: {{ include "nodeward.component.serviceAccountName" . }}
       automountServiceAccountToken: true
@@ -135,9 +116,15 @@ spec:
       {{- with .values.priorityClassName }}
       priorityClassName: {{ . }}
       {{- end }}
-      {{- with .root.Values.imagePullSecrets }}
+      {{- with include "nodeward.imagePullSecrets" .root }}
       imagePullSecrets:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
+      {{- end }}
+      {{- if .values.hostNetwork }}
+      hostNetwork: true
+      {{- end }}
+      {{- with .values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" .values.hostNetwork) }}
+      dnsPolicy: {{ . }}
       {{- end }}
       {{- with .values.podSecurityContext }}
       securityContext:
@@ -165,10 +152,10 @@ spec:
       containers:
         - name: {{ .component }}
           image: {{ include "nodeward.component.image" . }}
-          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          imagePullPolicy: {{ .values.image.pullPolicy | default .root.Values.image.pullPolicy }}
           args:
             - --config=/etc/nodeward/config.yaml
-            - --admin-bind=0.0.0.0:8080
+            - --admin-bind={{ include "nodeward.bind" (dict "address" .root.Values.bindAddress "port" .values.adminPort) }}
             - --leader-elect={{ .values.leaderElect }}
             - --log-format={{ .values.logFormat }}
             {{- if .values.dryRun }}
@@ -194,7 +181,7 @@ spec:
             {{- end }}
           ports:
             - name: metrics
-              containerPort: 8080
+              containerPort: {{ .values.adminPort }}
               protocol: TCP
             {{- range .values.ownPorts }}
             - name: {{ .name }}
@@ -212,17 +199,12 @@ spec:
             httpGet:
               path: /livez
               port: metrics
-            initialDelaySeconds: 5
-            periodSeconds: 10
-            timeoutSeconds: 5
-            failureThreshold: 6
+            {{- toYaml .values.livenessProbe | nindent 12 }}
           readinessProbe:
             httpGet:
               path: /readyz
               port: metrics
-            periodSeconds: 5
-            timeoutSeconds: 5
-            failureThreshold: 3
+            {{- toYaml .values.readinessProbe | nindent 12 }}
           {{- with .values.securityContext }}
           securityContext:
             {{- toYaml . | nindent 12 }}
@@ -241,6 +223,9 @@ spec:
               mountPath: {{ .mountPath }}
               readOnly: true
             {{- end }}
+            {{- with .values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: config
           configMap:
@@ -250,6 +235,9 @@ spec:
           secret:
             secretName: {{ .secretName }}
         {{- end }}
+        {{- with .values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
 {{- end -}}
 
 {{- define "nodeward.component.service" -}}
@@ -258,12 +246,7 @@ kind: Service
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
-  {{- with .values.service.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "nodeward.component.metadata" (merge (dict "annotations" .values.service.annotations) .) | nindent 2 }}
 spec:
   type: ClusterIP
   selector:
@@ -281,8 +264,7 @@ kind: PodDisruptionBudget
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 spec:
   maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
   unhealthyPodEvictionPolicy: AlwaysAllow
@@ -298,22 +280,84 @@ kind: ServiceMonitor
 metadata:
   name: {{ include "nodeward.component.fullname" . }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
-    {{- with $monitor.labels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- include "nodeward.component.metadata" (merge (dict "labels" $monitor.labels) .) | nindent 2 }}
 spec:
   selector:
     matchLabels:
       {{- include "nodeward.component.selectorLabels" . | nindent 6 }}
   endpoints:
-    - port: metrics
-      path: /metrics
-      interval: {{ $monitor.interval }}
-      scrapeTimeout: {{ $monitor.scrapeTimeout }}
+    -
+      {{- include "nodeward.component.endpoint" $monitor | nindent 6 }}
 {{- end -}}
 
+{{- define "nodeward.component.podMonitor" -}}
+{{- $monitor := .root.Values.monitoring.podMonitor -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ include "nodeward.component.fullname" . }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- include "nodeward.component.metadata" (merge (dict "labels" $monitor.labels) .) | nindent 2 }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "nodeward.component.selectorLabels" . | nindent 6 }}
+  podMetricsEndpoints:
+    -
+      {{- include "nodeward.component.endpoint" $monitor | nindent 6 }}
+{{- end -}}
+
+{{- define "nodeward.component.endpoint" -}}
+port: metrics
+path: /metrics
+interval: {{ .interval }}
+scrapeTimeout: {{ .scrapeTimeout }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Who reaches the component's ports. The API server calls the webhook from addresses that no selector names, and where the
+component's own calls go (the API server, DNS, Ceph) is not known here, so that neither is limited.
+*/}}
+{{- define "nodeward.component.networkPolicy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "nodeward.component.fullname" . }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "nodeward.component.selectorLabels" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports:
+        - port: metrics
+          protocol: TCP
+      {{- with .root.Values.networkPolicy.metricsFrom }}
+      from:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    {{- range .values.ownPorts }}
+    - ports:
+        - port: {{ .name }}
+          protocol: TCP
+      {{- if eq .name "fleetlock" }}
+      {{- with $.root.Values.networkPolicy.fleetLockFrom }}
+      from:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
+    {{- end }}
+{{- end -}}
 
 {{/* Binds the component's ServiceAccount to the Role of the name $.role in the namespace $.namespace. */}}
 {{- define "nodeward.component.roleBinding" -}}
@@ -322,8 +366,7 @@ kind: RoleBinding
 metadata:
   name: {{ .role }}
   namespace: {{ .namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
@@ -342,8 +385,7 @@ kind: Role
 metadata:
   name: {{ $role }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 rules:
   - apiGroups: [""]
     resources: [secrets]
@@ -365,8 +407,7 @@ kind: Service
 metadata:
   name: {{ include "nodeward.component.fullname" . }}-webhook
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 spec:
   type: ClusterIP
   selector:
@@ -388,8 +429,7 @@ kind: Issuer
 metadata:
   name: {{ $fullname }}-webhook
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 spec:
   selfSigned: {}
 ---
@@ -399,8 +439,7 @@ kind: Certificate
 metadata:
   name: {{ $fullname }}-webhook
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "nodeward.component.labels" . | nindent 4 }}
+  {{- include "nodeward.component.metadata" . | nindent 2 }}
 spec:
   secretName: {{ default (printf "%s-webhook-tls" $fullname) $certificate.secretName }}
   dnsNames:

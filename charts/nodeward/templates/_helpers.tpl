@@ -21,36 +21,86 @@ Names and labels. Those that start with "nodeward.component." take a dict: root 
 {{- end -}}
 
 {{- define "nodeward.component.selectorLabels" -}}
-app.kubernetes.io/name: {{ .component }}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* Labels of every object: the user's, those of the kind of object (.labels), the chart's own. No key is there twice. */}}
 {{- define "nodeward.component.labels" -}}
-{{ include "nodeward.component.selectorLabels" . }}
-app.kubernetes.io/part-of: nodeward
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
+{{- $chart := dict "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") -}}
+{{- $_ := set $chart "app.kubernetes.io/part-of" "nodeward" -}}
+{{- $_ := set $chart "app.kubernetes.io/version" .root.Chart.AppVersion -}}
+{{- $_ := set $chart "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- $own := include "nodeward.component.selectorLabels" . | fromYaml -}}
+{{- mergeOverwrite (dict) .root.Values.commonLabels (.labels | default dict) $chart $own | toYaml -}}
+{{- end -}}
+
+{{/* Labels and annotations of an object. .labels and .annotations are those of the kind of object. */}}
+{{- define "nodeward.component.metadata" -}}
+labels:
+  {{- include "nodeward.component.labels" . | nindent 2 }}
+{{- with mergeOverwrite (dict) .root.Values.commonAnnotations (.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* Where the component's block is in the values: drainKeeper for drain-keeper. */}}
+{{- define "nodeward.component.block" -}}
+{{- .component | camelcase | untitle -}}
+{{- end -}}
+
 {{- define "nodeward.component.serviceAccountName" -}}
-{{- if .values.serviceAccount.create -}}
+{{- if or .values.serviceAccount.create .values.serviceAccount.name -}}
 {{- default (include "nodeward.component.fullname" .) .values.serviceAccount.name -}}
 {{- else -}}
-{{- default "default" .values.serviceAccount.name -}}
+{{- $block := include "nodeward.component.block" . -}}
+{{- fail (printf "%s.serviceAccount.create is false: set %s.serviceAccount.name, for the permissions are bound to that account" $block $block) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "nodeward.component.image" -}}
-{{- $image := printf "%s/%s" (trimSuffix "/" .root.Values.image.registry) .component -}}
+{{- $registry := default .root.Values.image.registry (.root.Values.global | default dict).imageRegistry -}}
+{{- $image := default (printf "%s/%s" (trimSuffix "/" $registry) .component) .values.image.repository -}}
 {{- if .values.image.digest -}}
 {{- printf "%s@%s" $image .values.image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" $image (.values.image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The pull secrets of the chart and of the charts that it is part of, each once. */}}
+{{- define "nodeward.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* An address to listen on: IPv6 addresses stand in brackets. */}}
+{{- define "nodeward.bind" -}}
+{{- printf "%s:%d" (contains ":" .address | ternary (printf "[%s]" .address) .address) (int .port) -}}
+{{- end -}}
+
+{{/* The matchers by which alerts select the component's series. */}}
+{{- define "nodeward.component.series" -}}
+{{- $fullname := include "nodeward.component.fullname" . -}}
+{{- if .root.Values.monitoring.prometheusRule.matchers -}}
+{{- .root.Values.monitoring.prometheusRule.matchers -}}
+{{- else if .root.Values.monitoring.podMonitor.enabled -}}
+{{- printf "job=%q" (printf "%s/%s" .root.Release.Namespace $fullname) -}}
+{{- else -}}
+{{- printf "job=%q" $fullname -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The values of the alerts. The runbooks are those of this version, unless the user has others. */}}
+{{- define "nodeward.prometheusRule" -}}
+{{- $pages := printf "https://github.com/nodeward/nodeward/blob/v%s/docs" .Chart.AppVersion -}}
+{{- $rule := deepCopy .Values.monitoring.prometheusRule -}}
+{{- set $rule "runbookBaseUrl" (default $pages $rule.runbookBaseUrl) | toYaml -}}
 {{- end -}}
 
 {{/* The text of the component's configuration file. */}}
@@ -103,12 +153,12 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $_ := set $values.config "reserveThroughBudgetStatus" true -}}
 {{- end -}}
 {{- $hook := $values.webhook -}}
-{{- $args = append $args (printf "--webhook-bind=0.0.0.0:%d" (int $hook.containerPort)) -}}
+{{- $args = append $args (printf "--webhook-bind=%s" (include "nodeward.bind" (dict "address" .Values.bindAddress "port" $hook.containerPort))) -}}
 {{- $args = append $args (printf "--webhook-configuration=%s" $fullname) -}}
 {{- $ports = append $ports (dict "name" "webhook" "port" (int $hook.containerPort)) -}}
-{{- $taken := list 8080 (int $hook.containerPort) -}}
-{{- if eq (int $hook.containerPort) 8080 -}}
-{{- fail "drainLock.webhook.containerPort: 8080 is the port of the metrics" -}}
+{{- $taken := list (int $values.adminPort) (int $hook.containerPort) -}}
+{{- if eq (int $hook.containerPort) (int $values.adminPort) -}}
+{{- fail (printf "drainLock.webhook.containerPort: %d is the port of the metrics" (int $values.adminPort)) -}}
 {{- end -}}
 {{- $certificate := $hook.certificate -}}
 {{- if and (eq $certificate.from "secret") (not $certificate.secretName) -}}
@@ -124,7 +174,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- if has (int $fleet.containerPort) $taken -}}
 {{- fail (printf "drainLock.fleetLock.containerPort: %d is the port of the webhook or of the metrics" (int $fleet.containerPort)) -}}
 {{- end -}}
-{{- $config := dict "enabled" true "bind" (printf "0.0.0.0:%d" (int $fleet.containerPort)) -}}
+{{- $config := dict "enabled" true "bind" (include "nodeward.bind" (dict "address" .Values.bindAddress "port" $fleet.containerPort)) -}}
 {{- $ports = append $ports (dict "name" "fleetlock" "port" (int $fleet.containerPort)) -}}
 {{- with $fleet.tlsSecretName -}}
 {{- $_ := set $config "tls" "/etc/nodeward-fleetlock/tls" -}}
@@ -194,10 +244,10 @@ follows from the switches is called own…, as for drain-lock.
 {{- $_ := set $values.config "default" $values.default -}}
 {{- end -}}
 {{- $hook := $values.webhook -}}
-{{- if eq (int $hook.containerPort) 8080 -}}
-{{- fail "healthCheck.webhook.containerPort: 8080 is the port of the metrics" -}}
+{{- if eq (int $hook.containerPort) (int $values.adminPort) -}}
+{{- fail (printf "healthCheck.webhook.containerPort: %d is the port of the metrics" (int $values.adminPort)) -}}
 {{- end -}}
-{{- $args := list (printf "--webhook-bind=0.0.0.0:%d" (int $hook.containerPort)) (printf "--webhook-configuration=%s" $fullname) -}}
+{{- $args := list (printf "--webhook-bind=%s" (include "nodeward.bind" (dict "address" .Values.bindAddress "port" $hook.containerPort))) (printf "--webhook-configuration=%s" $fullname) -}}
 {{- $volumes := list -}}
 {{- if and (eq $hook.certificate.from "secret") (not $hook.certificate.secretName) -}}
 {{- fail "healthCheck.webhook.certificate.from is secret: say which, in healthCheck.webhook.certificate.secretName" -}}

@@ -60,6 +60,21 @@ impl Release {
         self.run(on, &args).await.map(drop)
     }
 
+    /// Installs it, or upgrades it to these values and those that it was given before: what is enabled stays so.
+    ///
+    /// # Errors
+    /// With helm's own words.
+    pub async fn install_more(&self, on: impl Into<Cluster>) -> Result<()> {
+        let args = [
+            "upgrade",
+            "--install",
+            "--reset-then-reuse-values",
+            "--create-namespace",
+            "--timeout=60s",
+        ];
+        self.run(on, &args).await.map(drop)
+    }
+
     /// Uninstalls it.
     ///
     /// # Errors

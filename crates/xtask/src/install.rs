@@ -64,7 +64,7 @@ impl Installation {
         self.install_with(cluster, json!({})).await
     }
 
-    /// The operator's block has these values, too.
+    /// The operator's block has these values, too. What an earlier act has enabled stays.
     async fn install_with(&self, cluster: &Cluster, mut own: Value) -> Result<()> {
         own["enabled"] = json!(true);
         let mut config = self.config.clone();
@@ -80,9 +80,11 @@ impl Installation {
             "ceph-pdb" => "cephPdb",
             _ => "drainKeeper",
         };
-        let mut values = json!({ "drainKeeper": { "deployment": { "enabled": false } } });
-        values[block] = own;
-        self.release.clone().values(values).install(cluster).await
+        self.release
+            .clone()
+            .values(json!({ block: own }))
+            .install_more(cluster)
+            .await
     }
 
     /// The operator, to be started.

@@ -11,6 +11,7 @@ mod lines;
 mod maintenance;
 mod soak;
 mod test;
+mod values;
 mod watch;
 mod workloads;
 
@@ -49,6 +50,8 @@ enum Command {
     Soak(soak::Args),
     /// Run every test
     Test(test::Args),
+    /// Generate the page of the chart's values
+    Values,
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Lines => lines::run(),
         Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Values => values::run(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -300,7 +300,7 @@ pub async fn is_untouched(pods: &Api<Pod>, before: &Pod) -> Result<()> {
 }
 
 fn chart_values() -> Value {
-    json!({ "deployment": { "enabled": false } })
+    json!({ "enabled": true, "deployment": { "enabled": false } })
 }
 
 /// `changes` replace or, as null, remove what `base` has under the same key.

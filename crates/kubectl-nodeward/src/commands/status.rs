@@ -113,8 +113,8 @@ const NAMED: usize = 3;
 /// The chart's label on all its objects.
 const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 
-/// The chart's labels with the component's name and version.
-const NAME: &str = "app.kubernetes.io/name";
+/// The chart's labels with the component and its version.
+const COMPONENT: &str = "app.kubernetes.io/component";
 const VERSION: &str = "app.kubernetes.io/version";
 
 impl Status {
@@ -242,7 +242,7 @@ struct Traces<'a> {
 fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
     let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
     for deployment in deployments {
-        let name = deployment.labels().get(NAME);
+        let name = deployment.labels().get(COMPONENT);
         if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
             let key = (name.clone(), deployment.namespace().unwrap_or_default());
             found.entry(key).or_default().deployment = Some(deployment);
@@ -405,7 +405,7 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {
                 "name": "nodeward-drain-lock", "namespace": "nodeward-system",
-                "labels": { "app.kubernetes.io/name": "drain-lock", "app.kubernetes.io/version": "1.2.3" },
+                "labels": { "app.kubernetes.io/component": "drain-lock", "app.kubernetes.io/version": "1.2.3" },
             },
             "spec": { "replicas": 2, "selector": {}, "template": {} },
             "status": { "readyReplicas": ready },
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!({ "app.kubernetes.io/name": "grafana" }))]
+    #[case(json!({ "app.kubernetes.io/component": "grafana" }))]
     #[case(json!({}))]
     fn other_deployment_is_no_component(#[case] labels: Value) {
         let mut other = deployment(Some(1));

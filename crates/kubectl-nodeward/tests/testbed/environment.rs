@@ -148,7 +148,7 @@ impl SetUp {
         // The operators run outside, so nobody could answer the webhook.
         let outside = json!({ "enabled": false });
         let values = json!({
-            "drainKeeper": { "deployment": outside },
+            "drainKeeper": { "enabled": true, "deployment": outside },
             "drainLock": { "enabled": true, "deployment": outside, "webhook": outside },
         });
         Release::new("nodeward", SYSTEM).values(values).install(plane).await?;

@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{rendered, shared};
+use crate::values::everything;
+use crate::{CEPH_NAMESPACE, rendered, shared};
 
 /// Every combination of the switches that decide which objects of drain-keeper there are.
 fn of_drain_keeper() -> Vec<Value> {
-    const SWITCHES: [&str; 7] = [
-        "/enabled",
+    const SWITCHES: [&str; 6] = [
         "/dryRun",
         "/deployment/enabled",
         "/rbac/create",
@@ -22,7 +22,7 @@ fn of_drain_keeper() -> Vec<Value> {
     ];
     (0..1_u32 << SWITCHES.len())
         .map(|bits| {
-            let mut values = json!({});
+            let mut values = json!({ "enabled": true, "serviceAccount": { "name": "theirs" } });
             for (index, switch) in SWITCHES.iter().enumerate() {
                 set(&mut values, switch, json!(bits & (1 << index) != 0));
             }
@@ -37,7 +37,7 @@ fn of_drain_lock() -> Vec<Value> {
         ("/dryRun", json!(true)),
         ("/deployment/enabled", json!(false)),
         ("/rbac/create", json!(false)),
-        ("/serviceAccount/create", json!(false)),
+        ("/serviceAccount", json!({ "create": false, "name": "theirs" })),
         ("/service/enabled", json!(false)),
         ("/podDisruptionBudget/enabled", json!(false)),
         ("/webhook/enabled", json!(false)),
@@ -50,11 +50,9 @@ fn of_drain_lock() -> Vec<Value> {
         ("/medik8sLease/rbac", json!("create")),
         ("/reserveThroughBudgetStatus", json!(true)),
         ("/allowDelete", json!(true)),
+        ("/hostNetwork", json!(true)),
     ];
-    let mut all = pairs(
-        &changes,
-        |values| json!({ "drainKeeper": { "enabled": false }, "drainLock": values }),
-    );
+    let mut all = pairs(&changes, |values| json!({ "drainLock": values }));
     for (crds, users) in [(false, false), (true, false), (false, true)] {
         all.push(json!({
             "crds": { "enabled": crds, "keep": false },
@@ -73,7 +71,7 @@ fn of_health_check() -> Vec<Value> {
         ("/dryRun", json!(true)),
         ("/deployment/enabled", json!(false)),
         ("/rbac/create", json!(false)),
-        ("/serviceAccount/create", json!(false)),
+        ("/serviceAccount", json!({ "create": false, "name": "theirs" })),
         ("/service/enabled", json!(false)),
         ("/webhook/enabled", json!(false)),
         ("/webhook/url", json!("https://192.0.2.1:9443")),
@@ -82,10 +80,7 @@ fn of_health_check() -> Vec<Value> {
         ("/leases/create", json!("never")),
         ("/remediators", json!([remediator])),
     ];
-    pairs(
-        &changes,
-        |values| json!({ "drainKeeper": { "enabled": false }, "healthCheck": values }),
-    )
+    pairs(&changes, |values| json!({ "healthCheck": values }))
 }
 
 /// Every pair of changes from ceph-pdb's defaults.
@@ -94,7 +89,7 @@ fn of_ceph_pdb() -> Vec<Value> {
         ("/dryRun", json!(true)),
         ("/deployment/enabled", json!(false)),
         ("/rbac/create", json!(false)),
-        ("/serviceAccount/create", json!(false)),
+        ("/serviceAccount", json!({ "create": false, "name": "theirs" })),
         ("/service/enabled", json!(false)),
         ("/podDisruptionBudget/enabled", json!(false)),
         ("/namespaces", json!(["kube-system", "default"])),
@@ -102,10 +97,7 @@ fn of_ceph_pdb() -> Vec<Value> {
         ("/credentials", json!({ "secretName": "ceph-user" })),
         ("/credentials/allowAdminKey", json!(true)),
     ];
-    pairs(
-        &changes,
-        |values| json!({ "drainKeeper": { "enabled": false }, "cephPdb": values }),
-    )
+    pairs(&changes, |values| json!({ "cephPdb": values }))
 }
 
 /// What every pair of these changes, and every single one, comes to.
@@ -125,7 +117,19 @@ fn pairs(changes: &[(&str, Value)], values_of: impl Fn(Value) -> Value) -> Vec<V
 
 /// Each of them, and what it renders: worked out once, for helm takes its time.
 static RENDERED: LazyLock<Vec<(Value, Vec<Value>)>> = LazyLock::new(|| {
-    let all = [of_drain_keeper(), of_drain_lock(), of_health_check(), of_ceph_pdb()].concat();
+    // But for namespaces that are not there.
+    let mut everything = everything();
+    set(&mut everything, "/cephPdb/namespaces", json!([CEPH_NAMESPACE]));
+    set(&mut everything, "/healthCheck/etcdGuards/rbac", json!("external"));
+    set(&mut everything, "/drainKeeper/dryRun", json!(false));
+    let all = [
+        of_drain_keeper(),
+        of_drain_lock(),
+        of_health_check(),
+        of_ceph_pdb(),
+        vec![everything],
+    ]
+    .concat();
     std::thread::scope(|scope| {
         let halves: Vec<_> = all
             .chunks(all.len().div_ceil(2))
@@ -199,10 +203,11 @@ async fn api_server_accepts_every_combination() -> Result<()> {
     let rendered = tokio::task::spawn_blocking(|| &*RENDERED).await?;
     for (_, of_these) in rendered {
         for mut object in of_these.iter().cloned() {
-            // Kinds of cert-manager, which is not installed.
-            if object["apiVersion"]
-                .as_str()
-                .is_some_and(|version| version.starts_with("cert-manager.io/"))
+            // Neither cert-manager nor the Prometheus operator is installed.
+            let version = object["apiVersion"].as_str().unwrap_or_default();
+            if ["cert-manager.io/", "monitoring.coreos.com/"]
+                .iter()
+                .any(|group| version.starts_with(group))
             {
                 continue;
             }

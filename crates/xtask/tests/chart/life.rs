@@ -33,7 +33,7 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
     let values = |keeper, lock, check, ceph| {
         json!({
             "crds": { "enabled": false },
-            "drainKeeper": { "config": keeper },
+            "drainKeeper": { "enabled": true, "config": keeper },
             "drainLock": { "enabled": true, "config": lock },
             "healthCheck": { "enabled": true, "config": check },
             "cephPdb": { "enabled": true, "config": ceph },
@@ -85,6 +85,22 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// With the flag that every upgrade in the documentation has.
+#[tokio::test]
+async fn enabling_one_component_keeps_the_others() -> Result<()> {
+    let (plane, namespace) = shared("more").await?;
+    let release = Release::new(&unique("nw"), &namespace);
+    let only = |block: &str| json!({ "crds": { "enabled": false }, block: { "enabled": true, "replicas": 0 } });
+    release.clone().values(only("drainKeeper")).install_more(plane).await?;
+    release.clone().values(only("cephPdb")).install_more(plane).await?;
+    let deployments: Api<Deployment> = Api::namespaced(plane.client().await?, &namespace);
+    let found = deployments.list(&of(&release)).await?.items;
+    let names: Vec<_> = found.into_iter().filter_map(|found| found.metadata.name).collect();
+    let expected = ["ceph-pdb", "drain-keeper"].map(|component| format!("{}-nodeward-{component}", release.name()));
+    assert_eq!(names, expected);
+    release.uninstall(plane).await
 }
 
 /// Waits until all replicas of the present templates are available; gives the templates' checksums of the configuration.

@@ -1,8 +1,11 @@
 //! The chart: what it refuses, what it renders, and what a cluster makes of it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod alerts;
 mod combinations;
+mod gitops;
 mod life;
+mod objects;
 mod outside;
 mod rights;
 mod values;

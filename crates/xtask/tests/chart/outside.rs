@@ -23,6 +23,7 @@ use crate::shared;
 async fn drain_keeper_runs_under_the_installed_account() -> Result<()> {
     let (plane, namespace) = shared("outside").await?;
     let release = Release::new(&unique("nw"), &namespace).values(json!({ "drainKeeper": {
+        "enabled": true,
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
         "config": { "upgradeSignal": { "anyOf": ["openshift", { "preset": "systemUpgradeController" }] } },
@@ -43,7 +44,6 @@ async fn drain_lock_answers_across_a_chart_upgrade() -> Result<()> {
     let port = ports::free()?;
     let values = |config: Value| {
         json!({
-            "drainKeeper": { "enabled": false },
             "drainLock": {
                 "enabled": true,
                 "deployment": { "enabled": false },
@@ -98,7 +98,6 @@ async fn health_check_reviews_under_the_installed_account() -> Result<()> {
     let (plane, namespace) = shared("outside").await?;
     let port = ports::free()?;
     let release = Release::new(&unique("nw"), &namespace).values(json!({
-        "drainKeeper": { "enabled": false },
         "healthCheck": {
             "enabled": true,
             "deployment": { "enabled": false },

@@ -20,11 +20,12 @@ type Rights<'a> = &'a str;
 async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
     let (plane, namespace) = shared("rights").await?;
     let real = Release::new(&unique("real"), &namespace).values(json!({ "drainKeeper": {
+        "enabled": true,
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
     } }));
     let dry = Release::new(&unique("dry"), &namespace).values(json!({ "drainKeeper": {
-            "deployment": { "enabled": false }, "dryRun": true, "leases": { "rbac": "none" },
+            "enabled": true, "deployment": { "enabled": false }, "dryRun": true, "leases": { "rbac": "none" },
         } }));
     let own = namespace.as_str();
     let table = format!(
@@ -81,7 +82,6 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
     let with = |values: serde_json::Value| {
         let mut all = json!({
             "crds": { "enabled": false },
-            "drainKeeper": { "enabled": false },
             "drainLock": { "enabled": true, "deployment": { "enabled": false } },
         });
         for (key, value) in values.as_object().into_iter().flatten() {
@@ -198,7 +198,7 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
     let apps = unique("apps");
     plane.namespace(&apps).await?;
     let values = json!({
-        "crds": { "enabled": false }, "drainKeeper": { "enabled": false },
+        "crds": { "enabled": false },
         "drainLock": { "enabled": true, "deployment": { "enabled": false } },
     });
     let release = Release::new(&unique("people"), &unique("rights")).values(values);
@@ -249,7 +249,6 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
     let with = |values: serde_json::Value| {
         let mut all = json!({
             "crds": { "enabled": false },
-            "drainKeeper": { "enabled": false },
             "healthCheck": { "enabled": true, "deployment": { "enabled": false } },
         });
         for (key, value) in values.as_object().into_iter().flatten() {
@@ -343,7 +342,6 @@ async fn ceph_pdb_has_the_rights_it_needs_alone() -> Result<()> {
     plane.namespace(&ceph).await?;
     let with = |dry_run: bool, credentials: serde_json::Value| {
         json!({
-            "drainKeeper": { "enabled": false },
             "cephPdb": {
                 "enabled": true,
                 "dryRun": dry_run,

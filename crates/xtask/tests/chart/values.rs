@@ -12,61 +12,89 @@ use crate::{CHART, helm, rendered, values_file};
 
 #[rstest]
 #[case::defaults(json!({}))]
-#[case::everything_on(json!({
-    "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
-    "commonLabels": { "team": "nodes" },
-    "drainKeeper": {
-        "dryRun": true,
-        "readManagedUpgradeConfigMap": { "enabled": true },
-        "extraReadRules": [{ "apiGroups": ["example.com"], "resources": ["fleetupgrades"], "resourceNames": ["main"] }],
-        "extraArgs": ["--log-level=debug"],
-        "extraEnv": [{ "name": "A", "value": "b" }],
-        "affinity": { "podAntiAffinity": {} },
-        "image": { "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000" },
-    },
-    "drainLock": {
-        "enabled": true,
-        "webhook": {
-            "certificate": { "from": "certManager", "issuerRef": { "kind": "ClusterIssuer", "name": "theirs" } },
-            "excludedNamespaces": ["scratch"],
-            "extraMatchConditions": [{ "name": "is-no-test", "expression": "request.namespace != 'test'" }],
-        },
-        "fleetLock": {
-            "enabled": true,
-            "tlsSecretName": "tls",
-            "clientCASecret": { "name": "ca" },
-            "bearerTokenSecret": { "name": "token" },
-            "service": { "type": "NodePort", "nodePort": 30444, "annotations": { "a": "b" } },
-        },
-        "medik8sLease": { "rbac": "create" },
-        "reserveThroughBudgetStatus": true,
-        "allowDelete": true,
-    },
-    "healthCheck": {
-        "enabled": true,
-        "default": { "enabled": true, "remediationTemplate": template() },
-        "peerNamespaces": ["operators"],
-        "ceph": { "namespaces": ["rook-ceph"], "leaderNamespace": "storage", "namespaceRoles": "create" },
-        "etcdGuards": { "rbac": "create" },
-        "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
-        "webhook": { "certificate": { "from": "certManager" } },
-    },
-    "cephPdb": {
-        "enabled": true,
-        "config": { "osdBudgets": "single" },
-        "namespaces": ["rook-ceph", "rook-ceph-two"],
-        "namespaceRoles": "create",
-        "credentials": { "secretName": "ceph-user", "allowAdminKey": true },
-    },
-}))]
-#[case::nothing_on(json!({ "drainKeeper": { "enabled": false } }))]
+#[case::everything_on(everything())]
 fn helm_lints_without_complaint(#[case] values: Value) {
     let file = values_file(&values);
     let said = helm(&["lint", "--strict", CHART, "--values", file.path().to_str().unwrap()]);
     said.unwrap();
 }
 
+/// Values that turn on whatever can be turned on.
+pub fn everything() -> Value {
+    json!({
+        "global": { "imageRegistry": "mirror.example.com/nodeward", "imagePullSecrets": ["global"] },
+        "nameOverride": "nw",
+        "bindAddress": "::",
+        "imagePullSecrets": [{ "name": "own" }],
+        "networkPolicy": { "enabled": true, "metricsFrom": [{ "namespaceSelector": {} }] },
+        "monitoring": {
+            "serviceMonitor": {
+                "enabled": true,
+                "labels": { "team": "prometheus" },
+                "relabelings": [{ "action": "labeldrop", "regex": "pod" }],
+            },
+            "prometheusRule": { "enabled": true, "labels": { "team": "prometheus" } },
+            "prometheusServiceAccount": { "name": "prometheus-k8s", "namespace": "openshift-monitoring" },
+        },
+        "podLabels": { "team": "pods" },
+        "commonAnnotations": { "contact": "nodes" },
+        "commonLabels": { "team": "nodes" },
+        "drainKeeper": {
+            "enabled": true,
+            "dryRun": true,
+            "readManagedUpgradeConfigMap": { "enabled": true },
+            "extraReadRules": [{ "apiGroups": ["example.com"], "resources": ["fleetupgrades"], "resourceNames": ["main"] }],
+            "extraArgs": ["--log-level=debug"],
+            "extraEnv": [{ "name": "A", "value": "b" }],
+            "affinity": { "podAntiAffinity": {} },
+            "hostNetwork": true,
+            "adminPort": 8081,
+            "revisionHistoryLimit": 0,
+            "livenessProbe": { "timeoutSeconds": 9 },
+            "extraVolumes": [{ "name": "scratch", "emptyDir": {} }],
+            "extraVolumeMounts": [{ "name": "scratch", "mountPath": "/scratch" }],
+            "image": { "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000" },
+        },
+        "drainLock": {
+            "enabled": true,
+            "webhook": {
+                "certificate": { "from": "certManager", "issuerRef": { "kind": "ClusterIssuer", "name": "theirs" } },
+                "timeoutSeconds": 3,
+                "excludedNamespaces": ["scratch"],
+                "extraMatchConditions": [{ "name": "is-no-test", "expression": "request.namespace != 'test'" }],
+            },
+            "fleetLock": {
+                "enabled": true,
+                "tlsSecretName": "tls",
+                "clientCASecret": { "name": "ca" },
+                "bearerTokenSecret": { "name": "token" },
+                "service": { "type": "NodePort", "nodePort": 30444, "annotations": { "a": "b" } },
+            },
+            "medik8sLease": { "rbac": "create" },
+            "reserveThroughBudgetStatus": true,
+            "allowDelete": true,
+        },
+        "healthCheck": {
+            "enabled": true,
+            "default": { "enabled": true, "remediationTemplate": template() },
+            "peerNamespaces": ["operators"],
+            "ceph": { "namespaces": ["rook-ceph"], "leaderNamespace": "storage", "namespaceRoles": "create" },
+            "etcdGuards": { "rbac": "create" },
+            "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
+            "webhook": { "certificate": { "from": "certManager" } },
+        },
+        "cephPdb": {
+            "enabled": true,
+            "config": { "osdBudgets": "single" },
+            "namespaces": ["rook-ceph", "rook-ceph-two"],
+            "namespaceRoles": "create",
+            "credentials": { "secretName": "ceph-user", "allowAdminKey": true },
+        },
+    })
+}
+
 #[rstest]
+#[case::no_component(json!({}), "drainKeeper.enabled=true")]
 #[case::a_typing_error(json!({ "drainKeper": {} }), "drainKeper")]
 #[case::a_typing_error_further_in(json!({ "drainKeeper": { "replica": 1 } }), "replica")]
 #[case::a_typing_error_in_the_webhook(json!({ "drainLock": { "webhook": { "failurePolicy": "Fail" } } }), "failurePolicy")]
@@ -84,6 +112,7 @@ fn helm_lints_without_complaint(#[case] values: Value) {
 )]
 #[case::the_same_said_twice(
     json!({ "drainKeeper": {
+        "enabled": true,
         "readManagedUpgradeConfigMap": { "enabled": true },
         "config": { "managedUpgradeConfigMap": { "name": "other" } },
     } }),
@@ -91,7 +120,7 @@ fn helm_lints_without_complaint(#[case] values: Value) {
 )]
 #[case::fleet_lock_said_twice(locked(json!({ "config": { "fleetLock": { "enabled": true } } })), "drainLock.fleetLock")]
 #[case::leases_of_drain_keeper_said_twice(
-    json!({ "drainKeeper": { "config": { "leaseNamespace": "a" } } }), "drainKeeper.leases"
+    json!({ "drainKeeper": { "enabled": true, "config": { "leaseNamespace": "a" } } }), "drainKeeper.leases"
 )]
 #[case::leases_said_twice(locked(json!({ "config": { "medik8sLease": { "enabled": false } } })), "drainLock.medik8sLease")]
 #[case::a_webhook_without_tls(locked(json!({ "webhook": { "url": "http://192.0.2.1:9443" } })), "webhook/url")]
@@ -124,6 +153,30 @@ fn helm_lints_without_complaint(#[case] values: Value) {
 #[case::namespaces_said_twice(with_ceph(json!({ "config": { "namespaces": ["a"] } })), "cephPdb.namespaces")]
 #[case::credentials_said_twice(with_ceph(json!({ "config": { "credentials": {} } })), "cephPdb.credentials")]
 #[case::its_own_config_map_in_the_way(with_ceph(json!({ "namespaces": ["ns"] })), "nodeward-ceph-pdb")]
+#[case::no_configuration(checked(json!({ "config": null })), "config")]
+#[case::no_block_to_look_into(locked(json!({ "service": null })), "service")]
+#[case::an_account_of_no_name(
+    with_ceph(json!({ "serviceAccount": { "create": false } })),
+    "cephPdb.serviceAccount.name"
+)]
+#[case::a_label_of_the_charts(
+    json!({ "commonLabels": { "app.kubernetes.io/name": "a" }, "drainLock": { "enabled": true } }),
+    "app.kubernetes.io/name"
+)]
+#[case::a_pod_label_of_the_charts(locked(json!({ "podLabels": { "helm.sh/chart": "a" } })), "helm.sh/chart")]
+#[case::an_image_with_its_tag(locked(json!({ "image": { "repository": "a.io/b:1" } })), "repository")]
+#[case::everything_scraped_twice(
+    json!({
+        "drainLock": { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "podMonitor": { "enabled": true } },
+    }),
+    "monitoring.podMonitor"
+)]
+#[case::a_scraper_of_no_namespace(
+    json!({ "monitoring": { "prometheusServiceAccount": { "name": "prometheus-k8s" } } }),
+    "namespace"
+)]
+#[case::a_webhook_that_may_block_for_ever(locked(json!({ "webhook": { "timeoutSeconds": 31 } })), "timeoutSeconds")]
 fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &str) {
     let file = values_file(&values);
     let values = file.path().to_str().unwrap();
@@ -170,6 +223,7 @@ fn configuration(objects: &[Value], component: &str) -> String {
 #[test]
 fn drain_keeper_reads_the_rendered_configuration() {
     let values = json!({ "drainKeeper": {
+        "enabled": true,
         "readManagedUpgradeConfigMap": { "enabled": true, "name": "theirs" },
         "config": { "nodeDrain": { "timeOut": 20 }, "limits": { "forcedPerMinute": 3_000_000 } },
     } });
@@ -276,7 +330,10 @@ fn kinds_are_installed_with_their_operator() {
         groups.dedup();
         groups
     };
-    assert_eq!(groups(json!({})), Vec::<String>::new());
+    assert_eq!(
+        groups(json!({ "drainKeeper": { "enabled": true } })),
+        Vec::<String>::new()
+    );
     assert_eq!(groups(locked(json!({}))), ["nodeward.dev"]);
     assert_eq!(groups(checked(json!({}))), ["remediation.medik8s.io"]);
 }
@@ -284,7 +341,13 @@ fn kinds_are_installed_with_their_operator() {
 /// On a first install the namespace of the leases is made by health-check's templates, and the others use it at once.
 #[test]
 fn others_use_the_leases_that_health_check_brings() {
-    let values = |create: &str| json!({ "drainLock": { "enabled": true }, "healthCheck": { "enabled": true, "leases": { "create": create } } });
+    let values = |create: &str| {
+        json!({
+            "drainKeeper": { "enabled": true },
+            "drainLock": { "enabled": true },
+            "healthCheck": { "enabled": true, "leases": { "create": create } },
+        })
+    };
     for (create, uses) in [("auto", true), ("never", false)] {
         let text = configuration(&rendered(&values(create)), "drain-lock");
         let policy = LockSettings::parse(&text).unwrap().policy;
