@@ -299,6 +299,20 @@ fn every_link_inside_the_repository_leads_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[rstest]
+fn emergency_stop_opens_the_operators_page(
+    #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
+) {
+    let page = operator.page("index.md");
+    assert_eq!(page.lines().nth(2), Some("## Emergency stop"));
+    let stop = format!(
+        "kubectl -n nodeward-system scale deployment/nodeward-{} --replicas=0",
+        operator.name()
+    );
+    assert!(page.contains(&stop), "{stop}");
+    assert!(page.contains("What stays:"));
+}
+
 #[test]
 fn the_table_of_contents_names_every_page() {
     let docs = root().join("docs");

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod combinations;
+mod documented;
 mod gitops;
 mod life;
 mod objects;

@@ -1,0 +1,77 @@
+//! The installations that the documentation shows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::{CHART, helm, rendered};
+
+/// README.md and every page of the book.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = vec![root.join("README.md")];
+    let mut directories = vec![root.join("docs")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
+    found.into_iter().map(read).collect()
+}
+
+#[test]
+fn documented_install_commands_render() {
+    let command = Regex::new(r"(?m)^ *helm install nodeward charts/nodeward (.*)$").unwrap();
+    let mut tried = 0;
+    for (path, page) in pages() {
+        let page = page.replace("\\\n", " ");
+        for found in command.captures_iter(&page) {
+            let flags: Vec<&str> = found[1]
+                .split_whitespace()
+                .filter(|flag| *flag != "--create-namespace")
+                .collect();
+            let said = helm(&[&["template", "nodeward", CHART], &flags[..]].concat());
+            assert!(said.is_ok(), "{}: {}: {said:?}", path.display(), &found[0]);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 5, "only {tried} commands were found");
+}
+
+/// Without an operator they would install nothing.
+#[test]
+fn documented_values_render() {
+    let mut tried = 0;
+    for (path, page) in pages() {
+        let blocks = page
+            .split("```yaml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next());
+        for block in blocks.filter(|block| block.trim_start().starts_with("# values of the chart")) {
+            let values: Value = serde_yaml::from_str(block).unwrap();
+            assert!(!rendered(&values).is_empty(), "{}: {block}", path.display());
+            tried += 1;
+        }
+    }
+    assert!(tried >= 2, "only {tried} examples were found");
+}
+
+/// `--reuse-values` alone keeps the defaults of the old chart.
+#[test]
+fn every_upgrade_takes_the_new_defaults() {
+    let upgrade = Regex::new(r"helm upgrade [^\n`]*--reuse-values").unwrap();
+    for (path, page) in pages() {
+        let found = upgrade.find(&page).map(|found| found.as_str());
+        assert_eq!(found, None, "{}", path.display());
+    }
+    let notes = fs::read_to_string(Path::new(CHART).join("templates/NOTES.txt")).unwrap();
+    assert!(!upgrade.is_match(&notes), "NOTES.txt");
+}
