@@ -162,8 +162,8 @@ pub struct StoredNeed {
 }
 
 /// A pod that a disruption is held for. Stored as `BUDGET/NAME/UID`, with the place of its budget, whose namespace is the pod's,
-/// and `/retained` behind it for a pod that stays on the node through its reboot. What else is behind it is of later
-/// versions.
+/// and `/retained` behind it for a pod that stays on the node through its reboot, followed by `/` and the hash of its
+/// containers (16 hexadecimal digits) once that is known. What else is behind it is of later versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -176,6 +176,8 @@ pub struct StoredHold {
     pub uid: String,
     /// Whether it stays on the node through its reboot.
     pub retained: bool,
+    /// The hash of a retained pod's containers; empty while it is not known.
+    pub containers: String,
     /// What a later version has put behind these.
     pub unknown: String,
 }
@@ -197,14 +199,25 @@ impl TryFrom<String> for StoredHold {
             Some(rest) if rest.starts_with('/') => (true, &rest[1..]),
             _ => (false, marks),
         };
+        let (first, behind) = unknown.split_once('/').unwrap_or((unknown, ""));
+        let (containers, unknown) = if retained && is_hash(first) {
+            (first, behind)
+        } else {
+            ("", unknown)
+        };
         Ok(Self {
             budget,
             name,
             uid,
             retained,
+            containers: containers.to_owned(),
             unknown: unknown.to_owned(),
         })
     }
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl From<StoredHold> for String {
@@ -218,6 +231,9 @@ impl fmt::Display for StoredHold {
         write!(f, "{}/{}/{}", self.budget, self.name, self.uid)?;
         if self.retained {
             write!(f, "/{RETAINED}")?;
+        }
+        if !self.containers.is_empty() {
+            write!(f, "/{}", self.containers)?;
         }
         if !self.unknown.is_empty() {
             write!(f, "/{}", self.unknown)?;
@@ -326,6 +342,8 @@ mod tests {
             "3/web-0/u0",
             "0/web-0/u0/retained",
             "3/web-0/u0/retained/b00t/4a5",
+            "3/web-0/u0/retained/0123456789abcdef",
+            "3/web-0/u0/retained/0123456789abcdef/4a5",
             "3/web-0/u0/later",
         ] {
             let hold = StoredHold::try_from(text.to_owned()).unwrap();

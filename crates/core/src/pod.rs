@@ -1,11 +1,14 @@
 //! What decisions need to know of a Pod.
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration};
 use nodeward_api::opt_out::{OptOut, OptOutSource};
+use sha2::{Digest, Sha256};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
 use crate::intern::Pool;
@@ -38,6 +41,8 @@ pub struct PodSummary {
     pub ready_since: Option<Timestamp>,
     /// Since when all of its containers have run: when the first of them that runs was started.
     pub started_at: Option<Timestamp>,
+    /// A hash of the ids of its running containers, which are others after a reboot; `None` while no id is known.
+    pub containers: Option<ContainersHash>,
     /// Whether it is the API's copy of a static pod.
     pub mirror: bool,
     /// When it was created.
@@ -46,6 +51,34 @@ pub struct PodSummary {
     pub deletion: Option<Box<Deletion>>,
     /// What its owner asked of drains, and where.
     pub opt_out: Option<(OptOut, OptOutSource)>,
+}
+
+/// A hash of the ids of a pod's running containers. Written as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContainersHash(NonZeroU64);
+
+impl ContainersHash {
+    fn of(status: &PodStatus) -> Option<Self> {
+        let mut ids: Vec<&str> = running_containers(status)
+            .filter_map(|(container, _)| container.container_id.as_deref().filter(|id| !id.is_empty()))
+            .collect();
+        ids.sort_unstable();
+        let (first, others) = ids.split_first()?;
+        let mut hash = Sha256::new_with_prefix(first);
+        for id in others {
+            hash.update("\n");
+            hash.update(id);
+        }
+        let digest = hash.finalize();
+        let head = digest.iter().take(8).fold(0, |head, byte| head << 8 | u64::from(*byte));
+        NonZeroU64::new(head).map(Self)
+    }
+}
+
+impl fmt::Display for ContainersHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 /// A Pod, with what decides whether and how it is removed by force.
@@ -254,6 +287,7 @@ impl PodProjector {
             ready: ready.is_some_and(|ready| ready.status == "True"),
             ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
             started_at: status.and_then(started_at),
+            containers: status.and_then(ContainersHash::of),
             mirror: annotation(MIRROR_ANNOTATION).is_some(),
             created: created.unwrap_or(Timestamp::UNIX_EPOCH),
             deletion: meta.deletion_timestamp.as_ref().map(|time| {
@@ -284,14 +318,19 @@ pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     conditions.find(|condition| condition.type_ == type_)
 }
 
-/// When the first of the running containers was started, so that nothing in the pod is older; sidecars count, for they run
-/// as long as the pod does.
-fn started_at(status: &PodStatus) -> Option<Timestamp> {
+/// The containers that run; sidecars count, for they run as long as the pod does.
+fn running_containers(status: &PodStatus) -> impl Iterator<Item = (&ContainerStatus, &ContainerStateRunning)> {
     let containers = status.container_statuses.iter().flatten();
     let init_containers = status.init_container_statuses.iter().flatten();
     containers
         .chain(init_containers)
-        .filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref())
+        .filter_map(|container| Some((container, container.state.as_ref()?.running.as_ref()?)))
+}
+
+/// When the first of the running containers was started, so that nothing in the pod is older.
+fn started_at(status: &PodStatus) -> Option<Timestamp> {
+    running_containers(status)
+        .filter_map(|(_, running)| running.started_at.as_ref())
         .map(|time| time.0)
         .min()
 }

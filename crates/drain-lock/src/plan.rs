@@ -197,6 +197,10 @@ impl Planner<'_> {
 
     fn reconcile(&mut self, context: &DrainContext) {
         self.return_disruptions(context);
+        if let Some(uid) = &context.node_uid {
+            let containers = UnavailablePods::containers_before_reboot(context, self.snapshot);
+            self.write.next.note_containers(uid.as_str(), &containers);
+        }
         match (context.intent, &context.drain, &context.node, &context.classes) {
             (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
                 self.adopt(context, drain, node);

@@ -108,6 +108,9 @@ pub struct HeldPod {
     /// Whether it stays on the node through its reboot.
     #[serde(default)]
     pub retained: bool,
+    /// The hash of its containers before the reboot that it stays for; empty while it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub containers: String,
     /// What a later version has noted of it.
     #[serde(default)]
     pub unknown: String,
@@ -120,6 +123,7 @@ impl HeldPod {
             name: pod.name.to_string(),
             uid: uid.to_string(),
             retained,
+            containers: String::new(),
             unknown: String::new(),
         }
     }
@@ -207,6 +211,7 @@ impl Claim {
                 name: hold.name.clone(),
                 uid: hold.uid.clone(),
                 retained: hold.retained,
+                containers: hold.containers.clone(),
                 unknown: hold.unknown.clone(),
             };
             match holds.iter_mut().find(|disruptions| disruptions.pdb == pdb) {

@@ -74,6 +74,19 @@ impl Ledger {
 }
 
 impl Ledger {
+    /// Keeps the hashes of the containers of retained pods, by UID: another hash after the reboot says that the pod was
+    /// started anew.
+    pub fn note_containers(&mut self, node_uid: &str, hashes: &BTreeMap<String, String>) {
+        let Some(claim) = self.claim_mut(node_uid) else {
+            return;
+        };
+        for pod in claim.holds.iter_mut().flat_map(|held| &mut held.pods) {
+            if let Some(hash) = hashes.get(&pod.uid).filter(|_| pod.retained) {
+                hash.clone_into(&mut pod.containers);
+            }
+        }
+    }
+
     /// Counts what the ledger stores of the needs that this process has planned.
     pub fn count_needs(&mut self, facts: &Facts) {
         for claim in &mut self.claims {

@@ -119,6 +119,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
             retained: pod.retained,
+            containers: pod.containers.clone(),
             unknown: pod.unknown.clone(),
         })
     });

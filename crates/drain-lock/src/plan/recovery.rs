@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use nodeward_core::id::{BudgetKey, PodKey};
@@ -38,6 +38,8 @@ impl UnavailablePods {
                 let mut pods = record.pods(snapshot).iter();
                 let state = match pods.find(|pod| pod.uid.as_str() == held.uid) {
                     Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
+                    // A graceful shutdown of the node leaves its pods behind as Failed: none of them starts again.
+                    Some(pod) if pod.is_finished() => this.state_of_gone(disruptions, held, snapshot),
                     Some(pod) => state_of_present(record, held, pod, snapshot),
                     None => this.state_of_gone(disruptions, held, snapshot),
                 };
@@ -58,6 +60,26 @@ impl UnavailablePods {
         }
         self.gone.push((key, held.uid.clone()));
         HeldPodState::Recovered
+    }
+
+    /// The hashes of the containers of retained pods, by UID, as long as the node runs in the boot of the grant: what a
+    /// pod is compared with after the reboot.
+    pub fn containers_before_reboot(record: &DrainRecord, snapshot: &Snapshot) -> BTreeMap<String, String> {
+        let (Some(node), Some(claim)) = (&record.node, &record.claim) else {
+            return BTreeMap::new();
+        };
+        if node.boot_id.is_empty() || *node.boot_id != *claim.boot_id {
+            return BTreeMap::new();
+        }
+        let retained: BTreeSet<&str> = claim
+            .held_pods()
+            .filter(|held| held.retained)
+            .map(|held| held.uid.as_str())
+            .collect();
+        let pods = record.pods(snapshot).iter();
+        pods.filter(|pod| retained.contains(pod.uid.as_str()))
+            .filter_map(|pod| Some((pod.uid.to_string(), pod.containers?.to_string())))
+            .collect()
     }
 
     /// Whether the disruption of this pod cannot be given back by a write.
@@ -87,7 +109,7 @@ impl UnavailablePods {
 
 fn state_of_present(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapshot: &Snapshot) -> HeldPodState {
     if let (Some(node), Some(claim)) = (&record.node, &record.claim)
-        && is_back(pod, node, claim)
+        && is_back(pod, node, claim, held)
     {
         return HeldPodState::Recovered;
     }
@@ -106,21 +128,33 @@ fn state_of_present(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapsh
     }
 }
 
-/// Whether a pod that stayed on its node has come back with it: the node is Ready in another boot than at the grant, and
-/// since it is, the pod was started anew, or became Ready anew.
+/// Whether a pod that stayed on its node has come back with it: the node is Ready in another boot than at the grant, and the
+/// pod's containers are others than before.
 ///
-/// A pod of the host's network may run, and be Ready, before its node is. It is back if all of that happened since the
-/// claim stands where it does: it was started, it became Ready, and its node was seen to return.
-pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim) -> bool {
-    let has_rebooted = claim.has_rebooted(&node.boot_id);
-    let has_come_back = node.ready && has_rebooted && pod.is_healthy();
-    let Some(returned) = node.ready_since.filter(|_| has_come_back) else {
+/// A reboot that is shorter than the node monitor's grace shows in no Ready condition, and until the kubelet reports again
+/// the pod looks as it did before: neither tells of its containers. Times do only where no hash was kept (containers
+/// without ids, a ledger of an earlier version), or where the hash was already that of the new containers when it was
+/// kept, because the pod's watch was ahead of the node's.
+pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim, held: &HeldPod) -> bool {
+    if !(node.ready && claim.has_rebooted(&node.boot_id) && pod.is_healthy()) {
         return false;
-    };
+    }
+    let containers = pod.containers.map(|hash| hash.to_string());
+    let is_known = !held.containers.is_empty() && containers.is_some();
+    if is_known && containers.is_some_and(|hash| hash != held.containers) {
+        return true;
+    }
     let started_since = |moment| pod.started_at.is_some_and(|started| started > moment);
     let ready_since = |moment| pod.ready_since.is_some_and(|ready| ready > moment);
-    let all_since = |moment| returned > moment && started_since(moment) && ready_since(moment);
-    started_since(returned) || ready_since(returned) || all_since(claim.since)
+    let both_since = |moment| started_since(moment) && ready_since(moment);
+    // A pod of the host's network may run, and be Ready, before its node is.
+    let since_its_return = |returned| started_since(returned) || ready_since(returned) || both_since(claim.since);
+    let since = if is_known { claim.since } else { claim.queued_at };
+    match node.ready_since {
+        Some(returned) if returned > since => since_its_return(returned),
+        Some(_) => !is_known && started_since(since),
+        None => false,
+    }
 }
 
 /// Whether a pod of the same name, which is not the one of this UID on the node that was drained, is Ready: the successor
@@ -160,7 +194,7 @@ pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snaps
     let is_gone = |pod: &&&HeldPod| {
         let key = PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str());
         let there = snapshot.held.get(&key);
-        there.is_none_or(|there| there.uid.as_str() != pod.uid)
+        there.is_none_or(|there| there.uid.as_str() != pod.uid || there.is_finished())
     };
     let mut gone = down.iter().filter(is_gone).take(replaced);
     facts.current && gone.any(|pod| pod.uid == held.uid)

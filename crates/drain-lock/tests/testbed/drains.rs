@@ -3,13 +3,13 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, Patch, PatchParams};
 use nodeward_api::annotation::{CORDONED_BY, LOCKED_BY};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{PodTemplate, Start};
-use nodeward_testkit::{bulk, fleet};
+use nodeward_testkit::{bulk, fleet, reboot};
 use serde_json::json;
 
 use crate::environment::{APPS, Environment, pinned};
@@ -138,7 +138,7 @@ async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
             .any(|blocked| blocked.reason == LockReason::WaitsForDisruptions)
     })
     .await?;
-    nodeward_testkit::reboot::reboot(&env.client, "n1", secs(3)).await?;
+    reboot::reboot(&env.client, "n1", secs(3)).await?;
     env.status_that("n1", "to hold nothing", secs(30), |status| {
         status.held_disruptions == Some(0)
     })
@@ -146,6 +146,79 @@ async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     env.phase("n2", Phase::Drained, secs(30)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(30)).await?;
+    env.end([lock]).await
+}
+
+/// The node's Ready condition shows nothing of a reboot within the node monitor's grace, and until the kubelet reports its
+/// pods again they look as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_app(
+        "stays",
+        &NODES,
+        pinned("stays", &NODES)
+            .label("nodeward.dev/drain", "skip")
+            .tolerates_all(),
+    )
+    .await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    wait::until("the ledger to keep the pod's containers", secs(20), || async {
+        let claim = env.claim("n1").await?.context("no claim")?;
+        let kept = claim.held_pods().all(|pod| !pod.containers.is_empty());
+        ensure!(kept, "{claim:?}");
+        Ok(())
+    })
+    .await?;
+    fleet::reboot(&env.client, "n1").await?;
+    let recovering = env.phase("n1", Phase::Recovering, secs(20)).await?;
+    ensure!(recovering.held_disruptions == Some(1), "{recovering:?}");
+    wait::throughout("the disruption stays", secs(3), || async {
+        let status = env.drains().get("n1").await?.status.context("no status")?;
+        ensure!(status.held_disruptions == Some(1), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    reboot::restart_pods(&env.client, "n1").await?;
+    env.status_that("n1", "to hold nothing", secs(30), |status| {
+        status.held_disruptions == Some(0)
+    })
+    .await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(30)).await?;
+    env.end([lock]).await
+}
+
+/// A graceful shutdown of the node leaves the pod behind as Failed, and its controller makes another.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_failed_by_shutdown_counts_as_evicted() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_app(
+        "stays",
+        &NODES,
+        pinned("stays", &NODES)
+            .label("nodeward.dev/drain", "skip")
+            .tolerates_all(),
+    )
+    .await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(30)).await?;
+    let left = env.pods_on("n1").await?.pop().context("no pod stays")?;
+    let failed = json!({ "status": {
+        "phase": "Failed", "reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown.",
+        "conditions": [{ "type": "Ready", "status": "False", "reason": "PodFailed" }], "containerStatuses": null,
+    } });
+    let (name, params) = (left.name_any(), PatchParams::default());
+    env.pods()
+        .patch_status(&name, &params, &Patch::Strategic(failed))
+        .await?;
+    fleet::reboot(&env.client, "n1").await?;
+    env.phase("n1", Phase::Recovering, secs(20)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 

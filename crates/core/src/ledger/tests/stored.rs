@@ -195,6 +195,11 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
                     name: format!("orders-db-{number}-{}", node % 3),
                     uid: uid(node * disruptions_each + disruption),
                     retained: disruption == 0,
+                    containers: if disruption == 0 {
+                        format!("{node:016x}")
+                    } else {
+                        String::new()
+                    },
                     unknown: String::new(),
                 }],
             }

@@ -54,7 +54,15 @@ const AFTER: &str = "2026-01-01T11:30:01Z";
 fn retained_pod_recovers_ready_in_new_boot(#[case] node_patch: Value, #[case] pod_patch: Value, #[case] back: bool) {
     let snapshot = Cluster::new([rebooted(node_patch)], [pod("a", pod_patch)]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
+    assert_eq!(
+        is_back(
+            snapshot.pod("a"),
+            &snapshot.nodes["n1"],
+            &claim,
+            &claim.holds[0].pods[0]
+        ),
+        back
+    );
 }
 
 /// Claims stand where they do since 11:00, and the node is back since 11:30.
@@ -73,7 +81,57 @@ fn host_network_pod_may_precede_its_node(
     let pods = [pod("a", merged(started(started_at), ready_since(ready_at)))];
     let snapshot = Cluster::new([rebooted(conditions)], pods).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
+    assert_eq!(
+        is_back(
+            snapshot.pod("a"),
+            &snapshot.nodes["n1"],
+            &claim,
+            &claim.holds[0].pods[0]
+        ),
+        back
+    );
+}
+
+fn runs(container_id: &str, started_at: &str) -> Value {
+    let mut status = started(started_at);
+    status["status"]["containerStatuses"][0]["containerID"] = container_id.into();
+    merged(status, ready_since(started_at))
+}
+
+/// The node was Ready all the time: its reboot took less than the node monitor's grace.
+#[rstest]
+#[case::reported_as_before("containerd://1", "2026-01-01T09:20:00Z", false)]
+#[case::started_anew("containerd://2", "2026-01-01T11:31:00Z", true)]
+// The clock of its node is behind.
+#[case::started_anew_by_a_clock_behind("containerd://2", "2026-01-01T10:55:00Z", true)]
+// It crashed under the claim, before the reboot.
+#[case::restarted_before_the_reboot("containerd://1", "2026-01-01T11:10:00Z", false)]
+fn retained_pod_recovers_with_other_containers(#[case] id: &str, #[case] started_at: &str, #[case] back: bool) {
+    let conditions = json!({ "status": {
+        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" }],
+    } });
+    let before = pod("a", runs("containerd://1", "2026-01-01T09:20:00Z"));
+    let hash = Cluster::new([], [before]).snapshot().pod("a").containers.unwrap();
+    let snapshot = Cluster::new([rebooted(conditions)], [pod("a", runs(id, started_at))]).snapshot();
+    let mut claim: Claim = parse(claim(1, 5, &["a"]));
+    claim.holds[0].pods[0].retained = true;
+    claim.holds[0].pods[0].containers = hash.to_string();
+    let held = claim.holds[0].pods[0].clone();
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim, &held), back);
+}
+
+/// Nothing is known of its containers from before: the node was Ready all the time, the claim stands since 11:00.
+#[rstest]
+#[case::started_before_the_claim("2026-01-01T09:20:00Z", false)]
+#[case::started_since("2026-01-01T11:31:00Z", true)]
+fn start_tells_where_no_hash_was_kept(#[case] started_at: &str, #[case] back: bool) {
+    let conditions = json!({ "status": {
+        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" }],
+    } });
+    let snapshot = Cluster::new([rebooted(conditions)], [pod("a", started(started_at))]).snapshot();
+    let claim: Claim = parse(claim(1, 5, &["a"]));
+    let held = &claim.holds[0].pods[0];
+    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim, held), back);
 }
 
 /// The oldest start counts: a container that was not started anew is still the one from before.
@@ -88,7 +146,15 @@ fn every_container_must_have_been_started_anew(#[case] times: &[&str], #[case] b
     let patch = json!({ "status": { "containerStatuses": statuses } });
     let snapshot = Cluster::new([rebooted(json!({}))], [pod("a", patch)]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim), back);
+    assert_eq!(
+        is_back(
+            snapshot.pod("a"),
+            &snapshot.nodes["n1"],
+            &claim,
+            &claim.holds[0].pods[0]
+        ),
+        back
+    );
 }
 
 fn claim(ticket: i64, healthy_at_grant: i32, pods: &[&str]) -> Value {

@@ -55,7 +55,8 @@ use super::*;
 )]
 #[case::a_disruption_returns_when_its_pod_is_back(
     cluster(
-        ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        ours(rebooted()), Some(drain(json!({}))),
+        &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true, "queuedAt": "2026-01-01T11:00:00Z" }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:31:00Z" }] } }))],
     ),
     &["ledger: n1#1 Drained needs [] holds []", "n1 is Recovering"]
