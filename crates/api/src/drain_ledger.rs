@@ -128,6 +128,10 @@ pub struct StoredClaim {
     /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_fallback: bool,
+    /// The node groups of which it counts as a node that is away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub node_groups: Vec<String>,
     /// What it waits for, beyond what it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -201,6 +201,11 @@ reasons! {
         /// Another node of the control plane is away, or about to be.
         ControlPlaneBusy => "waits while another node of the control plane is taken out of service",
 
+        /// As many nodes of a node group as it allows are being drained.
+        WaitsForNodeGroup => "waits for its turn in a node group",
+        /// Nodes of a node group are away without a drain of theirs, and it allows no further one to be.
+        GroupUnhealthy => "waits for nodes of its node group that are not Ready",
+
         // What a person has to see to.
         /// The budget allows no disruption, whatever its pods do.
         BudgetNeverAllows => "is covered by a budget that can never allow a disruption",

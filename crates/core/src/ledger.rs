@@ -110,6 +110,7 @@ impl Ledger {
             boot_id: String::new(),
             foreign_cordon,
             by_fallback: false,
+            node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),
             unknown: serde_json::Map::new(),

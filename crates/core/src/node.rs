@@ -50,6 +50,10 @@ pub struct NodeView {
     pub ready: bool,
     /// When `Ready` last changed.
     pub ready_since: Option<Timestamp>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it is being deleted.
+    pub is_being_deleted: bool,
     /// `status.nodeInfo.bootID`: changes with every boot.
     pub boot_id: Arc<str>,
     /// `status.nodeInfo.machineID`.
@@ -138,6 +142,11 @@ impl NodeView {
             unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
+            created: meta
+                .creation_timestamp
+                .as_ref()
+                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            is_being_deleted: meta.deletion_timestamp.is_some(),
             boot_id: info.map(|info| info.boot_id.as_str()).unwrap_or_default().into(),
             machine_id: info.map(|info| info.machine_id.as_str()).unwrap_or_default().into(),
             conditions: conditions()
@@ -165,9 +174,12 @@ impl NodeView {
     /// Whether it is being emptied, by whoever: unschedulable, or tainted by Karpenter or the cluster autoscaler, which
     /// never set `spec.unschedulable`.
     pub fn is_cordoned(&self) -> bool {
-        self.unschedulable
-            || self.taint(KARPENTER_DISRUPTED_TAINT, None).is_some()
-            || self.taint(AUTOSCALER_TAINT, None).is_some()
+        self.unschedulable || self.is_being_removed()
+    }
+
+    /// Whether Karpenter or the cluster autoscaler is about to remove it.
+    pub fn is_being_removed(&self) -> bool {
+        self.taint(KARPENTER_DISRUPTED_TAINT, None).is_some() || self.taint(AUTOSCALER_TAINT, None).is_some()
     }
 
     /// UID of the NodeDrain for which drain-lock cordoned it.

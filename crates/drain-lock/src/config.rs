@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
@@ -32,6 +33,8 @@ pub struct Config {
     pub auto: AutoConfig,
     /// Nodes that these drains are taken from. Default: all.
     pub node_selector: Selector,
+    /// How many nodes of a group may be away at once. Default: one node of the control plane.
+    pub node_groups: Vec<NodeGroupConfig>,
     /// The lease by which medik8s' operators keep out of each other's way on a node.
     #[serde(rename = "medik8sLease")]
     pub medik8s_lease: Medik8sLeaseConfig,
@@ -40,6 +43,18 @@ pub struct Config {
     /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
     /// not answer. Default false.
     pub reserve_through_budget_status: bool,
+}
+
+/// An entry of `nodeGroups`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeGroupConfig {
+    /// Its name, which FleetLock clients may give as their group; `control-plane` replaces the built-in group.
+    pub name: String,
+    /// Its nodes; `{}` is all. Only `control-plane` may leave it out.
+    pub selector: Option<Selector>,
+    /// How many of them may be away at once: a number, or a percentage of the group, rounded down to at least one node.
+    pub max_unavailable: IntOrString,
 }
 
 /// What becomes of a drain whose time is over. As in a NodeDrain, but here nothing else is taken for one of them.

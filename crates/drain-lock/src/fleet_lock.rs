@@ -3,8 +3,8 @@
 //!
 //! `POST /v1/pre-reboot` asks for a drain of the machine's node, evicted by drain-lock, and answers 200 once that node is
 //! really drained; until then 423. `POST /v1/steady-state` takes the request back: the node is uncordoned, and what its
-//! drain holds returns as its pods do. `GET /v1/plan?node=` says what a drain of a node would do. A group tells requesters
-//! apart and nothing else: it is budgets that say how many nodes may be away.
+//! drain holds returns as its pods do. `GET /v1/plan?node=` says what a drain of a node would do. A group is a node group that
+//! the machine's node is in; `default` is all nodes, without a limit of its own unless one is configured.
 //!
 //! It is served on a port of its own, for machines that reach it are not the API server. Every replica answers.
 
@@ -43,6 +43,7 @@ use tokio::sync::Semaphore;
 
 use crate::drain_request::{release_drain, request_drain};
 use crate::explain::{self, Explanation};
+use crate::node_group::{self, ClientGroup, client_group};
 use crate::observe::{ClusterCache, project_node};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
@@ -187,9 +188,29 @@ impl FleetLock {
         }
     }
 
+    /// Whether the client's group is a node group that its node is in.
+    fn check_group(&self, client: &Client, node: &NodeFacts) -> Result<(), Problem> {
+        let groups = &self.settings.current().policy.node_groups;
+        match client_group(groups, &client.group, node) {
+            ClientGroup::Member => Ok(()),
+            ClientGroup::Unknown => {
+                let known = node_group::names(groups);
+                let text = format!(
+                    "no node group has this name; there are default, {known} (nodeGroups in the configuration)"
+                );
+                Err(Problem::new(Kind::UnknownGroup, text))
+            }
+            ClientGroup::NotMember => {
+                let text = format!("node {} is not in node group {}", node.name, client.group);
+                Err(Problem::new(Kind::NodeNotInGroup, text))
+            }
+        }
+    }
+
     /// Asks for the drain of the client's node; 200 once it is drained.
     async fn pre_reboot(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
+        self.check_group(client, &node)?;
         if self.dry_run {
             return Err(dry_run());
         }
@@ -272,6 +293,7 @@ impl FleetLock {
     /// says that it is up at each boot. An id of no node would never release anything.
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
+        self.check_group(client, &node)?;
         if self.dry_run {
             return Err(dry_run());
         }

@@ -19,6 +19,7 @@ pub mod drain_request;
 pub mod execute;
 pub mod explain;
 pub mod fleet_lock;
+pub mod node_group;
 pub mod observe;
 pub mod operate;
 pub mod plan;

@@ -16,6 +16,7 @@ pub mod holds;
 pub mod intent;
 pub mod lease;
 pub mod need;
+pub mod node_groups;
 pub mod node_markers;
 pub mod pod_classes;
 pub mod preview;
@@ -48,6 +49,7 @@ use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{HoldVerdict, evaluate_holds};
 use self::intent::{Intent, intent};
 use self::need::classify;
+use self::node_groups::{NodeGroups, has_places, names_of};
 use self::pod_classes::PodClasses;
 use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
@@ -100,6 +102,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         scheduling: Cow::Borrowed(&snapshot.scheduling),
         other_movable_pods: Vec::new(),
         control_plane_for: BTreeSet::new(),
+        places: NodeGroups::default(),
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
@@ -142,6 +145,8 @@ struct ActiveDrain<'a> {
     limits: TimeLimits,
     /// Whether its fallback goes on without the disruptions that it waited for.
     forced: bool,
+    /// Whether the ledger has it as away in each of its node's groups.
+    has_places: bool,
 }
 
 impl<'a> ActiveDrain<'a> {
@@ -165,6 +170,8 @@ struct Planner<'a> {
     other_movable_pods: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
     /// Control-plane nodes that need their lease to be granted what they ask for.
     control_plane_for: BTreeSet<NodeName>,
+    /// Places in node groups that this pass has promised.
+    places: NodeGroups,
     plan: Plan,
     requeue_at: RequeueAt,
 }
@@ -197,6 +204,7 @@ impl Planner<'_> {
 
     fn reconcile(&mut self, context: &DrainContext) {
         self.return_disruptions(context);
+        self.return_node_groups(context);
         if let Some(uid) = &context.node_uid {
             let containers = UnavailablePods::containers_before_reboot(context, self.snapshot);
             self.write.next.note_containers(uid.as_str(), &containers);
@@ -212,6 +220,7 @@ impl Planner<'_> {
                 classes,
                 limits: TimeLimits::of(Some(drain), self.policy.deadlines),
                 forced: false,
+                has_places: has_places(context.claim.as_ref(), &names_of(self.policy, node)),
             }),
             (Intent::Preview, Some(_), _, _) => self.preview(context),
             (Intent::Impossible(reason), _, _, _) => self.report_impossible(context, reason),
@@ -350,7 +359,10 @@ impl Planner<'_> {
         let mut rehearsal = self.write.next.clone();
         for ask in std::mem::take(&mut self.write.grants) {
             match rehearsal.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, self.now) {
-                Ok(_) => self.write.grants.push(ask),
+                Ok(_) => {
+                    rehearsal.take_node_groups(ask.node_uid.as_str(), &ask.node_groups);
+                    self.write.grants.push(ask);
+                }
                 Err(obstacles) => {
                     let is_meant = |verdict: &&mut DrainVerdict| verdict.node_uid.as_ref() == Some(&ask.node_uid);
                     if let Some(verdict) = self.plan.drains.iter_mut().find(is_meant) {

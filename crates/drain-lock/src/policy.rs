@@ -11,6 +11,7 @@ use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, FleetLockConfig, KnownFallback};
+use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
 const EXPECTED_OUTAGE: SignedDuration = SignedDuration::from_mins(15);
@@ -40,6 +41,8 @@ pub struct Policy {
     pub auto: Auto,
     /// Nodes that `auto` concerns.
     pub node_selector: Selector,
+    /// How many nodes of a group may be away at once.
+    pub node_groups: Vec<NodeGroup>,
     /// Namespace of medik8s' node leases; `None` where they are neither taken nor respected.
     pub medik8s_leases: Option<String>,
     /// The FleetLock endpoint, where it is served.
@@ -118,6 +121,7 @@ impl Policy {
                 quiet_period: or(config.auto.quiet_period, QUIET_PERIOD),
             },
             node_selector: config.node_selector,
+            node_groups: NodeGroup::from_config(config.node_groups)?,
             medik8s_leases: medik8s.enabled.unwrap_or(true).then_some(namespace),
             fleet_lock: FleetLock::from_config(config.fleet_lock)?,
             reserve_through_budget_status: config.reserve_through_budget_status,

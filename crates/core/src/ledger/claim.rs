@@ -40,6 +40,9 @@ pub struct Claim {
     /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
     #[serde(default)]
     pub by_fallback: bool,
+    /// The node groups of which it counts as a node that is away.
+    #[serde(default)]
+    pub node_groups: Vec<String>,
     /// What it waits for, beyond what it holds; sorted by budget.
     #[serde(default)]
     pub needs: Vec<Need>,
@@ -187,10 +190,12 @@ impl Claim {
     /// A claim that waits and holds nothing asks only if it needs something. One whose node may go down stays as it is until
     /// its next grant: whoever was told so may rely on it, though the pods that were down are back.
     pub(super) fn settle(&mut self) {
-        let waits = matches!(
-            self.state,
-            ClaimState::Queued | ClaimState::Asking | ClaimState::Recovering
-        );
+        let waits = match self.state {
+            ClaimState::Queued | ClaimState::Asking => true,
+            // Its node has to be back as well.
+            ClaimState::Recovering => self.node_groups.is_empty(),
+            _ => false,
+        };
         if waits && self.holds.is_empty() {
             self.state = if self.needs.is_empty() {
                 ClaimState::Queued
@@ -246,6 +251,7 @@ impl Claim {
             boot_id: stored.boot_id.clone(),
             foreign_cordon: stored.foreign_cordon,
             by_fallback: stored.by_fallback,
+            node_groups: stored.node_groups.clone(),
             needs: needs.collect(),
             holds: disruptions::normal(holds),
             unknown,

@@ -41,22 +41,65 @@ pub enum TimedOut {
 pub enum Released {
     /// There was none.
     NoClaim,
-    /// Nothing was down: the claim is gone.
+    /// Nothing was down, and its node counts as away in no group: the claim is gone.
     Gone,
-    /// Pods are down: their disruptions stay until the pods are observed back.
+    /// Pods are down, and their disruptions stay until the pods are observed back; or the node counts as away in a group
+    /// until it is back.
     ComesBack {
         /// How many.
         kept: usize,
     },
 }
 
+impl Claim {
+    /// Whether it has its node come back before it queues again: as long as that is cordoned by us, it counts as away in
+    /// its groups.
+    fn returns_its_node(&self) -> bool {
+        !self.node_groups.is_empty() && !self.foreign_cordon
+    }
+}
+
 impl Ledger {
+    /// Has the node count as one that is away in these groups: before it is cordoned, or with its grant. Answers whether it
+    /// has a claim that may.
+    pub fn take_node_groups(&mut self, node_uid: &str, groups: &[String]) -> bool {
+        let Some(claim) = self
+            .claim_mut(node_uid)
+            .filter(|claim| claim.state != ClaimState::Recovering)
+        else {
+            return false;
+        };
+        for group in groups {
+            if !claim.node_groups.contains(group) {
+                claim.node_groups.push(group.clone());
+            }
+        }
+        claim.node_groups.sort_unstable();
+        true
+    }
+
+    /// The node is back, or will never be: it counts as away in no group any more. With `kept`, those alone that still
+    /// exist.
+    pub fn return_node_groups(&mut self, node_uid: &str, keeps: impl Fn(&str) -> bool) {
+        if let Some(claim) = self.claim_mut(node_uid).filter(|claim| !claim.node_groups.is_empty()) {
+            claim.node_groups.retain(|group| keeps(group));
+            claim.settle();
+        }
+    }
+
     /// Gives up what a claim whose time ran out can give up, and queues it again.
     pub fn time_out(&mut self, node_uid: &str, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> TimedOut {
         let Some(claim) = self.claim_mut(node_uid) else {
             return TimedOut::Unchanged;
         };
         match claim.state {
+            ClaimState::Queued | ClaimState::Asking if claim.holds.is_empty() && claim.returns_its_node() => {
+                claim.queued_at = now;
+                claim.needs.clear();
+                claim.state = ClaimState::Recovering;
+                let ticket = self.move_to_the_end(node_uid);
+                TimedOut::ComesBack { ticket, kept: 0 }
+            }
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking if claim.holds.is_empty() => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
@@ -65,7 +108,7 @@ impl Ledger {
                 let kept = claim.requeue(is_down, now);
                 let foreign = claim.foreign_cordon;
                 match kept {
-                    0 => TimedOut::Requeued {
+                    0 if !claim.returns_its_node() => TimedOut::Requeued {
                         ticket: self.move_to_the_end(node_uid),
                     },
                     _ if foreign => TimedOut::KeepsPlace { kept },
@@ -103,8 +146,7 @@ impl Ledger {
         claim.needs.clear();
         claim.state = ClaimState::Recovering;
         let kept = claim.held_disruptions();
-        if kept == 0 {
-            self.remove(node_uid);
+        if self.remove(node_uid) {
             return Released::Gone;
         }
         Released::ComesBack { kept }
@@ -155,7 +197,9 @@ impl Ledger {
 
     /// Removes a claim that holds nothing; answers whether the node has none now.
     pub fn remove(&mut self, node_uid: &str) -> bool {
-        let keeps = |claim: &Claim| !claim.holds.is_empty() || claim.state == ClaimState::Unknown;
+        let keeps = |claim: &Claim| {
+            !claim.holds.is_empty() || !claim.node_groups.is_empty() || claim.state == ClaimState::Unknown
+        };
         if self.claim(node_uid).is_some_and(keeps) {
             return false;
         }

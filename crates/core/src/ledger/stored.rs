@@ -134,6 +134,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         boot_id: claim.boot_id.clone(),
         foreign_cordon: claim.foreign_cordon,
         by_fallback: claim.by_fallback,
+        node_groups: claim.node_groups.clone(),
         needs: needs.collect(),
         holds: holds.collect(),
         unknown,

@@ -36,7 +36,10 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
     let (mut granted, mut refused_grants) = (Vec::new(), Vec::new());
     for ask in &write.grants {
         match write.next.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, now) {
-            Ok(_) => granted.push(ask.node_uid.clone()),
+            Ok(_) => {
+                write.next.take_node_groups(ask.node_uid.as_str(), &ask.node_groups);
+                granted.push(ask.node_uid.clone());
+            }
             Err(obstacles) => refused_grants.push((ask.node_uid.clone(), obstacles)),
         }
     }

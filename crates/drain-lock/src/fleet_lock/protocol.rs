@@ -122,6 +122,10 @@ pub enum Kind {
     NotFound,
     /// No token, or a wrong one.
     Unauthorized,
+    /// No node group has the group's name.
+    UnknownGroup,
+    /// The client's node is not in the group.
+    NodeNotInGroup,
     /// No node has this id.
     UnknownNode,
     /// Several nodes have this id.
@@ -153,7 +157,12 @@ impl Kind {
     /// The HTTP status that goes with it.
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::MissingHeader | Self::BadBody | Self::BadGroup | Self::BadId => StatusCode::BAD_REQUEST,
+            Self::MissingHeader
+            | Self::BadBody
+            | Self::BadGroup
+            | Self::BadId
+            | Self::UnknownGroup
+            | Self::NodeNotInGroup => StatusCode::BAD_REQUEST,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotFound | Self::UnknownNode => StatusCode::NOT_FOUND,

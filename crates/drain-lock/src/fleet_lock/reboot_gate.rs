@@ -166,6 +166,7 @@ mod tests {
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
             by_fallback: false,
+            node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,
             unknown: serde_json::Map::new(),

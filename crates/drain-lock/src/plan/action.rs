@@ -82,6 +82,8 @@ pub struct GonePod {
 pub struct GrantAsk {
     pub node_uid: NodeUid,
     pub boot_id: Arc<str>,
+    /// The node groups that it takes its places in with the same write.
+    pub node_groups: Vec<String>,
 }
 
 /// A grant to be made sure of.

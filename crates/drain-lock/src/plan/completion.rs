@@ -60,7 +60,13 @@ impl Planner<'_> {
         if let Some(claim) = &verdict.claim {
             let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
             verdict.deadline = Some(limits.recover_until(claim));
-            verdict.message = format!("{} pods are awaited back", claim.held_disruptions());
+            verdict.message = match claim.held_disruptions() {
+                0 if !claim.node_groups.is_empty() => {
+                    let groups = claim.node_groups.join(", ");
+                    format!("counts as away in node group {groups} until the node is Ready and uncordoned")
+                }
+                pods => format!("{pods} pods are awaited back"),
+            };
             verdict.block(LockReason::AwaitingReady, verdict.message.clone());
         }
         match &context.drain {

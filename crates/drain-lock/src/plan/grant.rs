@@ -62,6 +62,18 @@ impl Planner<'_> {
             verdict.message = text;
             return;
         }
+        // Who holds disruptions never waits for a group: a drain that has some would wait for one that needs them.
+        let holds = self.write.next.claim(uid).is_some_and(|claim| !claim.holds.is_empty());
+        if !active.has_places
+            && !holds
+            && let Some(obstacle) = self.node_group_obstacle(active)
+        {
+            self.set_needs(active, Vec::new());
+            self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
+            verdict.message.clone_from(&obstacle.text);
+            verdict.block_by_node(obstacle.reason, obstacle.text, obstacle.holder.as_ref());
+            return;
+        }
         self.set_needs(active, active.classes.needs.clone());
         // No fallback takes a second node of the control plane.
         if active.forced {
@@ -69,8 +81,10 @@ impl Planner<'_> {
                 verdict.set_message("takes the control plane's lease");
                 return;
             }
+            let node_groups = self.promise_node_groups(node);
             let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
             ledger.grant_by_fallback(uid, &node.boot_id, facts, self.now);
+            ledger.take_node_groups(uid, &node_groups);
             return;
         }
         let obstacles = match self.memory.refused_grant(uid, self.now) {
@@ -85,9 +99,11 @@ impl Planner<'_> {
         if obstacles.is_empty() && !self.has_control_plane_lease(node) {
             verdict.set_message("takes the control plane's lease");
         } else if obstacles.is_empty() {
+            let node_groups = self.promise_node_groups(node);
             self.write.grants.push(GrantAsk {
                 node_uid: node.uid.clone(),
                 boot_id: Arc::clone(&node.boot_id),
+                node_groups,
             });
             verdict.set_message("asks for its disruptions");
         } else {

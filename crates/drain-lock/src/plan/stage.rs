@@ -16,6 +16,8 @@ use super::{ActiveDrain, Force, Planner};
 pub enum Stage {
     /// Its turn ended while pods were down: they come back before it queues again.
     Recovering,
+    /// It has a ticket, and no place in its node's groups yet.
+    AwaitingNodeGroup,
     /// It has a ticket, and its node is not cordoned.
     Uncordoned,
     /// Pods that asked for it finish first.
@@ -47,6 +49,11 @@ impl Stage {
         let (context, classes) = (active.context, active.classes);
         match claim.state {
             ClaimState::Recovering => Self::Recovering,
+            ClaimState::Queued | ClaimState::Asking
+                if context.evictor() == Evictor::Nodeward && !active.has_places && claim.holds.is_empty() =>
+            {
+                Self::AwaitingNodeGroup
+            }
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
                 _ if !active.node.is_cordoned() => Self::Uncordoned,
                 Evictor::Nodeward if !active.forced && !classes.completing.is_empty() => Self::Completing,
@@ -68,7 +75,9 @@ impl Stage {
     /// Until when it lasts at most.
     pub(super) fn until(self, claim: &Claim, limits: &TimeLimits) -> Timestamp {
         match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => limits.queue_until(claim),
+            Self::AwaitingNodeGroup | Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => {
+                limits.queue_until(claim)
+            }
             Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
             Self::Drained | Self::Rebooted | Self::Recovering | Self::Suspect | Self::UnknownState => {
                 limits.recover_until(claim)
@@ -79,7 +88,12 @@ impl Stage {
     /// The phase that people see.
     pub(super) fn phase(self) -> Phase {
         match self {
-            Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming | Self::UnknownState => Phase::Queued,
+            Self::AwaitingNodeGroup
+            | Self::Uncordoned
+            | Self::Completing
+            | Self::Leaving
+            | Self::Claiming
+            | Self::UnknownState => Phase::Queued,
             Self::Confirming => Phase::Granted,
             Self::Evicting | Self::Finishing => Phase::Draining,
             Self::Drained => Phase::Drained,
@@ -97,6 +111,7 @@ impl Planner<'_> {
                 self.write_node_markers(node, Cordon::Lift, false, None);
                 verdict.set_message("its turn ended while pods were down; they come back before it queues again");
             }
+            Stage::AwaitingNodeGroup => self.take_node_groups(active, verdict),
             Stage::Uncordoned => self.cordon(active, verdict),
             Stage::Completing => {
                 self.mark_draining(active);

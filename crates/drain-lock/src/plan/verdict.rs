@@ -50,6 +50,14 @@ impl DrainVerdict {
         self.blocked_by.push(about_node(reason, message.into()));
     }
 
+    /// Adds something that another node is to blame for, where one is.
+    pub(super) fn block_by_node(&mut self, reason: LockReason, message: String, node: Option<&NodeName>) {
+        self.blocked_by.push(BlockedBy {
+            node: node.map(ToString::to_string),
+            ..about_node(reason, message)
+        });
+    }
+
     /// Adds why a pod is not evicted yet.
     pub(super) fn block_pod(&mut self, pod: &PodFacts, why: &NotEvictable) {
         self.blocked_by.push(BlockedBy {

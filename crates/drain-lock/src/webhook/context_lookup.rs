@@ -179,6 +179,8 @@ impl ContextLookup {
             uid: node.uid.clone(),
             cordoned,
             auto,
+            // What removes its nodes for good takes them from the group, and would not wait.
+            in_node_group: !node.is_being_removed() && policy.node_groups.iter().any(|group| group.contains(&node)),
         })
     }
 

@@ -117,6 +117,8 @@ pub struct NodeContext {
     pub cordoned: bool,
     /// Whether an eviction from it, while cordoned, asks for a drain of it by itself: auto mode is on, and it is selected.
     pub auto: bool,
+    /// Whether it is in a node group, so that nobody empties it before it has its place there.
+    pub in_node_group: bool,
     /// Whether it has been waited for a plan of its drain for longer than any plan takes.
     pub planning_timed_out: bool,
 }
@@ -400,6 +402,9 @@ impl Judge<'_> {
             let text = format!("pod {pod} {why}, and only drain-lock's own drainer may evict it here");
             return wait(reason, &text);
         }
+        if is_anothers && let Some(refused) = self.node_group(context) {
+            return refused;
+        }
         if context.state.is_starting() {
             return self.starting(context);
         }
@@ -436,6 +441,26 @@ impl Judge<'_> {
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
             Some(_) | None => admitted,
         }
+    }
+
+    /// The refusal of what would empty a node that has yet to get its place in its node groups: whatever leaves, the last
+    /// pod's eviction is what its drainer waits for before it takes the node down.
+    fn node_group(&self, context: &EvictionContext) -> Option<Decision> {
+        let node = context
+            .node
+            .as_ref()
+            .filter(|node| node.in_node_group && node.is_drained_by_another())?;
+        let claim = self.ledger.claim(node.uid.as_str());
+        let is_its_turn = claim.is_some_and(|claim| claim.state.is_confirmed() || claim.state.may_go_down());
+        // Without a plan nobody would ever give it its place.
+        if is_its_turn || (claim.is_none() && node.planning_timed_out) {
+            return None;
+        }
+        let text = format!(
+            "node {} is in a node group and waits for its turn to be away; its NodeDrain says which nodes are",
+            node.name
+        );
+        Some(wait(LockReason::WaitsForNodeGroup, &text))
     }
 
     /// A pod whose budget is asked for a disruption.

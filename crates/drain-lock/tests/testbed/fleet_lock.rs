@@ -112,13 +112,13 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let budgets = env.watch_budgets();
     let first = Machine {
         caller: &caller,
-        group: "workers",
+        group: "default",
         id: DERIVED,
     };
-    // The group tells requesters apart and nothing else: budgets say who waits.
+    // Of the group default nobody waits for the other but by a budget.
     let second = Machine {
         caller: &caller,
-        group: "others.eu-1",
+        group: "default",
         id: "n2",
     };
 
@@ -133,7 +133,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let drain = env.drains().get("n1").await?;
     ensure!(drain.spec.evict == Evictor::Nodeward, "{:?}", drain.spec);
     ensure!(
-        drain.spec.requesters[0].name == "fleetlock:workers:n1",
+        drain.spec.requesters[0].name == "fleetlock:default:n1",
         "{:?}",
         drain.spec
     );
@@ -216,7 +216,7 @@ async fn machine_keeps_a_drain_with_another_requester() -> Result<()> {
     env.drain("n1", json!({})).await?;
     let machine = Machine {
         caller: &caller,
-        group: "g",
+        group: "default",
         id: "n1",
     };
     machine.may_reboot().await?;
@@ -243,7 +243,7 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
     let (lock, caller) = answers(&env, dir.path()).await?;
     let machine = Machine {
         caller: &caller,
-        group: "g",
+        group: "default",
         id: "n1",
     };
     machine.may_reboot().await?;
@@ -331,7 +331,7 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
 
     let body = |id: &str, group: &str| json!({ "client_params": { "id": id, "group": group } }).to_string();
     let bearer = ("authorization", "Bearer s3cret");
-    let good = body("n1", "g");
+    let good = body("n1", "default");
     let table: Vec<Bad> = vec![
         ("no token", vec![PROTOCOL], good.clone().into(), 401, "unauthorized"),
         (
@@ -380,6 +380,20 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
             body("n1", "").into(),
             400,
             "bad_group",
+        ),
+        (
+            "an unknown group",
+            vec![bearer, PROTOCOL],
+            body("n1", "g").into(),
+            400,
+            "unknown_group",
+        ),
+        (
+            "a group of others",
+            vec![bearer, PROTOCOL],
+            body("n1", "control-plane").into(),
+            400,
+            "node_not_in_group",
         ),
         ("no id", vec![bearer, PROTOCOL], body("", "g").into(), 400, "bad_id"),
         (

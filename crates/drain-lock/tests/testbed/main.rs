@@ -24,6 +24,7 @@ mod kinds;
 mod lagging;
 mod leaders;
 mod leases;
+mod node_groups;
 mod queue;
 mod refusals;
 mod requesters;

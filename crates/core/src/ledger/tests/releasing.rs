@@ -209,3 +209,46 @@ fn an_administrator_can_free_what_nothing_else_does() {
     assert_eq!(ledger.release_by_override("a"), None);
     assert!(ledger.remove("a"), "there is none, which is what was asked for");
 }
+
+fn in_group(ledger: &mut Ledger, node: &str) {
+    assert!(ledger.take_node_groups(node, &["workers".to_owned()]));
+}
+
+/// The node is still cordoned by us, or down: it counts as away until it is back, though all pods are.
+#[test]
+fn claim_stays_until_its_node_is_back() {
+    let mut ledger = granted(false);
+    in_group(&mut ledger, "a");
+    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::ComesBack { kept: 0 });
+    assert!(!ledger.remove("a"), "nor is it removed by anything else");
+    ledger.return_pods("a", &["web-0"]);
+    assert_eq!(state(&ledger, "a"), ClaimState::Recovering);
+    ledger.return_node_groups("a", |_| false);
+    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::Gone);
+}
+
+#[rstest]
+#[case::waits(false, "b", ClaimState::Recovering)]
+#[case::waits_under_anothers_cordon(true, "b", ClaimState::Asking)]
+#[case::granted(false, "a", ClaimState::Recovering)]
+fn turn_that_ends_brings_the_node_back_first(#[case] foreign: bool, #[case] node: &str, #[case] becomes: ClaimState) {
+    let mut ledger = granted(false);
+    ledger.enqueue(node, node, foreign, NOW);
+    in_group(&mut ledger, node);
+    ledger.time_out(node, NOT_DOWN, NOW);
+    assert_eq!(state(&ledger, node), becomes);
+    assert_eq!(claim(&ledger, node).node_groups, ["workers"]);
+    assert!(held(&ledger, node).is_empty());
+    if !foreign {
+        ledger.return_node_groups(node, |_| false);
+        assert_eq!(state(&ledger, node), ClaimState::Queued, "it queues again");
+    }
+}
+
+#[test]
+fn claim_that_comes_back_takes_no_place() {
+    let mut ledger = granted(false);
+    ledger.release("a", &|_| true, NOW);
+    assert!(!ledger.take_node_groups("a", &["workers".to_owned()]));
+    assert!(claim(&ledger, "a").node_groups.is_empty());
+}

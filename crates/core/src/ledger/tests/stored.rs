@@ -215,6 +215,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
             boot_id: uid(node),
             foreign_cordon: false,
             by_fallback: false,
+            node_groups: vec!["workers".to_owned()],
             needs: Vec::new(),
             holds: super::super::disruptions::normal((0..disruptions_each).map(held)),
             unknown: serde_json::Map::new(),

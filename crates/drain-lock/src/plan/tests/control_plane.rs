@@ -74,7 +74,9 @@ fn members(evict: &str, state: Value, leases: Vec<Value>) -> Plan {
     let cluster = Cluster::new([ours(member()), node("n2", member())], pods)
         .budgets([budget("web", json!({}))])
         .drains([drain])
-        .ledger(json!({ "nextTicket": 9, "claims": [claim(state)] }))
+        .ledger(
+            json!({ "nextTicket": 9, "claims": [claim(merged(json!({ "nodeGroups": ["control-plane"] }), state))] }),
+        )
         .leases(leases);
     plan(&cluster.snapshot(), &Memory::default(), &leased_policy(), now())
 }

@@ -51,6 +51,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         boot_id: String::new(),
         foreign_cordon: true,
         by_fallback: false,
+        node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),
         unknown: serde_json::Map::new(),
@@ -87,6 +88,7 @@ fn node() -> NodeContext {
         uid: NODE.into(),
         cordoned: true,
         auto: true,
+        in_node_group: false,
         planning_timed_out: false,
     }
 }
@@ -449,6 +451,54 @@ fn eviction_from_cordoned_node_requests_drain(
 ) {
     let verdict = case().at(node).judge();
     assert_eq!((told(&verdict), verdict.requests_drain), (expected, requests_drain));
+}
+
+/// Of a node in a group nothing leaves before the node's turn, whether a budget counts it or not.
+#[rstest]
+#[case::no_claim(vec![], Err(LockReason::WaitsForNodeGroup))]
+#[case::waits(vec![claim(1, NODE, ClaimState::Asking, &[], &[])], Err(LockReason::WaitsForNodeGroup))]
+#[case::not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[], &[])], Err(LockReason::WaitsForNodeGroup))]
+#[case::confirmed(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[])], Ok(Admission::NoBudget))]
+#[case::drained(vec![claim(1, NODE, ClaimState::Drained, &[], &[])], Ok(Admission::NoBudget))]
+fn pods_of_grouped_nodes_wait_for_confirmed_claim(
+    #[case] claims: Vec<Claim>,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let grouped = NodeContext {
+        in_node_group: true,
+        ..node()
+    };
+    let judged = |at: NodeContext| {
+        let case = case().with(claims.clone()).under(MatchingBudgets::None);
+        told(&case.at(at).judge())
+    };
+    assert_eq!(judged(grouped.clone()), expected);
+    let admitted = Ok(Admission::NoBudget);
+    let uncordoned = NodeContext {
+        cordoned: false,
+        ..grouped.clone()
+    };
+    assert_eq!(judged(uncordoned), admitted, "nobody empties it");
+    let not_auto = NodeContext { auto: false, ..grouped };
+    assert_eq!(judged(not_auto), admitted, "others' drains are left alone");
+}
+
+#[test]
+fn unready_pods_of_grouped_nodes_wait_too() {
+    let grouped = NodeContext {
+        in_node_group: true,
+        ..node()
+    };
+    let starting = EvictionContext {
+        state: PodState::Unready,
+        node: Some(grouped),
+        ..context()
+    };
+    assert_eq!(
+        told(&case().of(starting.clone()).judge()),
+        Err(LockReason::WaitsForNodeGroup)
+    );
+    assert_eq!(told(&case().of(starting).ours(None).judge()), Ok(Admission::Unready));
 }
 
 #[test]

@@ -1,0 +1,264 @@
+//! Node groups: a node takes its place in its groups before it is cordoned, or, cordoned by somebody else, with its grant, and
+//! keeps it until it is back. Whoever holds disruptions of a budget never waits for a group, so no two wait for each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::saturating_add;
+use nodeward_core::id::NodeName;
+use nodeward_core::ledger::{Claim, ClaimState};
+
+use crate::node_group::{NodeGroup, groups_of};
+use crate::policy::Policy;
+use crate::snapshot::{NodeFacts, Snapshot};
+
+use super::drain_context::DrainContext;
+use super::node_markers::Cordon;
+use super::verdict::DrainVerdict;
+use super::{ActiveDrain, Planner};
+
+/// A node that becomes not Ready sooner after its creation has not joined the cluster yet.
+const JOINS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// Whether the node is away without a drain: it was Ready before and is not, or it is being remediated. Nodes that are being
+/// deleted do not come back.
+fn is_away(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> bool {
+    if node.is_being_deleted {
+        return false;
+    }
+    let had_joined = node
+        .ready_since
+        .is_some_and(|since| since > saturating_add(node.created, JOINS_WITHIN));
+    (!node.ready && had_joined) || matches!(snapshot.remediations.of(&node.name, now), Ok(Some(_)))
+}
+
+/// Whether the claim's node counts as away in the group: it has taken its place, or was granted its disruptions before the
+/// group was configured.
+fn has_place(claim: &Claim, group: &NodeGroup, snapshot: &Snapshot) -> bool {
+    let is_granted = claim.state.has_grant() || claim.state.is_suspect();
+    let is_member = || {
+        let node = snapshot.nodes.get(claim.node.as_str());
+        node.is_some_and(|node| node.uid.as_str() == claim.node_uid && group.contains(node))
+    };
+    claim.node_groups.contains(&group.name) || (is_granted && is_member())
+}
+
+/// The names of the groups that the node is in.
+pub fn names_of(policy: &Policy, node: &NodeFacts) -> Vec<String> {
+    let groups = groups_of(&policy.node_groups, node);
+    groups.into_iter().map(|group| group.name.clone()).collect()
+}
+
+/// Whether the claim has a place in each of the node's groups.
+pub fn has_places(claim: Option<&Claim>, groups: &[String]) -> bool {
+    groups
+        .iter()
+        .all(|group| claim.is_some_and(|claim| claim.node_groups.contains(group)))
+}
+
+/// Why a node does not get a place in one of its groups.
+pub(super) struct GroupObstacle {
+    pub reason: LockReason,
+    pub text: String,
+    pub holder: Option<NodeName>,
+}
+
+/// What a pass knows of the groups.
+#[derive(Debug, Default)]
+pub(super) struct NodeGroups {
+    /// Looked at when the first drain asks.
+    members: BTreeMap<String, Members>,
+    /// Places that this pass has promised to drains that are granted with their disruptions.
+    promised: BTreeMap<String, BTreeSet<NodeName>>,
+    /// The oldest drain that waits for other drains, and its groups.
+    reserved: Option<(NodeName, Vec<String>)>,
+}
+
+#[derive(Debug)]
+struct Members {
+    /// But for those that are being deleted.
+    count: usize,
+    /// Not Ready, or under remediation.
+    unhealthy: BTreeSet<NodeName>,
+}
+
+impl Members {
+    fn of(group: &NodeGroup, snapshot: &Snapshot, now: Timestamp) -> Self {
+        let members = snapshot.nodes.values().filter(|node| group.contains(node));
+        let (mut count, mut unhealthy) = (0, BTreeSet::new());
+        for node in members.filter(|node| !node.is_being_deleted) {
+            count += 1;
+            if is_away(node, snapshot, now) {
+                unhealthy.insert(node.name.clone());
+            }
+        }
+        Self { count, unhealthy }
+    }
+}
+
+impl Planner<'_> {
+    /// What keeps the node from a place in each of its groups. Drains are asked in the order of their tickets; the oldest one
+    /// that waits for other drains alone keeps a place of each of its groups from the younger ones.
+    pub(super) fn node_group_obstacle(&mut self, active: &ActiveDrain<'_>) -> Option<GroupObstacle> {
+        let node = active.node;
+        let held = self
+            .write
+            .next
+            .claim(active.uid())
+            .map(|claim| claim.node_groups.clone());
+        let held = held.unwrap_or_default();
+        let groups = groups_of(&self.policy.node_groups, node);
+        let mut found: Option<GroupObstacle> = None;
+        for group in groups.iter().filter(|group| !held.contains(&group.name)) {
+            let obstacle = self.lack_of_places(node, group);
+            // Another node's failure is what a person has to see to, and it reserves nothing.
+            let is_worse = |before: &GroupObstacle| before.reason != LockReason::GroupUnhealthy;
+            if let Some(obstacle) = obstacle
+                && found.as_ref().is_none_or(is_worse)
+            {
+                found = Some(obstacle);
+            }
+        }
+        let waits = found
+            .as_ref()
+            .is_some_and(|found| found.reason == LockReason::WaitsForNodeGroup);
+        if waits && self.places.reserved.is_none() {
+            let names = groups.iter().map(|group| group.name.clone()).collect();
+            self.places.reserved = Some((node.name.clone(), names));
+        }
+        found
+    }
+
+    fn lack_of_places(&mut self, node: &NodeFacts, group: &NodeGroup) -> Option<GroupObstacle> {
+        let (snapshot, now) = (self.snapshot, self.now);
+        let members = self.places.members.entry(group.name.clone());
+        let members = members.or_insert_with(|| Members::of(group, snapshot, now));
+        let allowed = group.max_unavailable(members.count);
+        let promised = self.places.promised.get(&group.name);
+        let claims = self.write.next.claims().iter();
+        let draining: BTreeSet<NodeName> = claims
+            .filter(|claim| has_place(claim, group, snapshot))
+            .map(|claim| NodeName::from(claim.node.as_str()))
+            .chain(promised.into_iter().flatten().cloned())
+            .collect();
+        let unhealthy: Vec<&str> = members
+            .unhealthy
+            .iter()
+            .filter(|name| **name != node.name && !draining.contains(*name))
+            .map(NodeName::as_str)
+            .collect();
+        let reserved =
+            self.places.reserved.as_ref().filter(|(name, groups)| {
+                *name != node.name && groups.contains(&group.name) && !draining.contains(name)
+            });
+        let (name, away) = (&group.name, draining.len() + unhealthy.len());
+        if away >= allowed && draining.len() < allowed {
+            return Some(GroupObstacle {
+                reason: LockReason::GroupUnhealthy,
+                text: format!(
+                    "node group {name} allows {allowed} nodes away at once, and these are not Ready or under remediation: {}",
+                    unhealthy.join(", ")
+                ),
+                holder: unhealthy.first().map(|name| NodeName::from(*name)),
+            });
+        }
+        let taken = away + usize::from(reserved.is_some());
+        if taken < allowed {
+            return None;
+        }
+        let holder = draining.first().or(reserved.map(|(name, _)| name)).cloned();
+        let nodes: Vec<&str> = draining.iter().map(|name| name.as_str()).collect();
+        Some(GroupObstacle {
+            reason: LockReason::WaitsForNodeGroup,
+            text: if away >= allowed {
+                format!(
+                    "node group {name} allows {allowed} nodes away at once: {}",
+                    nodes.join(", ")
+                )
+            } else {
+                let first = holder.as_ref().map(NodeName::as_str).unwrap_or_default();
+                format!("a place in node group {name} is kept for the older drain of node {first}")
+            },
+            holder,
+        })
+    }
+
+    /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so.
+    pub(super) fn take_node_groups(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        self.set_needs(active, Vec::new());
+        let blocked = self
+            .node_group_obstacle(active)
+            .map(|obstacle| (obstacle.reason, obstacle.text, obstacle.holder))
+            .or_else(|| self.cause_beyond_drains(active));
+        match blocked {
+            Some((reason, text, holder)) => {
+                verdict.message.clone_from(&text);
+                verdict.block_by_node(reason, text, holder.as_ref());
+            }
+            None => {
+                let groups = names_of(self.policy, active.node);
+                self.write.next.take_node_groups(active.uid(), &groups);
+                verdict.set_message("takes its place in its node groups");
+            }
+        }
+        self.write_node_markers(active.node, Cordon::Keep, true, None);
+    }
+
+    /// What will keep the drain from its grant however long it waits for other drains. With a place in its groups it would
+    /// keep others from theirs all that time.
+    fn cause_beyond_drains(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String, Option<NodeName>)> {
+        if active.forced {
+            return None;
+        }
+        let mut rehearsal = self.write.next.clone();
+        let unavailable = &active.context.unavailable;
+        let needs = active.classes.needs.clone();
+        rehearsal.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
+        let obstacles = rehearsal.obstacles(active.uid(), &self.snapshot.facts);
+        let waits_for_drains = |reason| {
+            matches!(
+                reason,
+                LockReason::WaitsForDisruptions
+                    | LockReason::Reserved
+                    | LockReason::CircularWait
+                    | LockReason::StatusBehind
+                    | LockReason::NotPlanned
+            )
+        };
+        let found = obstacles
+            .into_iter()
+            .find(|obstacle| !waits_for_drains(obstacle.reason))?;
+        Some((found.reason, found.to_string(), found.holder))
+    }
+
+    /// Notes that a drain asks for its places with its disruptions, in one write.
+    pub(super) fn promise_node_groups(&mut self, node: &NodeFacts) -> Vec<String> {
+        let groups = names_of(self.policy, node);
+        for group in &groups {
+            let promised = self.places.promised.entry(group.clone()).or_default();
+            promised.insert(node.name.clone());
+        }
+        groups
+    }
+
+    /// Gives the places back once the node is back, whatever its pods do: Ready and uncordoned, after its drain has ended or
+    /// its turn has. One that is gone never comes back, and a group that is gone from the configuration has no places.
+    pub(super) fn return_node_groups(&mut self, context: &DrainContext) {
+        let Some(claim) = &context.claim else { return };
+        let groups: BTreeSet<&str> = self
+            .policy
+            .node_groups
+            .iter()
+            .map(|group| group.name.as_str())
+            .collect();
+        let is_over = claim.state == ClaimState::Recovering;
+        let is_back = match &context.node {
+            Some(node) => is_over && node.ready && !node.is_cordoned(),
+            None => true,
+        };
+        self.write
+            .next
+            .return_node_groups(&claim.node_uid, |group| !is_back && groups.contains(group));
+    }
+}
