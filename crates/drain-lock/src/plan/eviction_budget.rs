@@ -44,7 +44,7 @@ impl NotEvictable {
     }
 
     /// The same where a fallback is in force that deletes pods: of a daemon of Ceph it is to be told that it is not deleted.
-    pub fn under(self, force: Force, pod: &PodFacts) -> Self {
+    pub(super) fn under(self, force: Force, pod: &PodFacts) -> Self {
         let reason = match force {
             Force::Delete if is_ceph_daemon(pod) => LockReason::CephDaemon,
             Force::Delete | Force::Never => self.reason,

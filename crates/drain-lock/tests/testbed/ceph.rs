@@ -61,7 +61,7 @@ fn osd(id: usize, host: &str) -> Result<Deployment> {
 }
 
 /// Owned by a CephCluster, whose kind nobody serves here.
-fn budget(name: &str, max_unavailable: i32, selector: Value) -> Value {
+fn budget(name: &str, max_unavailable: i32, selector: &Value) -> Value {
     let owner = json!({
         "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "rook-ceph", "controller": true,
         "uid": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a09",
@@ -76,7 +76,7 @@ fn default_budget() -> Value {
     budget(
         APP,
         1,
-        json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": [APP] }] }),
+        &json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": [APP] }] }),
     )
 }
 
@@ -186,7 +186,7 @@ async fn close(client: &Client, layout: Layout, exempt: &str) -> Result<()> {
             for host in HOSTS.iter().filter(|host| **host != exempt) {
                 create(
                     client,
-                    budget(&of_host(host), 0, json!({ "matchLabels": { HOST: host } })),
+                    budget(&of_host(host), 0, &json!({ "matchLabels": { HOST: host } })),
                 )
                 .await?;
             }

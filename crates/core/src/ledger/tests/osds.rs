@@ -47,7 +47,7 @@ fn osds_of_a_node_take_one_disruption() {
     let obstacles = ledger.obstacles("b", &facts);
     assert_eq!(obstacles[0].reason, LockReason::WaitsForDisruptions);
     assert_eq!((obstacles[0].needed, obstacles[0].free), (1, 0));
-    assert_eq!(obstacles[0].holder.as_ref().map(|node| node.as_str()), Some("a"));
+    assert_eq!(obstacles[0].holder.as_ref().map(crate::id::NodeName::as_str), Some("a"));
 }
 
 #[test]
