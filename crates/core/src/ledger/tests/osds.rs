@@ -130,7 +130,7 @@ fn unready_osd_has_taken_its_hosts_disruption() {
 }
 
 #[test]
-fn late_osd_goes_by_the_disruption_of_one_that_is_down() {
+fn late_osd_shares_the_disruption_taken_before() {
     let mut ledger = queue(&[("a", &["osd-0"]), ("b", &["osd-2", "osd-3"])]);
     grant(&mut ledger, "a", &facts([osds()]));
     let facts = facts([without(osds(), "osd-0")]);
