@@ -23,7 +23,7 @@ pub use self::expression::{Expression, ExpressionError};
 pub use self::inputs::{KindObjects, KindState, SignalInputs, WatchedResource};
 pub use self::node_marker::{NodeMarker, NodeMarkerPlace};
 pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout};
-pub use self::preset::Preset;
+pub use self::preset::{Preset, PresetSignal};
 pub use self::spec::{ResourceSpec, SignalSpec};
 
 use self::resource::ResourceSignal;
@@ -46,7 +46,7 @@ enum Compiled {
     OpenShift,
     OpenShiftClusterVersion,
     OpenShiftMachineConfig,
-    Preset(Preset),
+    Preset(PresetSignal),
     Node(NodeMarker),
     Resource(Box<ResourceSignal>),
     AnyOf(Vec<Compiled>),
@@ -141,9 +141,9 @@ impl UpgradeSignal {
         let mut presets = Vec::new();
         for leaf in self.root.leaves() {
             if let Compiled::Preset(preset) = leaf
-                && !presets.contains(preset)
+                && !presets.contains(&preset.preset)
             {
-                presets.push(*preset);
+                presets.push(preset.preset);
             }
         }
         presets
@@ -191,7 +191,7 @@ impl Compiled {
             SignalSpec::OpenShift => Self::OpenShift,
             SignalSpec::OpenShiftClusterVersion => Self::OpenShiftClusterVersion,
             SignalSpec::OpenShiftMachineConfig => Self::OpenShiftMachineConfig,
-            SignalSpec::Preset(preset) => Self::Preset(*preset),
+            SignalSpec::Preset(preset) => Self::Preset(preset.clone()),
             SignalSpec::Node(mark) => Self::Node(mark.clone()),
             SignalSpec::Resource(resource) => Self::Resource(Box::new(ResourceSignal::compile(resource)?)),
             SignalSpec::AnyOf(members) => Self::AnyOf(all(members, "anyOf")?),
@@ -219,8 +219,8 @@ impl Compiled {
     fn reads_annotation(&self, key: &str) -> bool {
         match self {
             Self::OpenShiftMachineConfig => machine_config::CONFIGS.contains(&key),
-            Self::Preset(preset) => preset.reads_annotation(key),
-            Self::Node(mark) => mark.place == NodeMarkerPlace::Annotation && mark.key == key,
+            Self::Preset(preset) => preset.preset.reads_annotation(key),
+            Self::Node(mark) => mark.place == NodeMarkerPlace::Annotation && mark.matches_key(key),
             // The expression sees the whole node.
             Self::Resource(_) => true,
             Self::Always | Self::OpenShift | Self::OpenShiftClusterVersion | Self::AnyOf(_) | Self::AllOf(_) => false,

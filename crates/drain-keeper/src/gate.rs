@@ -111,6 +111,6 @@ pub fn cordon_taint<'a>(node: &'a NodeView, policy: &Policy) -> Option<&'a Taint
         policy
             .cordon_taints
             .iter()
-            .find_map(|mark| node.taint(&mark.key, mark.effect.as_deref()))
+            .find_map(|mark| node.taint(mark.key.as_str(), mark.effect.as_deref()))
     })
 }

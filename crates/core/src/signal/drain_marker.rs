@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use super::answer::Tristate;
 use super::inputs::SignalInputs;
 use super::node_marker::NodeMarker;
-use super::preset::Preset;
+use super::preset::PresetSignal;
 use super::written::text_or_map;
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
 use crate::drain::NodeDrains;
@@ -24,15 +24,19 @@ pub enum CountsAsDrain {
 
 /// All that marks a cordoned node as being drained.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainMarkers(Vec<DrainMarker>);
+pub struct DrainMarkers(DrainMarker);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DrainMarker {
     MachineConfigOperator,
-    Preset(Preset),
+    Preset(PresetSignal),
     Node(NodeMarker),
     NodeDrain,
     All,
+    /// One of these is enough.
+    AnyOf(Vec<DrainMarker>),
+    /// Each of these.
+    Each(Vec<DrainMarker>),
 }
 
 /// Whether a cordoned node is being drained, and what says so.
@@ -50,66 +54,99 @@ impl DrainMarkers {
     /// # Errors
     /// Nothing marks a drain.
     pub fn new(signal: &UpgradeSignal, counts_as_drain: Option<&CountsAsDrain>) -> Result<Self, SignalError> {
-        let mut marks = Vec::new();
-        for leaf in signal.root.leaves() {
-            let mark = match leaf {
-                Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::OpenShiftMachineConfig => {
-                    DrainMarker::MachineConfigOperator
-                }
-                Compiled::Preset(preset) => DrainMarker::Preset(*preset),
-                Compiled::Node(mark) => DrainMarker::Node(mark.clone()),
-                Compiled::Always | Compiled::Resource(_) | Compiled::AnyOf(_) | Compiled::AllOf(_) => continue,
-            };
-            if !marks.contains(&mark) {
-                marks.push(mark);
-            }
-        }
-        match counts_as_drain {
-            Some(CountsAsDrain::Mark(mark)) => marks.push(DrainMarker::Node(mark.clone())),
-            Some(CountsAsDrain::All) => marks.push(DrainMarker::All),
-            Some(CountsAsDrain::NodeDrain) => marks.push(DrainMarker::NodeDrain),
-            None => {}
-        }
+        let of_user = counts_as_drain.map(|counts| match counts {
+            CountsAsDrain::Mark(mark) => DrainMarker::Node(mark.clone()),
+            CountsAsDrain::All => DrainMarker::All,
+            CountsAsDrain::NodeDrain => DrainMarker::NodeDrain,
+        });
+        let marks: Vec<DrainMarker> = DrainMarker::of(&signal.root).into_iter().chain(of_user).collect();
         if marks.is_empty() {
             return Err(SignalError::NoDrainMarker(signal.spec().to_string()));
         }
-        Ok(Self(marks))
+        Ok(Self(DrainMarker::AnyOf(marks)))
     }
 
-    /// Whether a cordoned node is being drained. One mark is enough; *unknown* is what cannot be read, and no other mark says
-    /// yes.
+    /// Whether a cordoned node is being drained. One mark is enough, except where the signal asks for all of several; *unknown*
+    /// is what cannot be read, and nothing else decides.
     pub fn is_being_drained(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
-        let (mut missing, mut unknown) = (Vec::new(), None);
-        for mark in &self.0 {
-            let found = mark.is_on(node, inputs, drains);
-            match found.truth {
-                Tristate::Yes => return found,
-                Tristate::Unknown => unknown = Some(found),
-                Tristate::No => missing.push(found.because),
-            }
+        let found = self.0.is_on(node, inputs, drains);
+        match found.truth {
+            Tristate::No => BeingDrained {
+                because: format!("not found: {}", found.because),
+                ..found
+            },
+            Tristate::Yes | Tristate::Unknown => found,
         }
-        unknown.unwrap_or_else(|| BeingDrained {
-            truth: Tristate::No,
-            because: format!("not found: {}", missing.join("; ")),
-        })
     }
 }
 
 impl DrainMarker {
+    /// What this part of a signal brings. A part that brings no mark says nothing of drains.
+    fn of(signal: &Compiled) -> Option<Self> {
+        let members = |members: &[Compiled]| {
+            let mut marks: Vec<Self> = Vec::new();
+            for mark in members.iter().filter_map(Self::of) {
+                if !marks.contains(&mark) {
+                    marks.push(mark);
+                }
+            }
+            Some(marks).filter(|marks| !marks.is_empty())
+        };
+        match signal {
+            Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::OpenShiftMachineConfig => {
+                Some(Self::MachineConfigOperator)
+            }
+            Compiled::Preset(preset) => preset.preset.marks_drains().then(|| Self::Preset(preset.clone())),
+            Compiled::Node(mark) => Some(Self::Node(mark.clone())),
+            Compiled::AnyOf(signals) => members(signals).map(Self::AnyOf),
+            Compiled::AllOf(signals) => members(signals).map(Self::Each),
+            Compiled::Always | Compiled::Resource(_) => None,
+        }
+    }
+
     fn is_on(&self, node: &NodeView, inputs: &SignalInputs, drains: &NodeDrains) -> BeingDrained {
-        let (holds, because) = match self {
-            Self::MachineConfigOperator => machine_config::is_draining(node),
-            Self::Preset(preset) => preset.is_draining(inputs, node),
-            Self::Node(mark) => (mark.is_on(node), mark.to_string()),
-            Self::NodeDrain => return has_node_drain(node, drains),
-            Self::All => (
+        let holds = |holds: bool, because: String| BeingDrained {
+            truth: if holds { Tristate::Yes } else { Tristate::No },
+            because,
+        };
+        match self {
+            Self::MachineConfigOperator => {
+                let (is_draining, because) = machine_config::is_draining(node);
+                holds(is_draining, because)
+            }
+            Self::Preset(preset) => {
+                let (truth, because) = preset.is_draining(inputs, node);
+                BeingDrained { truth, because }
+            }
+            Self::Node(mark) => holds(mark.is_on(node), mark.to_string()),
+            Self::NodeDrain => has_node_drain(node, drains),
+            Self::All => holds(
                 true,
                 "every cordoned node counts as being drained (countsAsDrain: all)".to_owned(),
             ),
-        };
-        let truth = if holds { Tristate::Yes } else { Tristate::No };
-        BeingDrained { truth, because }
+            Self::AnyOf(marks) => combined(marks.iter().map(|mark| mark.is_on(node, inputs, drains)), Tristate::Yes),
+            Self::Each(marks) => combined(marks.iter().map(|mark| mark.is_on(node, inputs, drains)), Tristate::No),
+        }
     }
+}
+
+/// The first that decides; else the first that cannot be told; else all of them together.
+fn combined(marks: impl Iterator<Item = BeingDrained>, deciding: Tristate) -> BeingDrained {
+    let (mut all, mut unknown, mut truth) = (Vec::new(), None, Tristate::No);
+    for mark in marks {
+        match mark.truth {
+            found if found == deciding => return mark,
+            Tristate::Unknown => unknown = unknown.or(Some(mark)),
+            found => {
+                truth = found;
+                all.push(mark.because);
+            }
+        }
+    }
+    unknown.unwrap_or_else(|| BeingDrained {
+        truth,
+        because: all.join("; "),
+    })
 }
 
 fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
@@ -216,9 +253,20 @@ mod tests {
     // The user's mark adds to what the signal brings.
     #[case("openshift", Some("{annotation: mark}"), json!({ "mark": "" }), true)]
     #[case("openshift", Some("{annotation: mark}"), mco(Some("drain-a"), None, None), true)]
-    #[case("{preset: kured}", Some("all"), json!({}), true)]
-    // Every leaf's mark counts, whether any or all of the signals are asked for.
-    #[case("{allOf: [{preset: kured}, {anyOf: [always, {node: {annotation: mark}}]}]}", None, json!({ "mark": "" }), true)]
+    #[case("{preset: talos}", Some("all"), json!({}), true)]
+    // Under allOf every part must hold that brings a mark.
+    #[case("{allOf: [{preset: talos}, {anyOf: [always, {node: {annotation: mark}}]}]}", None, json!({ "mark": "" }), false)]
+    #[case(
+        "{allOf: [{preset: talos}, {anyOf: [always, {node: {annotation: mark}}]}]}", None,
+        json!({ "mark": "", "talos.dev/cordoned": "true" }), true
+    )]
+    #[case("{allOf: [always, {node: {annotation: mark}}]}", None, json!({ "mark": "" }), true)]
+    #[case("{allOf: [{preset: talos}, {node: {annotation: mark}}]}", Some("all"), json!({}), true)]
+    // By prefix too.
+    #[case("{node: {annotation: {keyPrefix: plan.example.com/}}}", None, json!({ "plan.example.com/os": "" }), true)]
+    #[case("{node: {annotation: {keyPrefix: plan.example.com/}}}", None, json!({ "an.example.com/plan": "" }), false)]
+    #[case("{node: {annotation: {key: mark, valuePrefix: drain-}}}", None, json!({ "mark": "drain-1" }), true)]
+    #[case("{node: {annotation: {key: mark, valuePrefix: drain-}}}", None, json!({ "mark": "undrain-1" }), false)]
     fn markers_of_signal_and_user_both_count(
         #[case] yaml: &str,
         #[case] counts_as_drain: Option<&str>,
@@ -236,13 +284,9 @@ mod tests {
 
     #[test]
     fn parked_node_names_every_expected_marker() {
-        let marks = marks("{anyOf: [openshift, {preset: kured}]}", Some("{label: draining}")).unwrap();
+        let marks = marks("{anyOf: [openshift, {preset: talos}]}", Some("{label: draining}")).unwrap();
         let because = is_drained(&marks, json!({})).because;
-        for mark in [
-            "desiredDrain",
-            "annotation weave.works/kured-reboot-in-progress",
-            "label draining",
-        ] {
+        for mark in ["desiredDrain", "annotation talos.dev/cordoned=true", "label draining"] {
             assert!(because.contains(mark), "{because}");
         }
     }
@@ -290,8 +334,8 @@ mod tests {
 
     #[test]
     fn other_marker_suffices_without_readable_node_drains() {
-        let node = cordoned(json!({ "annotations": { "weave.works/kured-reboot-in-progress": "" } }));
-        let marks = marks("{preset: kured}", Some("nodeDrain")).unwrap();
+        let node = cordoned(json!({ "annotations": { "talos.dev/cordoned": "true" } }));
+        let marks = marks("{preset: talos}", Some("nodeDrain")).unwrap();
         let unknown = NodeDrains::Unknown("forbidden".to_owned());
         let answer = marks.is_being_drained(&node, &SignalInputs::default(), &unknown);
         assert_eq!(answer.truth, Tristate::Yes);

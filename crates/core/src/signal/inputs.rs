@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube_core::Resource;
 use serde_json::Value;
 
@@ -118,24 +119,37 @@ impl<T> KindState<T> {
 
 pub type KindObjects = KindState<Vec<Arc<Value>>>;
 
-/// The state of every kind that a signal reads.
+/// The state of every kind that a signal reads, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SignalInputs(HashMap<WatchedResource, KindObjects>);
+pub struct SignalInputs {
+    kinds: HashMap<WatchedResource, KindObjects>,
+    now: Timestamp,
+}
 
 impl SignalInputs {
+    /// Nothing read yet, at this moment.
+    pub fn at(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// The moment.
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// Sets the state of a kind.
     pub fn insert(&mut self, kind: WatchedResource, state: KindObjects) {
-        self.0.insert(kind, state);
+        self.kinds.insert(kind, state);
     }
 
     /// The state of a kind; one that nobody has set is syncing.
     pub fn get(&self, kind: &WatchedResource) -> &KindObjects {
-        self.0.get(kind).unwrap_or(&KindState::Syncing)
+        self.kinds.get(kind).unwrap_or(&KindState::Syncing)
     }
 
     /// Forgets a kind.
     pub fn remove(&mut self, kind: &WatchedResource) {
-        self.0.remove(kind);
+        self.kinds.remove(kind);
     }
 
     /// The objects of a kind, or the answer of whoever needs them.

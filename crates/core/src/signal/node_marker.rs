@@ -17,11 +17,52 @@ use crate::node::NodeView;
 pub struct NodeMarker {
     /// Where it is.
     pub place: NodeMarkerPlace,
-    pub key: String,
-    /// Value that it must have; any if `None`.
-    pub value: Option<String>,
+    /// Key, or how it begins.
+    pub key: Text,
+    /// Value that it must have, or how it must begin; any if `None`.
+    pub value: Option<Text>,
     /// Effect that a taint must have; any if `None`.
     pub effect: Option<String>,
+}
+
+/// A text as it is, or as it begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Text {
+    Exactly(String),
+    Prefix(String),
+}
+
+impl Text {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Exactly(wanted) => wanted == text,
+            Self::Prefix(prefix) => text.starts_with(prefix.as_str()),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Exactly(text) | Self::Prefix(text) => text,
+        }
+    }
+
+    /// The one that is given, if any.
+    fn one_of(exactly: Option<String>, prefix: Option<String>, name: &str) -> Result<Option<Self>, String> {
+        match (exactly, prefix) {
+            (Some(_), Some(_)) => Err(format!("{name} and {name}Prefix are both given: one is enough")),
+            (_, Some(prefix)) if prefix.is_empty() => Err(format!("{name}Prefix is empty: leave it out for any")),
+            (exactly, prefix) => Ok(exactly.map(Self::Exactly).or(prefix.map(Self::Prefix))),
+        }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(text) => f.write_str(text),
+            Self::Prefix(text) => write!(f, "{text}*"),
+        }
+    }
 }
 
 /// Where a mark is.
@@ -40,7 +81,7 @@ impl NodeMarker {
     pub fn annotation(key: &str) -> Self {
         Self {
             place: NodeMarkerPlace::Annotation,
-            key: key.to_owned(),
+            key: Text::Exactly(key.to_owned()),
             value: None,
             effect: None,
         }
@@ -50,7 +91,7 @@ impl NodeMarker {
     pub fn taint(key: &str, effect: Option<&str>) -> Self {
         Self {
             place: NodeMarkerPlace::Taint,
-            key: key.to_owned(),
+            key: Text::Exactly(key.to_owned()),
             value: None,
             effect: effect.map(str::to_owned),
         }
@@ -59,22 +100,27 @@ impl NodeMarker {
     /// Requires this value.
     #[must_use]
     pub fn with_value(mut self, value: &str) -> Self {
-        self.value = Some(value.to_owned());
+        self.value = Some(Text::Exactly(value.to_owned()));
         self
     }
 
     /// Whether the node carries it.
     pub fn is_on(&self, node: &NodeView) -> bool {
-        let value_fits = |value: &str| self.value.as_deref().is_none_or(|wanted| wanted == value);
+        let is_mark = |key: &str, value: &str| {
+            self.key.matches(key) && self.value.as_ref().is_none_or(|wanted| wanted.matches(value))
+        };
         match self.place {
-            NodeMarkerPlace::Annotation => node.annotations.get(&self.key).is_some_and(|value| value_fits(value)),
-            NodeMarkerPlace::Label => node.labels.get(&self.key).is_some_and(value_fits),
+            NodeMarkerPlace::Annotation => node.annotations.iter().any(|(key, value)| is_mark(key, value)),
+            NodeMarkerPlace::Label => node.labels.iter().any(|(key, value)| is_mark(key, value)),
             NodeMarkerPlace::Taint => node.taints.iter().any(|taint| {
-                taint.key == self.key
-                    && value_fits(&taint.value)
-                    && self.effect.as_deref().is_none_or(|effect| effect == taint.effect)
+                is_mark(&taint.key, &taint.value) && self.effect.as_deref().is_none_or(|effect| effect == taint.effect)
             }),
         }
+    }
+
+    /// Whether a mark with this key may be it.
+    pub(super) fn matches_key(&self, key: &str) -> bool {
+        self.key.matches(key)
     }
 
     /// As a signal: an upgrade is on while the node carries the mark.
@@ -112,20 +158,21 @@ struct WrittenMarker {
     taint: Option<MarkKey>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct MarkKey {
-    key: String,
+    key: Option<String>,
+    key_prefix: Option<String>,
     value: Option<String>,
+    value_prefix: Option<String>,
     effect: Option<String>,
 }
 
 fn key_or_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MarkKey>, D::Error> {
     let from_text = |key: &str| {
         Ok(MarkKey {
-            key: key.to_owned(),
-            value: None,
-            effect: None,
+            key: Some(key.to_owned()),
+            ..MarkKey::default()
         })
     };
     text_or_map::<D, MarkKey, _>(deserializer, "a key, or {key, value}", from_text).map(Some)
@@ -143,7 +190,11 @@ impl TryFrom<WrittenMarker> for NodeMarker {
             ("label", written.label.map(|key| (NodeMarkerPlace::Label, key))),
             ("taint", written.taint.map(|key| (NodeMarkerPlace::Taint, key))),
         ];
-        let (name, (place, MarkKey { key, value, effect })) = exactly_one(entries, "a mark is one of them")?;
+        let (name, (place, mark)) = exactly_one(entries, "a mark is one of them")?;
+        let effect = mark.effect;
+        let value = Text::one_of(mark.value, mark.value_prefix, "value")?;
+        let written = Text::one_of(mark.key, mark.key_prefix, "key")?.ok_or("missing field `key`")?;
+        let key = written.as_str();
         if key.is_empty() || key.contains(char::is_whitespace) {
             let article = if place == NodeMarkerPlace::Annotation {
                 "an"
@@ -165,7 +216,7 @@ impl TryFrom<WrittenMarker> for NodeMarker {
         }
         Ok(Self {
             place,
-            key,
+            key: written,
             value,
             effect,
         })

@@ -1,12 +1,20 @@
 //! Known systems by name. Each brings its signal, its own mark of a cordoned node that is being drained, taints that
 //! cordon, and a sentence on what must be switched on there.
 
-use serde::Deserialize;
-use serde_json::Value;
+mod claim;
+mod kured;
+mod plan;
 
-use super::answer::{Answer, SignalNote};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+
+use self::kured::KuredLock;
+use super::answer::{Answer, Tristate};
 use super::inputs::{SignalInputs, WatchedResource};
+use super::machine_config;
 use super::node_marker::{NodeMarker, NodeMarkerPlace};
+use super::written::text_or_map;
 use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
@@ -16,22 +24,36 @@ use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Preset {
-    /// kured reboots nodes; it annotates them only with `--annotate-nodes`.
+    /// kured reboots nodes; its lock names the node that it is at work on.
     Kured,
-    /// Cluster API taints the nodes of an outdated revision for the length of a rollout (1.8 and later).
+    /// Cluster API deletes the Machine of a node that it replaces, and drains the node then.
     ClusterApi,
-    /// Karpenter taints a node when it begins to drain it, and never sets `spec.unschedulable`.
+    /// Karpenter taints a node before it drains it, and never sets `spec.unschedulable`; its NodeClaim says what for.
     Karpenter,
     /// Rancher's system-upgrade-controller lists in a Plan's status the nodes that it is at work on.
     SystemUpgradeController,
-    /// Talos annotates nodes that it has cordoned itself.
+    /// Talos before 1.13 annotates nodes that it has cordoned itself.
     Talos,
+    /// The Machine Config Operator, and what writes its annotations: HyperShift in place.
+    MachineConfig,
+    /// kOps taints all nodes of a roll-out when it begins.
+    Kops,
 }
 
-/// The nodes that a Plan is being applied to, by `kubernetes.io/hostname`.
-fn plan_kind() -> WatchedResource {
-    WatchedResource::all("upgrade.cattle.io/v1", "Plan")
+/// A preset with its settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresetSignal {
+    pub preset: Preset,
+    kured: KuredLock,
+    /// Reasons for which Karpenter disrupts a node that count as an upgrade.
+    reasons: Vec<String>,
 }
+
+/// kOps' taint on nodes that are to be replaced.
+const KOPS_TAINT: &str = "kops.k8s.io/scheduled-for-update";
+
+/// A node of an outdated template. To consolidate is no upgrade, and overrides nobody's budget.
+const KARPENTER_REASONS: [&str; 1] = ["Drifted"];
 
 impl Preset {
     /// Every preset.
@@ -46,31 +68,36 @@ impl Preset {
     pub const fn requirement(self) -> &'static str {
         match self {
             Self::Kured => {
-                "kured marks the node that it reboots only when it runs with --annotate-nodes (chart: configuration.annotateNodes: true)."
+                "kured keeps its lock on its DaemonSet, kube-system/kured unless namespace and daemonSet are given; --annotate-nodes is not needed."
             }
             Self::ClusterApi => {
-                "Cluster API (1.8 or later) marks outdated nodes during the rollout of a MachineDeployment, and by nothing else: \
-                 control planes, MachinePools and single Machines need countsAsDrain and a signal of your own."
+                "Cluster API's Machines are read in this cluster: where the management cluster is another one, use countsAsDrain: all with a resource signal of your own."
             }
-            Self::Karpenter => "Karpenter (1.0 or later) marks every node that it drains; nothing need be switched on.",
+            Self::Karpenter => {
+                "Karpenter (1.0 or later) says in its NodeClaims why it disrupts a node; only Drifted counts unless reasons are given."
+            }
             Self::SystemUpgradeController => {
                 "system-upgrade-controller drains only where a Plan has spec.drain; its Plans must be readable \
                  (apiGroups: [\"upgrade.cattle.io\"], resources: [\"plans\"], verbs: [\"get\", \"list\", \"watch\"])."
             }
             Self::Talos => {
-                "Talos marks nodes that it cordons itself, as talosctl upgrade and reboot do; a node that was cordoned before is not marked."
+                "Talos before 1.13 marks nodes that it cordons itself; later ones cordon as kubectl does and leave no mark: use countsAsDrain: nodeDrain, or a node mark of your own."
+            }
+            Self::MachineConfig => {
+                "The Machine Config Operator annotates the nodes that it manages; nothing need be switched on."
+            }
+            Self::Kops => {
+                "kOps taints all nodes of a roll-out at its start, which marks no drain: set countsAsDrain, such as all or nodeDrain."
             }
         }
     }
 
-    /// The mark on the node, where the system leaves one.
+    /// The mark on the node, where the system leaves one that is its signal too.
     fn node_marker(self) -> Option<NodeMarker> {
         match self {
-            Self::Kured => Some(NodeMarker::annotation("weave.works/kured-reboot-in-progress")),
-            Self::ClusterApi => Some(NodeMarker::taint("node.cluster.x-k8s.io/outdated-revision", None)),
-            Self::Karpenter => self.cordon_taint(),
-            Self::SystemUpgradeController => None,
             Self::Talos => Some(NodeMarker::annotation("talos.dev/cordoned").with_value("true")),
+            Self::Kops => Some(NodeMarker::taint(KOPS_TAINT, None)),
+            _ => None,
         }
     }
 
@@ -79,194 +106,151 @@ impl Preset {
         (self == Self::Karpenter).then(|| NodeMarker::taint(KARPENTER_DISRUPTED_TAINT, Some("NoSchedule")))
     }
 
-    pub(super) fn kinds(self) -> Vec<WatchedResource> {
-        if self == Self::SystemUpgradeController {
-            vec![plan_kind()]
-        } else {
-            Vec::new()
+    pub(super) fn reads_annotation(self, key: &str) -> bool {
+        let mark = self.node_marker();
+        let is_marked = mark.is_some_and(|mark| mark.place == NodeMarkerPlace::Annotation && mark.matches_key(key));
+        is_marked || (self == Self::MachineConfig && machine_config::CONFIGS.contains(&key))
+    }
+
+    /// Whether it tells which cordoned nodes are being drained. kOps' taint stands on all nodes of a roll-out.
+    pub(super) fn marks_drains(self) -> bool {
+        self != Self::Kops
+    }
+}
+
+impl From<Preset> for PresetSignal {
+    fn from(preset: Preset) -> Self {
+        Self {
+            preset,
+            kured: KuredLock::default(),
+            reasons: KARPENTER_REASONS.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+impl PresetSignal {
+    pub(super) fn kinds(&self) -> Vec<WatchedResource> {
+        match self.preset {
+            Preset::Kured => vec![self.kured.kind()],
+            Preset::ClusterApi => claim::machine_kinds().to_vec(),
+            Preset::Karpenter => vec![claim::node_claim_kind()],
+            Preset::SystemUpgradeController => vec![plan::kind()],
+            Preset::Talos | Preset::MachineConfig | Preset::Kops => Vec::new(),
         }
     }
 
-    pub(super) fn reads_annotation(self, key: &str) -> bool {
-        let mark = self.node_marker();
-        mark.is_some_and(|mark| mark.place == NodeMarkerPlace::Annotation && mark.key == key)
-    }
-
-    pub(super) fn evaluate(self, inputs: &SignalInputs, node: &NodeView) -> Answer {
-        match self.node_marker() {
-            Some(mark) => mark.as_answer(node),
-            None => plans(inputs, node, |_| true),
+    pub(super) fn evaluate(&self, inputs: &SignalInputs, node: &NodeView) -> Answer {
+        match self.preset {
+            Preset::Kured => self.kured.is_held_for(inputs, node),
+            Preset::ClusterApi => claim::machine_is_deleted(inputs, node),
+            Preset::Karpenter => claim::is_disrupted(inputs, node, &self.reasons),
+            Preset::SystemUpgradeController => plan::is_applied(inputs, node, |_| true),
+            Preset::MachineConfig => machine_config::is_changing(node),
+            Preset::Talos | Preset::Kops => {
+                let is_on = |mark: NodeMarker| mark.as_answer(node);
+                self.preset.node_marker().map_or_else(Answer::no, is_on)
+            }
         }
     }
 
     /// Whether the system is draining this cordoned node, and what says so.
-    pub(super) fn is_draining(self, inputs: &SignalInputs, node: &NodeView) -> (bool, String) {
-        if let Some(mark) = self.node_marker() {
-            return (mark.is_on(node), mark.to_string());
+    pub(super) fn is_draining(&self, inputs: &SignalInputs, node: &NodeView) -> (Tristate, String) {
+        let (answer, because) = match self.preset {
+            Preset::Kured => (
+                self.kured.is_held_for(inputs, node),
+                format!("a lock of the node on {}", self.kured),
+            ),
+            Preset::ClusterApi => (
+                claim::machine_is_deleted(inputs, node),
+                "a Machine of the node that is being deleted".to_owned(),
+            ),
+            Preset::Karpenter => (
+                claim::is_deleted(inputs, node),
+                "a NodeClaim of the node that is being deleted".to_owned(),
+            ),
+            Preset::SystemUpgradeController => (
+                plan::is_applied(inputs, node, plan::drains),
+                "a Plan with spec.drain that lists the node in status.applying".to_owned(),
+            ),
+            Preset::MachineConfig => {
+                let (is_draining, because) = machine_config::is_draining(node);
+                (if is_draining { Answer::yes(None) } else { Answer::no() }, because)
+            }
+            Preset::Talos | Preset::Kops => {
+                let because = self.preset.node_marker().map(|mark| mark.to_string());
+                (self.evaluate(inputs, node), because.unwrap_or_default())
+            }
+        };
+        match (answer.truth, answer.notes.first()) {
+            (Tristate::Unknown, Some(note)) => (Tristate::Unknown, note.message.clone()),
+            (truth, _) => (truth, because),
         }
-        let drains = |plan: &Value| plan.pointer("/spec/drain").is_some_and(Value::is_object);
-        let answer = plans(inputs, node, drains);
-        (
-            answer.truth == super::Tristate::Yes,
-            "a Plan with spec.drain that lists the node in status.applying".to_owned(),
+    }
+}
+
+impl fmt::Display for PresetSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.preset.fmt(f)
+    }
+}
+
+/// A preset in its form as a map: its name, and settings of its own.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenPreset {
+    name: Preset,
+    namespace: Option<String>,
+    daemon_set: Option<String>,
+    annotation: Option<String>,
+    reasons: Option<Vec<String>>,
+}
+
+impl TryFrom<WrittenPreset> for PresetSignal {
+    type Error = String;
+
+    fn try_from(written: WrittenPreset) -> Result<Self, String> {
+        let mut signal = Self::from(written.name);
+        let of_kured = [
+            ("namespace", written.namespace, &mut signal.kured.namespace),
+            ("daemonSet", written.daemon_set, &mut signal.kured.name),
+            ("annotation", written.annotation, &mut signal.kured.annotation),
+        ];
+        for (field, given, setting) in of_kured {
+            match given {
+                Some(_) if written.name != Preset::Kured => return Err(format!("{field} is a setting of kured alone")),
+                Some(text) if text.is_empty() => return Err(format!("{field} is empty: leave it out for the default")),
+                Some(text) => *setting = text,
+                None => {}
+            }
+        }
+        match written.reasons {
+            Some(_) if written.name != Preset::Karpenter => {
+                return Err("reasons is a setting of karpenter alone".to_owned());
+            }
+            Some(reasons) if reasons.is_empty() => return Err("reasons needs at least one".to_owned()),
+            Some(reasons) => signal.reasons = reasons,
+            None => {}
+        }
+        Ok(signal)
+    }
+}
+
+impl<'de> Deserialize<'de> for PresetSignal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let from_text = |name: &str| {
+            let preset = Preset::ALL.iter().find(|preset| preset.as_str() == name);
+            preset.copied().map(Self::from).ok_or_else(|| {
+                let known: Vec<String> = Preset::ALL.iter().map(|preset| format!("`{preset}`")).collect();
+                format!("unknown variant `{name}`, expected one of {}", known.join(", "))
+            })
+        };
+        text_or_map::<D, WrittenPreset, _>(
+            deserializer,
+            "the name of a preset, or {name, and its settings}",
+            from_text,
         )
     }
 }
 
-/// Whether a Plan that `concerns` us is being applied to the node.
-fn plans(inputs: &SignalInputs, node: &NodeView, concerns: impl Fn(&Value) -> bool) -> Answer {
-    let plans = match inputs.objects(&plan_kind()) {
-        Ok(plans) => plans,
-        Err(answer) => return answer,
-    };
-    let hostname = node.labels.get("kubernetes.io/hostname").unwrap_or(node.name.as_str());
-    Answer::any_of(
-        plans
-            .iter()
-            .filter(|plan| concerns(plan))
-            .map(|plan| is_applied_to(plan, hostname)),
-    )
-}
-
-fn is_applied_to(plan: &Value, hostname: &str) -> Answer {
-    match plan.pointer("/status/applying") {
-        None | Some(Value::Null) => Answer::no(),
-        Some(Value::Array(nodes)) if nodes.iter().all(Value::is_string) => {
-            if nodes.iter().any(|node| node == hostname) {
-                Answer::yes(None)
-            } else {
-                Answer::no()
-            }
-        }
-        Some(_) => {
-            let name = plan
-                .pointer("/metadata/name")
-                .and_then(Value::as_str)
-                .unwrap_or("without a name");
-            Answer::unknown(SignalNote::warning(
-                format!("malformed/Plan/{name}"),
-                format!("Plan {name} cannot be read: status.applying is not a list of node names."),
-            ))
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::super::tests::fixture::{cordoned, cordoned_with_taints, inputs, objects, signal};
-    use super::super::{DrainMarkers, KindObjects, KindState, NodeMarkerPlace, Tristate};
-    use super::*;
-    use crate::drain::NodeDrains;
-    use crate::node::CORDON_TAINTS;
-
-    fn both(preset: Preset, inputs: &SignalInputs, node: &NodeView) -> (Tristate, bool) {
-        let signal = signal(&format!("{{preset: {preset}}}"));
-        let marks = DrainMarkers::new(&signal, None).unwrap();
-        let drained = marks.is_being_drained(node, inputs, &NodeDrains::default());
-        assert!(!drained.because.is_empty());
-        let is_drained = drained.truth == Tristate::Yes;
-        (signal.evaluate(inputs, node).truth, is_drained)
-    }
-
-    fn taint(key: &str, effect: &str) -> Value {
-        json!([{ "key": key, "effect": effect }])
-    }
-
-    #[rstest]
-    #[case(Preset::Kured, json!({ "weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z" }), true)]
-    #[case(Preset::Kured, json!({ "weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z" }), false)]
-    #[case(Preset::Talos, json!({ "talos.dev/cordoned": "true" }), true)]
-    #[case(Preset::Talos, json!({ "talos.dev/cordoned": "false" }), false)]
-    #[case(Preset::Talos, json!({}), false)]
-    #[case(Preset::ClusterApi, json!({ "cluster.x-k8s.io/machine": "m" }), false)]
-    fn a_preset_knows_its_annotation(#[case] preset: Preset, #[case] annotations: Value, #[case] on: bool) {
-        let node = cordoned(json!({ "annotations": annotations }));
-        let truth = if on { Tristate::Yes } else { Tristate::No };
-        assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
-    }
-
-    #[rstest]
-    #[case(Preset::Karpenter, taint("karpenter.sh/disrupted", "NoSchedule"), true)]
-    #[case(Preset::Karpenter, taint("karpenter.sh/disrupted", "NoExecute"), false)]
-    #[case(Preset::Karpenter, taint("karpenter.sh/unregistered", "NoExecute"), false)]
-    #[case(
-        Preset::ClusterApi,
-        taint("node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule"),
-        true
-    )]
-    #[case(
-        Preset::ClusterApi,
-        taint("node.cluster.x-k8s.io/uninitialized", "NoSchedule"),
-        false
-    )]
-    fn a_preset_knows_its_taint(#[case] preset: Preset, #[case] taints: Value, #[case] on: bool) {
-        let node = cordoned_with_taints(json!({}), taints);
-        let truth = if on { Tristate::Yes } else { Tristate::No };
-        assert_eq!(both(preset, &SignalInputs::default(), &node), (truth, on));
-    }
-
-    #[test]
-    fn node_cordoned_only_by_preset_taint_is_kept() {
-        let cordoning: Vec<NodeMarker> = Preset::ALL.iter().copied().filter_map(Preset::cordon_taint).collect();
-        assert!(!cordoning.is_empty());
-        for taint in cordoning {
-            assert_eq!(taint.place, NodeMarkerPlace::Taint);
-            assert!(CORDON_TAINTS.contains(&taint.key.as_str()), "{taint}");
-        }
-    }
-
-    fn plan(spec: Value, status: Value) -> Value {
-        json!({ "metadata": { "namespace": "system-upgrade", "name": "os" }, "spec": spec, "status": status })
-    }
-
-    #[rstest]
-    #[case::applying_and_draining(plan(json!({ "drain": {} }), json!({ "applying": ["n1"] })), Tristate::Yes, true)]
-    #[case::only_cordoning(plan(json!({ "cordon": true }), json!({ "applying": ["n1"] })), Tristate::Yes, false)]
-    #[case::drain_is_null(plan(json!({ "drain": null }), json!({ "applying": ["n1"] })), Tristate::Yes, false)]
-    #[case::another_node(plan(json!({ "drain": {} }), json!({ "applying": ["n2"] })), Tristate::No, false)]
-    #[case::nothing_to_apply(plan(json!({ "drain": {} }), json!({})), Tristate::No, false)]
-    #[case::null(plan(json!({ "drain": null }), json!({ "applying": null })), Tristate::No, false)]
-    #[case::no_status(json!({ "metadata": { "name": "os" } }), Tristate::No, false)]
-    #[case::not_a_list(plan(json!({ "drain": {} }), json!({ "applying": "n1" })), Tristate::Unknown, false)]
-    #[case::not_names(plan(json!({ "drain": {} }), json!({ "applying": ["n1", 2] })), Tristate::Unknown, false)]
-    #[case::no_object(json!("nonsense"), Tristate::No, false)]
-    fn plan_lists_the_nodes_it_applies_to(#[case] plan: Value, #[case] truth: Tristate, #[case] drained: bool) {
-        let inputs = inputs([(plan_kind(), objects([plan]))]);
-        assert_eq!(
-            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
-            (truth, drained)
-        );
-    }
-
-    #[test]
-    fn a_plan_lists_nodes_by_their_hostname_label() {
-        let inputs = inputs([(
-            plan_kind(),
-            objects([plan(json!({ "drain": {} }), json!({ "applying": ["host-1"] }))]),
-        )]);
-        let labelled = cordoned(json!({ "labels": { "kubernetes.io/hostname": "host-1" } }));
-        assert_eq!(
-            both(Preset::SystemUpgradeController, &inputs, &labelled),
-            (Tristate::Yes, true)
-        );
-        assert_eq!(
-            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
-            (Tristate::No, false)
-        );
-    }
-
-    #[rstest]
-    #[case(KindState::Absent, Tristate::No)]
-    #[case(KindState::Syncing, Tristate::Unknown)]
-    #[case(KindState::Forbidden("no".into()), Tristate::Unknown)]
-    fn plans_that_cannot_be_read_drain_nothing(#[case] state: KindObjects, #[case] truth: Tristate) {
-        let inputs = inputs([(plan_kind(), state)]);
-        assert_eq!(
-            both(Preset::SystemUpgradeController, &inputs, &cordoned(json!({}))),
-            (truth, false)
-        );
-    }
-}
+mod tests;

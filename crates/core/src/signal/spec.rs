@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 
 use super::node_marker::NodeMarker;
-use super::preset::Preset;
+use super::preset::{Preset, PresetSignal};
 use super::written::{exactly_one, text_or_map};
 use crate::selector::Selector;
 
@@ -22,7 +22,7 @@ pub enum SignalSpec {
     /// The node is to get another machine configuration than it has.
     OpenShiftMachineConfig,
     /// A known system, by name.
-    Preset(Preset),
+    Preset(PresetSignal),
     /// The node carries a mark.
     Node(NodeMarker),
     /// An expression holds for an object.
@@ -79,7 +79,7 @@ impl fmt::Display for SignalSpec {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenSignal {
-    preset: Option<Preset>,
+    preset: Option<PresetSignal>,
     node: Option<NodeMarker>,
     resource: Option<ResourceSpec>,
     any_of: Option<Vec<SignalSpec>>,

@@ -28,6 +28,15 @@ fn no_signal_configured_means_openshift() {
 #[case("{preset: systemUpgradeController}", "preset systemUpgradeController")]
 #[case("{preset: talos}", "preset talos")]
 #[case(
+    "{preset: {name: kured, namespace: kured, daemonSet: k, annotation: a.io/lock}}",
+    "preset kured"
+)]
+#[case("{preset: {name: karpenter, reasons: [Drifted, Underutilized]}}", "preset karpenter")]
+#[case(
+    "{node: {annotation: {keyPrefix: a.io/, valuePrefix: drain-}}}",
+    "node annotation a.io/*=drain-*"
+)]
+#[case(
     "{node: {annotation: example.com/upgrading}}",
     "node annotation example.com/upgrading"
 )]
@@ -59,6 +68,15 @@ fn every_signal_form_parses_as_yaml_and_json(#[case] yaml: &str, #[case] shown: 
 #[case("~", "a signal: one of always")]
 #[case("[openshift]", "a signal: one of always")]
 #[case("{preset: cured}", "unknown variant `cured`, expected one of `kured`")]
+#[case("{preset: {name: talos, namespace: a}}", "namespace is a setting of kured alone")]
+#[case("{preset: {name: kured, daemonSet: ''}}", "daemonSet is empty")]
+#[case(
+    "{preset: {name: kured, reasons: [Drifted]}}",
+    "reasons is a setting of karpenter alone"
+)]
+#[case("{preset: {name: karpenter, reasons: []}}", "reasons needs at least one")]
+#[case("{node: {label: {key: a, keyPrefix: b}}}", "key and keyPrefix are both given")]
+#[case("{node: {label: {key: a, valuePrefix: ''}}}", "valuePrefix is empty")]
 #[case("{present: kured}", "unknown field `present`, expected one of `preset`")]
 #[case(
     "{preset: kured, node: {label: a}}",
@@ -137,7 +155,11 @@ fn nesting_has_a_limit() {
 #[rstest]
 #[case("always", &[])]
 #[case("{node: {label: a}}", &[])]
-#[case("{preset: kured}", &[])]
+#[case("{preset: talos}", &[])]
+#[case("{preset: kured}", &["apps/v1/DaemonSet kube-system/kured"])]
+#[case("{preset: {name: kured, namespace: os, daemonSet: k}}", &["apps/v1/DaemonSet os/k"])]
+#[case("{preset: karpenter}", &["karpenter.sh/v1/NodeClaim"])]
+#[case("{preset: clusterApi}", &["cluster.x-k8s.io/v1beta1/Machine", "cluster.x-k8s.io/v1beta2/Machine"])]
 #[case("openshift", &["machineconfiguration.openshift.io/v1/MachineConfigPool", "upgrade.managed.openshift.io/v1alpha1/UpgradeConfig"])]
 #[case("openshiftClusterVersion", &["config.openshift.io/v1/ClusterVersion version"])]
 #[case("openshiftMachineConfig", &[])]
@@ -398,7 +420,7 @@ fn every_preset_says_once_what_must_be_switched_on() {
         .requirements();
         assert_eq!(sentences, [preset.requirement()]);
     }
-    assert!(signal("{preset: kured}").requirements()[0].contains("--annotate-nodes"));
+    assert!(signal("{preset: kured}").requirements()[0].contains("DaemonSet"));
     assert!(signal("openshift").requirements().is_empty());
 }
 

@@ -88,7 +88,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     };
     // a: its going would bring the drain no further. DaemonSet and mirror pods come back at once, the others let it end.
     let has_ended = pod.is_finished() && pod.deletion.is_none();
-    if belongs_to_node(pod) || has_ended || pod.stays() {
+    if belongs_to_node(pod) || is_upgraders_own(pod, node) || has_ended || pod.stays() {
         return Decision::NoBlocker;
     }
     // b: its owner said so, and no deadline of ours outweighs that. A word that nobody knows may have meant the same.
@@ -201,6 +201,14 @@ fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp 
         (Some(asked), Some(deletion)) => due.max(saturating_add(asked, deletion.grace)),
         _ => due,
     }
+}
+
+/// Whether it is a pod by which an upgrader works on the node: it ends with the work, and forced it would break it off.
+/// system-upgrade-controller labels its Jobs' pods; HyperShift's in-place upgrader names its daemon's pod after the node.
+fn is_upgraders_own(pod: &PodView, node: &NodeView) -> bool {
+    let is_daemon = &*pod.key.namespace == "openshift-machine-config-operator"
+        && pod.key.name.strip_prefix("machine-config-daemon-") == Some(node.name.as_str());
+    pod.labels.get("upgrade.cattle.io/controller").is_some() || is_daemon
 }
 
 /// The hold that keeps the pod from being forced: the last to end of those on its budgets.

@@ -109,8 +109,13 @@ fn clock_out_of_scope_is_removed_only_if_ours() {
 #[test]
 fn a_presets_drain_taint_cordons_without_unschedulable() {
     let taint = json!({ "key": "karpenter.sh/disrupted", "effect": "NoSchedule", "timeAdded": minute(0).to_string() });
+    let claim = json!({
+        "metadata": { "name": "c", "deletionTimestamp": minute(0).to_string() },
+        "status": { "nodeName": "n1", "conditions": [{ "type": "DisruptionReason", "status": "True", "reason": "Drifted" }] },
+    });
     let world = World::draining()
         .config("upgradeSignal: {preset: karpenter}")
+        .signal("karpenter.sh/v1", "NodeClaim", objects([claim]))
         .node_with(json!({ "spec": { "unschedulable": null, "taints": [taint] } }))
         .pod(pod("p"));
     assert_eq!((world.at(44).acted().len(), world.at(45).acted()), (0, vec!["p"]));

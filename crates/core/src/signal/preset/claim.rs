@@ -1,0 +1,100 @@
+//! Objects that stand for a node where it came from: Cluster API's Machines, Karpenter's NodeClaims.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::answer::{Answer, SignalNote};
+use super::super::inputs::{KindState, SignalInputs, WatchedResource, full_name};
+use crate::node::NodeView;
+
+/// Cluster API serves the older version until it is removed, and the newer from 1.11 on.
+pub(super) fn machine_kinds() -> [WatchedResource; 2] {
+    ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"].map(|version| WatchedResource::all(version, "Machine"))
+}
+
+pub(super) fn node_claim_kind() -> WatchedResource {
+    WatchedResource::all("karpenter.sh/v1", "NodeClaim")
+}
+
+/// Whether the node's Machine is being deleted, which begins with its drain. Where no Machines are served, the cluster is
+/// managed from another one, and nothing can be told.
+pub(super) fn machine_is_deleted(inputs: &SignalInputs, node: &NodeView) -> Answer {
+    let kinds = machine_kinds();
+    let served: Vec<&WatchedResource> = kinds
+        .iter()
+        .filter(|kind| *inputs.get(kind) != KindState::Absent)
+        .collect();
+    if served.is_empty() {
+        return Answer::unknown(SignalNote::warning(
+            "absent/cluster.x-k8s.io/Machine",
+            "The API server does not serve Cluster API's Machines: this cluster is managed from another one. Use \
+             countsAsDrain: all with a signal of your own, or a resource signal, in place of the preset clusterApi.",
+        ));
+    }
+    Answer::any_of(served.into_iter().map(|kind| {
+        with_object_of(inputs, kind, "/status/nodeRef/name", node, |machine| {
+            deleted_at(machine).map_or_else(Answer::no, |at| Answer::yes(Some(at)))
+        })
+    }))
+}
+
+/// Whether Karpenter disrupts the node for one of these reasons, since it decided to.
+pub(super) fn is_disrupted(inputs: &SignalInputs, node: &NodeView, reasons: &[String]) -> Answer {
+    with_claim_of(inputs, node, |claim| {
+        let conditions = claim.pointer("/status/conditions").and_then(Value::as_array);
+        let disrupted = conditions.into_iter().flatten().find(|condition| {
+            condition.get("type").and_then(Value::as_str) == Some("DisruptionReason")
+                && condition.get("status").and_then(Value::as_str) == Some("True")
+        });
+        let Some(disrupted) = disrupted else {
+            return Answer::no();
+        };
+        let reason = disrupted.get("reason").and_then(Value::as_str).unwrap_or_default();
+        if reasons.iter().any(|counts| counts == reason) {
+            return Answer::yes(time(disrupted.get("lastTransitionTime")));
+        }
+        let name = full_name(claim);
+        Answer::no().with_note(SignalNote::info(
+            format!("reason/NodeClaim/{name}/{reason}"),
+            format!("NodeClaim {name} is disrupted for {reason:?}, which is not among the preset's reasons."),
+        ))
+    })
+}
+
+/// Whether the node's NodeClaim is being deleted: only then does Karpenter drain; before, it waits for replacements.
+pub(super) fn is_deleted(inputs: &SignalInputs, node: &NodeView) -> Answer {
+    with_claim_of(inputs, node, |claim| {
+        deleted_at(claim).map_or_else(Answer::no, |at| Answer::yes(Some(at)))
+    })
+}
+
+fn with_claim_of(inputs: &SignalInputs, node: &NodeView, judge: impl Fn(&Value) -> Answer) -> Answer {
+    with_object_of(inputs, &node_claim_kind(), "/status/nodeName", node, judge)
+}
+
+/// What `judge` says of the object whose field at `pointer` names the node; No if there is none.
+fn with_object_of(
+    inputs: &SignalInputs,
+    kind: &WatchedResource,
+    pointer: &str,
+    node: &NodeView,
+    judge: impl Fn(&Value) -> Answer,
+) -> Answer {
+    match inputs.objects(kind) {
+        Ok(objects) => Answer::any_of(
+            objects
+                .iter()
+                .filter(|object| object.pointer(pointer).and_then(Value::as_str) == Some(node.name.as_str()))
+                .map(|object| judge(object)),
+        ),
+        Err(answer) => answer,
+    }
+}
+
+fn deleted_at(object: &Value) -> Option<Timestamp> {
+    time(object.pointer("/metadata/deletionTimestamp"))
+}
+
+fn time(value: Option<&Value>) -> Option<Timestamp> {
+    value?.as_str()?.parse().ok()
+}
