@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::error::{is_authentication, is_unreachable, words};
-use crate::ffi::{Command, Handle, Librados};
+use crate::ffi::{ClusterStat, Command, Handle, Librados};
 use crate::log::{LogLine, OnLine, on_log_line};
 
 /// How long connecting may take where calls have no timeout.
@@ -79,7 +79,7 @@ impl Options {
 }
 
 /// What Ceph has answered to a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The command's name.
     pub prefix: String,
@@ -245,6 +245,21 @@ impl Cluster {
             output: output.bytes().to_vec(),
             status: String::from_utf8_lossy(status.bytes()).trim_end().to_owned(),
         })
+    }
+
+    /// Asks the monitors what is stored. It is a message of its own and no command: their audit log has no line of it.
+    ///
+    /// # Errors
+    /// No monitor has answered in time.
+    pub fn cluster_stat(&self) -> Result<ClusterStat, Error> {
+        let mut stat = ClusterStat::default();
+        // SAFETY: a live handle, and a place for four numbers, laid out as librados declares them. It fills them on this thread,
+        // once its own call has ended: a call that times out leaves nothing behind that would write to them.
+        let code = unsafe { (self.librados.cluster_stat)(self.handle, &raw mut stat) };
+        if code < 0 {
+            return Err(self.failure("cluster stat", code));
+        }
+        Ok(stat)
     }
 
     /// Follows the cluster log from `level` (`debug`, `info`, `warn`, `error`, `sec`) up; an earlier subscription ends.

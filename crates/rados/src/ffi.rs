@@ -29,6 +29,20 @@ pub(crate) type Command = unsafe extern "C" fn(
     *mut usize,
 ) -> c_int;
 
+/// `rados_cluster_stat_t`: what is stored in all pools, as the monitors know it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterStat {
+    /// Size of all OSDs, in KiB.
+    pub kb: u64,
+    /// Used of it.
+    pub kb_used: u64,
+    /// Free.
+    pub kb_avail: u64,
+    /// Objects.
+    pub num_objects: u64,
+}
+
 /// `rados_log_callback2_t`: argument, line, channel, who, name, seconds, nanoseconds, sequence number, level, message.
 pub(crate) type LogCallback = unsafe extern "C" fn(
     *mut c_void,
@@ -77,6 +91,7 @@ functions! {
     shutdown: b"rados_shutdown\0" as unsafe extern "C" fn(Handle);
     mon_command: b"rados_mon_command\0" as Command;
     mgr_command: b"rados_mgr_command\0" as Command;
+    cluster_stat: b"rados_cluster_stat\0" as unsafe extern "C" fn(Handle, *mut ClusterStat) -> c_int;
     buffer_free: b"rados_buffer_free\0" as unsafe extern "C" fn(*mut c_char);
     monitor_log2: b"rados_monitor_log2\0"
         as unsafe extern "C" fn(Handle, *const c_char, Option<LogCallback>, *mut c_void) -> c_int;

@@ -13,5 +13,5 @@ mod log;
 
 pub use cluster::{Answer, Cluster, Options};
 pub use error::Error;
-pub use ffi::Librados;
+pub use ffi::{ClusterStat, Librados};
 pub use log::LogLine;

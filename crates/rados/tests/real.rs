@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::ceph::{Ceph, CephOptions};
 use nodeward_testkit::wait;
-use rados::{Answer, Cluster, Error, Librados, Options};
+use rados::{Answer, Cluster, ClusterStat, Error, Librados, Options};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -137,6 +137,22 @@ async fn a_paused_monitor_costs_the_timeout() -> Result<()> {
     let unreachable = status(&cluster).await.unwrap_err();
     ceph.mon(0).resume()?;
     ensure!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
+    answers_again(&cluster).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_statistics_call_costs_the_timeout() -> Result<()> {
+    let ceph = ceph().await?;
+    let cluster = connect(options(&ceph)).await?;
+    let stat = || {
+        let cluster = Arc::clone(&cluster);
+        async move { spawn_blocking(move || cluster.cluster_stat()).await }
+    };
+    ensure!(stat().await?? == ClusterStat::default(), "there are no OSDs");
+    ceph.mon(0).pause()?;
+    let unreachable = stat().await?;
+    ceph.mon(0).resume()?;
+    ensure!(matches!(unreachable, Err(Error::Unreachable { .. })), "{unreachable:?}");
     answers_again(&cluster).await
 }
 

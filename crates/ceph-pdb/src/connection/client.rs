@@ -31,11 +31,15 @@ pub trait CephClient: Send + Sync + 'static {
     /// Asks the monitors. They never wait for the manager.
     fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>>;
 
+    /// Whether the monitors answer: without a command, which would leave a line in their audit log.
+    fn mons_answer(&self) -> BoxFuture<'_, Result<(), CephProblem>>;
+
     /// Asks the manager. While an earlier question is not answered this one is not asked.
     fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>>;
 }
 
-type Service = BlockingService<Value, Result<Answer, Error>>;
+type Question = Box<dyn FnOnce(&Cluster) -> Result<Answer, Error> + Send>;
+type Service = BlockingService<Question, Result<Answer, Error>>;
 
 /// The real one. It connects when it is first asked, and anew after each failure.
 pub struct RadosClient {
@@ -64,23 +68,28 @@ impl RadosClient {
             cluster: None,
         };
         Ok(Self {
-            mon: Service::spawn(supervisor, "ceph mon", move |command| {
-                mon.ask(|cluster| cluster.mon_command(&command))
-            })?,
-            mgr: Service::spawn(supervisor, "ceph mgr", move |command| {
-                mgr.ask(|cluster| cluster.mgr_command(&command))
-            })?,
+            mon: Service::spawn(supervisor, "ceph mon", move |question| mon.ask(question))?,
+            mgr: Service::spawn(supervisor, "ceph mgr", move |question| mgr.ask(question))?,
         })
+    }
+}
+
+impl RadosClient {
+    async fn ask_mons(&self, question: Question) -> Result<Answer, CephProblem> {
+        let answered = self.mon.ask(question, MON_DEADLINE).await;
+        Ok(answered.map_err(|hung| hung_problem("connection to the monitors", hung))??)
     }
 }
 
 impl CephClient for RadosClient {
     fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
-        async {
-            let answered = self.mon.ask(command, MON_DEADLINE).await;
-            Ok(answered.map_err(|hung| hung_problem("connection to the monitors", hung))??)
-        }
-        .boxed()
+        self.ask_mons(Box::new(move |cluster| cluster.mon_command(&command)))
+            .boxed()
+    }
+
+    fn mons_answer(&self) -> BoxFuture<'_, Result<(), CephProblem>> {
+        let question = Box::new(|cluster: &Cluster| cluster.cluster_stat().map(|_| Answer::default()));
+        async { self.ask_mons(question).await.map(drop) }.boxed()
     }
 
     fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
@@ -92,7 +101,8 @@ impl CephClient for RadosClient {
                     deadline: since.elapsed(),
                 }));
             }
-            Ok(self.mgr.ask(command, MGR_DEADLINE).await.map_err(hung)??)
+            let question: Question = Box::new(move |cluster| cluster.mgr_command(&command));
+            Ok(self.mgr.ask(question, MGR_DEADLINE).await.map_err(hung)??)
         }
         .boxed()
     }
@@ -107,13 +117,13 @@ struct Link {
 }
 
 impl Link {
-    fn ask(&mut self, ask: impl FnOnce(&Cluster) -> Result<Answer, Error>) -> Result<Answer, Error> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Error> {
         let cluster = match self.cluster.take() {
             Some(cluster) => cluster,
             None => self.connect()?,
         };
         // After a failure it is dropped: the next question begins with a connection of its own.
-        let answer = ask(&cluster)?;
+        let answer = question(&cluster)?;
         self.cluster = Some(cluster);
         Ok(answer)
     }

@@ -46,6 +46,11 @@ impl Commands {
         Ok(self.mon(json!({"prefix": prefix, "format": "json"})).await?.json()?)
     }
 
+    /// Whether the monitors answer. It is no command, and not counted as one.
+    pub(super) async fn mons_answer(&self) -> Result<(), CephProblem> {
+        self.client.mons_answer().await
+    }
+
     /// Asks the manager. A refusal is an answer.
     pub(super) async fn mgr(&self, command: Value) -> Result<Answer, CephProblem> {
         let (prefix, began) = (prefix(&command), Instant::now());

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_runtime::{BackoffPolicy, Backoffs, ReconcileTrigger};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::commands::Commands;
 use super::stop_questions::{Basis, StopQuestions};
@@ -22,6 +22,10 @@ const WATCHFUL: Duration = Duration::from_secs(1);
 
 /// Between rounds while nothing is: one cheap command a minute.
 const AT_REST: Duration = Duration::from_mins(1);
+
+/// Between rounds the monitors are asked this often whether they answer: with a call's deadline of 12 s, a cluster that hangs at
+/// rest is reported within 20 s.
+const ANSWERS_EVERY: Duration = Duration::from_secs(7);
 
 /// How often OSDs report what placement groups are like: Ceph's default of `mgr_stats_period`, in seconds.
 const STATS_PERIOD: u64 = 5;
@@ -99,22 +103,23 @@ impl Poller {
         let mut backoffs = Backoffs::new(BACKOFF);
         loop {
             let round = timeout(ROUND_DEADLINE, self.round()).await;
-            match round.unwrap_or_else(|_| Err(too_slow())) {
+            let ended = match round.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(view) => {
                     backoffs.succeeded(&());
                     if !self.stop_questions.withholds() {
                         self.tell(CephState::Answering(Arc::new(view)));
                     }
-                    self.rest().await;
+                    self.rest().await
                 }
-                Err(problem) => {
-                    let now = Timestamp::now();
-                    self.stop_questions.forget();
-                    let silent = self.publish.borrow().clone().silenced(problem, now);
-                    self.tell(silent);
-                    let retry_at = backoffs.failed((), now, None);
-                    sleep(retry_at.duration_since(now).unsigned_abs()).await;
-                }
+                Err(problem) => Err(problem),
+            };
+            if let Err(problem) = ended {
+                let now = Timestamp::now();
+                self.stop_questions.forget();
+                let silent = self.publish.borrow().clone().silenced(problem, now);
+                self.tell(silent);
+                let retry_at = backoffs.failed((), now, None);
+                sleep(retry_at.duration_since(now).unsigned_abs()).await;
             }
         }
     }
@@ -124,13 +129,21 @@ impl Poller {
         self.trigger.notify();
     }
 
-    /// Until there is a reason for the next round.
-    async fn rest(&mut self) {
-        tokio::select! {
-            () = sleep(self.pause) => {}
-            () = self.wake.notified() => {}
-            Ok(()) = self.questions.changed() => {}
-            () = self.stop_questions.answered() => {}
+    /// Until there is a reason for the next round, or the monitors do not answer.
+    async fn rest(&mut self) -> Result<(), CephProblem> {
+        let end = Instant::now() + self.pause;
+        loop {
+            let until = end.min(Instant::now() + ANSWERS_EVERY);
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = self.wake.notified() => return Ok(()),
+                Ok(()) = self.questions.changed() => return Ok(()),
+                () = self.stop_questions.answered() => return Ok(()),
+            }
+            if until == end {
+                return Ok(());
+            }
+            self.commands.mons_answer().await?;
         }
     }
 

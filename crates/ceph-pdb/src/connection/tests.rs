@@ -415,6 +415,44 @@ async fn a_hung_cluster_is_told_and_delays_no_other() {
     assert!(matches!(fixture.connections.state(&other), CephState::Answering(_)));
 }
 
+/// Whenever between two of the minute's commands it begins to hang.
+#[rstest]
+#[case::early(0)]
+#[case::between_questions(25)]
+#[case::before_the_command(59)]
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_hangs_at_rest_is_told(#[case] after: u64) {
+    let (ceph, fixture) = connected().await;
+    sleep(Duration::from_mins(2)).await;
+    let before = ceph.asked("status", Instant::now() - Duration::from_mins(1)).len();
+    assert_eq!(before, 1, "it is at rest");
+    sleep(Duration::from_secs(after)).await;
+    ceph.change(|state| state.mons_hang = true);
+    let since = Instant::now();
+    assert_eq!(fixture.silence().await.kind, CephProblemKind::Hung);
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert!(fixture.state().last_view().is_some());
+    ceph.change(|state| state.mons_hang = false);
+    fixture.fresh().await;
+}
+
+/// The commands of a round say that as well.
+#[rstest]
+#[case::at_rest(false, 8)]
+#[case::watchful(true, 0)]
+#[tokio::test(start_paused = true)]
+async fn monitors_are_only_asked_to_answer_at_rest(#[case] is_watchful: bool, #[case] a_minute: usize) {
+    let ceph = FakeCeph::new();
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(is_watchful, &[]);
+    fixture.fresh().await;
+    sleep(Duration::from_mins(1)).await;
+    let since = Instant::now();
+    sleep(Duration::from_mins(1)).await;
+    let asked = ceph.change(|state| state.asked_to_answer.iter().filter(|at| since <= **at).count());
+    assert_eq!(asked, a_minute);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_cluster_is_told_as_well() {
     let (ceph, fixture) = connected().await;

@@ -29,8 +29,8 @@ pub const DEFAULT: &str = "rook-ceph-osd";
 /// How long what must come may take, on a loaded machine: a manager alone may take a minute to start there.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// At rest Ceph is asked once a minute; one that hangs is reported within 20 s of the first question.
-const REPORTED: Duration = Duration::from_secs(100);
+/// A Ceph that hangs is reported within 20 s, at rest too: before the next command of the minute's, even on a loaded machine.
+const REPORTED: Duration = Duration::from_secs(40);
 
 /// Statistics of placement groups that were stale are fresh after two of Ceph's periods, of 5 s each. What must not happen on
 /// stale ones is watched for longer.

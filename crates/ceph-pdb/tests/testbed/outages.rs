@@ -54,6 +54,8 @@ async fn budgets_stay_as_they_are_without_monitors() -> Result<()> {
     let env = Environment::new().await?;
     let operator = env.start(json!({})).await?;
     env.open().await?;
+    // By now it is asked once a minute only.
+    wait::throughout("rest", SEVERAL_PERIODS, || env.is_open()).await?;
     env.ceph().mon(0).pause()?;
     budgets_are_kept_and_it_is_said(&env).await?;
     env.ceph().mon(0).resume()?;

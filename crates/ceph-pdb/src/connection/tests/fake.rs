@@ -39,6 +39,8 @@ pub(super) struct FakeState {
     pub(super) noout_code: i32,
     /// Which commands were asked, and when.
     pub(super) asked: Vec<(Instant, Value)>,
+    /// When it was asked whether it answers.
+    pub(super) asked_to_answer: Vec<Instant>,
     last_report: u64,
 }
 
@@ -68,6 +70,7 @@ impl FakeCeph {
                 verdict: (0, json!({"ok_to_stop": true})),
                 noout_code: 0,
                 asked: Vec::new(),
+                asked_to_answer: Vec::new(),
                 last_report: 0,
             }),
             began: Instant::now(),
@@ -130,18 +133,16 @@ impl FakeCeph {
 impl CephClient for FakeCeph {
     fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
         async move {
-            let (hangs, delay, problem) = self.change(|state| {
-                state.asked.push((Instant::now(), command.clone()));
-                (state.mons_hang, state.mon_delay, state.mon_problem.clone())
-            });
-            if hangs {
-                sleep(DEADLINE).await;
-                return Err(hung());
-            }
-            sleep(delay).await;
-            problem.map_or_else(|| Ok(self.reply(&command)), Err)
+            self.change(|state| state.asked.push((Instant::now(), command.clone())));
+            self.reach_mons().await?;
+            Ok(self.reply(&command))
         }
         .boxed()
+    }
+
+    fn mons_answer(&self) -> BoxFuture<'_, Result<(), CephProblem>> {
+        self.change(|state| state.asked_to_answer.push(Instant::now()));
+        self.reach_mons().boxed()
     }
 
     fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
@@ -163,6 +164,17 @@ impl CephClient for FakeCeph {
 }
 
 impl FakeCeph {
+    async fn reach_mons(&self) -> Result<(), CephProblem> {
+        let (hangs, delay, problem) =
+            self.change(|state| (state.mons_hang, state.mon_delay, state.mon_problem.clone()));
+        if hangs {
+            sleep(DEADLINE).await;
+            return Err(hung());
+        }
+        sleep(delay).await;
+        problem.map_or(Ok(()), Err)
+    }
+
     fn reply(&self, command: &Value) -> Answer {
         let (code, output) = self.answer(command);
         Answer {

@@ -121,6 +121,13 @@ int rados_mgr_command(void *handle, const char **commands, size_t count, const c
     return locked(handle, "mgr", commands, output, output_length, status, status_length);
 }
 
+/* Whether the connection is there is all that is asked for. */
+int rados_cluster_stat(void *handle, uint64_t stat[4]) {
+    struct cluster *cluster = handle;
+    memset(stat, 0, 4 * sizeof *stat);
+    return cluster->commands.in ? 0 : -ETIMEDOUT;
+}
+
 void rados_buffer_free(char *buffer) { free(buffer); }
 
 static void *read_log(void *argument) {
