@@ -201,7 +201,7 @@ impl NamespaceWatches {
         changes.compare(&osds, now);
         let mut daemons = self.daemons.snapshot();
         daemons.mons = cluster.mons;
-        daemons.mgrs = if around.has_rook_operator { 0 } else { cluster.mgrs };
+        daemons.mgrs = (!around.has_rook_operator).then_some(cluster.mgrs);
         let budgets = self.budgets.snapshot();
         ClusterSnapshot {
             cluster: CephClusterFacts::clone(&cluster.facts),

@@ -138,8 +138,8 @@ impl<'a> BudgetView<'a> {
             budget.is_ours && matches!(budget.form, Some(BudgetForm::Daemon(_))) && !is_wanted
         });
         writes.extend(surplus.filter(|_| daemons.unknown.is_empty()).map(|(name, budget)| {
-            if **name == *MGR_BUDGET {
-                // A Rook operator runs again, and keeps this one itself.
+            // A Rook operator that runs keeps this one itself.
+            if **name == *MGR_BUDGET && daemons.mgrs.is_none() {
                 release(name, budget)
             } else {
                 delete(name, budget, None)

@@ -13,8 +13,8 @@ pub struct Daemons {
     pub mons: i32,
     /// Monitors that are not in the quorum.
     pub mons_out_of_quorum: i32,
-    /// Managers, where no Rook operator runs: it keeps their budget itself, whatever the switch says.
-    pub mgrs: i32,
+    /// Managers; `None` while a Rook operator runs: it keeps their budget itself, whatever the switch says.
+    pub mgrs: Option<i32>,
     /// Gateways by object store.
     pub gateways: Vec<(String, i32)>,
     /// Active metadata servers by file system, each counted twice with `activeStandby`.
@@ -56,7 +56,7 @@ pub fn daemon_budgets(daemons: &Daemons) -> Vec<DaemonBudget> {
     budgets.extend(one_at_a_time(
         MGR_BUDGET.to_owned(),
         ("app", "rook-ceph-mgr".to_owned()),
-        daemons.mgrs,
+        daemons.mgrs.unwrap_or_default(),
     ));
     for (store, instances) in &daemons.gateways {
         budgets.extend(all_but_one(
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn other_daemons_go_one_at_a_time() {
         let daemons = Daemons {
-            mgrs: 2,
+            mgrs: Some(2),
             block_mirrors: vec![("mirror".to_owned(), 2), ("single".to_owned(), 1)],
             nfs_servers: vec![("nfs".to_owned(), 3)],
             ..Daemons::default()

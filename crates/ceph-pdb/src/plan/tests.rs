@@ -4,6 +4,7 @@ mod properties;
 pub(crate) mod world;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 use nodeward_api::ceph_state::PublishedDisruptions;
@@ -12,7 +13,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use self::world::World;
-use super::daemon_budgets::{DaemonBudget, Limit, MGR_BUDGET, MON_BUDGET};
+use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET};
 use super::noout::{NooutPhase, NooutRecord};
 use super::{Write, WriteKey};
 use crate::budgets::OSD_BUDGET;
@@ -734,7 +735,7 @@ fn unknown_namespace_is_left_alone() {
 fn daemon_budgets_follow_the_daemons() {
     let mut world = World::settled();
     world.daemons.mons = 3;
-    world.daemons.mgrs = 2;
+    world.daemons.mgrs = Some(2);
     world.daemons.gateways = vec![("store".to_owned(), 3)];
     world.run();
     assert_eq!(world.limit("rook-ceph-rgw-store"), Some(Limit::MinAvailable(2)));
@@ -749,10 +750,46 @@ fn daemon_budgets_follow_the_daemons() {
     world.run();
     assert!(world.limit("rook-ceph-rgw-store").is_some(), "it may exist");
     world.daemons.unknown.clear();
-    world.daemons.mgrs = 0;
+    world.daemons.mgrs = None;
     world.run();
     assert_eq!(world.limit("rook-ceph-rgw-store"), None);
     assert!(!world.budgets[MGR_BUDGET].is_ours, "Rook keeps it");
+}
+
+/// With these numbers each daemon has a budget.
+fn several_of_each(daemons: &mut Daemons) {
+    let named = |name: &str| vec![(name.to_owned(), 2)];
+    *daemons = Daemons {
+        mons: 3,
+        mgrs: Some(2),
+        gateways: named("store"),
+        metadata_servers: vec![("fs".to_owned(), 1, true)],
+        block_mirrors: named("mirror"),
+        nfs_servers: named("exports"),
+        ..Daemons::default()
+    };
+}
+
+#[rstest]
+#[case::too_few_monitors("rook-ceph-mon-pdb", |all: &mut Daemons| all.mons = 2)]
+#[case::one_manager("rook-ceph-mgr-pdb", |all: &mut Daemons| all.mgrs = Some(1))]
+#[case::one_gateway("rook-ceph-rgw-store", |all: &mut Daemons| all.gateways[0].1 = 1)]
+#[case::no_object_store("rook-ceph-rgw-store", |all: &mut Daemons| all.gateways.clear())]
+#[case::no_standby("rook-ceph-mds-fs", |all: &mut Daemons| all.metadata_servers[0].2 = false)]
+#[case::no_file_system("rook-ceph-mds-fs", |all: &mut Daemons| all.metadata_servers.clear())]
+#[case::one_mirror("rook-ceph-rbd-mirror-mirror", |all: &mut Daemons| all.block_mirrors[0].1 = 1)]
+#[case::no_mirrors("rook-ceph-rbd-mirror-mirror", |all: &mut Daemons| all.block_mirrors.clear())]
+#[case::one_nfs_server("rook-ceph-nfs-exports", |all: &mut Daemons| all.nfs_servers[0].1 = 1)]
+#[case::no_nfs("rook-ceph-nfs-exports", |all: &mut Daemons| all.nfs_servers.clear())]
+fn daemon_budget_without_purpose_is_deleted(#[case] name: &str, #[case] change: fn(&mut Daemons)) {
+    let mut world = World::settled();
+    several_of_each(&mut world.daemons);
+    world.run();
+    let mut names: BTreeSet<Arc<str>> = world.budgets.keys().cloned().collect();
+    assert!(names.remove(name), "{names:?}");
+    change(&mut world.daemons);
+    world.run();
+    assert!(world.budgets.keys().eq(&names), "{name} of {:?}", world.budgets.keys());
 }
 
 #[test]

@@ -81,8 +81,12 @@ async fn budgets_follow_daemon_counts_and_rest() -> Result<()> {
     becomes(&env, "rook-ceph-rgw-store", None, Some(4)).await?;
     becomes(&env, "rook-ceph-mds-fs", None, None).await?;
     becomes(&env, "rook-ceph-mon-pdb", Some(2), None).await?;
-    env.rook.patch_cluster(json!({"mon": {"count": 1}})).await?;
-    becomes(&env, "rook-ceph-mon-pdb", None, None).await?;
+    env.rook
+        .patch_cluster(json!({"mon": {"count": 1}, "mgr": {"count": 1}}))
+        .await?;
+    for name in ["rook-ceph-mon-pdb", "rook-ceph-mgr-pdb"] {
+        becomes(&env, name, None, None).await?;
+    }
 
     let mark = env.plane.audit().mark()?;
     wait::throughout("rest", SEVERAL_PERIODS, || async {
