@@ -3,7 +3,9 @@
 mod configuration;
 mod packages;
 mod route;
+mod service;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use tempfile::TempDir;
 
 pub use self::packages::Programs;
 pub use self::route::Route;
+pub use self::service::ServiceWatch;
 use crate::process::{self, Process, ProcessId};
 use crate::rook::RookCeph;
 use crate::{ports, wait};
@@ -291,6 +294,18 @@ impl Ceph {
             return Ok(Value::Null);
         }
         Ok(answer.json()?)
+    }
+
+    /// The CRUSH buckets with a `noout` of their own.
+    ///
+    /// # Errors
+    /// The monitors do not tell.
+    pub async fn buckets_with_noout(&self) -> Result<BTreeSet<String>> {
+        let dump = self.command(json!({"prefix": "osd dump"})).await?;
+        let flags = dump["crush_node_flags"].as_object().cloned().unwrap_or_default();
+        let has_noout = |flags: &Value| flags.as_array().is_some_and(|flags| flags.contains(&json!("noout")));
+        let buckets = flags.into_iter().filter(|(_, flags)| has_noout(flags));
+        Ok(buckets.map(|(bucket, _)| bucket).collect())
     }
 
     /// Objects that were ever copied because an OSD lacked them.

@@ -1,10 +1,11 @@
 //! Drains of hosts, one after the other, while somebody tries to evict what must stay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use nodeward_testkit::ceph::ServiceWatch;
 use nodeward_testkit::{fleet, wait};
 use rstest::rstest;
 use serde_json::json;
@@ -61,37 +62,17 @@ async fn budgets_close_around_drained_host_until_clean() -> Result<()> {
     env.end([operator]).await
 }
 
-/// Fails when placement groups take no requests in two samples of different statistics.
-async fn inactive_twice(env: &Environment, is_over: &AtomicBool) -> Result<()> {
-    let mut before: Option<(u64, BTreeSet<String>)> = None;
+/// Fails when a placement group is without service.
+async fn inactive_twice(env: &Environment) -> Result<Infallible> {
+    let mut watch = ServiceWatch::default();
     let mut pace = tokio::time::interval(Duration::from_secs(1));
-    while !is_over.load(Ordering::Relaxed) {
+    loop {
         pace.tick().await;
-        let dump = env
-            .ceph()
-            .mgr_command(json!({"prefix": "pg dump", "dumpcontents": ["all"]}))
-            .await?;
-        let map = dump.get("pg_map").unwrap_or(&dump);
-        let version = map["version"].as_u64().context("no version")?;
-        let is_inactive = |state: &str| {
-            let peers = ["peering", "activating"].iter().any(|word| state.contains(word));
-            !peers && !state.contains("active")
-        };
-        let pgs = map["pg_stats"].as_array().context("no pg_stats")?;
-        let inactive: BTreeSet<String> = pgs
-            .iter()
-            .filter(|pg| is_inactive(pg["state"].as_str().unwrap_or_default()))
-            .map(|pg| format!("{}: {}", pg["pgid"], pg["state"]))
-            .collect();
-        if let Some((old, previous)) = &before
-            && *old != version
-            && let Some(twice) = inactive.intersection(previous).next()
-        {
-            bail!("{twice}, twice; state {}", env.state().await?);
+        watch.look(env.ceph()).await?;
+        if let Some(inactive) = watch.without_service().first() {
+            bail!("{inactive}, twice; state {}", env.state().await?);
         }
-        before = Some((version, inactive));
     }
-    Ok(())
 }
 
 /// Drains all hosts, one after the other, and evicts OSDs of other racks all the while.
@@ -139,11 +120,10 @@ async fn rolling_drain_ends_with_data_intact() -> Result<()> {
     }
     env.open().await?;
     let judge = Judge::new(&env).await?;
-    let is_over = AtomicBool::new(false);
     let codes = tokio::select! {
         codes = roll(&env, &judge) => codes?,
         failed = judge.follow() => match failed? {},
-        failed = inactive_twice(&env, &is_over) => { failed?; bail!("the watch has ended") }
+        failed = inactive_twice(&env) => match failed? {},
     };
     println!("answers to evictions of OSDs in other racks, by status code: {codes:?}");
     ensure!(codes.keys().all(|code| matches!(code, 201 | 429)), "{codes:?}");
@@ -308,8 +288,7 @@ async fn unguarded_drain_is_noticed() -> Result<()> {
     for osd in [1, 4] {
         env.drain(osd).await?;
     }
-    let is_over = AtomicBool::new(false);
-    let inactive = tokio::time::timeout(DEADLINE, inactive_twice(&env, &is_over)).await;
+    let inactive = tokio::time::timeout(DEADLINE, inactive_twice(&env)).await;
     let error = inactive.context("placement groups without two copies count as active")?;
     ensure!(error.is_err());
     env.end([]).await

@@ -229,14 +229,7 @@ impl Environment {
 
     /// The CRUSH buckets with a `noout` of their own.
     pub async fn noout(&self) -> Result<BTreeSet<String>> {
-        let dump = self.ceph().command(json!({"prefix": "osd dump"})).await?;
-        let flags = dump["crush_node_flags"].as_object().cloned().unwrap_or_default();
-        let has_noout = |flags: &Value| flags.as_array().is_some_and(|flags| flags.contains(&json!("noout")));
-        Ok(flags
-            .into_iter()
-            .filter(|(_, flags)| has_noout(flags))
-            .map(|(bucket, _)| bucket)
-            .collect())
+        self.ceph().buckets_with_noout().await
     }
 
     /// `noout` is on these buckets and no other.
