@@ -1,6 +1,7 @@
 //! OSDs that fail while nobody drains anything: their pods run on.
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use nodeward_testkit::wait;
 use serde_json::{Value, json};
 
@@ -33,6 +34,62 @@ async fn left_out(env: &Environment) -> Result<Vec<String>> {
 
 async fn command(env: &Environment, command: Value) -> Result<()> {
     env.ceph().command(command).await.map(drop)
+}
+
+/// Placement groups that are only to move elsewhere: each has all its copies, and some of them at the wrong place.
+async fn groups_only_move(env: &Environment) -> Result<()> {
+    let status = env.ceph().command(json!({"prefix": "status"})).await?;
+    let groups = &status["pgmap"]["pgs_by_state"];
+    let states = groups.as_array().context("no placement groups")?.iter();
+    let states: Vec<&str> = states.filter_map(|group| group["state_name"].as_str()).collect();
+    let has = |word: &str| states.iter().any(|state| state.split('+').any(|own| own == word));
+    ensure!(has("remapped"), "{groups}");
+    ensure!(!has("degraded") && !has("undersized"), "{groups}");
+    ensure!(states.iter().all(|state| state.starts_with("active+")), "{groups}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_budget_opens_while_groups_only_move() -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    // With short logs only a backfill brings data to an OSD that never had it: what a log holds is recovered at once.
+    for option in [
+        "osd_min_pg_log_entries",
+        "osd_max_pg_log_entries",
+        "osd_pg_log_trim_min",
+    ] {
+        command(
+            &env,
+            json!({"prefix": "config set", "who": "osd", "name": option, "value": "1"}),
+        )
+        .await?;
+    }
+    for _ in 0..4 {
+        let names: Vec<String> = (0..24).map(|object| format!("object-{object}")).collect();
+        try_join_all(names.iter().map(|name| env.ceph().put("data", name, b"content"))).await?;
+    }
+    for flag in ["norebalance", "nobackfill"] {
+        command(&env, json!({"prefix": "osd set", "key": flag})).await?;
+    }
+    env.ceph().stop_osd(5).await?;
+    becomes(&env, "Closed", "DomainDown").await?;
+    // What OSD 0 has is to move to the other one of its rack, and does not.
+    command(
+        &env,
+        json!({"prefix": "osd crush reweight", "name": "osd.0", "weight": 0.1}),
+    )
+    .await?;
+    env.is_closed_but_for("rack-2").await?;
+    env.ceph().start_osd(5)?;
+    env.open().await?;
+    wait::throughout("open while some are to move", SEVERAL_PERIODS, || async {
+        groups_only_move(&env).await?;
+        env.is_open().await
+    })
+    .await?;
+    env.end([operator]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
