@@ -172,6 +172,11 @@ impl<C: RookCeph> Rook<C> {
         &self.ceph
     }
 
+    /// What reaches its API server.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace

@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
+mod ceph_drain;
 mod environment;
 mod narrator;
 mod outcome;
@@ -20,7 +21,7 @@ use nodeward_testkit::operator::Operator;
 
 use self::environment::Environment;
 use self::outcome::Outcome;
-use crate::cluster::Ended;
+use crate::cluster::{self, Ended};
 use crate::install;
 
 #[derive(clap::Args)]
@@ -50,6 +51,9 @@ enum Act {
     Upgrade,
     /// Three nodes are drained at once, and drain-lock keeps their drains from waiting for each other for ever
     ParallelDrains,
+    /// Three hosts of a real Ceph are drained one after the other while somebody evicts OSDs of the others, and ceph-pdb keeps
+    /// the data in service; left out where Debian's packages of Ceph cannot be had
+    CephDrain,
 }
 
 impl Act {
@@ -58,6 +62,7 @@ impl Act {
         match self {
             Self::Upgrade => &["drain-keeper", "health-check"],
             Self::ParallelDrains => &["drain-lock"],
+            Self::CephDrain => &["ceph-pdb"],
         }
     }
 }
@@ -72,25 +77,36 @@ struct Played {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut acts = acts(args)?;
+    // It begins this program anew, with Ceph's libraries.
+    if acts.contains(&Act::CephDrain)
+        && !args.remove
+        && let Err(why) = cluster::find_ceph_libraries()
+    {
+        println!("The act ceph-drain is left out, for there is no Ceph: {why:#}");
+        acts.retain(|act| *act != Act::CephDrain);
+        if acts.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let runtime = tokio::runtime::Runtime::new()?;
-    let outcome = runtime.block_on(demo(args));
+    let outcome = runtime.block_on(demo(args, &acts));
     // A build that was interrupted is not waited for.
     runtime.shutdown_background();
     outcome
 }
 
-async fn demo(args: &Args) -> Result<ExitCode> {
+async fn demo(args: &Args, acts: &[Act]) -> Result<ExitCode> {
     if let (true, Some(kubeconfig)) = (args.remove, &args.kubeconfig) {
         return remove_earlier(kubeconfig).await;
     }
-    let acts = acts(args)?;
     let mut ended = Ended::listen()?;
     let (binaries, env) = tokio::select! {
-        opened = open(args, &acts) => opened?,
+        opened = open(args, acts) => opened?,
         () = ended.wait() => return Ok(interrupted()),
     };
     // A panic is an error like any other: what was made is removed.
-    let play = AssertUnwindSafe(play(&env, &acts, &binaries)).catch_unwind();
+    let play = AssertUnwindSafe(play(&env, acts, &binaries)).catch_unwind();
     let played = tokio::select! {
         played = play => played.unwrap_or_else(|_| Err(anyhow!("the demo panicked"))),
         () = ended.wait() => Ok((interrupted(), None)),
@@ -112,15 +128,15 @@ async fn demo(args: &Args) -> Result<ExitCode> {
 }
 
 /// Those asked for. On a user's cluster only the first: its API server could not reach a webhook on this machine, and
-/// drain-lock keeps one record of all drains of a cluster, which may be in use there.
+/// drain-lock keeps one record of all drains of a cluster, which may be in use there. ceph-pdb's Ceph runs on this machine.
 fn acts(args: &Args) -> Result<Vec<Act>> {
     match (args.act, args.kubeconfig.is_some()) {
-        (Some(Act::ParallelDrains), true) => Err(anyhow!(
-            "the act parallel-drains is played on a control plane of its own only: leave --kubeconfig out"
+        (Some(Act::ParallelDrains | Act::CephDrain), true) => Err(anyhow!(
+            "this act is played on a control plane of its own only: leave --kubeconfig out"
         )),
         (Some(act), _) => Ok(vec![act]),
         (None, true) => Ok(vec![Act::Upgrade]),
-        (None, false) => Ok(vec![Act::Upgrade, Act::ParallelDrains]),
+        (None, false) => Ok(vec![Act::Upgrade, Act::ParallelDrains, Act::CephDrain]),
     }
 }
 
@@ -167,6 +183,7 @@ async fn play(env: &Environment, acts: &[Act], binaries: &Binaries) -> Result<(E
         let played = match act {
             Act::Upgrade => upgrade::play(env, binary("drain-keeper"), binary("health-check")).await?,
             Act::ParallelDrains => parallel_drains::play(env, binary("drain-lock")).await?,
+            Act::CephDrain => ceph_drain::play(env, binary("ceph-pdb")).await?,
         };
         println!("\n{}\n{}\n", played.outcome.table(), played.outcome.verdict());
         if !played.outcome.is_promised() {

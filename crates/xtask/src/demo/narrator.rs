@@ -23,6 +23,9 @@ pub enum Voice {
     Owner,
     Kubectl,
     Lock,
+    CephPdb,
+    Ceph,
+    Evictor,
     Admin,
     Observer,
 }
@@ -38,6 +41,9 @@ impl Voice {
             Self::Owner => style("owner       ").magenta(),
             Self::Kubectl => style("kubectl     ").blue(),
             Self::Lock => style("drain-lock  ").green(),
+            Self::CephPdb => style("ceph-pdb    ").green(),
+            Self::Ceph => style("ceph        ").cyan(),
+            Self::Evictor => style("evictor     ").red(),
             Self::Admin => style("admin       ").magenta(),
             Self::Observer => style("who waits   ").yellow(),
         }
@@ -131,7 +137,7 @@ impl Narrator {
 
     /// Says several lines about a node.
     pub fn tell(&self, voice: Voice, node: &str, lines: impl IntoIterator<Item = Line>) {
-        let elsewhere = *lock(&self.under) != node;
+        let elsewhere = !node.is_empty() && *lock(&self.under) != node;
         let about = elsewhere.then(|| Line::plain(format!("{node}:")).look(Style::new().bold()));
         self.set(voice, about.into_iter().chain(lines));
     }
