@@ -71,7 +71,7 @@ struct Looker {
 }
 
 /// What one look at a lease has told.
-struct Look {
+struct LeaseAnswer {
     lease: NamespacedName,
     asked: (Instant, LeaderState),
     told: Result<Option<Live>, String>,
@@ -205,7 +205,7 @@ impl Looker {
                 let answer = self.look(lease, known).await;
                 let wait = known.wait(answer.as_ref(), self.interval);
                 known.due = (leads || answer.is_err()).then(|| Instant::now() + wait);
-                round.push(Look {
+                round.push(LeaseAnswer {
                     lease: lease.clone(),
                     asked: (asked_at, state),
                     told: answer.map(|live| live.map(|(live, _)| live)),
@@ -252,10 +252,10 @@ impl Looker {
     }
 
     /// A failure leaves the last answer as it is: it is relied on for some minutes.
-    fn tell(&self, round: Vec<Look>) {
+    fn tell(&self, round: Vec<LeaseAnswer>) {
         let mut answers = self.answers.lock();
         let mut is_news = false;
-        for Look { lease, asked, told } in round {
+        for LeaseAnswer { lease, asked, told } in round {
             let Some(last) = answers.get_mut(&lease) else {
                 continue;
             };
