@@ -65,6 +65,8 @@ reasons! {
         StuckTerminating => "is stuck terminating beyond its grace period",
         /// Its node is not Ready: two copies could run if it were forced.
         NodeUnreachable => "may still run on the unreachable node",
+        /// It must not run twice, and the kubelet of its Ready node has not confirmed that it ended.
+        StillRunning => "may still run: the kubelet has not confirmed its end",
         /// No controller would make it again.
         Unmanaged => "has no controller that would replace it",
         /// It asked to be waited for.

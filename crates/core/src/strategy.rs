@@ -19,7 +19,7 @@ pub struct Waits {
     pub expected_drain: SignedDuration,
     /// `PDBForceDrainTimeout`: how long budgets are respected on top.
     pub budget_force: SignedDuration,
-    /// How long a covered pod that was deleted gets on top of its grace.
+    /// How long a pod that terminates is left alone beyond its grace.
     pub force_after: SignedDuration,
 }
 
@@ -153,20 +153,15 @@ impl Strategy {
 
     /// When it falls due for the pod, whose drain began at `drain_start`.
     ///
-    /// A terminating pod is left alone until its own grace has passed; a covered one that is to lose its grace
-    /// altogether also gets `force_after` from the moment its delete was asked for.
+    /// A terminating pod is left alone until `force_after` beyond its `deletionTimestamp` as it reads now. At that moment
+    /// the kubelet is only sending SIGKILL; and once it has ended the containers it moves the time to that moment, so the
+    /// controller of a finalizer has had no time at all yet.
     pub fn due(&self, pod: &PodView, drain_start: Timestamp, waits: &Waits) -> Timestamp {
         let timed = saturating_add(drain_start.max(pod.created), waits.until(self.wait));
         let Some(deletion) = &pod.deletion else {
             return timed;
         };
-        let beyond_grace = timed.max(deletion.deadline);
-        match self.name {
-            StrategyName::PdbStuckTerminating => {
-                beyond_grace.max(saturating_add(deletion.requested_at(), waits.force_after))
-            }
-            _ => beyond_grace,
-        }
+        timed.max(saturating_add(deletion.deadline, waits.force_after))
     }
 }
 
@@ -332,18 +327,20 @@ mod tests {
     #[case::created_after_the_start_with_budget(pod(json!({ "creationTimestamp": minute(10).to_string() }), "Running"), true, 78)]
     // Within the wait its grace changes nothing.
     #[case::terminating_early(terminating(30, 1, &[]), false, 45)]
+    // The kubelet has ended the containers: it moves the time to that moment, and the grace to 0.
+    #[case::finalizers_of_a_pod_that_ended_promptly(terminating(50, 0, &["a.io/x"]), false, 55)]
     // Beyond the wait its grace still is its own.
-    #[case::terminating_with_a_long_grace(terminating(90, 60, &[]), false, 90)]
+    #[case::terminating_with_a_long_grace(terminating(90, 60, &[]), false, 95)]
     #[case::finalizers_early(terminating(30, 1, &["a.io/x"]), false, 45)]
-    #[case::finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), false, 90)]
+    #[case::finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), false, 95)]
     #[case::covered_finalizers_early(terminating(30, 1, &["a.io/x"]), true, 68)]
-    #[case::covered_finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), true, 90)]
-    // `forceAfter` holds for the last row only, and counts from when the delete was asked for.
+    #[case::covered_finalizers_with_a_long_grace(terminating(90, 60, &["a.io/x"]), true, 95)]
+    // `forceAfter` counts from the end of the grace, in each row.
     #[case::covered_terminating_early(terminating(30, 1, &[]), true, 68)]
-    #[case::covered_deleted_at_the_deadline(terminating(69, 1, &[]), true, 73)]
-    #[case::covered_with_a_grace_beyond_force_after(terminating(88, 20, &[]), true, 88)]
-    #[case::uncovered_deleted_at_the_deadline(terminating(46, 1, &[]), false, 46)]
-    #[case::covered_finalizers_deleted_at_the_deadline(terminating(69, 1, &["a.io/x"]), true, 69)]
+    #[case::covered_deleted_at_the_deadline(terminating(69, 1, &[]), true, 74)]
+    #[case::covered_with_a_grace_beyond_force_after(terminating(88, 20, &[]), true, 93)]
+    #[case::uncovered_deleted_at_the_deadline(terminating(46, 1, &[]), false, 51)]
+    #[case::covered_finalizers_deleted_at_the_deadline(terminating(69, 1, &["a.io/x"]), true, 74)]
     fn a_strategy_falls_due(#[case] pod: PodView, #[case] covered: bool, #[case] minutes: i64) {
         let strategy = of(&pod, covered).unwrap();
         assert_eq!(strategy.due(&pod, minute(0), &WAITS), minute(minutes));

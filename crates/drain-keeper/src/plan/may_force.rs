@@ -74,7 +74,7 @@ pub enum Decision {
 /// h. a strategy fits it as it stands;
 /// i. nobody holds a budget that selects it;
 /// j. the strategy's wait has passed, and the pod's own grace;
-/// k. no second copy of it could run meanwhile.
+/// k. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
@@ -170,6 +170,10 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
         return nothing(BlockerReason::NodeUnreachable, detail);
     }
+    if is_unconfirmed(node, pod, strategy.remedy) {
+        let detail = "restart the kubelet or the container runtime, or power the node off and taint it node.kubernetes.io/out-of-service";
+        return nothing(BlockerReason::StillRunning, detail);
+    }
     Decision::Due { reason, strategy, due }
 }
 
@@ -198,7 +202,10 @@ fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp 
     let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
     let due = strategy.due(pod, evidence.clock.start, &waits);
     match (evidence.memory.asked_at(pod), &pod.deletion) {
-        (Some(asked), Some(deletion)) => due.max(saturating_add(asked, deletion.grace)),
+        (Some(asked), Some(deletion)) => {
+            let beyond_grace = saturating_add(asked, deletion.grace);
+            due.max(saturating_add(beyond_grace, waits.force_after))
+        }
         _ => due,
     }
 }
@@ -229,6 +236,13 @@ fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Poli
         && must_not_run_twice(pod)
         && !pod.is_finished()
         && forgets_at_once(pod, remedy, policy)
+}
+
+/// Whether the pod is to be deleted without grace although the kubelet of its Ready node, which would remove it from the API
+/// once its containers have ended, has not done so, and two copies could do harm.
+fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy) -> bool {
+    let is_kept = node.ready && !node.is_out_of_service() && !pod.is_finished();
+    is_kept && must_not_run_twice(pod) && remedy == Remedy::DeleteNow
 }
 
 /// Whether the API server forgets the pod with this remedy without waiting for the kubelet: a grace of 0 does that, even

@@ -50,11 +50,29 @@ fn singleton_pod_keeps_grace_on_unready_node(
     } else {
         StrategyName::StuckTerminating
     };
-    assert_eq!(
-        world(World::draining()).strategy(),
-        Some(name),
-        "a Ready node can be asked"
-    );
+    let on_ready_node = world(World::draining());
+    if kept {
+        let blocker = on_ready_node.blocker("p").unwrap();
+        assert_eq!(
+            (blocker.reason, blocker.next),
+            (BlockerReason::StillRunning, Next::Nothing),
+            "the kubelet has not confirmed its end"
+        );
+    } else {
+        assert_eq!(on_ready_node.strategy(), Some(name));
+    }
+}
+
+/// The kubelet of a Ready node said that its containers have ended, or the machine is off.
+#[rstest]
+#[case::terminal_phase(json!({ "status": { "phase": "Failed" } }), json!({}))]
+#[case::declared_shut_down(json!({}), json!({ "spec": { "taints": [
+    cordon(0), { "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" },
+] } }))]
+fn ended_singleton_pod_is_deleted_without_grace(#[case] state: Value, #[case] node: Value) {
+    let stuck = with(with(with(pod("p"), with_claim()), terminating(30, 1)), state);
+    let world = World::draining().node_with(node).pod(stuck);
+    assert_eq!(world.at(10_000).strategy(), Some(StrategyName::StuckTerminating));
 }
 
 #[rstest]
