@@ -168,7 +168,7 @@ impl Planner<'_> {
             return None;
         }
         let holder = draining.first().or(reserved.map(|(name, _)| name)).cloned();
-        let nodes: Vec<&str> = draining.iter().map(|name| name.as_str()).collect();
+        let nodes: Vec<&str> = draining.iter().map(NodeName::as_str).collect();
         Some(GroupObstacle {
             reason: LockReason::WaitsForNodeGroup,
             text: if away >= allowed {
@@ -191,16 +191,13 @@ impl Planner<'_> {
             .node_group_obstacle(active)
             .map(|obstacle| (obstacle.reason, obstacle.text, obstacle.holder))
             .or_else(|| self.cause_beyond_drains(active));
-        match blocked {
-            Some((reason, text, holder)) => {
-                verdict.message.clone_from(&text);
-                verdict.block_by_node(reason, text, holder.as_ref());
-            }
-            None => {
-                let groups = names_of(self.policy, active.node);
-                self.write.next.take_node_groups(active.uid(), &groups);
-                verdict.set_message("takes its place in its node groups");
-            }
+        if let Some((reason, text, holder)) = blocked {
+            verdict.message.clone_from(&text);
+            verdict.block_by_node(reason, text, holder.as_ref());
+        } else {
+            let groups = names_of(self.policy, active.node);
+            self.write.next.take_node_groups(active.uid(), &groups);
+            verdict.set_message("takes its place in its node groups");
         }
         self.write_node_markers(active.node, Cordon::Keep, true, None);
     }

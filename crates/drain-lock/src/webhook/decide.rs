@@ -109,6 +109,7 @@ impl PodState {
 }
 
 /// A node, and whether it is being emptied.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeContext {
     pub name: NodeName,

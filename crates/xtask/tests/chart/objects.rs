@@ -181,5 +181,6 @@ fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let found = objects
         .iter()
         .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
-    found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    assert!(found.is_some(), "no {kind} {name}");
+    found.unwrap()
 }

@@ -170,6 +170,7 @@ fn granting(cluster: &Cluster, nodes: &[&str]) -> LedgerWrite {
     let ask = |node: &&str| GrantAsk {
         node_uid: format!("uid-{node}").into(),
         boot_id: "boot-1".into(),
+        node_groups: Vec::new(),
     };
     LedgerWrite {
         next,

@@ -118,7 +118,7 @@ mod tests {
     #[case::lost(|o: &mut Drains| o.lost = vec!["object-7".to_owned()], "object lost: object-7")]
     #[case::noout(|o: &mut Drains| o.noout_left = ["host-1".to_owned()].into(), "noout left on: host-1")]
     #[case::no_writes(|o: &mut Drains| o.written = 0, "no client has written")]
-    #[case::no_refusals(|o: &mut Drains| drop(o.answers.remove(&429)), "nobody was refused")]
+    #[case::no_refusals(|o: &mut Drains| _ = o.answers.remove(&429), "nobody was refused")]
     #[case::in_service(|o: &mut Drains| *o = Drains { without_service: Vec::new(), ..unguarded() }, "and was not")]
     fn unexpected_drains_break_the_promise(#[case] spoil: fn(&mut Drains), #[case] says: &str) {
         let mut drains = guarded();
