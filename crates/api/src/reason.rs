@@ -602,7 +602,8 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 6] = [
+    const SHARED: [(&str, usize); 7] = [
+        ("CephDaemon", 2),
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),

@@ -174,7 +174,7 @@ fn people_change_only_what_they_name() {
 
 #[test]
 fn repeated_request_changes_only_named_fields() {
-    let mine = json!({ "spec": { "requesters": [{ "name": "kubectl-nodeward:alice" }] } });
+    let mine = json!({ "spec": { "evict": "Nodeward", "requesters": [{ "name": "kubectl-nodeward:alice" }] } });
     assert_eq!(joined(mine.clone(), &person(), NOW), (JoinOutcome::Known, None));
     let now_says_why = DrainRequest {
         purpose: Some("kernel".to_owned()),

@@ -10,7 +10,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Hold, Holder, Holds};
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::PodView;
+use nodeward_core::pod::{Owner, PodView};
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::signal::SignalInputs;
 use nodeward_core::strategy::{Remedy, Strategy, removable_finalizers};
@@ -242,7 +242,9 @@ fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Poli
 /// once its containers have ended, has not done so, and two copies could do harm.
 fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy) -> bool {
     let is_kept = node.ready && !node.is_out_of_service() && !pod.is_finished();
-    is_kept && must_not_run_twice(pod) && remedy == Remedy::DeleteNow
+    // Pods of other controllers are mostly replicas: they are withheld only where nobody can ask the node.
+    let is_singleton = pod.has_persistent_volume || pod.owner() == Owner::StatefulSet;
+    is_kept && is_singleton && remedy == Remedy::DeleteNow
 }
 
 /// Whether the API server forgets the pod with this remedy without waiting for the kubelet: a grace of 0 does that, even

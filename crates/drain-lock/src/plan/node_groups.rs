@@ -187,10 +187,14 @@ impl Planner<'_> {
     /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so.
     pub(super) fn take_node_groups(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         self.set_needs(active, Vec::new());
-        let blocked = self
-            .node_group_obstacle(active)
-            .map(|obstacle| (obstacle.reason, obstacle.text, obstacle.holder))
-            .or_else(|| self.cause_beyond_drains(active));
+        // Whoever has the control plane's lease is named first: as a member of the group his node may count, too.
+        let blocked = if let Some(text) = self.control_plane_is_busy(active.node) {
+            Some((LockReason::ControlPlaneBusy, text, None))
+        } else if let Some(obstacle) = self.node_group_obstacle(active) {
+            Some((obstacle.reason, obstacle.text, obstacle.holder))
+        } else {
+            self.cause_beyond_drains(active)
+        };
         if let Some((reason, text, holder)) = blocked {
             verdict.message.clone_from(&text);
             verdict.block_by_node(reason, text, holder.as_ref());

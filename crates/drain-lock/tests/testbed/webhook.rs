@@ -363,7 +363,7 @@ async fn process_dry_run_refuses_and_requests_nothing() -> Result<()> {
     })
     .await?;
     let machines = Caller::new(&format!("http://127.0.0.1:{port}"), files.path(), Trust::default()).await?;
-    let body = json!({ "client_params": { "id": "n2", "group": "g" } }).to_string();
+    let body = json!({ "client_params": { "id": "n2", "group": "default" } }).to_string();
     for path in ["/v1/pre-reboot", "/v1/steady-state"] {
         let answer = machines
             .post(path, &[("fleet-lock-protocol", "true")], body.clone())

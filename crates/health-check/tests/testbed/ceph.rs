@@ -81,7 +81,7 @@ async fn publish(own: &OwnEnvironment, namespace: &str, change: &Value) -> Resul
             value => state[field] = value.clone(),
         }
     }
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "state": state.to_string() } });
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "nodeward-ceph-pdb" }, "data": { "state": state.to_string() } });
     let params = PatchParams::apply("ceph-pdb");
     maps.patch("nodeward-ceph-pdb", &params, &Patch::Apply(map)).await?;
     Ok(())
@@ -90,7 +90,7 @@ async fn publish(own: &OwnEnvironment, namespace: &str, change: &Value) -> Resul
 async fn renew_lease(own: &OwnEnvironment, namespace: &str, renewed: Timestamp, seconds: i64) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(own.client.clone(), namespace);
     let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "ceph-pdb" },
         "spec": { "holderIdentity": "ceph-pdb-0", "leaseDurationSeconds": seconds, "renewTime": micros(renewed) },
     });
     let params = PatchParams::apply("ceph-pdb");

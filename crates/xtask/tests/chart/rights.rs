@@ -114,7 +114,7 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         get     poddisruptionbudgets.policy                                   -                              yes  yes
         watch   poddisruptionbudgets.policy                                   -                              yes  yes
         patch   poddisruptionbudgets.policy                                   -                              yes  no
-        patch   poddisruptionbudgets.policy/status                            -                              no   no
+        patch   poddisruptionbudgets.policy/status                            -                              yes  no
         delete  poddisruptionbudgets.policy                                   -                              no   no
         watch   nodedrains.nodeward.dev                                       -                              yes  yes
         create  nodedrains.nodeward.dev                                       -                              yes  no
@@ -179,7 +179,7 @@ async fn rare_rights_follow_their_values() -> Result<()> {
         "
         delete            pods                                -                              yes  no
         deletecollection  pods                                -                              no   no
-        patch             poddisruptionbudgets.policy/status  -                              yes  no
+        patch             poddisruptionbudgets.policy/status  -                              yes  yes
         update            poddisruptionbudgets.policy/status  -                              no   no
         list              leases.coordination.k8s.io          {LEASES_NAMESPACE}             yes  no
         get               secrets                             {own}/drain-lock-webhook-cert  yes  no

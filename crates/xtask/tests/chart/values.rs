@@ -78,7 +78,7 @@ pub fn everything() -> Value {
             "enabled": true,
             "default": { "enabled": true, "remediationTemplate": template() },
             "peerNamespaces": ["operators"],
-            "ceph": { "namespaces": ["rook-ceph"], "leaderNamespace": "storage", "namespaceRoles": "create" },
+            "ceph": { "namespaces": ["rook-ceph"], "leaderNamespace": "rook-ceph", "namespaceRoles": "create" },
             "etcdGuards": { "rbac": "create" },
             "remediators": [{ "apiGroup": "a.io", "templates": ["fencetemplates"], "remediations": ["fences"] }],
             "webhook": { "certificate": { "from": "certManager" } },

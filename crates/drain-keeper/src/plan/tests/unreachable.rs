@@ -17,15 +17,16 @@ fn with_claim() -> Value {
 }
 
 #[rstest]
-#[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true)]
-#[case::claim(with_claim(), true)]
-#[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
-#[case::replication_controller(owned_by("v1", "ReplicationController"), true)]
-#[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
-#[case::job(owned_by("batch/v1", "Job"), false)]
-fn singleton_pod_keeps_grace_on_unready_node(
+#[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true, true)]
+#[case::claim(with_claim(), true, true)]
+#[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true, false)]
+#[case::replication_controller(owned_by("v1", "ReplicationController"), true, false)]
+#[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false, false)]
+#[case::job(owned_by("batch/v1", "Job"), false, false)]
+fn singleton_pod_keeps_grace_until_its_end_is_confirmed(
     #[case] patch: Value,
     #[case] kept: bool,
+    #[case] is_singleton: bool,
     #[values(false, true)] covered: bool,
 ) {
     let stuck = with(with(pod("p"), patch), terminating(30, 1));
@@ -51,7 +52,7 @@ fn singleton_pod_keeps_grace_on_unready_node(
         StrategyName::StuckTerminating
     };
     let on_ready_node = world(World::draining());
-    if kept {
+    if is_singleton {
         let blocker = on_ready_node.blocker("p").unwrap();
         assert_eq!(
             (blocker.reason, blocker.next),

@@ -22,17 +22,16 @@ use StrategyName::{Delete, Finalizer, PdbDelete, PdbFinalizer, PdbStuckTerminati
 #[case::pdb_delete(pod("p"), true, PdbDelete, Remedy::EvictOrDelete, 68)]
 #[case::pdb_finalizer(with(with(pod("p"), terminating(30, 1)), finalizers(&["a.io/x"])), true, PdbFinalizer, Remedy::RemoveFinalizers, 68)]
 #[case::pdb_stuck(with(pod("p"), terminating(30, 1)), true, PdbStuckTerminating, Remedy::DeleteNow, 68)]
-// Beyond its own grace, where that ends after the wait.
-#[case::finalizer_after_grace(with(with(pod("p"), terminating(50, 30)), finalizers(&["a.io/x"])), false, Finalizer, Remedy::RemoveFinalizers, 50)]
-#[case::stuck_after_grace(with(pod("p"), terminating(50, 30)), false, StuckTerminating, Remedy::DeleteNow, 50)]
-// And `forceAfter` since the delete was asked for, for the last row alone.
-#[case::pdb_finalizer_after_the_delete(with(with(pod("p"), terminating(70, 1)), finalizers(&["a.io/x"])), true, PdbFinalizer, Remedy::RemoveFinalizers, 70)]
+// `forceAfter` beyond its own grace, where that ends after the wait.
+#[case::finalizer_after_grace(with(with(pod("p"), terminating(50, 30)), finalizers(&["a.io/x"])), false, Finalizer, Remedy::RemoveFinalizers, 55)]
+#[case::stuck_after_grace(with(pod("p"), terminating(50, 30)), false, StuckTerminating, Remedy::DeleteNow, 55)]
+#[case::pdb_finalizer_after_the_delete(with(with(pod("p"), terminating(70, 1)), finalizers(&["a.io/x"])), true, PdbFinalizer, Remedy::RemoveFinalizers, 75)]
 #[case::pdb_stuck_after_the_delete(
     with(pod("p"), terminating(70, 1)),
     true,
     PdbStuckTerminating,
     Remedy::DeleteNow,
-    74
+    75
 )]
 // A pod created after the drain began counts from its creation.
 #[case::created_later(with(pod("p"), json!({ "metadata": { "creationTimestamp": minute(10).to_string() } })), false, Delete, Remedy::Evict, 55)]
@@ -322,6 +321,6 @@ fn evicted_pod_keeps_grace_by_our_clock() {
         .pod(with(pod("p"), terminating(41, 1)))
         .attempted("p", Outcome::Sent, minute(1));
     world.memory.attempts.get_mut("p").unwrap().asked_at = Some(minute(46));
-    assert!(world.plan(minute(46)).acted().is_empty());
-    assert_eq!(world.plan(minute(47)).acted(), ["p"]);
+    assert!(world.plan(minute(51)).acted().is_empty());
+    assert_eq!(world.plan(minute(52)).acted(), ["p"]);
 }

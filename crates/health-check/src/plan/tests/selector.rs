@@ -32,6 +32,8 @@ fn without_workers_default_is_all_but_the_control_plane() {
     let expected = [
         ("node-role.kubernetes.io/control-plane", "DoesNotExist"),
         ("node-role.kubernetes.io/master", "DoesNotExist"),
+        ("node-role.kubernetes.io/etcd", "DoesNotExist"),
+        ("node-role.kubernetes.io/arbiter", "DoesNotExist"),
     ];
     assert_eq!(shown, expected);
 }

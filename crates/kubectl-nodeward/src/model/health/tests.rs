@@ -317,10 +317,11 @@ fn what_only_the_operator_knows_comes_from_its_event(
     let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
     assert_eq!(health.reason, reason);
     let details: Vec<_> = health.stopped_by.iter().map(|stop| &*stop.detail).collect();
-    let expected = if health.reason == HealthReason::EtcdQuorumAtRisk {
-        vec!["its guard pod is Ready"]
-    } else {
-        vec![]
+    let expected = match health.reason {
+        HealthReason::EtcdQuorumAtRisk => vec!["its guard pod is Ready"],
+        HealthReason::CephDomainDown => vec!["CephCluster rook-ceph/rook: its OSDs are of rack b"],
+        HealthReason::CephStateUnknown => vec!["namespace rook-ceph: nobody renews a lease"],
+        _ => vec![],
     };
     assert_eq!(details, expected);
 }
