@@ -43,7 +43,11 @@ async fn mislabelled_osds_follow_the_crush_map() -> Result<()> {
         }
     };
     wait::until("the rest of the rack to be allowed to go", DEADLINE, only(&[3])).await?;
-    wait::throughout("the rest of the rack alone", SEVERAL_PERIODS, only(&[3])).await?;
+    // While statistics are stale, not even the rest of the rack may go.
+    wait::throughout("no rack but its own", SEVERAL_PERIODS, || {
+        env.is_closed_but_for("rack-0")
+    })
+    .await?;
     env.evict(3).await?;
     wait::throughout("no other rack", SEVERAL_PERIODS, || env.is_closed_but_for("rack-0")).await?;
     env.bring_back(0).await?;
