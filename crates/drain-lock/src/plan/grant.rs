@@ -38,7 +38,7 @@ impl Planner<'_> {
     }
 
     /// Who else has the node, or another one of the control plane.
-    fn taken_by_other(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String)> {
+    pub(super) fn taken_by_other(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String)> {
         if let Some(text) = self.remediation(&active.node.name) {
             return Some((LockReason::UnderRemediation, text));
         }

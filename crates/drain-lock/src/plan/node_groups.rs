@@ -187,9 +187,9 @@ impl Planner<'_> {
     /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so.
     pub(super) fn take_node_groups(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         self.set_needs(active, Vec::new());
-        // Whoever has the control plane's lease is named first: as a member of the group his node may count, too.
-        let blocked = if let Some(text) = self.control_plane_is_busy(active.node) {
-            Some((LockReason::ControlPlaneBusy, text, None))
+        // Whoever has the node, or another of the control plane, is named first: as members of a group they may count, too.
+        let blocked = if let Some((reason, text)) = self.taken_by_other(active) {
+            Some((reason, text, None))
         } else if let Some(obstacle) = self.node_group_obstacle(active) {
             Some((obstacle.reason, obstacle.text, obstacle.holder))
         } else {

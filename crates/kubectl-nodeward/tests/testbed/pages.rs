@@ -63,7 +63,7 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
     // drain-keeper times no drain that waits for its turn.
     assert!(json["node"]["drainKeeper"]["blocked"].is_null(), "{json:#}");
     let status = admin.page(&["status"]).await?;
-    says(&status, &["drain-keeper", &node, "kubectl nodeward why NODE"])?;
+    says(&status, &["drain-keeper", "WAITS FOR", &node, "BudgetNeverAllows"])?;
     admin.page(&["release", &node]).await?;
     env.gone(&node).await
 }
