@@ -1,7 +1,5 @@
 //! Node groups: how many nodes of a group may be away at once.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
@@ -131,9 +129,9 @@ pub fn client_group(groups: &[NodeGroup], name: &str, node: &NodeFacts) -> Clien
 }
 
 /// The names of groups, for a message.
-pub fn names(groups: &[NodeGroup]) -> Cow<'static, str> {
+pub fn names(groups: &[NodeGroup]) -> String {
     let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
-    names.join(", ").into()
+    names.join(", ")
 }
 
 #[cfg(test)]

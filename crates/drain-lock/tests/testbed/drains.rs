@@ -33,6 +33,14 @@ async fn drain_runs_from_grant_to_release() -> Result<()> {
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
+/// An application whose pods stay on their nodes through reboots.
+async fn add_stays(env: &Environment) -> Result<()> {
+    let stays = pinned("stays", &NODES)
+        .label("nodeward.dev/drain", "skip")
+        .tolerates_all();
+    env.add_app("stays", &NODES, stays).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_full_nodes_drain_without_budget_violation() -> Result<()> {
     let env = Environment::new(&NODES).await?;
@@ -117,14 +125,7 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_app(
-        "stays",
-        &NODES,
-        pinned("stays", &NODES)
-            .label("nodeward.dev/drain", "skip")
-            .tolerates_all(),
-    )
-    .await?;
+    add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
@@ -154,14 +155,7 @@ async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_app(
-        "stays",
-        &NODES,
-        pinned("stays", &NODES)
-            .label("nodeward.dev/drain", "skip")
-            .tolerates_all(),
-    )
-    .await?;
+    add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(30)).await?;
@@ -195,14 +189,7 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_failed_by_shutdown_counts_as_evicted() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_app(
-        "stays",
-        &NODES,
-        pinned("stays", &NODES)
-            .label("nodeward.dev/drain", "skip")
-            .tolerates_all(),
-    )
-    .await?;
+    add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(30)).await?;

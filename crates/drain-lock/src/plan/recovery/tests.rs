@@ -92,6 +92,12 @@ fn host_network_pod_may_precede_its_node(
     );
 }
 
+/// Ready all the time, as the Ready condition has it.
+fn rebooted_unnoticed() -> Value {
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" });
+    rebooted(json!({ "status": { "conditions": [ready] } }))
+}
+
 fn runs(container_id: &str, started_at: &str) -> Value {
     let mut status = started(started_at);
     status["status"]["containerStatuses"][0]["containerID"] = container_id.into();
@@ -107,12 +113,9 @@ fn runs(container_id: &str, started_at: &str) -> Value {
 // It crashed under the claim, before the reboot.
 #[case::restarted_before_the_reboot("containerd://1", "2026-01-01T11:10:00Z", false)]
 fn retained_pod_recovers_with_other_containers(#[case] id: &str, #[case] started_at: &str, #[case] back: bool) {
-    let conditions = json!({ "status": {
-        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" }],
-    } });
     let before = pod("a", runs("containerd://1", "2026-01-01T09:20:00Z"));
     let hash = Cluster::new([], [before]).snapshot().pod("a").containers.unwrap();
-    let snapshot = Cluster::new([rebooted(conditions)], [pod("a", runs(id, started_at))]).snapshot();
+    let snapshot = Cluster::new([rebooted_unnoticed()], [pod("a", runs(id, started_at))]).snapshot();
     let mut claim: Claim = parse(claim(1, 5, &["a"]));
     claim.holds[0].pods[0].retained = true;
     claim.holds[0].pods[0].containers = hash.to_string();
@@ -125,10 +128,7 @@ fn retained_pod_recovers_with_other_containers(#[case] id: &str, #[case] started
 #[case::started_before_the_claim("2026-01-01T09:20:00Z", false)]
 #[case::started_since("2026-01-01T11:31:00Z", true)]
 fn start_tells_where_no_hash_was_kept(#[case] started_at: &str, #[case] back: bool) {
-    let conditions = json!({ "status": {
-        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" }],
-    } });
-    let snapshot = Cluster::new([rebooted(conditions)], [pod("a", started(started_at))]).snapshot();
+    let snapshot = Cluster::new([rebooted_unnoticed()], [pod("a", started(started_at))]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     let held = &claim.holds[0].pods[0];
     assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim, held), back);
