@@ -32,6 +32,9 @@ const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];
 /// How many of the slowest tests the summary names.
 const SLOWEST: usize = 10;
 
+/// So many of the last lines that a failed test printed stand in the summary.
+const LAST_LINES: usize = 12;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Only the tests of this package; may be repeated
@@ -320,13 +323,14 @@ impl Binary {
                 println!("test {path} ... ok ({seconds:.1} s)");
             }
             Some("failed") => {
-                println!(
-                    "test {path} ... FAILED ({seconds:.1} s)\n{}",
-                    event["stdout"].as_str().unwrap_or_default()
-                );
-                let again = format!("cargo xtask test -p {} --only {name}", self.package);
-                let failure = summary.failed.entry(path.clone()).or_insert((again, 0));
-                failure.1 += 1;
+                let output = event["stdout"].as_str().unwrap_or_default();
+                println!("test {path} ... FAILED ({seconds:.1} s)\n{output}");
+                let failure = summary.failed.entry(path.clone()).or_insert_with(|| Failure {
+                    again: format!("cargo xtask test -p {} --only {name}", self.package),
+                    times: 0,
+                    output: output.to_owned(),
+                });
+                failure.times += 1;
             }
             Some("ignored") => summary.ignored += 1,
             Some("timeout") => println!("test {path} still runs after 60 s"),
@@ -364,13 +368,22 @@ struct BinaryRun {
     tests: f64,
 }
 
+/// A test that failed, once or more often.
+struct Failure {
+    /// The command that repeats it.
+    again: String,
+    times: usize,
+    /// What it printed when it failed for the first time.
+    output: String,
+}
+
 /// What became of all tests.
 #[derive(Default)]
 struct Summary {
     passed: usize,
     ignored: usize,
-    /// By path: the command that repeats the test, and how often it failed.
-    failed: BTreeMap<String, (String, u32)>,
+    /// By path.
+    failed: BTreeMap<String, Failure>,
     /// What ended before its tests did.
     broken: Vec<String>,
     times: Vec<(f64, String)>,
@@ -399,13 +412,17 @@ impl Summary {
         if !self.is_green() {
             println!("\nfailed:");
         }
-        for (path, (again, times)) in &self.failed {
-            println!("  {path} ({times} times)\n    {again}");
+        for (path, failure) in &self.failed {
+            println!("  {path} ({} times)\n    {}", failure.times, failure.again);
+            let lines: Vec<&str> = failure.output.lines().filter(|line| !line.trim().is_empty()).collect();
+            for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+                println!("      {line}");
+            }
         }
         for broken in &self.broken {
             println!("  {broken}");
         }
-        let failed = self.failed.values().map(|(_, times)| *times as usize).sum::<usize>() + self.broken.len();
+        let failed = self.failed.values().map(|failure| failure.times).sum::<usize>() + self.broken.len();
         let (passed, ignored) = (self.passed, self.ignored);
         println!(
             "\n{passed} passed, {failed} failed, {ignored} ignored in {} min {} s",

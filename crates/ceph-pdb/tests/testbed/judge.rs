@@ -167,10 +167,20 @@ impl Judge {
         .await
     }
 
+    /// The placement groups that no eviction may meet, each with what is known of it.
+    fn unsound(&self, observation: &Observation, all_are_up: bool) -> BTreeMap<String, String> {
+        let is_unsound = |group: &&PlacementGroup| {
+            let counts = !self.left_out.contains(pool_of(&group.id));
+            !group.is_current || (counts && !group.has("active")) || (all_are_up && group.lacks_a_copy())
+        };
+        let unsound = observation.groups.iter().filter(is_unsound);
+        unsound.map(|group| (group.id.clone(), format!("{group:?}"))).collect()
+    }
+
     /// Judges an eviction that has just been allowed, and was asked for at `asked`: with all that was down then, and on its way.
     pub async fn judge(&self, osd: usize, asked: Instant) -> Result<()> {
         let rack = self.options.rack_of(osd);
-        let (mut wrong, together) = {
+        let (mut wrong, together, unsound) = {
             let observations = lock(&self.observations);
             let before = observations.iter().rev().find(|observation| observation.ended <= asked);
             let before = before.context("the judge had not looked")?;
@@ -179,24 +189,27 @@ impl Judge {
             let others: BTreeSet<usize> = before.down.iter().chain(evicted.keys()).copied().collect();
             evicted.insert(osd, before.up.get(&osd).copied().unwrap_or(i64::MAX));
             let mut wrong = Vec::new();
-            let unknown = before.groups.iter().filter(|group| !group.is_current);
-            let unknown: Vec<&str> = unknown.map(|group| group.id.as_str()).collect();
-            if !unknown.is_empty() {
-                wrong.push(format!("on old statistics of {unknown:?}"));
-            }
             if others.iter().any(|other| self.options.rack_of(*other) != rack) {
                 wrong.push(format!("while {others:?} are down"));
             }
-            let is_wrong = |group: &&PlacementGroup| {
-                let counts = !self.left_out.contains(pool_of(&group.id));
-                (counts && !group.has("active")) || (others.is_empty() && group.lacks_a_copy())
-            };
-            let short: Vec<&PlacementGroup> = before.groups.iter().filter(is_wrong).collect();
-            if !short.is_empty() {
-                wrong.push(format!("at {short:?}"));
-            }
-            (wrong, others.into_iter().chain([osd]).collect::<BTreeSet<usize>>())
+            let unsound = self.unsound(before, others.is_empty());
+            (
+                wrong,
+                others.into_iter().chain([osd]).collect::<BTreeSet<usize>>(),
+                unsound,
+            )
         };
+        if !unsound.is_empty() {
+            // The observation may be older than what the operator knew. What was mended before the eviction still is.
+            let now = self.unsound(&self.observe().await?, together.len() == 1);
+            let still: Vec<&String> = unsound
+                .iter()
+                .filter_map(|(id, why)| now.contains_key(id).then_some(why))
+                .collect();
+            if !still.is_empty() {
+                wrong.push(format!("at {still:?}"));
+            }
+        }
         let (ceph, asked_about) = (Arc::clone(&self.ceph), together.clone());
         let lost = tokio::task::spawn_blocking(move || lost(&ceph, &asked_about)).await??;
         let counted: Vec<&String> = lost
