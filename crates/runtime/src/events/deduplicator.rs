@@ -1,57 +1,50 @@
 //! Which Events repeat what was just told, and which ones kube's recorder would hide.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::{EventSpec, Severity};
+use super::EventSpec;
 
 /// The same told again within this time is dropped. Later it is worth another count in its series.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 
-/// More series than are told in the time for which a recorder remembers; beyond it both start anew.
-const CAPACITY: usize = 2048;
-
-/// What makes Events one series for kube's recorder: everything but the note.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct EventKey {
-    regarding: Object,
-    related: Option<Object>,
-    severity: Severity,
-    reason: &'static str,
-    action: &'static str,
-}
+/// So many series are counted at once; beyond it both start anew. kube's recorder keeps two kilobytes of each for six minutes:
+/// when hundreds of nodes fail at once, thousands would take more memory than all nodes do.
+const CAPACITY: usize = 256;
 
 /// Kind, namespace, name and UID.
-type Object = [Option<String>; 4];
+const fn identity(object: &ObjectReference) -> [&Option<String>; 4] {
+    [&object.kind, &object.namespace, &object.name, &object.uid]
+}
 
-impl EventKey {
-    fn of(event: &EventSpec) -> Self {
-        let object = |reference: &ObjectReference| {
-            let ObjectReference {
-                kind,
-                namespace,
-                name,
-                uid,
-                ..
-            } = reference.clone();
-            [kind, namespace, name, uid]
-        };
-        Self {
-            regarding: object(&event.regarding),
-            related: event.related.as_ref().map(object),
-            severity: event.severity,
-            reason: event.reason,
-            action: event.action,
-        }
-    }
+/// What makes Events one series for kube's recorder: everything but the note. Hashes in place of texts, for thousands may be
+/// told within the window.
+fn series_of(event: &EventSpec) -> u64 {
+    let EventSpec {
+        regarding,
+        related,
+        severity,
+        reason,
+        action,
+        note: _,
+    } = event;
+    let related = related.as_ref().map(identity);
+    hash_of((identity(regarding), related, severity, reason, action))
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Remembers what was told lately. Knows no clock: `now` comes with each call.
 #[derive(Debug, Default)]
 pub(super) struct EventDeduplicator {
-    told: BTreeMap<(EventKey, String), Timestamp>,
+    told: BTreeMap<(u64, u64), Timestamp>,
     swept: Option<Timestamp>,
 }
 
@@ -63,7 +56,7 @@ impl EventDeduplicator {
             self.told.retain(|_, at| is_recent(*at));
             self.swept = Some(now);
         }
-        let told = (EventKey::of(event), event.note.clone());
+        let told = (series_of(event), hash_of(&event.note));
         if self.told.get(&told).is_some_and(|at| is_recent(*at)) {
             return true;
         }
@@ -77,17 +70,17 @@ impl EventDeduplicator {
 /// kube's recorder takes every Event of a key for a repetition of the first, for six minutes, and keeps the first one's
 /// note: a second pod that blocks the same node would never be named.
 #[derive(Debug, Default)]
-pub(super) struct SeriesNotes(BTreeMap<EventKey, String>);
+pub(super) struct SeriesNotes(BTreeMap<u64, u64>);
 
 impl SeriesNotes {
     /// Whether a recorder that has told all of this so far would tell this Event with another note than its own.
     pub(super) fn would_hide(&mut self, event: &EventSpec) -> bool {
-        let key = EventKey::of(event);
-        let hides = self.0.len() >= CAPACITY || self.0.get(&key).is_some_and(|note| *note != event.note);
+        let (series, told) = (series_of(event), hash_of(&event.note));
+        let hides = self.0.len() >= CAPACITY || self.0.get(&series).is_some_and(|note| *note != told);
         if hides {
             self.0.clear();
         }
-        self.0.insert(key, event.note.clone());
+        self.0.insert(series, told);
         hides
     }
 }
@@ -97,7 +90,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use rstest::rstest;
 
-    use super::{EventDeduplicator, SeriesNotes, WINDOW};
+    use super::{CAPACITY, EventDeduplicator, SeriesNotes, WINDOW};
     use crate::events::{EventSpec, Severity, node_reference};
 
     fn event() -> EventSpec {
@@ -154,6 +147,22 @@ mod tests {
             deduplicator.is_repeated(&note(&second.to_string()), now() + SignedDuration::from_secs(second));
         }
         assert!(deduplicator.told.len() <= 121, "{}", deduplicator.told.len());
+    }
+
+    /// The recorder goes with them, and with it what it keeps of each.
+    #[test]
+    fn many_series_are_begun_anew() {
+        let mut notes = SeriesNotes::default();
+        let begun_anew = (0..3 * CAPACITY).filter(|number| {
+            let node = node_reference(&format!("worker-{number}"), "u1");
+            let is_begun_anew = notes.would_hide(&EventSpec {
+                regarding: node,
+                ..event()
+            });
+            assert!(notes.0.len() <= CAPACITY);
+            is_begun_anew
+        });
+        assert_eq!(begun_anew.count(), 2);
     }
 
     #[rstest]
