@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use nodeward_testkit::audit::{AuditedRequest, Requests};
 
@@ -76,9 +76,8 @@ pub fn after_the_override(start: Timestamp, pods: &[(PartPod, ObjectMeta)]) -> V
     let hanging = pods.iter().filter(|(pod, _)| pod.part == Part::TightStuck);
     hanging
         .filter_map(|(pod, object)| {
-            let grace = SignedDuration::from_secs(object.deletion_grace_period_seconds?);
-            let asked = object.deletion_timestamp.as_ref()?.0 - grace;
-            let due = not_before_its_grace(start + BUDGET_WAIT, object).max(asked + FORCE_AFTER);
+            let end_of_grace = object.deletion_timestamp.as_ref()?.0;
+            let due = (start + BUDGET_WAIT).max(end_of_grace + FORCE_AFTER);
             Some(Deadline {
                 pod: pod.clone(),
                 strategy: Strategy::PdbStuckTerminating,
