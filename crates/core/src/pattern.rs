@@ -8,9 +8,9 @@ use regex::Regex;
 #[derive(Clone, Default)]
 pub struct NamespacePatterns(Vec<Regex>);
 
-/// A pattern that is not a regular expression.
+/// A pattern that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("pattern {index} ({pattern:?}) is not a regular expression: {}{message}", Position(*.column))]
+#[error("pattern {index} ({pattern:?}) cannot be used: {}{message}", Position(*.column))]
 pub struct PatternError {
     /// Its place in the list, from 0.
     pub index: usize,
@@ -38,8 +38,17 @@ impl NamespacePatterns {
     /// # Errors
     /// Names the first bad pattern, its index and the position in it.
     pub fn compile(patterns: &[String]) -> Result<Self, PatternError> {
-        let compile =
-            |(index, pattern): (usize, &String)| Regex::new(pattern).map_err(|error| explain(index, pattern, &error));
+        let compile = |(index, pattern): (usize, &String)| {
+            if pattern.is_empty() {
+                return Err(PatternError {
+                    index,
+                    pattern: String::new(),
+                    column: None,
+                    message: "it is empty and would match every namespace; write .* if that is meant".to_owned(),
+                });
+            }
+            Regex::new(pattern).map_err(|error| explain(index, pattern, &error))
+        };
         patterns
             .iter()
             .enumerate()
@@ -113,7 +122,6 @@ mod tests {
     #[case(&["openshift-.*", "^a"], "abc", true)]
     #[case(&["Kube"], "kube-system", false)]
     #[case(&[], "kube-system", false)]
-    #[case(&[""], "anything", true)]
     fn pattern_is_not_anchored_by_itself(#[case] patterns: &[&str], #[case] namespace: &str, #[case] matches: bool) {
         assert_eq!(compile(patterns).unwrap().matches(namespace), matches);
     }
@@ -127,6 +135,7 @@ mod tests {
 
     #[rstest]
     #[case(&["ok", "a(b"], 1, Some(2), "unclosed group")]
+    #[case::matches_everything(&["ok", ""], 1, None, "write .*")]
     #[case(&["*a"], 0, Some(1), "repetition operator missing expression")]
     #[case(&["ü[z-a]"], 0, Some(3), "invalid character class range")]
     #[case(&["a", "b", "\\p{Nothing}"], 2, Some(1), "Unicode property not found")]

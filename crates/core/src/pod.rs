@@ -6,7 +6,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{
+    ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration, Volume,
+};
 use nodeward_api::opt_out::{OptOut, OptOutSource};
 use sha2::{Digest, Sha256};
 
@@ -91,7 +93,7 @@ pub struct PodView {
     /// `spec.terminationGracePeriodSeconds`: what a delete without a grace of its own gives it.
     pub own_grace: SignedDuration,
     pub finalizers: Vec<String>,
-    /// Whether a volume is a PersistentVolumeClaim.
+    /// Whether a volume may hold data that a second copy of the pod would write, too.
     pub has_persistent_volume: bool,
     /// Whether a volume is an emptyDir, whose data goes with the pod.
     pub has_empty_dir: bool,
@@ -228,9 +230,7 @@ impl PodView {
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
             own_grace: SignedDuration::from_secs(grace.unwrap_or(DEFAULT_GRACE_SECONDS)),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
-            has_persistent_volume: volumes
-                .iter()
-                .any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
+            has_persistent_volume: !volumes.iter().all(is_of_this_copy_alone),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             tolerations: spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default(),
         })
@@ -311,6 +311,19 @@ impl PodProjector {
             uid: self.texts.text(&controller.uid),
         }))
     }
+}
+
+/// Whether the volume is read only, or no copy of the pod on another node sees it. One of a type that is not known here
+/// may be shared.
+const fn is_of_this_copy_alone(volume: &Volume) -> bool {
+    volume.empty_dir.is_some()
+        || volume.host_path.is_some()
+        || volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+        || volume.image.is_some()
+        || volume.git_repo.is_some()
 }
 
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
@@ -486,6 +499,11 @@ mod tests {
     #[case(json!([]), false, false)]
     #[case(json!([{ "name": "a", "persistentVolumeClaim": { "claimName": "c" } }]), true, false)]
     #[case(json!([{ "name": "a", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } }]), true, false)]
+    #[case(json!([{ "name": "a", "nfs": { "server": "s", "path": "/" } }]), true, false)]
+    #[case(json!([{ "name": "a", "iscsi": { "targetPortal": "p", "iqn": "i", "lun": 0 } }]), true, false)]
+    #[case(json!([{ "name": "a", "csi": { "driver": "d.example.com" } }]), true, false)]
+    #[case(json!([{ "name": "a" }]), true, false)]
+    #[case(json!([{ "name": "a", "hostPath": { "path": "/" } }, { "name": "b", "projected": {} }]), false, false)]
     #[case(json!([{ "name": "a", "emptyDir": {} }, { "name": "b", "configMap": { "name": "c" } }]), false, true)]
     fn volumes_that_hold_data_are_seen(#[case] volumes: Value, #[case] persistent: bool, #[case] empty_dir: bool) {
         let pod = project(json!({

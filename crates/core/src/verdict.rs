@@ -50,6 +50,9 @@ pub struct Blocker {
     pub detail: String,
     /// What drain-keeper does next.
     pub next: Next,
+    /// When the last wait that applied to it ends or ended, be anything done then or not; absent where none ever applied.
+    #[serde(skip)]
+    pub last_due: Option<Timestamp>,
 }
 
 /// What happens to a blocker next, and when.
@@ -82,7 +85,7 @@ pub enum Next {
 
 impl Next {
     /// Whether a strategy's time is still to come.
-    pub fn is_pending(&self) -> bool {
+    pub const fn is_pending(&self) -> bool {
         matches!(self, Self::At { .. })
     }
 
@@ -214,6 +217,7 @@ mod tests {
             grace_ends: None,
             detail: String::new(),
             next,
+            last_due: next.due(),
         }
     }
 

@@ -36,6 +36,7 @@ impl EffectivePolicy {
     pub fn new(config: ConfigHandle<Settings>) -> Self {
         let policy = Arc::new(config.current().policy.clone());
         log_requirements(&policy);
+        log_warnings(&policy);
         Self {
             config,
             policy,
@@ -66,6 +67,9 @@ impl EffectivePolicy {
             }
             if policy.signal != self.policy.signal {
                 log_requirements(&policy);
+            }
+            if policy.warnings() != self.policy.warnings() {
+                log_warnings(&policy);
             }
             self.policy = Arc::new(policy);
             self.sources = Some(Sources { settings, text });
@@ -114,6 +118,12 @@ fn merged(
 fn log_requirements(policy: &Policy) {
     for requirement in policy.signal.requirements() {
         tracing::info!(signal = %policy.signal.spec(), "{requirement}");
+    }
+}
+
+fn log_warnings(policy: &Policy) {
+    for warning in policy.warnings() {
+        tracing::warn!("{warning}");
     }
 }
 

@@ -391,8 +391,13 @@ impl<'a> Planner<'a> {
                 };
                 match may_force(pod, &evidence, self.now) {
                     Decision::NoBlocker => {}
-                    Decision::Blocked { reason, next, detail } => {
-                        blockers.push(blocker(pod, &budgets, reason, next, detail));
+                    Decision::Blocked {
+                        reason,
+                        next,
+                        detail,
+                        last_due,
+                    } => {
+                        blockers.push(blocker(pod, &budgets, reason, next, detail, last_due));
                     }
                     Decision::Due { reason, strategy, due } => {
                         let candidate = Candidate {
@@ -542,7 +547,7 @@ impl<'a> Planner<'a> {
 
 impl Candidate {
     fn blocker(&self, reason: BlockerReason, next: Next, detail: String) -> Blocker {
-        blocker(&self.pod, &self.budgets, reason, next, detail)
+        blocker(&self.pod, &self.budgets, reason, next, detail, Some(self.due))
     }
 
     /// The verdict while the last attempt at it still counts.
@@ -564,7 +569,14 @@ impl Candidate {
     }
 }
 
-fn blocker(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, next: Next, detail: String) -> Blocker {
+fn blocker(
+    pod: &PodView,
+    budgets: &[Arc<BudgetView>],
+    reason: BlockerReason,
+    next: Next,
+    detail: String,
+    last_due: Option<Timestamp>,
+) -> Blocker {
     Blocker {
         pod: pod.key.clone(),
         uid: pod.uid.clone(),
@@ -574,6 +586,7 @@ fn blocker(pod: &PodView, budgets: &[Arc<BudgetView>], reason: BlockerReason, ne
         grace_ends: pod.deletion.as_ref().map(|deletion| deletion.deadline),
         detail,
         next,
+        last_due,
     }
 }
 

@@ -160,6 +160,21 @@ impl Policy {
         self
     }
 
+    /// What is valid, and unlikely to be meant.
+    pub fn warnings(&self) -> Vec<String> {
+        let drains = std::iter::once(&self.drain).chain(self.pools.iter().map(|pool| &pool.drain));
+        let shortest = drains.map(|drain| drain.expected_drain).min().unwrap_or_default();
+        let mut warnings = Vec::new();
+        if shortest < self.force_after {
+            warnings.push(format!(
+                "forceAfter ({:#}) is longer than expectedNodeDrainTime ({shortest:#}): a drain may count as failed before its \
+                 last pod is deleted without grace; lengthen expectedNodeDrainTime, or shorten forceAfter",
+                self.force_after
+            ));
+        }
+        warnings
+    }
+
     pub fn drain_for(&self, node: &NodeView) -> &DrainSettings {
         self.pools
             .iter()

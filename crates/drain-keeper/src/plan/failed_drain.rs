@@ -2,21 +2,23 @@
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::reason::BlockerReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::strategy::Waits;
 use nodeward_core::verdict::Blocker;
 
-/// When the drain fails, or failed, if its blockers stay as they are; `None` without blockers and while a strategy's
-/// time is still to come.
+/// When the drain fails, or failed, if its blockers stay as they are; `None` without blockers, while a strategy's time is
+/// still to come, and while a pod waits for its budget's turn.
 ///
-/// That is the last wait that has fallen due plus `expectedNodeDrainTime`, and at the earliest `timeOut` after the start.
+/// That is the last wait that applied to a blocker plus `expectedNodeDrainTime`, and at the earliest `timeOut` after the start.
 pub fn failed_at(blockers: &[Blocker], clock: &DrainClock, waits: &Waits) -> Option<Timestamp> {
-    // Whoever is alerted should find that nothing more happens by itself.
-    if blockers.is_empty() || blockers.iter().any(|blocker| blocker.next.is_pending()) {
+    // Whoever is alerted should find that nothing more happens by itself. A turn comes by itself, other holds need not end.
+    let is_pending = |blocker: &Blocker| blocker.next.is_pending() || blocker.reason == BlockerReason::BudgetInUse;
+    if blockers.is_empty() || blockers.iter().any(is_pending) {
         return None;
     }
     let patience_ends = saturating_add(clock.start, waits.time_out);
-    let last_due = blockers.iter().filter_map(|blocker| blocker.next.due()).max();
+    let last_due = blockers.iter().filter_map(|blocker| blocker.last_due).max();
     Some(last_due.map_or(patience_ends, |due| {
         saturating_add(due, waits.expected_drain).max(patience_ends)
     }))

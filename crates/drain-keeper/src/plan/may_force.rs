@@ -10,10 +10,10 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Hold, Holder, Holds};
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::{Owner, PodView};
+use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::signal::SignalInputs;
-use nodeward_core::strategy::{Remedy, Strategy, removable_finalizers};
+use nodeward_core::strategy::{Remedy, Strategy, Wait, removable_finalizers};
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
@@ -50,6 +50,8 @@ pub enum Decision {
         next: Next,
         /// More on it.
         detail: String,
+        /// When the strategy that fits it falls or fell due, whether or not it may be carried out.
+        last_due: Option<Timestamp>,
     },
     /// It may be forced now.
     Due {
@@ -72,9 +74,9 @@ pub enum Decision {
 /// f. a controller will replace it, or it terminates already, or pods without a controller are deleted too;
 /// g. drain strategies are enabled for its node;
 /// h. a strategy fits it as it stands;
-/// i. nobody holds a budget that selects it;
-/// j. the strategy's wait has passed, and the pod's own grace;
-/// k. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end.
+/// i. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end;
+/// j. nobody holds a budget that selects it;
+/// k. the strategy's wait has passed, and the pod's own grace.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
@@ -85,6 +87,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         reason,
         next: Next::Nothing,
         detail: detail.to_owned(),
+        last_due: None,
     };
     // a: its going would bring the drain no further. DaemonSet and mirror pods come back at once, the others let it end.
     let has_ended = pod.is_finished() && pod.deletion.is_none();
@@ -138,10 +141,43 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     }
     // h: only protected finalizers are left, and those are not ours to remove.
     let Some(strategy) = Strategy::for_pod(pod, is_covered, &policy.protected_finalizers) else {
-        return nothing(reason, "");
+        return Decision::Blocked {
+            reason,
+            next: Next::Nothing,
+            detail: String::new(),
+            last_due: Some(eviction_due(pod, is_covered, evidence)),
+        };
     };
     let due = due(pod, strategy, evidence);
-    // i: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
+    // i: only a remedy that makes the API server forget the pod is withheld; a gentler one goes on. This comes before the
+    // deadline, which would promise what is not done.
+    let withheld = if could_run_twice(node, pod, strategy.remedy, policy) {
+        let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
+        Some((BlockerReason::NodeUnreachable, detail))
+    } else if is_unconfirmed(node, pod, strategy.remedy) {
+        // Until its grace is over the kubelet is not late.
+        let is_late = pod
+            .deletion
+            .as_ref()
+            .is_none_or(|deletion| deletion.is_beyond_grace(now));
+        let detail = "restart the kubelet or the container runtime, or power the node off and taint it node.kubernetes.io/out-of-service";
+        Some(if is_late {
+            (BlockerReason::StillRunning, detail)
+        } else {
+            (reason, "its node's kubelet has to confirm its end")
+        })
+    } else {
+        None
+    };
+    if let Some((reason, detail)) = withheld {
+        return Decision::Blocked {
+            reason,
+            next: Next::Nothing,
+            detail: detail.to_owned(),
+            last_due: Some(due),
+        };
+    }
+    // j: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
     // deadline, so that the owner learns of it in time.
     if let Some(hold) = hold_against(pod, evidence, now) {
         let reason = match hold.holder {
@@ -153,26 +189,25 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
             due,
             until: hold.until.map(|until| until.max(due)),
         };
-        let detail = hold.to_string();
-        return Decision::Blocked { reason, next, detail };
+        return Decision::Blocked {
+            reason,
+            next,
+            detail: hold.to_string(),
+            last_due: Some(due),
+        };
     }
-    // j: the pod may still go by itself.
+    // k: the pod may still go by itself.
     if !is_due(due, now) {
         let next = Next::At {
             strategy: strategy.name,
             due,
         };
-        let detail = String::new();
-        return Decision::Blocked { reason, next, detail };
-    }
-    // k: last, because only a remedy that makes the API server forget the pod is withheld; a gentler one goes on.
-    if could_run_twice(node, pod, strategy.remedy, policy) {
-        let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
-        return nothing(BlockerReason::NodeUnreachable, detail);
-    }
-    if is_unconfirmed(node, pod, strategy.remedy) {
-        let detail = "restart the kubelet or the container runtime, or power the node off and taint it node.kubernetes.io/out-of-service";
-        return nothing(BlockerReason::StillRunning, detail);
+        return Decision::Blocked {
+            reason,
+            next,
+            detail: String::new(),
+            last_due: Some(due),
+        };
     }
     Decision::Due { reason, strategy, due }
 }
@@ -195,6 +230,13 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
             _ => BlockerReason::SeveralPDBs,
         },
     }
+}
+
+/// When the pod was to be evicted: the wait that applied to it before it terminated.
+fn eviction_due(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>) -> Timestamp {
+    let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
+    let wait = if is_covered { Wait::BudgetForce } else { Wait::TimeOut };
+    saturating_add(evidence.clock.start.max(pod.created), waits.until(wait))
 }
 
 /// When the strategy falls due. The grace of a pod that we asked to go is not over before it has passed by our clock, too.
@@ -242,9 +284,7 @@ fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Poli
 /// once its containers have ended, has not done so, and two copies could do harm.
 fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy) -> bool {
     let is_kept = node.ready && !node.is_out_of_service() && !pod.is_finished();
-    // Pods of other controllers are mostly replicas: they are withheld only where nobody can ask the node.
-    let is_singleton = pod.has_persistent_volume || pod.owner() == Owner::StatefulSet;
-    is_kept && is_singleton && remedy == Remedy::DeleteNow
+    is_kept && must_not_run_twice(pod) && remedy == Remedy::DeleteNow
 }
 
 /// Whether the API server forgets the pod with this remedy without waiting for the kubelet: a grace of 0 does that, even

@@ -279,3 +279,20 @@ fn a_bad_config_map_is_refused_with_its_field(#[case] theirs: &str, #[case] path
     assert_eq!(error.path().unwrap_or_default(), path, "{error}");
     assert!(error.to_string().contains(says), "{error}");
 }
+
+/// The metric would fire before the last strategy has had its time.
+#[rstest]
+#[case::default("", false)]
+#[case::equal("forceAfter: 8m", false)]
+#[case::longer("forceAfter: 9m", true)]
+#[case::longer_for_a_pool("pools: [{selector: {pool: slow}, nodeDrain: {expectedNodeDrainTime: 4}}]", true)]
+fn force_after_longer_than_the_expected_time_is_warned_of(#[case] text: &str, #[case] is_warned_of: bool) {
+    let warnings = Settings::parse(text).unwrap().policy.warnings();
+    assert_eq!(
+        warnings
+            .iter()
+            .any(|warning| warning.contains("forceAfter") && warning.contains("expectedNodeDrainTime")),
+        is_warned_of,
+        "{warnings:?}"
+    );
+}

@@ -270,12 +270,9 @@ impl<'a> Environment<'a> {
 /// A pod on `node` that a controller would make again.
 pub fn managed(node: &str) -> PodTemplate {
     // Nobody serves this kind, so the garbage collector leaves the pod alone.
-    PodTemplate::new().on(node).owned_by(
-        "example.com/v1",
-        "Widget",
-        "widget",
-        "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01",
-    )
+    PodTemplate::new()
+        .on(node)
+        .owned_by("apps/v1", "Widget", "widget", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01")
 }
 
 pub fn an_hour_ago() -> Timestamp {

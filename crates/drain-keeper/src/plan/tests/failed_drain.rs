@@ -2,12 +2,13 @@
 
 use jiff::SignedDuration;
 use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::reason::BlockerReason;
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, budget, clock, minute, pod, terminating, upgrade_config, with};
+use super::world::{World, budget, clock, minute, not_ready, pod, terminating, upgrade_config, with};
 use crate::plan::Plan;
 use crate::plan::failed_drain::failed_at;
 use crate::snapshot::Outcome;
@@ -103,12 +104,54 @@ fn drain_has_not_failed_before_pending_strategies() {
 #[case::opted_out(json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }))]
 #[case::unmanaged(json!({ "metadata": { "ownerReferences": null } }))]
 #[case::ignored_namespace(json!({ "metadata": { "namespace": "ignored" } }))]
-#[case::protected_finalizer(with(terminating(30, 1), json!({ "metadata": { "finalizers": ["foregroundDeletion"] } })))]
 fn unresolvable_blocker_fails_drain_after_timeout(#[case] patch: Value) {
     let world = World::draining()
         .also("nodeDrain: {ignoredNamespacePatterns: [ignored]}")
         .pod(with(uncovered("p"), patch));
     assert_fails_at(&world, &[], 45);
+}
+
+/// The wait that applied to it before it terminated counts on.
+#[rstest]
+#[case::without_budget(None, 53)]
+#[case::with_budget(Some(0), 76)]
+fn protected_finalizer_fails_drain_after_the_evictions_wait(#[case] room: Option<i32>, #[case] minutes: i64) {
+    let protected = json!({ "metadata": { "finalizers": ["foregroundDeletion"] } });
+    let world = World::draining()
+        .pod(with(with(pod("p"), terminating(30, 1)), protected))
+        .budgets(room.map(|room| budget("web", room)));
+    assert_fails_at(&world, &[], minutes);
+}
+
+/// A pod on a node that is not Ready is not deleted without grace; its wait counts all the same.
+#[test]
+fn withheld_pod_fails_drain_after_its_wait() {
+    let claim =
+        json!({ "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] } });
+    let stuck = with(with(uncovered("p"), claim), terminating(30, 1));
+    assert_fails_at(&World::draining().node_with(not_ready()).pod(stuck), &[], 53);
+}
+
+/// The next pod's turn comes by itself.
+#[test]
+fn drain_has_not_failed_while_budgets_take_turns() {
+    let world = World::draining()
+        .pods([with(pod("a"), terminating(2_000, 1_000)), pod("b")])
+        .budget(budget("web", 0));
+    let plan = world.at(500);
+    assert_eq!(plan.reason("b"), Some(BlockerReason::BudgetInUse));
+    let waits = world
+        .policy()
+        .waits_for(&world.snapshot().nodes[0], &world.snapshot().signals);
+    let clock = DrainClock::parse(&clock(0)).unwrap();
+    let waiting: Vec<Blocker> = plan
+        .verdict("n1")
+        .blockers
+        .iter()
+        .filter(|blocker| &*blocker.pod.name == "b")
+        .cloned()
+        .collect();
+    assert_eq!(failed_at(&waiting, &clock, &waits), None);
 }
 
 /// Not even a time for its failure is given.

@@ -17,16 +17,16 @@ fn with_claim() -> Value {
 }
 
 #[rstest]
-#[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true, true)]
-#[case::claim(with_claim(), true, true)]
-#[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true, false)]
-#[case::replication_controller(owned_by("v1", "ReplicationController"), true, false)]
-#[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false, false)]
-#[case::job(owned_by("batch/v1", "Job"), false, false)]
+#[case::stateful_set(owned_by("apps/v1", "StatefulSet"), true)]
+#[case::claim(with_claim(), true)]
+#[case::shared_volume(json!({ "spec": { "volumes": [{ "name": "data", "nfs": { "server": "s", "path": "/" } }] } }), true)]
+#[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
+#[case::replication_controller(owned_by("v1", "ReplicationController"), true)]
+#[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
+#[case::job(owned_by("batch/v1", "Job"), false)]
 fn singleton_pod_keeps_grace_until_its_end_is_confirmed(
     #[case] patch: Value,
     #[case] kept: bool,
-    #[case] is_singleton: bool,
     #[values(false, true)] covered: bool,
 ) {
     let stuck = with(with(pod("p"), patch), terminating(30, 1));
@@ -52,7 +52,7 @@ fn singleton_pod_keeps_grace_until_its_end_is_confirmed(
         StrategyName::StuckTerminating
     };
     let on_ready_node = world(World::draining());
-    if is_singleton {
+    if kept {
         let blocker = on_ready_node.blocker("p").unwrap();
         assert_eq!(
             (blocker.reason, blocker.next),
@@ -62,6 +62,27 @@ fn singleton_pod_keeps_grace_until_its_end_is_confirmed(
     } else {
         assert_eq!(on_ready_node.strategy(), Some(name));
     }
+}
+
+/// No time is named at which nothing would be done.
+#[rstest]
+#[case::unreachable(not_ready(), 2, BlockerReason::NodeUnreachable)]
+#[case::unreachable_in_its_grace(not_ready(), 31, BlockerReason::NodeUnreachable)]
+#[case::ready_in_its_grace(json!({}), 31, BlockerReason::Terminating)]
+#[case::ready_beyond_its_grace(json!({}), 2, BlockerReason::StillRunning)]
+fn nothing_is_promised_to_a_withheld_pod(
+    #[case] node: Value,
+    #[case] grace_ends: i64,
+    #[case] reason: BlockerReason,
+    #[values(false, true)] covered: bool,
+) {
+    let world = World::draining()
+        .node_with(node)
+        .pod(with(with(pod("p"), with_claim()), terminating(grace_ends, 1)))
+        .budgets(covered.then(|| budget("web", 0)));
+    let plan = world.at(30);
+    let blocker = plan.blocker("p").unwrap();
+    assert_eq!((blocker.reason, blocker.next), (reason, Next::Nothing));
 }
 
 /// The kubelet of a Ready node said that its containers have ended, or the machine is off.
