@@ -163,6 +163,8 @@ pub enum Owner {
     DaemonSet,
     /// A StatefulSet, whose pods have an identity.
     StatefulSet,
+    /// A Job, which counts how its pods end.
+    Job,
     /// Another kind of the groups `apps` or `batch`.
     Stateless,
     /// A kind of any other group, of which we cannot know what two copies would do.
@@ -179,6 +181,7 @@ impl PodSummary {
         match (group, &*owner.kind) {
             ("apps", "DaemonSet") => Owner::DaemonSet,
             ("apps", "StatefulSet") => Owner::StatefulSet,
+            ("batch", "Job") => Owner::Job,
             ("apps" | "batch", _) => Owner::Stateless,
             _ => Owner::Foreign,
         }
@@ -424,7 +427,7 @@ mod tests {
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u" }]), Owner::Unmanaged)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": false }]), Owner::Unmanaged)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true }]), Owner::Stateless)]
-    #[case(json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true }]), Owner::Stateless)]
+    #[case(json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true }]), Owner::Job)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::StatefulSet)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::DaemonSet)]
     #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::Foreign)]

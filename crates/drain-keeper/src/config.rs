@@ -31,7 +31,7 @@ pub struct Config {
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Nodes in scope. Default: all but the control plane.
     pub node_selector: Selector,
-    /// Finalizers that are never removed. Default `batch.kubernetes.io/job-tracking`, `foregroundDeletion`.
+    /// Finalizers that are never removed. The default is `PROTECTED_FINALIZERS` of the policy.
     pub protected_finalizers: Option<Vec<String>>,
     /// What is done with pods that no controller would make again. Default `delete` with the `openshift` signals, else
     /// `keep`.

@@ -24,7 +24,14 @@ const PDB_FORCE_DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(60);
 const FORCE_AFTER: SignedDuration = SignedDuration::from_mins(5);
 const OVERRIDE_SPACING: SignedDuration = SignedDuration::from_mins(10);
 const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_mins(2);
-const PROTECTED_FINALIZERS: [&str; 2] = ["batch.kubernetes.io/job-tracking", "foregroundDeletion"];
+/// What they wait for is done by controllers that finish their work also while a node drains.
+const PROTECTED_FINALIZERS: [&str; 5] = [
+    "batch.kubernetes.io/job-tracking",
+    "foregroundDeletion",
+    "orphan",
+    "kueue.x-k8s.io/managed",
+    "workflows.argoproj.io/status",
+];
 const FORCED_PER_NODE: u32 = 5;
 const FORCED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).unwrap();
 

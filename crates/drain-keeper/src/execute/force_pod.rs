@@ -17,6 +17,7 @@ use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::BudgetKey;
+use nodeward_core::pod::Owner;
 use nodeward_core::strategy::{Remedy, removable_finalizers};
 use nodeward_runtime::control::Permit;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
@@ -27,6 +28,9 @@ use crate::plan::budget_turn::{OverrideEvidence, may_override};
 
 use super::preconditions::{VerifiedState, check_preconditions};
 use super::{ExecutorContext, Forced, PodResult};
+
+/// The reason of the condition `DisruptionTarget`, beside Kubernetes' own (`EvictionByEvictionAPI`, `DeletionByPodGC`).
+const DISRUPTION_REASON: &str = "DeletionByDrainKeeper";
 
 /// A pod that is to be forced.
 pub(super) struct Forcing<'a> {
@@ -42,7 +46,7 @@ impl Forcing<'_> {
         match self.action.strategy.remedy {
             // The server decides by the budgets as they are, so nothing is read before.
             Remedy::Evict => self.evict().await,
-            Remedy::EvictOrDelete => match self.evict().await {
+            Remedy::EvictOrDelete => match self.evict_the_very_pod().await {
                 Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
                     Box::pin(self.override_budgets(refusal)).await
                 }
@@ -51,6 +55,19 @@ impl Forcing<'_> {
             Remedy::RemoveFinalizers => Box::pin(self.remove_finalizers()).await,
             Remedy::DeleteNow => Box::pin(self.delete_now()).await,
         }
+    }
+
+    /// Evicts the pod if its name is still its own: the eviction handler takes a disruption off the budget before it compares
+    /// the UID, so that an eviction meant for an earlier pod would cost the budget one for nothing.
+    async fn evict_the_very_pod(&self) -> Result<Forced, PodResult> {
+        let pod = &self.action.pod;
+        let named = self.pods().get_metadata_opt(&pod.key.name).await?;
+        if named.and_then(|named| named.metadata.uid).as_deref() != Some(pod.uid.as_str()) {
+            return Err(ActionResult::Outdated(
+                "it is gone, or another pod has its name now".to_owned(),
+            ));
+        }
+        self.evict().await
     }
 
     /// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
@@ -109,7 +126,46 @@ impl Forcing<'_> {
             self.record(budget, now).await?;
         }
         let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
-        self.delete(None, Forced::BudgetOverridden(overridden)).await
+        let version = match self.mark_disrupted(None).await {
+            // It then counts as a failure of its Job, which is less than a drain that never ends.
+            Err(ActionResult::Failed(ApiError::Forbidden { message })) => {
+                tracing::warn!(pod = %self.action.pod.key, "the Job is not told that this is a disruption: {message}");
+                None
+            }
+            marked => marked?,
+        };
+        self.delete(None, version, Forced::BudgetOverridden(overridden)).await
+    }
+
+    /// Tells a pod's Job that a disruption ends the pod, and no failure of its own: a delete that is no eviction leaves the
+    /// condition out. A pod that is deleted without grace gets the phase too, as from the pod garbage collector: without it
+    /// the Job never counts the pod. Returns the pod's version after that, if anything was written.
+    async fn mark_disrupted(&self, phase: Option<&str>) -> Result<Option<String>, PodResult> {
+        let pod = &self.action.pod;
+        if pod.owner() != Owner::Job {
+            return Ok(None);
+        }
+        let mut patch = json!({
+            "metadata": { "uid": pod.uid, "resourceVersion": pod.resource_version },
+            "status": {
+                "conditions": [{
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": DISRUPTION_REASON,
+                    "message": format!("drain-keeper: {} of the drain of node {}", self.action.strategy.name, self.action.node),
+                    "lastTransitionTime": to_the_second(Timestamp::now()),
+                }],
+            },
+        });
+        if let Some(phase) = phase.filter(|_| !pod.is_finished()) {
+            patch["status"]["phase"] = phase.into();
+        }
+        self.permits.check()?;
+        let marked = self
+            .pods()
+            .patch_status(&pod.key.name, &PatchParams::default(), &Patch::Strategic(&patch))
+            .await?;
+        Ok(marked.metadata.resource_version)
     }
 
     async fn record(&self, budget: &BudgetView, now: Timestamp) -> Result<(), PodResult> {
@@ -166,7 +222,8 @@ impl Forcing<'_> {
     /// Deletes without grace a pod that should long be gone.
     async fn delete_now(&self) -> Result<Forced, PodResult> {
         let _permit = self.permit_after_a_look().await?;
-        self.delete(Some(0), Forced::DeletedNow).await
+        let version = self.mark_disrupted(Some("Failed")).await?;
+        self.delete(Some(0), version, Forced::DeletedNow).await
     }
 
     /// The permit of a write that no eviction comes before, once what it rests on has been read. It is looked at ahead, too:
@@ -180,14 +237,14 @@ impl Forcing<'_> {
         Ok(permit)
     }
 
-    /// Deletes only the very version that was judged: one that has been labelled since, to opt out or to come under another
-    /// budget, is judged anew. The caller holds the permit.
-    async fn delete(&self, grace: Option<u32>, forced: Forced) -> Result<Forced, PodResult> {
+    /// Deletes only the very version that was judged, or `version`, which our own patch made of it: one that has been labelled
+    /// since, to opt out or to come under another budget, is judged anew. The caller holds the permit.
+    async fn delete(&self, grace: Option<u32>, version: Option<String>, forced: Forced) -> Result<Forced, PodResult> {
         let pod = &self.action.pod;
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(pod.uid.as_str().to_owned()),
-                resource_version: Some(pod.resource_version.as_str().to_owned()),
+                resource_version: version.or_else(|| Some(pod.resource_version.as_str().to_owned())),
             }),
             grace_period_seconds: grace,
             ..DeleteParams::default()

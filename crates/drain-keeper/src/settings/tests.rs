@@ -40,7 +40,13 @@ fn what_is_absent_is_its_default_and_never_zero(#[case] text: &str) {
     assert_eq!((policy.forced_per_node, policy.forced_per_minute.get()), (5, 30));
     assert_eq!(
         policy.protected_finalizers,
-        ["batch.kubernetes.io/job-tracking", "foregroundDeletion"]
+        [
+            "batch.kubernetes.io/job-tracking",
+            "foregroundDeletion",
+            "orphan",
+            "kueue.x-k8s.io/managed",
+            "workflows.argoproj.io/status"
+        ]
     );
     assert_eq!(
         policy.unmanaged_pods,
@@ -286,7 +292,7 @@ fn a_bad_config_map_is_refused_with_its_field(#[case] theirs: &str, #[case] path
 #[case::equal("forceAfter: 8m", false)]
 #[case::longer("forceAfter: 9m", true)]
 #[case::longer_for_a_pool("pools: [{selector: {pool: slow}, nodeDrain: {expectedNodeDrainTime: 4}}]", true)]
-fn force_after_longer_than_the_expected_time_is_warned_of(#[case] text: &str, #[case] is_warned_of: bool) {
+fn force_after_beyond_expected_time_is_warned_of(#[case] text: &str, #[case] is_warned_of: bool) {
     let warnings = Settings::parse(text).unwrap().policy.warnings();
     assert_eq!(
         warnings

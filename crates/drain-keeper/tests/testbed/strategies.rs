@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use nodeward_testkit::audit::AuditedRequest;
@@ -296,6 +297,66 @@ async fn pods_with_budget_are_forced_unless_protected() -> Result<()> {
 
 fn step(request: &AuditedRequest) -> (&str, &str, u16) {
     (&request.verb, &request.resource, request.code)
+}
+
+/// A Job counts a pod that is deleted as failed, unless the pod carries the condition that an eviction sets.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_does_not_fail_by_an_override() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let template = PodTemplate::new().node_selector(crate::environment::ENVIRONMENT, &env.name);
+    let mut job = template
+        .spec("restartPolicy", json!("Never"))
+        .job(&env.name, "backup")?;
+    let spec = job.spec.as_mut().context("no spec")?;
+    spec.pod_replacement_policy = Some("Failed".to_owned());
+    spec.pod_failure_policy = Some(serde_json::from_value(json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]}))?);
+    bulk::create(&env.client, [job]).await?;
+    let [pod] = &workload::ready_pods(&env.client, &env.name, "backup", 1, secs(30)).await?[..] else {
+        anyhow::bail!("not one pod")
+    };
+    env.add_budget(Budget::min_available(&env.name, "backup", 1).of("backup"), 1)
+        .await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
+    nodeward_testkit::fleet::cordon_since(&env.client, &node, crate::environment::an_hour_ago()).await?;
+    let marked = wait::until("the pod to be on its way out", secs(30), || async {
+        let now = env.pods().get(&pod.name_any()).await?;
+        ensure!(now.metadata.deletion_timestamp.is_some());
+        Ok(now)
+    })
+    .await?;
+    let conditions = marked.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let target = conditions.and_then(|conditions| {
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == "DisruptionTarget")
+    });
+    let target = target.context("no condition DisruptionTarget")?;
+    ensure!(
+        target.status == "True" && target.reason.as_deref() == Some("DeletionByDrainKeeper"),
+        "{target:?}"
+    );
+    // As the kubelet does once the containers have ended.
+    let ended = json!({"status": {"phase": "Failed"}});
+    env.pods()
+        .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&ended))
+        .await?;
+    workload::gone(&env.client, pod, secs(30)).await?;
+    let jobs: Api<Job> = Api::namespaced(env.client.clone(), &env.name);
+    wait::until("the Job to start another pod", secs(30), || async {
+        let status = jobs.get("backup").await?.status.context("no status")?;
+        ensure!(
+            status.failed.unwrap_or_default() == 0 && status.active == Some(1),
+            "{status:?}"
+        );
+        let pods = env.pods().list(&ListParams::default()).await?;
+        ensure!(pods.items.iter().any(|other| other.uid() != pod.uid()), "no other pod");
+        Ok(())
+    })
+    .await?;
+    env.end([keeper]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
