@@ -414,7 +414,10 @@ impl Summary {
         }
         for (path, failure) in &self.failed {
             println!("  {path} ({} times)\n    {}", failure.times, failure.again);
-            let lines: Vec<&str> = failure.output.lines().filter(|line| !line.trim().is_empty()).collect();
+            let told = failure.output.lines().filter(|line| !line.trim().is_empty());
+            // Of an error or of a panic.
+            let is_backtrace = |line: &str| line.eq_ignore_ascii_case("stack backtrace:");
+            let lines: Vec<&str> = told.take_while(|line| !is_backtrace(line)).collect();
             for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
                 println!("      {line}");
             }

@@ -6,13 +6,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::Api;
 use nodeward_api::annotation::LAST_OVERRIDE;
-use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
+use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, End};
+use nodeward_testkit::workload::{self, Budget, End};
 use nodeward_testkit::{ControlPlane, Options, fleet};
 use serde_json::json;
 
-use crate::environment::{Environment, Keeper, an_hour_ago, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
 
 /// Pods for each kind of write: an eviction, an override, finalizers, a delete without grace.
 async fn blockers(env: &Environment<'_>, node: &str) -> Result<[Pod; 4]> {
@@ -202,4 +202,52 @@ async fn api_server_restart_only_delays_a_drain() -> Result<()> {
     keeper.ready(secs(20)).await?;
     // An API server that has just started has not read its roles yet, and refuses what it will grant.
     env.end_whatever_was_refused([keeper]).await
+}
+
+/// The eviction handler takes a disruption off the budget before it compares the UID.
+#[tokio::test(flavor = "multi_thread")]
+async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let elsewhere = env.add_node("b").await?;
+    let covered = |node: &str| managed(node).grace(1).label("app", "covered");
+    let [first, _] = env
+        .add_pods([("first", covered(&node)), ("second", covered(&elsewhere))])
+        .await?;
+    env.add_budget(Budget::min_available(&env.name, "covered", 1).of("covered"), 2)
+        .await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "8s" }));
+    let keeper = env.run(spec.through(&proxy.url())).await?;
+    fleet::cordon(&env.client, &node).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
+    wait::until("its pods to be watched", secs(10), || async {
+        let blockers = keeper.metrics().await?.sum("nodeward_drain_keeper_blockers", &[]);
+        ensure!(blockers >= 1.0, "{blockers} blockers are known");
+        Ok(())
+    })
+    .await?;
+    proxy.freeze().await?;
+    let mark = proxy.mark();
+    workload::delete(&env.client, &env.name, "first").await?;
+    workload::gone(&env.client, &first, secs(20)).await?;
+    let [namesake] = env.add_pods([("first", covered(&node).tolerates_all())]).await?;
+    workload::counted_budget(&env.client, &env.name, "covered", 2, secs(30)).await?;
+    wait::until("the pod to be asked for", secs(30), || async {
+        let seen = proxy.since(mark);
+        let asks = |Record { request, .. }: &Record| {
+            request.verb == Verb::Get && request.resource == "pods" && request.name == "first"
+        };
+        ensure!(seen.iter().any(asks), "{seen:?}");
+        Ok(())
+    })
+    .await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    wait::throughout("the budget whole", secs(3), || async {
+        let status = budgets.get("covered").await?.status.context("no status")?;
+        ensure!(status.disruptions_allowed == 1 && status.disrupted_pods.is_none_or(|pods| pods.is_empty()));
+        is_untouched(&env.pods(), &namesake).await
+    })
+    .await?;
+    env.end([keeper]).await
 }
