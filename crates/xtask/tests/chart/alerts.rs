@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use nodeward_api::reason::GateReason;
 use nodeward_testkit::debian;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -115,4 +116,32 @@ fn absent_series_are_not_taken_for_lost_leadership(#[case] block: &str, #[case] 
         .unwrap();
     let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
     assert!(ran.status.success(), "{}", said.concat());
+}
+
+/// A gate that is renamed would never fire again, and one that is new might be forgotten.
+#[test]
+fn gates_that_cannot_be_told_raise_an_alert() {
+    let objects = rendered(&json!({
+        "drainKeeper": { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    }));
+    let rule = objects
+        .iter()
+        .find(|object| object["kind"] == "PrometheusRule")
+        .unwrap();
+    let rules = rule["spec"]["groups"][0]["rules"].as_array().unwrap();
+    let rule = rules
+        .iter()
+        .find(|rule| rule["alert"] == "NodewardDrainKeeperCannotDecide")
+        .unwrap();
+    let expression = rule["expr"].as_str().unwrap();
+    let gates = expression.split_once("gate=~\"").unwrap().1.split_once('"').unwrap().0;
+    let gates: Vec<&str> = gates.split('|').collect();
+    let known: Vec<&str> = GateReason::ALL.iter().map(|gate| gate.as_str()).collect();
+    assert!(gates.iter().all(|gate| known.contains(gate)), "{gates:?}");
+    let page = include_str!("../../../../docs/drain-keeper/runbooks/cannot-decide.md");
+    for gate in known.iter().filter(|gate| gate.ends_with("Unknown")).chain(&gates) {
+        assert!(gates.contains(gate), "{gate} raises no alert");
+        assert!(page.contains(&format!("`{gate}`")), "the runbook does not name {gate}");
+    }
 }
