@@ -1,6 +1,7 @@
 //! Condition types that Nodeward sets on its own objects and on those of others.
 
-/// On a Node: `True` while pods keep its drain from ending; the message names them and what happens next.
+/// On a Node: `True` while pods keep its drain from ending; the message names them and what happens next. `False` on a cordoned
+/// node that drain-keeper does not act on; the reason is the gate.
 pub const DRAIN_BLOCKED: &str = "nodeward.dev/DrainBlocked";
 
 /// On a NodeDrain: `True` once the plan says what becomes of each pod of the node.

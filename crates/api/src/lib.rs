@@ -23,6 +23,7 @@ pub mod node_health_check;
 pub mod node_lease;
 pub mod opt_out;
 pub mod reason;
+mod remedy;
 mod schema;
 pub mod taint;
 

@@ -110,7 +110,7 @@ impl fmt::Display for Next {
                 }
                 write!(f, ": {}", strategy.intent())
             }
-            Self::Nothing => f.write_str("nothing by itself: somebody has to look"),
+            Self::Nothing => f.write_str("nothing by itself"),
         }
     }
 }
@@ -134,7 +134,11 @@ impl fmt::Display for Blocker {
         if !about.is_empty() {
             write!(f, " ({})", about.join("; "))?;
         }
-        write!(f, "; next: {}", self.next)
+        write!(f, "; next: {}", self.next)?;
+        match self.next {
+            Next::Nothing => write!(f, "; to do: {}", self.reason.remedy()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -245,17 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_comes_next_somebody_is_asked_to_look() {
-        assert_eq!(Next::Nothing.to_string(), "nothing by itself: somebody has to look");
+    fn nothing_by_itself_has_no_moment() {
+        assert_eq!(Next::Nothing.to_string(), "nothing by itself");
         assert_eq!((Next::Nothing.is_pending(), Next::Nothing.due()), (false, None));
     }
 
     #[test]
-    fn a_blocker_with_nothing_to_add_is_one_clause() {
+    fn blocker_that_nothing_removes_says_what_to_do() {
         let blocker = blocker(BlockerReason::Unmanaged, Next::Nothing);
         assert_eq!(
             blocker.to_string(),
-            "shop/web-0 has no controller that would replace it; next: nothing by itself: somebody has to look"
+            "shop/web-0 has no controller that would replace it; next: nothing by itself; to do: delete the pod by hand if it is \
+             not needed, or set unmanagedPods: delete"
         );
     }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::condition::DRAIN_BLOCKED;
-use nodeward_api::reason::BlockerReason;
+use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ActionResult, Permits};
@@ -22,15 +22,39 @@ pub struct ConditionWrite {
     pub condition: Option<DrainBlocked>,
 }
 
-/// The condition, which is `True` when it is there.
+/// The condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainBlocked {
-    /// The reason of the blocker that matters most.
-    pub reason: BlockerReason,
-    /// Who blocks, and what happens next.
+    pub reason: ConditionReason,
+    /// Who blocks, or what closes the gate, and what happens next.
     pub message: String,
-    /// When the drain was first blocked.
+    /// When the drain was first blocked, or the gate found closed.
     pub since: Timestamp,
+}
+
+/// What the condition says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionReason {
+    /// `True`: pods keep the drain from ending. The reason of the one that matters most.
+    Blocked(BlockerReason),
+    /// `False`: drain-keeper does not act on the node.
+    Gate(GateReason),
+}
+
+impl ConditionReason {
+    pub fn status(self) -> &'static str {
+        match self {
+            Self::Blocked(_) => "True",
+            Self::Gate(_) => "False",
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocked(reason) => reason.as_str(),
+            Self::Gate(reason) => reason.as_str(),
+        }
+    }
 }
 
 pub(super) async fn write(
@@ -52,8 +76,8 @@ fn patch(write: &ConditionWrite) -> Value {
     let condition = match &write.condition {
         Some(DrainBlocked { reason, message, since }) => json!({
             "type": DRAIN_BLOCKED,
-            "status": "True",
-            "reason": reason,
+            "status": reason.status(),
+            "reason": reason.as_str(),
             "message": message,
             "lastTransitionTime": to_the_second(*since),
         }),

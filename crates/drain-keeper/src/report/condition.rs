@@ -1,5 +1,5 @@
-//! The Node condition `nodeward.dev/DrainBlocked`: there, and `True`, while pods keep the drain from ending; absent
-//! otherwise. Which changes are to be written, and when; pure.
+//! The Node condition `nodeward.dev/DrainBlocked`: `True` while pods keep the drain from ending, `False` with the gate's reason
+//! on a cordoned node that is not acted on, absent otherwise. Which changes are to be written, and when; pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,15 @@ use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::{ConditionView, NodeView};
 use nodeward_core::verdict::{BlockedMessage, Blocker, Next, NodeVerdict};
 
-use crate::execute::write_condition::DrainBlocked;
+use crate::execute::write_condition::{ConditionReason, DrainBlocked};
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
 /// How long pods must have blocked the drain before it is said: most obstacles of an ordinary drain are gone by then.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a gate must have been closed before it is said, so that a short cordon leaves no trace.
+const GATE_SETTLES: SignedDuration = SignedDuration::from_secs(15);
 
 /// How long a message stands at least, unless its reason changes.
 const MESSAGE_STANDS: SignedDuration = SignedDuration::from_secs(15);
@@ -46,6 +49,8 @@ pub struct Conditions {
 #[derive(Debug, Default)]
 struct ReportedState {
     blocked_since: Option<Timestamp>,
+    /// The gate that was found closed, and since when.
+    gate: Option<(GateReason, Timestamp)>,
     /// What was last asked for.
     asked: Option<Requested>,
     /// Not before then is the same asked for again.
@@ -59,7 +64,7 @@ struct ReportedState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requested {
     /// The condition, with this reason.
-    For(BlockerReason),
+    For(ConditionReason),
     Removal,
 }
 
@@ -113,7 +118,7 @@ impl ReportedState {
         let is_unknown = |verdict: &NodeVerdict| match verdict.gate {
             GateReason::ClockStarting => true,
             GateReason::Open | GateReason::UnderRemediation => false,
-            _ => verdict.since.is_some(),
+            _ => verdict.since.is_some() && standing.is_some_and(|standing| &*standing.status == "True"),
         };
         if verdict.is_some_and(is_unknown) {
             return None;
@@ -127,14 +132,19 @@ impl ReportedState {
             self.blocked_since = None;
             self.named.clear();
             self.failed = false;
+            if let Some(verdict) = verdict.filter(|verdict| is_told(verdict.gate)) {
+                return self.tell_gate(node, verdict, standing, now, requeue_at);
+            }
+            self.gate = None;
             if standing.is_none() || self.writing || self.is_too_early(Requested::Removal, now, now, requeue_at) {
                 return None;
             }
             return Some(self.take(node, None, Vec::new(), false, now));
         };
+        self.gate = None;
         let since = *self.blocked_since.get_or_insert_with(|| first_seen(standing, now));
         let wanted = DrainBlocked {
-            reason: chief_reason(verdict),
+            reason: ConditionReason::Blocked(chief_reason(verdict)),
             message: message(verdict),
             since,
         };
@@ -162,6 +172,42 @@ impl ReportedState {
             .collect();
         let has_failed = verdict.drain_failed && !std::mem::replace(&mut self.failed, verdict.drain_failed);
         Some(self.take(node, Some(wanted), news, has_failed, now))
+    }
+
+    /// Says which gate is closed. Its detail may name moments that change with each renewal of a lease, so that what stands is
+    /// written anew for another gate only.
+    fn tell_gate(
+        &mut self,
+        node: &NodeView,
+        verdict: &NodeVerdict,
+        standing: Option<&ConditionView>,
+        now: Timestamp,
+        requeue_at: &mut RequeueAt,
+    ) -> Option<Change> {
+        let reason = ConditionReason::Gate(verdict.gate);
+        let since = match self.gate {
+            Some((gate, since)) if gate == verdict.gate => since,
+            _ => now,
+        };
+        self.gate = Some((verdict.gate, since));
+        let is_told = standing
+            .is_some_and(|standing| &*standing.status == reason.status() && &*standing.reason == reason.as_str());
+        // What pods keep the drain from ending stands no longer than it is true.
+        let is_blocked = standing.is_some_and(|standing| &*standing.status == "True");
+        let earliest = if is_blocked {
+            now
+        } else {
+            saturating_add(since, GATE_SETTLES)
+        };
+        if is_told || self.writing || self.is_too_early(Requested::For(reason), earliest, now, requeue_at) {
+            return None;
+        }
+        let condition = DrainBlocked {
+            reason,
+            message: gate_message(verdict),
+            since,
+        };
+        Some(self.take(node, Some(condition), Vec::new(), false, now))
     }
 
     /// Whether it is too early to ask: before `earliest`, and soon after the same was asked for. So a message stands for a
@@ -202,6 +248,42 @@ fn first_seen(standing: Option<&ConditionView>, now: Timestamp) -> Timestamp {
         .filter(|standing| &*standing.status == "True")
         .and_then(|standing| standing.last_transition)
         .unwrap_or(now)
+}
+
+/// Whether people are told that this gate keeps drain-keeper off a cordoned node.
+fn is_told(gate: GateReason) -> bool {
+    match gate {
+        // A node out of scope may be another drain-keeper's; of its turn the NodeDrain tells.
+        GateReason::NotSelected
+        | GateReason::WaitsForTurn
+        | GateReason::NotCordoned
+        | GateReason::CordonTaintMissing
+        | GateReason::ClockStarting
+        | GateReason::Open => false,
+        GateReason::ControlPlane
+        | GateReason::NotUpgrading
+        | GateReason::UpgradeUnknown
+        | GateReason::NotDraining
+        | GateReason::DrainUnknown
+        | GateReason::TurnUnknown
+        | GateReason::UnderRemediation
+        | GateReason::RemediationUnknown
+        | GateReason::PodsSyncing => true,
+    }
+}
+
+fn gate_message(verdict: &NodeVerdict) -> String {
+    let (gate, detail) = (verdict.gate, verdict.gate_detail.as_str());
+    let detail = if detail.is_empty() {
+        String::new()
+    } else {
+        format!(" ({detail})")
+    };
+    format!(
+        "drain-keeper does not act: the node {}{detail}; to do: {}",
+        gate.explanation(),
+        gate.remedy()
+    )
 }
 
 /// Whether something other than the drainer's own pace keeps the drain from ending.

@@ -94,7 +94,7 @@ async fn blocked_node_is_explained_until_uncordoned() -> Result<()> {
             "{ns}/kept is kept by finalizers that are never removed (finalizers example.com/protected; grace until "
         ),
         format!("{ns}/later is covered by a budget that allows no disruption (PDB {ns}/later); next: PdbDelete at "),
-        "nothing by itself: somebody has to look".to_owned(),
+        "nothing by itself; to do: change the workload so that its budget allows a disruption".to_owned(),
     ] {
         ensure!(message.contains(&part), "{part} is not in {message}");
     }

@@ -46,18 +46,64 @@ fn written(conditions: &mut Conditions, world: World, change: &Change, now: Time
 
 fn standing(condition: &DrainBlocked) -> Value {
     json!({
-        "type": "nodeward.dev/DrainBlocked", "status": "True", "reason": condition.reason.as_str(),
+        "type": "nodeward.dev/DrainBlocked", "status": condition.reason.status(), "reason": condition.reason.as_str(),
         "message": condition.message, "lastTransitionTime": condition.since.to_string(),
     })
 }
 
 #[test]
-fn condition_goes_once_the_upgrade_stays_off() {
+fn condition_names_the_gate_once_the_upgrade_stays_off() {
     let (mut conditions, world, _) = told(blocked());
     let mut over = world.config("{upgradeSignal: {node: {label: upgrading}}}");
     over.memory.node_history = over.plan(at(100)).node_history;
     quiet(&mut conditions, &over, at(219));
-    assert_eq!(change(&mut conditions, &over, at(220)).condition, None);
+    let condition = change(&mut conditions, &over, at(220)).condition.unwrap();
+    assert_eq!(condition.reason, ConditionReason::Gate(GateReason::NotUpgrading));
+}
+
+#[rstest]
+#[case::not_upgrading(
+    "{upgradeSignal: {node: {label: upgrading}}}",
+    GateReason::NotUpgrading,
+    "; to do: check upgradeSignal"
+)]
+#[case::not_draining(
+    "{upgradeSignal: always, countsAsDrain: {annotation: drained-by}}",
+    GateReason::NotDraining,
+    "drained-by"
+)]
+fn closed_gate_is_named_once_it_has_settled(#[case] config: &str, #[case] gate: GateReason, #[case] says: &str) {
+    let no_clock = json!({ "metadata": { "annotations": { "nodeward.dev/drain-clock": null } } });
+    let world = World::draining().node_with(no_clock).config(config);
+    let mut conditions = Conditions::default();
+    assert_eq!(quiet(&mut conditions, &world, at(60)), Some(at(75)));
+    let change = change(&mut conditions, &world, at(75));
+    let condition = change.condition.clone().unwrap();
+    assert_eq!(
+        (condition.reason, condition.since),
+        (ConditionReason::Gate(gate), at(60))
+    );
+    assert!(
+        condition.message.starts_with("drain-keeper does not act: the node ") && condition.message.contains(says),
+        "{}",
+        condition.message
+    );
+    assert_eq!((change.news.len(), change.has_failed), (0, false));
+    let world = written(&mut conditions, world, &change, at(75));
+    assert_eq!(quiet(&mut conditions, &world, at(600)), None);
+    // Another process finds it told, and takes it back when the node is in use again.
+    let mut after = Conditions::default();
+    quiet(&mut after, &world, at(700));
+    let uncordoned = world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } }));
+    assert_eq!(self::change(&mut after, &uncordoned, at(701)).condition, None);
+}
+
+#[test]
+fn remediation_replaces_the_blocked_condition_at_once() {
+    let (mut conditions, mut world, _) = told(blocked());
+    world.remediations = remediated("n1");
+    let condition = change(&mut conditions, &world, at(67)).condition.unwrap();
+    assert_eq!(condition.reason, ConditionReason::Gate(GateReason::UnderRemediation));
 }
 
 /// Conditions that told, of `world`, what blocks it since second 60; it stands since second 65.
@@ -78,7 +124,7 @@ fn a_blocked_drain_is_said_once_it_has_settled() {
     let condition = change.condition.unwrap();
     assert_eq!(
         (condition.reason, condition.since),
-        (BlockerReason::BudgetExhausted, at(60))
+        (ConditionReason::Blocked(BlockerReason::BudgetExhausted), at(60))
     );
     assert_eq!(
         condition.message,
@@ -151,7 +197,6 @@ fn a_removal_is_not_repeated_at_once(#[case] succeeded: bool, #[case] again: i64
 #[rstest]
 #[case::no_blocker_left(|_: World, standing: Value| World::draining().node_with(standing))]
 #[case::uncordoned(|world: World, _: Value| world.node_with(json!({ "spec": { "unschedulable": false, "taints": null } })))]
-#[case::under_remediation(|mut world: World, _: Value| { world.remediations = remediated("n1"); world })]
 #[case::only_its_own_pace(|_: World, standing: Value| World::draining().node_with(standing).pod(pod("p")))]
 fn the_condition_goes_at_once_with_what_it_says(#[case] becomes: fn(World, Value) -> World) {
     let (mut conditions, world, condition) = told(blocked());
@@ -183,7 +228,7 @@ fn message_stays_unless_its_reason_changes() {
     let change = change(&mut conditions, &other_reason, at(70));
     assert_eq!(
         change.condition.unwrap().reason,
-        BlockerReason::Unmanaged,
+        ConditionReason::Blocked(BlockerReason::Unmanaged),
         "somebody has to look at it"
     );
     assert_eq!(change.news.len(), 1);
@@ -261,7 +306,7 @@ fn the_beginning_is_read_from_what_stands(#[case] status: &str, #[case] earliest
 fn reason_follows_the_most_important_pod(#[case] patch: Value, #[case] reason: BlockerReason) {
     let world = blocked().pod(with(pod("a"), patch));
     let (_, _, condition) = told(world);
-    assert_eq!(condition.reason, reason);
+    assert_eq!(condition.reason, ConditionReason::Blocked(reason));
 }
 
 /// Held back by something of ours: not the drain's own pace.
@@ -275,7 +320,7 @@ fn limited_pod_is_an_obstacle() {
     quiet(&mut conditions, &world, now);
     let five = now + SignedDuration::from_secs(5);
     let condition = change(&mut conditions, &world, five).condition.unwrap();
-    assert_eq!(condition.reason, BlockerReason::Retrying);
+    assert_eq!(condition.reason, ConditionReason::Blocked(BlockerReason::Retrying));
     assert!(condition.message.contains("boom"), "{}", condition.message);
 }
 

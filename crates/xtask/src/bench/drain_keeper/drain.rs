@@ -164,5 +164,5 @@ async fn each_node(client: &Client, nodes: &[usize], what: &str, check: impl Fn(
 }
 
 fn is_blocked(node: &Node) -> bool {
-    fleet::condition(node, condition::DRAIN_BLOCKED).is_some()
+    fleet::condition(node, condition::DRAIN_BLOCKED).is_some_and(|blocked| blocked.status == "True")
 }

@@ -120,7 +120,7 @@ mod tests {
 
     const MESSAGE: &str = "2 pods keep the drain from ending: finance/ledger-1 is covered by a budget that allows no disruption (PDB finance/ledger); \
         next: PdbDelete at 2026-11-21T11:09:31Z: evict it, or delete it if the budget refuses | finance/ledger-2 is kept by finalizers \
-        beyond its grace period (finalizers a/b; grace until 2026-11-21T11:09:00Z); next: nothing by itself: somebody has to look";
+        beyond its grace period (finalizers a/b; grace until 2026-11-21T11:09:00Z); next: nothing by itself; to do: repair its controller";
 
     #[test]
     fn changed_times_are_no_news() {
