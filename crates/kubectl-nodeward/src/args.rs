@@ -10,8 +10,8 @@ use clap_complete::Shell;
 use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 
-pub use self::values::Target;
-use self::values::{budget, disruptions, duration, node, reason, request_timeout, target};
+pub use self::values::{Target, WhyTarget};
+use self::values::{budget, disruptions, duration, node, reason, request_timeout, target, why_target};
 
 /// Safe node maintenance: shows what blocks drains, and drains nodes that wait their turn
 #[derive(Debug, Clone, Parser)]
@@ -82,11 +82,11 @@ pub enum Output {
 pub enum Command {
     /// Show the fleet at a glance: components, drains and their queue, blocked nodes
     Status,
-    /// Show what blocks a node's drain, who holds what it needs, and what comes next
+    /// Show what blocks a node's drain, a pod's eviction or a budget's disruptions, and what comes next
     Why {
-        /// The node
-        #[arg(value_name = "NODE", value_parser = node)]
-        node: String,
+        /// The node, or pod/NAME or pdb/NAME (with -n, or as pod/NAMESPACE/NAME)
+        #[arg(id = "node", value_name = "NODE|pod/NAME|pdb/NAME", value_parser = why_target)]
+        target: WhyTarget,
     },
     /// Show what draining a node would take; nothing is evicted
     Plan {
@@ -119,6 +119,12 @@ pub struct DrainArgs {
     /// The purpose of the drain, shown to everybody
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub purpose: Option<String>,
+    /// Evict pods that no controller makes again, too
+    #[arg(long)]
+    pub force: bool,
+    /// Evict pods with emptyDir volumes, too, whose data goes with them
+    #[arg(long)]
+    pub delete_emptydir_data: bool,
     /// What happens when a drain's deadline passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,

@@ -33,6 +33,8 @@ const ROOK: &str = "ceph.rook.io/v1";
 pub struct Cluster {
     /// For requests, by way of [`Cluster::ask`].
     pub client: Client,
+    /// For evictions that are tried: one that is refused is an answer, and not tried again.
+    pub evicting: Client,
     /// The namespace that `-n` names.
     pub namespace: Option<String>,
     /// The context's namespace.
@@ -55,8 +57,11 @@ impl Cluster {
         config.read_timeout = None;
         let default_namespace = config.default_namespace.clone();
         let address = config.cluster_url.clone();
+        let mut once = config.clone();
+        once.default_retry = false;
         Ok(Self {
             address,
+            evicting: Client::try_from(once)?,
             client: Client::try_from(config)?,
             namespace: global.namespace.clone(),
             default_namespace,

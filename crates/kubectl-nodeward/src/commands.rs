@@ -5,6 +5,7 @@ mod drain;
 mod hold;
 mod locks;
 mod plan;
+mod printed;
 mod release;
 mod request;
 mod status;
@@ -14,12 +15,14 @@ use jiff::Timestamp;
 
 use self::locks::Locks;
 use self::plan::NodePlan;
+use self::printed::{PrintedCommands, options};
 use self::release::Releases;
 use self::status::Status;
 use self::why::Why;
-use crate::args::{Command, CommandLine, Global};
+use self::why::budget::WhyBudget;
+use self::why::pod::WhyPod;
+use crate::args::{Command, CommandLine, Global, WhyTarget};
 use crate::cluster::Cluster;
-use crate::describe::prefixed;
 use crate::screen::Screen;
 
 /// The exit of a command, as its exit status; 2 is wrong usage.
@@ -51,10 +54,7 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             let status = Status::fetch(&cluster).await?;
             screen.show(&status, |page| status.print(page, now))?;
         }
-        Command::Why { node } => {
-            let why = Why::fetch(&cluster, &node).await?;
-            screen.show(&why, |page| why.print(&node, page, now))?;
-        }
+        Command::Why { target } => why(&cluster, target, &line.global, &screen, now).await?,
         Command::Locks => {
             let locks = Locks::fetch(&cluster).await?;
             screen.show(&locks, |page| locks.print(page, now))?;
@@ -80,10 +80,31 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The options that find the same cluster again.
-fn options(global: &Global) -> String {
-    let kubeconfig = global.kubeconfig.as_ref().map(|file| file.display());
-    prefixed(" --kubeconfig ", kubeconfig) + &prefixed(" --context ", global.context.as_ref())
+async fn why(
+    cluster: &Cluster,
+    target: WhyTarget,
+    global: &Global,
+    screen: &Screen,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    // Without a name of one's own the commands name the requester.
+    let own = request::requester(cluster).await.ok().map(|(_, requester)| requester);
+    let commands = PrintedCommands::new(global, own);
+    let namespace = |given: Option<String>| given.unwrap_or_else(|| cluster.one_namespace().to_owned());
+    match target {
+        WhyTarget::Node(node) => {
+            let why = Why::fetch(cluster, &node).await?;
+            screen.show(&why, |page| why.print(page, &commands, now))
+        }
+        WhyTarget::Pod { namespace: given, name } => {
+            let why = WhyPod::fetch(cluster, &namespace(given), &name).await?;
+            screen.show(&why, |page| why.print(page, &commands, now))
+        }
+        WhyTarget::Budget { namespace: given, name } => {
+            let why = WhyBudget::fetch(cluster, &namespace(given), &name).await?;
+            screen.show(&why, |page| why.print(page, &commands, now))
+        }
+    }
 }
 
 #[cfg(test)]

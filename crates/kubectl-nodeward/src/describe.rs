@@ -205,6 +205,14 @@ pub fn counted(count: impl Display, what: &str) -> String {
     }
 }
 
+/// What a budget allows: `no disruption now`, `2 disruptions now`.
+pub fn disruptions(allowed: i32) -> String {
+    match allowed {
+        ..=0 => "no disruption now".to_owned(),
+        allowed => format!("{} now", counted(allowed, "disruption")),
+    }
+}
+
 /// `a`, `a and b`, `a, b and c`.
 pub fn list<T: AsRef<str>>(items: &[T]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();

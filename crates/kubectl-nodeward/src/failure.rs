@@ -31,6 +31,9 @@ pub enum Failure {
     /// Any other 4xx: an admission webhook, a validation rule of the kind.
     #[error("refused: {0}")]
     Refused(String),
+    /// 500.
+    #[error("the API server failed: {0}")]
+    ServerError(String),
     #[error("the API server did not answer within {}; see --request-timeout", span_of(*.0))]
     Timeout(Duration),
     #[error("the API server cannot be reached: {0}")]
@@ -148,6 +151,7 @@ impl From<&kube::Error> for Failure {
             404 => Self::NotFound(message),
             409 => Self::Conflict(message),
             400..=499 => Self::Refused(message),
+            500 => Self::ServerError(message),
             code => Self::Unreachable(format!("{code}: {message}")),
         }
     }
@@ -222,6 +226,7 @@ mod tests {
     #[case(409, "m")]
     #[case(422, "refused: m")]
     #[case(429, "refused: m")]
+    #[case(500, "the API server failed: m")]
     #[case(503, "the API server cannot be reached: 503: m")]
     fn each_status_code_has_its_meaning(#[case] code: u16, #[case] told: &str) {
         assert_eq!(Failure::from(&error(code, "m")).to_string(), told);

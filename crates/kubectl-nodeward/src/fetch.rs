@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, TypeMeta};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, Selector, TypeMeta};
 use kube::{Api, Resource};
 use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::model::Unread;
+use crate::model::acts::Act;
 use crate::model::ceph::CephCluster;
 use crate::model::health::time_of;
 
@@ -135,6 +136,55 @@ impl<'a> Reader<'a> {
         let api = self.api(self.cluster.namespace.as_deref());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         self.list("pods", api, params, |pod| pod).await
+    }
+
+    pub async fn pod(&mut self, namespace: &str, name: &str) -> Result<Pod, Failure> {
+        let pods: Api<Pod> = self.api(Some(namespace));
+        self.cluster.ask(pods.get(name)).await
+    }
+
+    pub async fn budget(&mut self, namespace: &str, name: &str) -> Result<PodDisruptionBudget, Failure> {
+        let budgets: Api<PodDisruptionBudget> = self.api(Some(namespace));
+        self.cluster.ask(budgets.get(name)).await
+    }
+
+    /// The pods that a budget may select.
+    pub async fn pods_of(&mut self, budget: &PodDisruptionBudget) -> Result<Option<Vec<Pod>>, Failure> {
+        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+        // Without one it selects nothing; one that cannot be read selects nothing either.
+        let Some(selector) = selector.and_then(|selector| Selector::try_from(selector).ok()) else {
+            return Ok(Some(Vec::new()));
+        };
+        let api = self.api(budget.metadata.namespace.as_deref());
+        let params = ListParams::default().labels_from(&selector);
+        self.list("pods of budgets", api, params, |pod| pod).await
+    }
+
+    /// What drain-keeper and drain-lock did to pods of the node since `began`, the last first.
+    pub async fn acts_on(&mut self, node: &str, began: Timestamp) -> Result<Vec<Act>, Failure> {
+        let mut acts = Vec::new();
+        for component in ["drain-keeper", "drain-lock"] {
+            let events = self.api::<Event>(self.cluster.namespace.as_deref());
+            let params = ListParams::default().fields(&format!("reportingComponent=nodeward.dev/{component}"));
+            let told = self.list("events", events, params, |event| Act::of(&event, node, began));
+            let Some(told) = told.await? else { break };
+            acts.extend(told.into_iter().flatten());
+        }
+        acts.sort_by(|a: &Act, b: &Act| b.at.cmp(&a.at));
+        Ok(acts)
+    }
+
+    /// All pods on a node, whatever `-n` says; a missing right is a failure.
+    pub async fn all_pods_on(&mut self, node: &str) -> Result<Vec<Pod>, Failure> {
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods = self.list("pods", self.api(None), params, |pod| pod).await?;
+        pods.ok_or_else(|| {
+            let missing = self.unread.pop().map(|unread| unread.to_string());
+            let why = missing.unwrap_or_default();
+            Failure::Other(format!(
+                "what its drain would destroy cannot be seen: {why}; --force --delete-emptydir-data drains it all the same"
+            ))
+        })
     }
 
     /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.

@@ -2,11 +2,15 @@
 //! print, so a change of a field's name or meaning breaks scripts. Times are RFC 3339 in UTC, names of pods and budgets
 //! `namespace/name`; an empty optional field or list is absent.
 
+pub mod acts;
+pub mod budget_health;
 pub mod ceph;
 pub mod drain;
 pub mod health;
 pub mod locks;
 pub mod node;
+
+use std::fmt;
 
 use serde::Serialize;
 
@@ -25,6 +29,15 @@ pub enum Unread {
     /// The caller lacks a right.
     #[serde(rename_all = "camelCase")]
     Forbidden { what: &'static str, missing: MissingRight },
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled { what, component } => write!(f, "{what}: {component} is not installed"),
+            Self::Forbidden { what, missing } => write!(f, "{what}: {missing}"),
+        }
+    }
 }
 
 impl Unread {

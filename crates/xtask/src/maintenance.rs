@@ -27,7 +27,7 @@ impl Drainer {
     pub fn command(self, node: &str) -> Vec<String> {
         let args: &[&str] = match self {
             Self::Kubectl => &["drain", node, "--ignore-daemonsets", "--delete-emptydir-data"],
-            Self::Nodeward => &["nodeward", "drain", node],
+            Self::Nodeward => &["nodeward", "drain", node, "--delete-emptydir-data"],
         };
         args.iter().map(|arg| (*arg).to_owned()).collect()
     }

@@ -13,6 +13,14 @@ pub enum Target {
     Hold(String),
 }
 
+/// What `why` is asked about. A namespace that is absent is that of `-n`, or the context's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhyTarget {
+    Node(String),
+    Pod { namespace: Option<String>, name: String },
+    Budget { namespace: Option<String>, name: String },
+}
+
 /// Longest text that is stored in an object for others to read.
 const LONGEST_TEXT: usize = 256;
 
@@ -49,6 +57,24 @@ pub fn target(text: &str) -> Result<Target, String> {
             name,
         ) => object_name(name).map(Target::Hold),
         (Some(kind), _) => Err(format!("{kind} is neither a node nor a hold: write NODE or hold/NAME")),
+    }
+}
+
+/// A node, `pod/NAME`, `pod/NAMESPACE/NAME`, `pdb/NAME` or `pdb/NAMESPACE/NAME`.
+pub fn why_target(text: &str) -> Result<WhyTarget, String> {
+    let text = text.replacen("poddisruptionbudget.policy/", "pdb/", 1);
+    let (kind, rest) = split_kind(&text);
+    let namespaced = || match rest.split_once('/') {
+        Some((namespace, name)) => Ok((Some(object_name(namespace)?), object_name(name)?)),
+        None => object_name(rest).map(|name| (None, name)),
+    };
+    match kind {
+        None | Some("node" | "nodes" | "no") => object_name(rest).map(WhyTarget::Node),
+        Some("pod" | "pods" | "po") => namespaced().map(|(namespace, name)| WhyTarget::Pod { namespace, name }),
+        Some("pdb" | "poddisruptionbudget" | "poddisruptionbudgets") => {
+            namespaced().map(|(namespace, name)| WhyTarget::Budget { namespace, name })
+        }
+        Some(_) => Err(format!("write NODE, pod/{text} or pdb/{text}")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `drain`: requests drains, and shows their progress until all are over.
 
+mod consent;
 pub mod progress;
 
 use std::collections::BTreeSet;
@@ -89,6 +90,7 @@ async fn request_and_watch(
     // All names are checked first: a mistake in the last one requests nothing.
     for node in args.nodes.iter().filter(|node| seen.insert(*node)) {
         let node_uid = node_uid(cluster, node).await?;
+        consent::require(cluster, node, &requester, args).await?;
         requests.push(drain_request(args, node, node_uid, &requester));
     }
     let tell = |style, text: &str| screen.say(|page| page.text(style, text));

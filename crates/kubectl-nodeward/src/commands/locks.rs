@@ -11,7 +11,7 @@ use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
-use crate::model::locks::{BudgetLocks, Held, OwnerHold, Sources, Waiting, of_budgets, unplanned};
+use crate::model::locks::{BudgetLocks, Held, NodeGroups, OwnerHold, Sources, Waiting, of_budgets, unplanned};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
@@ -23,6 +23,9 @@ use crate::text::time::{age, distance};
 pub struct Locks {
     /// The budgets that somebody holds disruptions of or waits for, in the order of their names.
     pub budgets: Vec<BudgetLocks>,
+    /// Nodes that are away in their node groups, and drains that wait for a place in one.
+    #[serde(skip_serializing_if = "NodeGroups::is_empty")]
+    pub node_groups: NodeGroups,
     /// Claims that wait and need no disruption of a budget yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unplanned: Vec<Waiting>,
@@ -38,6 +41,7 @@ impl Locks {
         let ledger = reader.ledger().await?;
         let budgets = reader.budgets(namespace).await?.unwrap_or_default();
         let holds = reader.holds(namespace).await?.unwrap_or_default();
+        let drains = reader.drains().await?.unwrap_or_default();
         let sources = Sources {
             ledger: ledger.as_ref(),
             budgets: &budgets,
@@ -46,6 +50,7 @@ impl Locks {
         };
         Ok(Self {
             budgets: of_budgets(&sources, &BTreeSet::new(), reader.now),
+            node_groups: NodeGroups::of(ledger.as_ref(), &drains),
             unplanned: unplanned(&sources),
             unread: reader.unread,
         })
@@ -58,6 +63,7 @@ impl Locks {
             (true, true) => page.text(Style::Plain, "No budget is held or waited for."),
             (true, false) => (),
         }
+        self.node_groups.print(page, now);
         if !self.unplanned.is_empty() {
             page.gap();
             let nodes = self.unplanned.iter();
@@ -71,12 +77,45 @@ impl Locks {
     }
 }
 
+impl NodeGroups {
+    fn print(&self, page: &mut Page, now: Timestamp) {
+        let mut table = Table::new([
+            Column::Fixed("NODE GROUP"),
+            Column::Fixed("STATE"),
+            Column::Flexible("NODE"),
+            Column::Number("TICKET"),
+            Column::Fixed("FOR"),
+            Column::Flexible("DETAIL"),
+        ]);
+        for away in &self.away {
+            table.row([
+                (&away.group).into(),
+                Cell::new(Style::Good, "away"),
+                (&away.node).into(),
+                away.ticket.to_string().into(),
+                age(away.since, now).into(),
+            ]);
+        }
+        for waiting in &self.waiting {
+            table.row([
+                "".into(),
+                Cell::new(Style::Warning, "waiting"),
+                (&waiting.node).into(),
+                prefixed("", waiting.ticket).into(),
+                prefixed("", waiting.since.map(|since| age(since, now))).into(),
+                (&waiting.message).into(),
+            ]);
+        }
+        page.separate_table(&table);
+    }
+}
+
 /// A section for each budget, with a row for each claim and each hold.
 pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::Fixed("PDB"),
         Column::Flexible("BY"),
-        Column::Number("UNITS"),
+        Column::Number("DISRUPTIONS"),
         Column::Number("TICKET"),
         Column::Fixed("FOR"),
         Column::Flexible("DETAIL"),

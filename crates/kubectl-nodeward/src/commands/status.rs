@@ -27,7 +27,7 @@ use crate::model::node::NodeSummary;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
-use crate::text::time::{age, distance};
+use crate::text::time::{age, distance, moment};
 
 /// The fleet at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -188,7 +188,8 @@ impl Status {
     }
 }
 
-async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Component>, Failure> {
+/// The components that are installed, and who leads them.
+pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Component>, Failure> {
     let client = reader.cluster.client.clone();
     let params = ListParams::default().labels(PART_OF);
     let deployments = Api::<Deployment>::all(client.clone());
@@ -309,6 +310,23 @@ impl Component {
             style,
             format!("{name}{version} in {namespace}: {state}{replicas}{leader}"),
         )
+    }
+
+    /// Who leads it, or since when what it wrote has been left as it was; `None` where leases cannot be seen.
+    pub(super) fn leads(&self, now: Timestamp) -> Option<Cell> {
+        let Self { name, leader, .. } = self;
+        let silent = prefixed(" since ", self.renewed.map(|renewed| moment(renewed, now)));
+        match self.state {
+            ComponentState::Leading => {
+                let leader = leader.as_deref().unwrap_or("a replica");
+                Some(Cell::new(Style::Faint, format!("{name}: {leader} leads")))
+            }
+            ComponentState::Ready => None,
+            ComponentState::NotLeading | ComponentState::NotReady => Some(Cell::new(
+                Style::Bad,
+                format!("{name}: nobody leads{silent}, and what it says is no newer"),
+            )),
+        }
     }
 }
 

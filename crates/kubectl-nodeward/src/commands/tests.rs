@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::Parser;
 use jiff::Timestamp;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::reason::BlockerReason;
@@ -11,14 +12,21 @@ use textwrap::core::display_width;
 
 use super::locks::Locks;
 use super::plan::NodePlan;
+use super::printed::PrintedCommands;
 use super::status::{Component, ComponentState, LockCounts, NodeCounts, Status};
-use super::why::{KeptBy, PodObstacle, PodsOnNode, Why};
+use super::why::Why;
+use super::why::budget::{Override, WhyBudget};
+use super::why::pod::WhyPod;
+use super::why::pods::{KeptBy, PodObstacle, PodsOnNode};
+use crate::args::CommandLine;
 use crate::failure::MissingRight;
 use crate::model::Unread;
+use crate::model::acts::Act;
+use crate::model::budget_health::{BudgetHealth, UnhealthyPod};
 use crate::model::ceph::{CephCluster, NodeCeph};
 use crate::model::drain::Drain;
 use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
-use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, OwnerHold, Waiting};
+use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, NodeAway, NodeGroups, OwnerHold, Waiting, WaitsForGroup};
 use crate::model::node::NodeSummary;
 use crate::screen::document;
 use crate::text::page::Page;
@@ -61,6 +69,8 @@ fn waiting_drain() -> Drain {
                     "message": format!("shop/database waits for disruptions of a budget that another drain holds (1 needed, 0 free): node {LONG}"),
                 },
                 { "reason": "OwnerHold", "pdb": "shop/web", "message": "shop/web waits for a budget that its owner holds" },
+                { "reason": "BudgetUnhealthy", "pdb": "shop/cache", "message": "shop/cache waits for a budget whose pods are not healthy (1 needed, 0 free)" },
+                { "reason": "UnknownOptOut", "pod": "shop/job-0", "message": "pod shop/job-0 has an unknown nodeward.dev/drain value and is waited for" },
             ],
         }),
     )
@@ -208,8 +218,36 @@ fn busy_status() -> Status {
     }
 }
 
+fn unhealthy_counts() -> BudgetHealth {
+    BudgetHealth {
+        pdb: "shop/cache".to_owned(),
+        healthy: 2,
+        unhealthy: vec![UnhealthyPod {
+            pod: "shop/cache-2".to_owned(),
+            node: None,
+            cause: "is Pending: it fits only node-7, which is cordoned".to_owned(),
+        }],
+        not_true: vec![
+            "it counts cache-1 as evicted until 10:31:00Z (in 1m), although its successor is here".to_owned(),
+        ],
+    }
+}
+
 fn busy_why() -> Why {
     Why {
+        name: "node-1".to_owned(),
+        components: vec![
+            component("drain-keeper", ComponentState::NotLeading),
+            component("drain-lock", ComponentState::Leading),
+        ],
+        counts: vec![unhealthy_counts()],
+        done: vec![Act {
+            at: Some(at("2026-01-01T10:25:00Z")),
+            pod: "shop/web-1".to_owned(),
+            reason: "BudgetOverridden".to_owned(),
+            note: "PdbDelete: deleted with its own grace although its budget refused its eviction (node node-1)"
+                .to_owned(),
+        }],
         node: Some(blocked_node("node-1")),
         drain: Some(waiting_drain()),
         health: Some(sick_health()),
@@ -224,8 +262,11 @@ fn busy_why() -> Why {
             obstacles: vec![PodObstacle {
                 pod: "shop/web-0".to_owned(),
                 pdbs: vec!["shop/web".to_owned()],
-                kept_by: KeptBy::Budget(BlockerReason::BudgetExhausted),
+                kept_by: Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
+                answer: Some("Cannot evict pod as it would violate the pod's disruption budget.".to_owned()),
             }],
+            asked: 7,
+            not_asked: None,
         }),
         unread: vec![],
     }
@@ -349,14 +390,110 @@ fn node_ceph(node: &str) -> Vec<NodeCeph> {
 /// A node that only Ceph keeps, and that is of the exempt domain.
 fn exempt_why() -> Why {
     Why {
+        name: LONG.to_owned(),
         ceph: Some(node_ceph(LONG)),
         unread: vec![],
         ..bare_why()
     }
 }
 
+/// A node that is cordoned and left alone, and whose pods the caller may not evict.
+fn parked_why() -> Why {
+    let node = json!({
+        "metadata": { "name": "node-1" },
+        "spec": { "unschedulable": true },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "True" },
+            {
+                "type": "nodeward.dev/DrainBlocked", "status": "False", "reason": "NotDraining",
+                "message": "drain-keeper does not act: the node is cordoned, but nothing marks it as being drained (no NodeDrain); \
+                            to do: set countsAsDrain in drain-keeper's configuration if your drainer leaves another mark",
+                "lastTransitionTime": "2026-01-01T10:10:00Z",
+            },
+        ] },
+    });
+    Why {
+        node: Some(NodeSummary::of(&serde_json::from_value(node).unwrap())),
+        components: vec![component("drain-keeper", ComponentState::Leading)],
+        pods: Some(PodsOnNode {
+            to_leave: 2,
+            not_asked: Some(MissingRight {
+                verb: "create".to_owned(),
+                group: "policy".to_owned(),
+                namespace: Some("shop".to_owned()),
+                ..missing("pods/eviction")
+            }),
+            ..PodsOnNode::default()
+        }),
+        unread: vec![],
+        ..bare_why()
+    }
+}
+
+fn why_budget() -> WhyBudget {
+    WhyBudget {
+        locks: budgets().remove(0),
+        counts: Some(unhealthy_counts()),
+        never_overridden: Some("BudgetNeverForced".to_owned()),
+        last_override: Some(Override {
+            at: at("2026-01-01T10:00:00Z"),
+            pod: "shop/database-1".to_owned(),
+        }),
+        unread: vec![],
+    }
+}
+
+fn why_pod() -> WhyPod {
+    WhyPod {
+        pod: "shop/web-0".to_owned(),
+        state: "Running, Ready".to_owned(),
+        node: Some(blocked_node("node-1")),
+        controller: Some("ReplicaSet web-6c9f".to_owned()),
+        kept_by: Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
+        eviction:
+            "the API server would refuse it now: Cannot evict pod as it would violate the pod's disruption budget."
+                .to_owned(),
+        would_be_evicted: Some(false),
+        drain: Some(waiting_drain()),
+        planned: Some(
+            "down until its node is back, so it needs a disruption: it fits no other node [Pinned]".to_owned(),
+        ),
+        blocked_by: waiting_drain().blocked_by[1..2].to_vec(),
+        drain_keeper: Some("it is covered by a budget that allows no disruption (PDB shop/web)".to_owned()),
+        budgets: budgets().split_off(1),
+        counts: vec![],
+        unread: vec![],
+    }
+}
+
+fn node_groups() -> NodeGroups {
+    NodeGroups {
+        away: vec![NodeAway {
+            group: "control-plane".to_owned(),
+            ticket: 3,
+            node: LONG.to_owned(),
+            since: at("2026-01-01T10:20:00Z"),
+        }],
+        waiting: vec![WaitsForGroup {
+            node: "node-1".to_owned(),
+            ticket: Some(4),
+            since: Some(at("2026-01-01T10:28:00Z")),
+            message: format!("node group control-plane allows 1 nodes away at once: {LONG}"),
+        }],
+    }
+}
+
+fn commands() -> PrintedCommands {
+    let line = CommandLine::parse_from(["kubectl-nodeward", "--context", "lab", "status"]);
+    PrintedCommands::new(&line.global, Some("kubectl-nodeward:alice@example.com".to_owned()))
+}
+
 fn bare_why() -> Why {
     Why {
+        name: "node-1".to_owned(),
+        components: vec![],
+        counts: vec![],
+        done: vec![],
         node: None,
         drain: None,
         health: None,
@@ -411,6 +548,7 @@ fn busy_plan() -> NodePlan {
 fn pages(width: usize) -> Vec<(&'static str, Page)> {
     let locks = Locks {
         budgets: budgets(),
+        node_groups: node_groups(),
         unplanned: vec![Waiting {
             node: "node-3".to_owned(),
             ticket: 13,
@@ -452,9 +590,12 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         ("status", page(&|page| busy_status().print(page, now()))),
         ("status_bare", page(&|page| bare_status.print(page, now()))),
         ("status_idle", page(&|page| Status::default().print(page, now()))),
-        ("why", page(&|page| busy_why().print("node-1", page, now()))),
-        ("why_bare", page(&|page| bare_why().print("node-1", page, now()))),
-        ("why_ceph", page(&|page| exempt_why().print(LONG, page, now()))),
+        ("why", page(&|page| busy_why().print(page, &commands(), now()))),
+        ("why_bare", page(&|page| bare_why().print(page, &commands(), now()))),
+        ("why_budget", page(&|page| why_budget().print(page, &commands(), now()))),
+        ("why_ceph", page(&|page| exempt_why().print(page, &commands(), now()))),
+        ("why_parked", page(&|page| parked_why().print(page, &commands(), now()))),
+        ("why_pod", page(&|page| why_pod().print(page, &commands(), now()))),
         ("plan", page(&|page| busy_plan().print(page))),
         ("plan_empty", page(&|page| empty_plan.print(page))),
         ("locks", page(&|page| locks.print(page, now()))),
@@ -482,7 +623,8 @@ fn pages_keep_their_layout(#[case] width: usize) {
 #[case(120)]
 fn pages_fit_their_terminal(#[case] width: usize) {
     for (name, page) in pages(width) {
-        for line in page.lines() {
+        // A command is never broken.
+        for line in page.lines().iter().filter(|line| !line.trim().starts_with("kubectl ")) {
             assert!(display_width(line) <= width, "{name}: {line}");
         }
     }
@@ -510,17 +652,39 @@ fn no_width_loses_a_letter() {
     }
 }
 
+/// Each has a line of its own, to be copied.
+#[test]
+fn printed_commands_are_valid_command_lines() {
+    let mut commands = 0;
+    for (name, page) in pages(80) {
+        for line in page.lines().iter().map(|line| line.trim()) {
+            if let Some(words) = line.strip_prefix("kubectl nodeward ") {
+                let words = std::iter::once("kubectl-nodeward").chain(words.split_whitespace());
+                let parsed = CommandLine::try_parse_from(words);
+                assert!(parsed.is_ok(), "{name}: {line}: {parsed:?}");
+                commands += 1;
+            }
+            // Nothing else begins so but what is to be copied.
+            assert!(!line.ends_with("kubectl"), "{name}: {line}");
+        }
+    }
+    assert!(commands >= 5, "{commands}");
+}
+
 /// Scripts read these.
 #[test]
 fn models_are_stable() {
     insta::assert_snapshot!("json_status", pretty(&busy_status()));
     insta::assert_snapshot!("json_why", pretty(&busy_why()));
     insta::assert_snapshot!("json_why_bare", pretty(&bare_why()));
+    insta::assert_snapshot!("json_why_budget", pretty(&why_budget()));
+    insta::assert_snapshot!("json_why_pod", pretty(&why_pod()));
     insta::assert_snapshot!("json_plan", pretty(&busy_plan()));
     insta::assert_snapshot!(
         "json_locks",
         pretty(&Locks {
             budgets: budgets(),
+            node_groups: node_groups(),
             ..Locks::default()
         })
     );

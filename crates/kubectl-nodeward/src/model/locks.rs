@@ -7,8 +7,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::{DisruptionHold, HoldPhase};
+use nodeward_api::node_drain::NodeDrain;
+use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, ClaimState, Disruptions, HeldPod, Ledger};
 use serde::Serialize;
+
+use super::drain::Drain;
 
 /// A budget, and who holds or waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -81,6 +85,74 @@ pub struct OwnerHold {
     pub until: Option<Timestamp>,
     /// What drain-lock made of it; absent until it has answered, and for an annotation.
     pub phase: Option<HoldPhase>,
+}
+
+/// Who has the places of node groups, and who waits for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeGroups {
+    /// In the order of groups and tickets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<NodeAway>,
+    /// In the order of tickets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitsForGroup>,
+}
+
+/// A node whose drain has a place in a node group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeAway {
+    pub group: String,
+    pub ticket: i64,
+    pub node: String,
+    /// Since when its claim stands so.
+    pub since: Timestamp,
+}
+
+/// A drain that waits for a place in a node group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitsForGroup {
+    pub node: String,
+    pub ticket: Option<i64>,
+    pub since: Option<Timestamp>,
+    /// The group, and the nodes of it that are away.
+    pub message: String,
+}
+
+impl NodeGroups {
+    pub fn of(ledger: Option<&Ledger>, drains: &[NodeDrain]) -> Self {
+        let claims = ledger.iter().flat_map(|ledger| ledger.claims());
+        let away = claims.flat_map(|claim| {
+            claim.node_groups.iter().map(|group| NodeAway {
+                group: group.clone(),
+                ticket: claim.ticket,
+                node: claim.node.clone(),
+                since: claim.since,
+            })
+        });
+        let mut away: Vec<NodeAway> = away.collect();
+        away.sort();
+        let mut waiting: Vec<WaitsForGroup> = Vec::new();
+        for drain in drains.iter().map(Drain::of) {
+            let mut blocked = drain.blocked_by.iter();
+            let group =
+                blocked.find(|one| matches!(one.reason, LockReason::WaitsForNodeGroup | LockReason::GroupUnhealthy));
+            waiting.extend(group.map(|group| WaitsForGroup {
+                node: drain.node.clone(),
+                ticket: drain.ticket,
+                since: drain.since(),
+                message: group.message.clone(),
+            }));
+        }
+        waiting.sort_by_key(|waiting| (waiting.ticket.is_none(), waiting.ticket));
+        Self { away, waiting }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.away.is_empty() && self.waiting.is_empty()
+    }
 }
 
 /// What [`of_budgets`] is made of; each part is absent where it could not be read.

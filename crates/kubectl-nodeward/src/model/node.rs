@@ -31,6 +31,17 @@ pub struct KeeperVerdict {
     pub drain_began_from: Option<ClockSource>,
     /// The condition `nodeward.dev/DrainBlocked`.
     pub blocked: Option<Blocked>,
+    /// Why it does not act on the node; absent where it does.
+    pub gate: Option<ClosedGate>,
+}
+
+/// A gate that keeps drain-keeper from acting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClosedGate {
+    pub reason: String,
+    pub since: Option<Timestamp>,
+    pub message: String,
 }
 
 /// The condition `nodeward.dev/DrainBlocked`, which is `True`.
@@ -66,10 +77,17 @@ impl KeeperVerdict {
         let clock = DrainClock::of(node.annotations())
             .and_then(Result::ok)
             .filter(|clock| !clock.ended);
-        let blocked = condition(node, DRAIN_BLOCKED).filter(|condition| condition.status == "True");
+        let told = condition(node, DRAIN_BLOCKED);
+        let blocked = told.filter(|condition| condition.status == "True");
+        let gate = told.filter(|condition| condition.status == "False");
         let verdict = Self {
             drain_began: clock.as_ref().map(|clock| clock.start),
             drain_began_from: clock.as_ref().map(|clock| clock.from),
+            gate: gate.map(|condition| ClosedGate {
+                reason: condition.reason.clone().unwrap_or_default(),
+                since: condition.last_transition_time.as_ref().map(|time| time.0),
+                message: condition.message.clone().unwrap_or_default(),
+            }),
             blocked: blocked.map(|condition| {
                 let message = condition.message.clone().unwrap_or_default();
                 Blocked {
@@ -80,7 +98,7 @@ impl KeeperVerdict {
                 }
             }),
         };
-        (verdict.drain_began.is_some() || verdict.blocked.is_some()).then_some(verdict)
+        (verdict.drain_began.is_some() || verdict.blocked.is_some() || verdict.gate.is_some()).then_some(verdict)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Pages of what several components have to say.
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::Phase;
@@ -11,7 +13,8 @@ use nodeward_testkit::{bulk, workload};
 use serde_json::json;
 
 use crate::environment::Environment;
-use crate::person::says;
+use crate::person::{Person, says};
+use crate::rights::bind;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
@@ -47,7 +50,10 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
                 "next",
                 "refused",
                 "goes on when its owner's hold of",
-                "does not go on by itself: PDB",
+                "add a replica to the workload",
+                "told by drain-lock:",
+                "drain-keeper does not act: the node waits for its turn in drain-lock",
+                "asked the API server, about",
                 "Budgets that matter here",
                 "reindexing",
             ],
@@ -58,6 +64,39 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
     // An obstacle is told once, whoever found it.
     assert_eq!(why.matches("[BudgetNeverAllows]").count(), 1, "{why}");
 
+    let budget = admin.page(&["why", "pdb/db", "-n", &env.name]).await?;
+    says(
+        &budget,
+        &[
+            "PDB",
+            "allows 1 disruption now",
+            "goes on when its owner's hold of",
+            "kubectl nodeward release hold/",
+            "reindexing",
+        ],
+    )?;
+    let pods = workload::ready_pods(&env.client, &env.name, "single", 1, secs(30)).await?;
+    let single = format!("pod/{}/{}", env.name, pods[0].name_any());
+    let pod = admin.page(&["why", &single]).await?;
+    says(
+        &pod,
+        &[
+            "the API server would refuse it now: Cannot evict pod",
+            "down until its node is back",
+            "[BudgetNeverAllows]",
+        ],
+    )?;
+    let name = format!("{}-reader", env.name);
+    let reader = Person::named(env.plane, &name, "people", &env.name)?;
+    bind(&env, "view", &name, Some(&env.name)).await?;
+    let unasked = reader.page(&["why", &single]).await?;
+    says(
+        &unasked,
+        &[&format!(
+            "the API server could not be asked: {name} may not create pods/eviction"
+        )],
+    )?;
+
     let json = admin.json(&["why", &node]).await?;
     assert_eq!(json["drain"]["fallback"], "Wait", "{json:#}");
     // drain-keeper times no drain that waits for its turn.
@@ -66,6 +105,37 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
     says(&status, &["drain-keeper", "WAITS FOR", &node, "BudgetNeverAllows"])?;
     admin.page(&["release", &node]).await?;
     env.gone(&node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_a_pending_pod_and_its_cordoned_node() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let template = PodTemplate::new().node_selector("kubernetes.io/hostname", &node);
+    bulk::create(&env.client, [template.deployment(&env.name, "only", 1)?]).await?;
+    let budget = Budget::max_unavailable(&env.name, "only", 1).of("only").build()?;
+    bulk::create(&env.client, [budget]).await?;
+    workload::ready_pods(&env.client, &env.name, "only", 1, secs(90)).await?;
+    workload::counted_budget(&env.client, &env.name, "only", 1, secs(60)).await?;
+    fleet::cordon(&env.client, &node).await?;
+    // As kubectl drain --disable-eviction does.
+    let pods = Api::<Pod>::namespaced(env.client.clone(), &env.name);
+    pods.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
+    let only = format!("it fits only {node}, which is cordoned");
+    wait::until("the successor to be Pending", secs(60), || async {
+        let page = env.admin.page(&["why", "pdb/only", "-n", &env.name]).await?;
+        says(
+            &page,
+            &[
+                "0 of 1 pods are healthy",
+                "is Pending:",
+                &only,
+                "bring the budget's pods back to Ready",
+            ],
+        )
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -156,7 +156,12 @@ impl Answer {
     pub fn page(self) -> Result<String> {
         ensure!(self.code == 0 && self.err.is_empty(), "{self:?}");
         ensure!(!self.out.contains('\u{1b}'), "coloured: {self:?}");
-        let wide = self.out.lines().find(|line| line.chars().count() > COLUMNS);
+        // Commands are not broken, so that they can be copied.
+        let mut lines = self
+            .out
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("kubectl "));
+        let wide = lines.find(|line| line.chars().count() > COLUMNS);
         ensure!(wide.is_none(), "too wide: {wide:?} in\n{}", self.out);
         Ok(self.out)
     }

@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::person::{Person, says};
 
 /// Binds a ClusterRole to a person: in a namespace, or everywhere.
-async fn bind(env: &Environment, role: &str, person: &str, namespace: Option<&str>) -> Result<()> {
+pub async fn bind(env: &Environment, role: &str, person: &str, namespace: Option<&str>) -> Result<()> {
     let binding: Value = json!({
         "metadata": { "name": format!("{person}-{role}"), "namespace": namespace },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },

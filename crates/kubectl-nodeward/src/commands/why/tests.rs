@@ -1,6 +1,13 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use nodeward_api::drain_ledger::DrainLedgerSpec;
+use nodeward_api::reason::{BlockerReason, LockReason};
+use nodeward_core::ledger::Ledger;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::pods::{EvictionAnswer, KeptBy};
 use super::*;
 
 fn pod(change: Value) -> Pod {
@@ -51,7 +58,7 @@ fn obstacles_are_refused_evictions_and_opt_outs(
     #[case] kept_by: Option<KeptBy>,
 ) {
     let seen = PodsOnNode::of(&[pod(change)], Some(&budgets));
-    assert_eq!(seen.obstacles.first().map(|obstacle| obstacle.kept_by), kept_by);
+    assert_eq!(seen.obstacles.first().and_then(|obstacle| obstacle.kept_by), kept_by);
     assert_eq!((seen.to_leave, seen.ignored, seen.terminating), (1, 0, 0));
 }
 
@@ -66,4 +73,63 @@ fn ignored_and_terminating_pods_are_no_obstacles(#[case] change: Value, #[case] 
     let seen = PodsOnNode::of(&[pod(change)], Some(&[budget("a", 0)]));
     assert_eq!((seen.to_leave, seen.ignored, seen.terminating), counts);
     assert_eq!(seen.obstacles, []);
+}
+
+/// The status of a budget may be old, and a webhook may refuse: the API server's answer counts.
+#[test]
+fn api_server_answer_outweighs_budget_statuses() {
+    let named = |name: &str| pod(json!({ "metadata": { "name": name } }));
+    let all = [named("web-0"), named("web-1")];
+    let mut seen = PodsOnNode::of(&all, Some(&[budget("a", 0)]));
+    assert_eq!(seen.obstacles.len(), 2);
+    seen.take_answers(BTreeMap::from([
+        ("shop/web-0".to_owned(), EvictionAnswer::Accepted),
+        ("shop/web-1".to_owned(), EvictionAnswer::Refused("no".to_owned())),
+        ("shop/web-2".to_owned(), EvictionAnswer::Refused("a webhook".to_owned())),
+    ]));
+    let told: Vec<_> = seen
+        .obstacles
+        .iter()
+        .map(|one| (one.pod.as_str(), one.kept_by.is_some(), one.answer.as_deref()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("shop/web-1", true, Some("no")),
+            ("shop/web-2", false, Some("a webhook"))
+        ]
+    );
+    assert_eq!(seen.asked, 3);
+}
+
+/// Older drains that need nothing which it waits for do not stand in its way.
+#[rstest]
+#[case("node-1", Some(0))]
+#[case("node-2", Some(0))]
+#[case("node-3", Some(2))]
+#[case("node-9", None)]
+fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<usize>) {
+    let claim = |ticket: i64, node: &str, state: &str, more: Value| {
+        let mut claim = json!({
+            "ticket": ticket, "node": node, "nodeUID": node, "state": state,
+            "since": "2026-01-01T10:00:00Z", "queuedAt": "2026-01-01T10:00:00Z",
+        });
+        merge(&mut claim, more);
+        claim
+    };
+    let needs = |budget: i32| json!({ "needs": [{ "budget": budget, "disruptions": 1, "healthy": 1 }] });
+    let stored: DrainLedgerSpec = serde_json::from_value(json!({
+        "nextTicket": 9,
+        "budgets": [
+            { "namespace": "shop", "name": "db", "uid": "u" }, { "namespace": "shop", "name": "web", "uid": "v" },
+        ],
+        "claims": [
+            claim(1, "node-1", "Confirmed", json!({ "holds": ["0/db-0/db-0"] })),
+            claim(2, "node-2", "Asking", needs(1)),
+            claim(3, "node-0", "Asking", needs(0)),
+            claim(4, "node-3", "Asking", needs(0)),
+        ],
+    }))
+    .unwrap();
+    assert_eq!(next::claims_in_the_way(&Ledger::from(&stored), node), ahead);
 }

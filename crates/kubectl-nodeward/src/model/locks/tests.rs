@@ -152,3 +152,39 @@ fn owner_hold_counts_until_it_ends(#[case] status: serde_json::Value, #[case] co
     };
     assert_eq!(!of_budgets(&sources, &BTreeSet::new(), now()).is_empty(), counts);
 }
+
+#[test]
+fn node_groups_list_who_is_away_and_who_waits() {
+    let stored: DrainLedgerSpec = serde_json::from_value(json!({
+        "nextTicket": 7, "budgets": [],
+        "claims": [{
+            "ticket": 3, "node": "node-1", "nodeUID": "1", "state": "Confirmed", "nodeGroups": ["control-plane", "all"],
+            "since": "2026-01-01T10:20:00Z", "queuedAt": "2026-01-01T10:00:00Z",
+        }],
+    }))
+    .unwrap();
+    let drain = |node: &str, reason: &str| {
+        let status =
+            json!({ "phase": "Queued", "ticket": 5, "blockedBy": [{ "reason": reason, "message": "all allows 1" }] });
+        let drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": node },
+            "spec": { "nodeName": node }, "status": status,
+        });
+        serde_json::from_value::<NodeDrain>(drain).unwrap()
+    };
+    let drains = [drain("node-2", "WaitsForNodeGroup"), drain("node-3", "Queued")];
+    let groups = NodeGroups::of(Some(&Ledger::from(&stored)), &drains);
+    let away: Vec<_> = groups
+        .away
+        .iter()
+        .map(|away| (away.group.as_str(), away.node.as_str()))
+        .collect();
+    assert_eq!(away, [("all", "node-1"), ("control-plane", "node-1")]);
+    let waiting: Vec<_> = groups
+        .waiting
+        .iter()
+        .map(|one| (one.node.as_str(), one.ticket))
+        .collect();
+    assert_eq!(waiting, [("node-2", Some(5))]);
+    assert!(NodeGroups::of(None, &[]).is_empty());
+}

@@ -1,0 +1,215 @@
+//! What a drain waits for, what comes next, and what a person does about it.
+
+use jiff::Timestamp;
+use nodeward_api::annotation::HOLD;
+use nodeward_api::node_drain::{BlockedBy, Phase};
+use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Ledger;
+
+use super::Why;
+use crate::commands::printed::PrintedCommands;
+use crate::describe::{self, prefixed};
+use crate::model::drain::Drain;
+use crate::model::locks::BudgetLocks;
+use crate::text::page::Page;
+use crate::text::time::moment;
+
+/// Older claims that need or hold budgets which this node's claim waits for.
+pub(super) fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
+    let own = ledger.claims().iter().find(|claim| claim.node == node)?;
+    let shares = |budget| own.needs_of(&budget);
+    let older = ledger.claims().iter().filter(|claim| claim.ticket < own.ticket);
+    Some(older.filter(|claim| claim.budgets().any(shares)).count())
+}
+
+/// Something that is waited for, or that a person does, with the commands for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    text: String,
+    commands: Vec<String>,
+}
+
+impl Step {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            commands: Vec::new(),
+        }
+    }
+
+    pub(super) fn with(text: impl Into<String>, command: String) -> Self {
+        Self {
+            text: text.into() + ":",
+            commands: vec![command],
+        }
+    }
+}
+
+/// Each command has a line of its own, to be copied.
+pub(super) fn print(page: &mut Page, steps: &[Step]) {
+    for (index, step) in steps.iter().enumerate() {
+        page.field(if index == 0 { "next" } else { "" }, &step.text);
+        for command in &step.commands {
+            page.command("", command);
+        }
+    }
+}
+
+impl Why {
+    /// The events that the drain waits for, and the commands that help.
+    pub(super) fn next(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+        let mut next = Vec::new();
+        if drain.phase == Some(Phase::Queued) {
+            next.extend(self.place_in_queue(drain));
+        }
+        for blocked in describe::distinct(&drain.blocked_by) {
+            if blocked.reason.is_a_step() {
+                continue;
+            }
+            for step in self.steps_past(blocked, commands, now) {
+                if !next.contains(&step) {
+                    next.push(step);
+                }
+            }
+        }
+        next.extend(describe::deadline(drain, now).map(Step::new));
+        let node = &drain.node;
+        match drain.phase {
+            _ if drain.ending => (),
+            Some(Phase::Drained) => next.push(Step::with(
+                "do the work, then end the drain, which uncordons the node if drain-lock cordoned it",
+                commands.end_of(drain),
+            )),
+            Some(Phase::Suspect) => next.push(Step::with(
+                "if its pods will not come back",
+                commands.nodeward("release", &format!("{node} --force --reason TEXT")),
+            )),
+            Some(Phase::Failed) => next.push(Step {
+                commands: vec![commands.end_of(drain), commands.nodeward("drain", node)],
+                ..Step::new("end it, and request it again:")
+            }),
+            _ => (),
+        }
+        next
+    }
+
+    /// How many drains come first, and its place among those that wait for the same budget.
+    fn place_in_queue(&self, drain: &Drain) -> Vec<Step> {
+        let mut places: Vec<Step> = match self.ahead {
+            Some(0) => vec![Step::new("no older drain needs or holds a budget that it waits for")],
+            Some(1) => vec![Step::new(
+                "1 older drain needs or holds a budget that it waits for, and comes first",
+            )],
+            Some(ahead) => vec![Step::new(format!(
+                "{ahead} older drains need or hold budgets that it waits for, and come first"
+            ))],
+            None => Vec::new(),
+        };
+        let place = |budget: &BudgetLocks| {
+            let place = budget.waiting.iter().position(|waiting| waiting.node == drain.node)?;
+            let (place, all) = (place + 1, budget.waiting.len());
+            (all > 1).then(|| format!("{place} of the {all} drains that wait for {}", budget.pdb))
+        };
+        let of_budgets: Vec<String> = self.budgets.iter().filter_map(place).collect();
+        if !of_budgets.is_empty() {
+            places.push(Step::new(format!("it is number {}", describe::list(&of_budgets))));
+        }
+        places
+    }
+
+    /// What ends one obstacle.
+    fn steps_past(&self, blocked: &BlockedBy, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+        let holder = blocked.node.as_ref();
+        let holder = holder.and_then(|node| self.holders.iter().find(|holder| holder.node == *node));
+        let about = blocked.pdb.as_ref().or(blocked.pod.as_ref()).or(blocked.node.as_ref());
+        let about = prefixed("", about.map(|about| format!("{about}: ")));
+        let remedy = format!("{about}{}", blocked.reason.remedy());
+        let steps = match (blocked.reason, &blocked.pdb) {
+            (LockReason::OwnerHold, Some(pdb)) => {
+                let locks = self.budgets.iter().filter(|locks| locks.pdb == *pdb);
+                locks.flat_map(|locks| ends_of_holds(locks, commands, now)).collect()
+            }
+            (LockReason::BudgetUnhealthy, Some(pdb)) => self.recovery_of(pdb),
+            (LockReason::CircularWait, _) => {
+                let nodes = [Some(&self.name), blocked.node.as_ref()].into_iter().flatten();
+                vec![Step {
+                    commands: nodes
+                        .map(|node| commands.kubectl(&format!("uncordon {node}")))
+                        .collect(),
+                    ..Step::new(format!("{remedy}:"))
+                }]
+            }
+            (LockReason::Reserved, _) => {
+                let text = |older: &Drain| {
+                    format!(
+                        "goes on after the older drain of {}, for which they are kept",
+                        older.node
+                    )
+                };
+                let why = |older: &Drain| commands.nodeward("why", &older.node);
+                holder
+                    .into_iter()
+                    .map(|older| Step::with(about.clone() + &text(older), why(older)))
+                    .collect()
+            }
+            _ => holder
+                .into_iter()
+                .map(|holder| holder_ends(holder, commands, now))
+                .collect(),
+        };
+        if steps.is_empty() {
+            vec![Step::new(remedy)]
+        } else {
+            steps
+        }
+    }
+
+    /// What the pods of a budget wait for, and what of its counts has to become true.
+    fn recovery_of(&self, pdb: &str) -> Vec<Step> {
+        let Some(health) = self.counts.iter().find(|health| health.pdb == pdb) else {
+            return Vec::new();
+        };
+        let pods = health.unhealthy.iter().take(NAMED);
+        let pods = pods.map(|pod| Step::new(format!("goes on when {} is Ready: it {}", pod.pod, pod.cause)));
+        let counts = health.not_true.iter().map(|told| Step::new(format!("{pdb}: {told}")));
+        pods.chain(counts).collect()
+    }
+}
+
+/// Pods that the steps name.
+const NAMED: usize = 5;
+
+/// When the owner's holds of a budget end, and the commands that end them before.
+pub(super) fn ends_of_holds(locks: &BudgetLocks, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+    let pdb = &locks.pdb;
+    let (namespace, budget) = pdb.split_once('/').unwrap_or_default();
+    let ends = locks.owner_holds.iter().map(|hold| {
+        let ends = prefixed(" at ", hold.until.map(|until| moment(until, now)));
+        let command = match &hold.name {
+            Some(name) => commands.nodeward("release", &format!("hold/{name} -n {namespace}")),
+            None => commands.kubectl(&format!("annotate -n {namespace} pdb {budget} {HOLD}-")),
+        };
+        let text = format!("goes on when its owner's hold of {pdb} ends{ends}; to end it earlier, if the owner agrees");
+        Step::with(text, command)
+    });
+    ends.collect()
+}
+
+/// When a drain that holds disruptions returns them.
+fn holder_ends(holder: &Drain, commands: &PrintedCommands, now: Timestamp) -> Step {
+    let node = &holder.node;
+    let phase = describe::phase(holder);
+    let pods = prefixed(", ", holder.pods.map(describe::pods));
+    let requesters = holder.requesters.join(", ");
+    let requesters = prefixed(", requested by ", Some(requesters).filter(|text| !text.is_empty()));
+    let until = holder.deadline.map(|until| format!("{} at most", moment(until, now)));
+    let until = prefixed(", until ", until);
+    let text = format!("goes on when {node} releases its disruptions: its drain is {phase}{pods}{requesters}{until}");
+    match holder.phase {
+        Some(Phase::Drained) if !holder.ending => Step::with(
+            format!("{text}. It releases them when its pods are ready again: once its work is done"),
+            commands.end_of(holder),
+        ),
+        _ => Step::with(format!("{text}; more"), commands.nodeward("why", node)),
+    }
+}

@@ -1,0 +1,279 @@
+//! `why pod/NAME`: what an eviction of one pod would meet, and what its node's drain makes of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use nodeward_api::node_drain::{BlockedBy, NodeDrain};
+use nodeward_core::budget::{BudgetView, Budgets};
+use nodeward_core::pod::{Phase, PodView};
+use serde::Serialize;
+
+use super::next::{self, Step};
+use super::pods::{EvictionAnswer, KeptBy, kept_by, try_eviction};
+use super::{counts_of, print_counts, print_node};
+use crate::cluster::Cluster;
+use crate::commands::locks;
+use crate::commands::printed::PrintedCommands;
+use crate::describe;
+use crate::failure::Failure;
+use crate::fetch::Reader;
+use crate::model::Unread;
+use crate::model::budget_health::BudgetHealth;
+use crate::model::drain::Drain;
+use crate::model::locks::{BudgetLocks, Sources, of_budgets};
+use crate::model::node::NodeSummary;
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::Cell;
+use crate::text::time::{moment, with_distances};
+
+/// What an eviction of a pod would meet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyPod {
+    pub pod: String,
+    /// Running, not Ready, …
+    pub state: String,
+    pub node: Option<NodeSummary>,
+    /// Kind and name of its controller; absent: nothing would make it again.
+    pub controller: Option<String>,
+    /// What keeps it, by its own wishes and its budgets' statuses.
+    pub kept_by: Option<KeptBy>,
+    /// What the API server answered to its eviction, which it did not carry out.
+    pub eviction: String,
+    pub would_be_evicted: Option<bool>,
+    /// The drain of its node.
+    pub drain: Option<Drain>,
+    /// What the drain's plan does with it, in words.
+    pub planned: Option<String>,
+    /// What of the drain's obstacles is about it or its budgets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<BlockedBy>,
+    /// What drain-keeper says of it.
+    pub drain_keeper: Option<String>,
+    /// The budgets that select it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetLocks>,
+    /// Of these, those with pods that are not healthy, or with counts that are not true now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<BudgetHealth>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+}
+
+impl WhyPod {
+    pub async fn fetch(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self, Failure> {
+        let mut reader = Reader::new(cluster);
+        let pod = reader.pod(namespace, name).await?;
+        let Some(seen) = PodView::project(&pod) else {
+            return Err(Failure::Other(format!("pod {namespace}/{name} cannot be read")));
+        };
+        let all = reader.budgets(Some(namespace)).await?.unwrap_or_default();
+        let views = Budgets::new(all.iter().filter_map(BudgetView::project).map(Arc::new));
+        let matching = views.matching(&seen);
+        let kept_by = kept_by(&seen, &matching);
+        let selecting: BTreeSet<String> = matching.iter().map(|budget| budget.key.to_string()).collect();
+        let (eviction, would_be_evicted) = ask(cluster, &seen, kept_by).await?;
+        let (mut node, mut drain) = (None, None);
+        if let Some(name) = &seen.node {
+            node = reader.node(name.as_str()).await?.flatten();
+            let mut drains = reader.drains().await?.unwrap_or_default().into_iter();
+            drain = drains.find(|drain| drain.name_any() == name.as_str());
+        }
+        let ledger = reader.ledger().await?;
+        let holds = reader.holds(Some(namespace)).await?.unwrap_or_default();
+        let sources = Sources {
+            ledger: ledger.as_ref(),
+            budgets: &all,
+            holds: &holds,
+            namespace: Some(namespace),
+        };
+        let mut budgets = of_budgets(&sources, &selecting, reader.now);
+        budgets.retain(|budget| selecting.contains(&budget.pdb));
+        let is_selecting =
+            |budget: &&PodDisruptionBudget| selecting.contains(&format!("{namespace}/{}", budget.name_any()));
+        let selecting_ones: Vec<&PodDisruptionBudget> = all.iter().filter(is_selecting).collect();
+        let mut counts = counts_of(&mut reader, &selecting_ones).await?;
+        counts.retain(|counts| !counts.is_sound());
+        let node = node.as_ref().map(NodeSummary::of);
+        let key = seen.key.to_string();
+        Ok(Self {
+            state: state(&pod, &seen, reader.now),
+            controller: seen
+                .owner
+                .as_ref()
+                .map(|owner| format!("{} {}", owner.kind, owner.name)),
+            kept_by,
+            eviction,
+            would_be_evicted,
+            planned: drain.as_ref().and_then(|drain| planned(drain, &key)),
+            blocked_by: drain
+                .as_ref()
+                .map(|drain| concerning(drain, &key, &selecting))
+                .unwrap_or_default(),
+            drain: drain.as_ref().map(Drain::of),
+            drain_keeper: node.as_ref().and_then(|node| said_by_keeper(node, &key)),
+            node,
+            budgets,
+            counts,
+            pod: key,
+            unread: reader.unread,
+        })
+    }
+
+    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+        page.heading(format!("pod {}", self.pod));
+        let controller = match &self.controller {
+            Some(controller) => format!("of {controller}"),
+            None => "without a controller: nothing would make it again".to_owned(),
+        };
+        page.field("pod", format!("{}, {controller}", self.state));
+        if let Some(node) = &self.node {
+            print_node(page, node, now);
+        }
+        let style = match self.would_be_evicted {
+            Some(true) => Style::Good,
+            Some(false) => Style::Warning,
+            None => Style::Plain,
+        };
+        page.field("eviction", Cell::new(style, &self.eviction));
+        if let Some(drain) = &self.drain {
+            let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
+            page.field(
+                "drain",
+                Cell::new(describe::phase_style(drain.phase), format!("{phase}: {meaning}")),
+            );
+        }
+        if let Some(planned) = &self.planned {
+            page.field("planned", planned);
+        }
+        let blocked = describe::distinct(&self.blocked_by);
+        let blocked = blocked.into_iter().map(describe::obstacle);
+        page.fields("blocked by", blocked.map(|text| Cell::new(Style::Warning, text)));
+        if let Some(said) = &self.drain_keeper {
+            page.field("forced", with_distances(said, now));
+        }
+        next::print(page, &self.next(commands));
+        for counts in &self.counts {
+            print_counts(page, counts);
+        }
+        if !self.budgets.is_empty() {
+            page.gap();
+            page.table(0, &locks::table(&self.budgets, now));
+        }
+        describe::unread(page, &self.unread);
+    }
+
+    fn next(&self, commands: &PrintedCommands) -> Vec<Step> {
+        let mut next: Vec<Step> = self
+            .kept_by
+            .map(|kept_by| Step::new(kept_by.remedy()))
+            .into_iter()
+            .collect();
+        next.extend(self.budgets.iter().map(|budget| {
+            let (namespace, name) = budget.pdb.split_once('/').unwrap_or_default();
+            Step::with(
+                "more on its budget",
+                commands.nodeward("why", &format!("pdb/{name} -n {namespace}")),
+            )
+        }));
+        let node = self.node.as_ref().filter(|node| node.cordoned || self.drain.is_some());
+        next.extend(node.map(|node| Step::with("more on its node", commands.nodeward("why", &node.name))));
+        next
+    }
+}
+
+/// What its eviction would meet, and whether it would go.
+async fn ask(cluster: &Cluster, pod: &PodView, kept_by: Option<KeptBy>) -> Result<(String, Option<bool>), Failure> {
+    if pod.deletion.is_some() {
+        return Ok(("it terminates already".to_owned(), None));
+    }
+    if pod.mirror || pod.is_daemon() {
+        return Ok(("drains leave it alone".to_owned(), None));
+    }
+    let key = &pod.key;
+    let by_status = match kept_by {
+        Some(kept_by) => format!("it {}", kept_by.explanation()),
+        None => "its budgets would allow it".to_owned(),
+    };
+    let wish = kept_by.filter(|kept_by| kept_by.is_opt_out());
+    let wish = wish
+        .map(|wish| format!("; but it {}", wish.explanation()))
+        .unwrap_or_default();
+    Ok(match try_eviction(cluster, &key.namespace, &key.name).await? {
+        EvictionAnswer::Accepted => (
+            format!("the API server would accept it now{wish}"),
+            Some(wish.is_empty()),
+        ),
+        EvictionAnswer::Refused(said) => (format!("the API server would refuse it now: {said}"), Some(false)),
+        EvictionAnswer::NotAllowed(missing) => (
+            format!("{by_status}; the API server could not be asked: {missing}"),
+            None,
+        ),
+    })
+}
+
+fn state(pod: &Pod, seen: &PodView, now: Timestamp) -> String {
+    if let Some(deletion) = &seen.deletion {
+        let finalizers = match seen.finalizers.as_slice() {
+            [] => String::new(),
+            finalizers => format!(", kept by finalizers {}", finalizers.join(", ")),
+        };
+        return format!(
+            "terminating, its grace ends at {}{finalizers}",
+            moment(deletion.deadline, now)
+        );
+    }
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("Unknown");
+    let ready = match (seen.phase, seen.ready) {
+        (Phase::Running, true) => ", Ready",
+        (Phase::Running, false) => ", not Ready",
+        _ => "",
+    };
+    format!("{phase}{ready}")
+}
+
+/// What the drain's plan does with the pod.
+fn planned(drain: &NodeDrain, pod: &str) -> Option<String> {
+    let plan = drain.status.as_ref()?.plan.as_ref()?;
+    let find = |pods: &[nodeward_api::node_drain::PlannedPod]| {
+        let found = pods.iter().find(|planned| planned.pod == pod)?;
+        let message = found
+            .message
+            .as_ref()
+            .map(|message| format!(": {message}"))
+            .unwrap_or_default();
+        Some(format!("{}{message} [{}]", found.reason.explanation(), found.reason))
+    };
+    let held = find(&plan.held).map(|why| format!("down until its node is back, so it needs a disruption: it {why}"));
+    let stays = || find(&plan.retained).map(|why| format!("stays on the node: it {why}"));
+    let waits = || find(&plan.waits_for).map(|why| format!("is waited for: it {why}"));
+    held.or_else(stays).or_else(waits)
+}
+
+fn concerning(drain: &NodeDrain, pod: &str, pdbs: &BTreeSet<String>) -> Vec<BlockedBy> {
+    let blocked = drain.status.iter().flat_map(|status| &status.blocked_by);
+    let concerns = |one: &&BlockedBy| match (&one.pod, &one.pdb) {
+        (Some(about), _) => about == pod,
+        (None, Some(pdb)) => pdbs.contains(pdb),
+        (None, None) => false,
+    };
+    blocked.filter(concerns).cloned().collect()
+}
+
+fn said_by_keeper(node: &NodeSummary, pod: &str) -> Option<String> {
+    let blocked = node.drain_keeper.as_ref()?.blocked.as_ref()?.pods.as_ref()?;
+    let said = blocked
+        .named
+        .iter()
+        .find_map(|named| named.strip_prefix(pod)?.strip_prefix(' '));
+    said.map(|said| format!("it {said}"))
+}

@@ -1,0 +1,288 @@
+//! The pods of a node, as evictions would find them: what the API server answers where it can be asked, what their budgets
+//! say otherwise.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{EvictParams, PostParams};
+use kube::{Api, ResourceExt};
+use nodeward_api::opt_out::OptOut;
+use nodeward_api::reason::{BlockerReason, LockReason};
+use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
+use nodeward_core::pod::PodView;
+use serde::Serialize;
+
+use super::print_rest;
+use crate::cluster::Cluster;
+use crate::describe::{counted, prefixed};
+use crate::failure::{Failure, MissingRight};
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::Cell;
+
+/// Pods that are listed one by one.
+const LISTED: usize = 10;
+
+/// Evictions that are tried without being carried out, at most.
+const ASKED: usize = 100;
+
+/// How many of them are under way at once.
+const AT_ONCE: usize = 8;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodsOnNode {
+    /// Pods that no drain concerns: DaemonSets' pods, mirror pods, finished pods.
+    pub ignored: usize,
+    /// Pods that a drain would have to see off.
+    pub to_leave: usize,
+    /// Those of them that terminate already.
+    pub terminating: usize,
+    /// Those of them whose eviction would be refused now, or that asked to be left alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<PodObstacle>,
+    /// Pods whose eviction the API server was asked about, as a dry run.
+    pub asked: usize,
+    /// The right to evict that the caller lacks: then the answers are those of the budgets' statuses.
+    pub not_asked: Option<MissingRight>,
+}
+
+/// A pod that would not go now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodObstacle {
+    pub pod: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pdbs: Vec<String>,
+    /// Absent where only the API server's answer says so.
+    pub kept_by: Option<KeptBy>,
+    /// What the API server answered to its eviction.
+    pub answer: Option<String>,
+}
+
+/// Why a pod cannot be evicted now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum KeptBy {
+    Budget(BlockerReason),
+    Drain(LockReason),
+}
+
+impl KeptBy {
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Self::Budget(reason) => reason.explanation(),
+            Self::Drain(reason) => reason.explanation(),
+        }
+    }
+
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Budget(reason) => reason.remedy(),
+            Self::Drain(reason) => reason.remedy(),
+        }
+    }
+
+    /// Whether the pod asked for it, so that the API server has nothing to do with it.
+    pub fn is_opt_out(self) -> bool {
+        matches!(self, Self::Drain(LockReason::OptedOut | LockReason::WaitCompleted))
+    }
+}
+
+/// What the API server answered to an eviction that it was not to carry out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvictionAnswer {
+    Accepted,
+    /// With its message.
+    Refused(String),
+    /// The caller may not evict.
+    NotAllowed(MissingRight),
+}
+
+/// Asks the API server, which carries nothing out.
+pub async fn try_eviction(cluster: &Cluster, namespace: &str, pod: &str) -> Result<EvictionAnswer, Failure> {
+    let pods: Api<Pod> = Api::namespaced(cluster.evicting.clone(), namespace);
+    let params = EvictParams {
+        post_options: PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        },
+        ..EvictParams::default()
+    };
+    match cluster.ask(pods.evict(pod, &params)).await {
+        // It has gone meanwhile.
+        Ok(_) | Err(Failure::NotFound(_)) => Ok(EvictionAnswer::Accepted),
+        Err(Failure::MissingRight(missing)) => Ok(EvictionAnswer::NotAllowed(*missing)),
+        Err(Failure::Refused(said) | Failure::Conflict(said) | Failure::ServerError(said)) => {
+            Ok(EvictionAnswer::Refused(said))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+impl PodsOnNode {
+    /// Looks at the pods of a node as an eviction would. Without budgets (`None`) only their own wishes are seen.
+    pub fn of(pods: &[Pod], budgets: Option<&[PodDisruptionBudget]>) -> Self {
+        let budgets = budgets.unwrap_or_default().iter();
+        let budgets = Budgets::new(budgets.filter_map(BudgetView::project).map(Arc::new));
+        let mut seen = Self::default();
+        for pod in pods.iter().filter_map(PodView::project) {
+            if pod.is_daemon() || pod.mirror || pod.is_finished() {
+                seen.ignored += 1;
+                continue;
+            }
+            seen.to_leave += 1;
+            if pod.deletion.is_some() {
+                seen.terminating += 1;
+                continue;
+            }
+            let matching = budgets.matching(&pod);
+            if let Some(kept_by) = kept_by(&pod, &matching) {
+                seen.obstacles.push(PodObstacle {
+                    pod: pod.key.to_string(),
+                    pdbs: matching.iter().map(|budget| budget.key.to_string()).collect(),
+                    kept_by: Some(kept_by),
+                    answer: None,
+                });
+            }
+        }
+        seen.obstacles.sort_by(|a, b| a.pod.cmp(&b.pod));
+        seen
+    }
+
+    /// Asks the API server about the pods that a drain would evict.
+    pub async fn ask(&mut self, cluster: &Cluster, pods: &[Pod]) -> Result<(), Failure> {
+        let wishes = self
+            .obstacles
+            .iter()
+            .filter(|one| one.kept_by.is_some_and(KeptBy::is_opt_out));
+        let wishes: Vec<&str> = wishes.map(|one| one.pod.as_str()).collect();
+        let asked = pods.iter().filter(|pod| {
+            let seen = PodView::project(pod);
+            seen.is_some_and(|seen| {
+                let is_concerned = !seen.is_daemon() && !seen.mirror && !seen.is_finished() && seen.deletion.is_none();
+                is_concerned && !wishes.contains(&seen.key.to_string().as_str())
+            })
+        });
+        let asked: Vec<(String, String)> = asked
+            .take(ASKED)
+            .map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any()))
+            .collect();
+        let answers = stream::iter(asked).map(|(namespace, name)| async move {
+            let answer = try_eviction(cluster, &namespace, &name).await;
+            (format!("{namespace}/{name}"), answer)
+        });
+        let mut answers = answers.buffered(AT_ONCE);
+        let mut said = BTreeMap::new();
+        while let Some((pod, answer)) = answers.next().await {
+            match answer? {
+                // The right to the others is missing as well.
+                EvictionAnswer::NotAllowed(missing) => {
+                    self.not_asked = Some(missing);
+                    return Ok(());
+                }
+                answer => said.insert(pod, answer),
+            };
+        }
+        self.take_answers(said);
+        Ok(())
+    }
+
+    /// What the API server said counts for more than what budgets' statuses let expect.
+    pub fn take_answers(&mut self, answers: BTreeMap<String, EvictionAnswer>) {
+        self.asked = answers.len();
+        for (pod, answer) in answers {
+            let known = self.obstacles.iter().position(|one| one.pod == pod);
+            match (answer, known) {
+                (EvictionAnswer::Refused(said), Some(known)) => self.obstacles[known].answer = Some(said),
+                (EvictionAnswer::Refused(said), None) => self.obstacles.push(PodObstacle {
+                    pod,
+                    pdbs: Vec::new(),
+                    kept_by: None,
+                    answer: Some(said),
+                }),
+                (EvictionAnswer::Accepted, Some(known)) => drop(self.obstacles.remove(known)),
+                (EvictionAnswer::Accepted | EvictionAnswer::NotAllowed(_), _) => (),
+            }
+        }
+        self.obstacles.sort_by(|a, b| a.pod.cmp(&b.pod));
+    }
+
+    pub fn print(&self, page: &mut Page) {
+        let count = |count: usize| Some(count).filter(|&count| count > 0);
+        let terminating = count(self.terminating).map(|count| format!(", {count} of them terminating"));
+        let ignored = count(self.ignored).map(|count| format!("; {count} that no drain concerns"));
+        page.heading("Pods");
+        let (terminating, ignored) = (prefixed("", terminating), prefixed("", ignored));
+        page.field("to leave", format!("{}{terminating}{ignored}", self.to_leave));
+        let obstacles = &self.obstacles;
+        match &self.not_asked {
+            Some(missing) => page.field(
+                "asked",
+                Cell::new(
+                    Style::Faint,
+                    format!("not: {missing}; by the statuses of their budgets:"),
+                ),
+            ),
+            None if self.asked > 0 => {
+                let evictions = counted(self.asked, "eviction");
+                page.field(
+                    "asked",
+                    format!("the API server, about {evictions} (a dry run: nothing is evicted)"),
+                );
+            }
+            None => (),
+        }
+        if obstacles.is_empty() {
+            let none = "none: every eviction would be accepted now";
+            return page.field("refused", Cell::new(Style::Good, none));
+        }
+        page.field(
+            "refused",
+            Cell::new(Style::Warning, format!("{} cannot be evicted now:", obstacles.len())),
+        );
+        for obstacle in obstacles.iter().take(LISTED) {
+            page.point(Style::Plain, obstacle.in_words());
+        }
+        print_rest(page, obstacles.len().saturating_sub(LISTED));
+    }
+}
+
+impl PodObstacle {
+    fn in_words(&self) -> String {
+        let pod = &self.pod;
+        let pdbs = match self.pdbs.as_slice() {
+            [] => String::new(),
+            [one] => format!(" (PDB {one})"),
+            several => format!(" (PDBs {})", several.join(", ")),
+        };
+        match (self.kept_by, &self.answer) {
+            (Some(kept_by), _) => format!("{pod} {}{pdbs}; to do: {}", kept_by.explanation(), kept_by.remedy()),
+            (None, Some(said)) => format!("{pod} is refused: {said}"),
+            (None, None) => pod.clone(),
+        }
+    }
+}
+
+/// Why an eviction of the pod would be refused, by its own wishes and by the statuses of the budgets that select it.
+pub fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
+    match pod.opt_out {
+        Some((OptOut::Skip, _)) => return Some(KeptBy::Drain(LockReason::OptedOut)),
+        Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::Drain(LockReason::WaitCompleted)),
+        None => (),
+    }
+    if pod.skips_budgets() {
+        return None;
+    }
+    if budgets.len() > 1 {
+        return Some(KeptBy::Drain(LockReason::SeveralPDBs));
+    }
+    match budgets.first()?.allowance(pod) {
+        DisruptionAllowance::None(NoAllowance::StatusBehind) => Some(KeptBy::Drain(LockReason::StatusBehind)),
+        DisruptionAllowance::None(_) => Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
+        DisruptionAllowance::NotAsked | DisruptionAllowance::UnreadyMayGo | DisruptionAllowance::Left(_) => None,
+    }
+}
