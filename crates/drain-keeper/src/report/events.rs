@@ -84,7 +84,6 @@ impl Announcer {
                 with_loss("deleted without grace: it was stuck terminating"),
             ),
         };
-        tracing::info!(%pod, %node, %strategy, reason = reason.as_str(), due = %action.due, "{what}");
         let note = format!("{strategy}: {what} (node {node})");
         let severity = if *forced == Forced::Evicted {
             Severity::Normal
@@ -107,7 +106,6 @@ impl Announcer {
             .retain(|key| warnings.iter().any(|warning| warning.key == *key));
         for warning in warnings {
             if self.warned.insert(warning.key.clone()) {
-                tracing::warn!(node = %warning.node, "{}", warning.text);
                 let node = events::node_reference(warning.node.as_str(), warning.node_uid.as_str());
                 self.emit(node, warning.reason, warning.text.clone());
             }

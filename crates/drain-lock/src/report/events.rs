@@ -33,10 +33,8 @@ impl Announcer {
     pub fn announce(&self, announcement: &Announcement) {
         let (node, reason, note) = (&announcement.node, announcement.reason.as_str(), &announcement.note);
         let severity = if announcement.is_warning() {
-            tracing::warn!(%node, reason, "{note}");
             Severity::Warning
         } else {
-            tracing::info!(%node, reason, "{note}");
             Severity::Normal
         };
         self.sink.emit(EventSpec {
@@ -85,7 +83,6 @@ impl Announcer {
                 return;
             }
         };
-        tracing::info!(%pod, %node, reason = reason.as_str(), "{}", reason.explanation());
         self.sink.emit(EventSpec {
             regarding: events::pod_reference(&pod.namespace, &pod.name, Some(eviction.pod.uid.as_str())),
             related: None,

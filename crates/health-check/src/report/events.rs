@@ -79,8 +79,8 @@ impl Announcer {
             if !self.warned.insert(warning.key.clone()) {
                 continue;
             }
-            tracing::warn!(check = &*warning.check, "{}", warning.text);
             let Some(check) = snapshot.checks.get(&warning.check) else {
+                tracing::warn!(check = &*warning.check, "{}", warning.text);
                 continue;
             };
             let check = CheckRef {

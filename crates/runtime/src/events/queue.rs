@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use prometheus_client::metrics::counter::Counter;
@@ -77,10 +78,18 @@ impl EventSink {
         }
     }
 
-    /// Tells. Never blocks and never fails: an Event that finds the queue full is dropped and counted.
+    /// Tells, and logs: who emits an Event logs nothing of it. Never blocks and never fails: an Event that finds the queue full
+    /// is dropped and counted.
     pub fn emit(&self, event: EventSpec) {
-        let object = event.regarding.name.as_deref().unwrap_or_default();
-        tracing::info!(reason = event.reason, object, "{}", event.note);
+        let (reason, object, related) = (
+            event.reason,
+            in_words(&event.regarding),
+            event.related.as_ref().map(in_words),
+        );
+        match event.severity {
+            Severity::Normal => tracing::info!(reason, object, related, "{}", event.note),
+            Severity::Warning => tracing::warn!(reason, object, related, "{}", event.note),
+        }
         let Some(queue) = &self.queue else { return };
         if queue.try_send(event).is_err() {
             self.counters.count(Delivery::Dropped);
@@ -125,6 +134,18 @@ impl EventQueue {
             }
             Err(_) => Delivery::Failed,
         }
+    }
+}
+
+/// `Pod shop/web-0`.
+fn in_words(object: &ObjectReference) -> String {
+    let (kind, name) = (
+        object.kind.as_deref().unwrap_or_default(),
+        object.name.as_deref().unwrap_or_default(),
+    );
+    match object.namespace.as_deref() {
+        Some(namespace) if !namespace.is_empty() => format!("{kind} {namespace}/{name}"),
+        _ => format!("{kind} {name}"),
     }
 }
 
@@ -194,6 +215,52 @@ mod tests {
             }
         });
         (Client::new(service, "default"), asked)
+    }
+
+    /// What the log says meanwhile.
+    fn logged(act: impl FnOnce()) -> String {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&lines);
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || Lines(Arc::clone(&writer)))
+            .finish();
+        tracing::subscriber::with_default(subscriber, act);
+        String::from_utf8(lines.lock().unwrap().clone()).unwrap()
+    }
+
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn event_is_logged_once_with_its_severity() {
+        let sink = EventSink::silent(&Metrics::new(COMPONENT));
+        let warning = logged(|| sink.emit(event("waits")));
+        assert_eq!(warning.lines().count(), 1, "{warning}");
+        for part in [" WARN ", "waits", "DrainBlocked", "Node worker-1"] {
+            assert!(warning.contains(part), "{part}: {warning}");
+        }
+        let normal = EventSpec {
+            severity: Severity::Normal,
+            related: Some(node_reference("worker-2", "u2")),
+            ..event("goes on")
+        };
+        let normal = logged(|| sink.emit(normal));
+        assert!(
+            normal.contains(" INFO ") && normal.contains("Node worker-2"),
+            "{normal}"
+        );
     }
 
     #[tokio::test]
