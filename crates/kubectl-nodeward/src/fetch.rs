@@ -1,6 +1,7 @@
 //! Reads that several commands share. A kind that the caller may not read, or that is not installed, is noted, and
 //! everything else is read all the same.
 
+use std::cmp::Reverse;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
@@ -170,7 +171,7 @@ impl<'a> Reader<'a> {
             let Some(told) = told.await? else { break };
             acts.extend(told.into_iter().flatten());
         }
-        acts.sort_by(|a: &Act, b: &Act| b.at.cmp(&a.at));
+        acts.sort_by_key(|act: &Act| Reverse(act.at));
         Ok(acts)
     }
 

@@ -169,3 +169,33 @@ async fn disabled_strategies_force_nothing_and_alert() -> Result<()> {
     series_is(&keeper, &node, None).await?;
     env.end([keeper]).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn condition_names_the_gate_of_a_parked_node() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let mark = json!({ "countsAsDrain": { "annotation": "example.com/drained-by" } });
+    let keeper = env.start(mark).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    wait::until("the gate to be told", secs(60), || async {
+        let condition = env.drain_blocked(&node).await?.context("no condition")?;
+        let message = condition.message.unwrap_or_default();
+        ensure!(
+            condition.status == "False" && condition.reason.as_deref() == Some("NotDraining"),
+            "{message}"
+        );
+        ensure!(
+            message.contains("example.com/drained-by") && message.contains("; to do: "),
+            "{message}"
+        );
+        Ok(())
+    })
+    .await?;
+    fleet::uncordon(&env.client, &node).await?;
+    wait::until("the condition to be removed", secs(20), || async {
+        ensure!(env.drain_blocked(&node).await?.is_none(), "it is there");
+        Ok(())
+    })
+    .await?;
+    env.end([keeper]).await
+}

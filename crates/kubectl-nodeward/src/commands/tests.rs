@@ -24,7 +24,7 @@ use crate::model::Unread;
 use crate::model::acts::Act;
 use crate::model::budget_health::{BudgetHealth, UnhealthyPod};
 use crate::model::ceph::{CephCluster, NodeCeph};
-use crate::model::drain::Drain;
+use crate::model::drain::{Drain, Durations};
 use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, NodeAway, NodeGroups, OwnerHold, Waiting, WaitsForGroup};
 use crate::model::node::NodeSummary;
@@ -253,6 +253,10 @@ fn busy_why() -> Why {
         health: Some(sick_health()),
         ceph: Some(node_ceph("node-1")),
         ahead: Some(2),
+        durations: Some(Durations {
+            median_seconds: 240,
+            drains: 3,
+        }),
         holders: vec![holding_drain()],
         budgets: budgets(),
         pods: Some(PodsOnNode {
@@ -499,6 +503,7 @@ fn bare_why() -> Why {
         health: None,
         ceph: None,
         ahead: None,
+        durations: None,
         holders: vec![],
         budgets: vec![],
         pods: None,

@@ -28,7 +28,7 @@ use crate::model::Unread;
 use crate::model::acts::Act;
 use crate::model::budget_health::{BudgetHealth, nodes_of_interest};
 use crate::model::ceph::NodeCeph;
-use crate::model::drain::Drain;
+use crate::model::drain::{Drain, Durations};
 use crate::model::health::NodeHealth;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
@@ -58,6 +58,8 @@ pub struct Why {
     pub ceph: Option<Vec<NodeCeph>>,
     /// Older drains that need or hold budgets which it waits for; absent where that could not be read.
     pub ahead: Option<usize>,
+    /// How long this cluster's drains took; absent where none that is there has been drained.
+    pub durations: Option<Durations>,
     /// The drains that it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Drain>,
@@ -150,6 +152,7 @@ impl Why {
             ceph,
             components,
             ahead: ledger.as_ref().and_then(|ledger| next::claims_in_the_way(ledger, name)),
+            durations: Durations::of(&drains.iter().flatten().map(Drain::of).collect::<Vec<_>>()),
             holders,
             drain,
             budgets,

@@ -101,7 +101,7 @@ impl BudgetHealth {
 }
 
 fn cause(pod: &Pod, seen: &PodView, nodes: &BTreeMap<String, NodeSummary>, now: Timestamp) -> String {
-    let node = seen.node.as_ref().map(|node| node.to_string());
+    let node = seen.node.as_ref().map(ToString::to_string);
     let on = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     if let Some(deletion) = &seen.deletion {
         return format!("terminates{on}; its grace ends at {}", moment(deletion.deadline, now));
@@ -145,8 +145,8 @@ fn why_unbound(pod: &Pod, nodes: &BTreeMap<String, NodeSummary>) -> String {
     };
     let closed: Vec<String> = only.iter().filter_map(takes_none).collect();
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-    let said = scheduled.filter_map(|condition| condition.message.clone()).next();
+    let mut scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    let said = scheduled.find_map(|condition| condition.message.clone());
     if !only.is_empty() && closed.len() == only.len() {
         return format!("it fits only {}", list(&closed));
     }
@@ -182,7 +182,7 @@ fn hostnames(pod: &Pod) -> Vec<String> {
 /// What its containers wait for, else what its condition says.
 fn why_unready(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
-    let containers = status
+    let mut containers = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses)
@@ -200,7 +200,7 @@ fn why_unready(pod: &Pod) -> Option<String> {
     let said = ready
         .and_then(|ready| ready.message.clone())
         .filter(|said| !said.is_empty());
-    containers.filter_map(waits).next().or(said)
+    containers.find_map(waits).or(said)
 }
 
 /// Where the budget's status says something else than its pods.
@@ -220,10 +220,8 @@ fn not_true(
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
-        let said = conditions
-            .filter(|one| one.reason == "SyncFailed")
-            .map(|one| one.message.clone());
-        let said = said.last().unwrap_or_default();
+        let mut failed = conditions.filter(|one| one.reason == "SyncFailed");
+        let said = failed.next().map(|one| one.message.clone()).unwrap_or_default();
         told.push(format!("Kubernetes cannot count its pods (SyncFailed): {said}"));
     }
     for (name, &evicted) in &view.status.disrupted_pods {
@@ -250,7 +248,7 @@ fn not_true(
     }
     let counted_as_gone = |pod: &&&PodView| {
         let evicted = view.status.disrupted_pods.get(&*pod.key.name);
-        !evicted.is_some_and(|&evicted| saturating_add(evicted, COUNTED_AS_GONE) > now)
+        evicted.is_none_or(|&evicted| saturating_add(evicted, COUNTED_AS_GONE) <= now)
     };
     let ready = healthy.iter().filter(counted_as_gone).count();
     let settled = |pod: &&PodView| {

@@ -1,6 +1,6 @@
 //! A drain, as its NodeDrain tells.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, HeldBudget, NodeDrain, Phase, PodCounts};
 use serde::Serialize;
@@ -46,6 +46,32 @@ pub struct Drain {
     pub message: Option<String>,
 }
 
+/// How long the drains that there are took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Durations {
+    /// Median of the seconds from a grant to the moment when no pod had to leave any more; what follows is not in it.
+    pub median_seconds: i64,
+    /// Of so many drains.
+    pub drains: usize,
+}
+
+impl Durations {
+    pub fn of(drains: &[Drain]) -> Option<Self> {
+        let mut seconds: Vec<i64> = drains
+            .iter()
+            .filter_map(Drain::emptied_in)
+            .map(|took| took.as_secs())
+            .collect();
+        seconds.sort_unstable();
+        let median_seconds = *seconds.get(seconds.len() / 2)?;
+        Some(Self {
+            median_seconds,
+            drains: seconds.len(),
+        })
+    }
+}
+
 impl Drain {
     /// A status of an older generation still tells the drain's phase.
     pub fn of(drain: &NodeDrain) -> Self {
@@ -77,6 +103,12 @@ impl Drain {
         self.started_at.or(self.asked_at)
     }
 
+    /// From its last grant to the moment when no pod had to leave any more.
+    fn emptied_in(&self) -> Option<SignedDuration> {
+        let (granted, drained) = (self.granted_at?, self.drained_at?);
+        (granted <= drained).then(|| drained.duration_since(granted))
+    }
+
     /// The nodes whose drains it waits for, each once.
     pub fn waits_for_nodes(&self) -> Vec<&str> {
         let mut nodes: Vec<&str> = Vec::new();
@@ -86,5 +118,38 @@ impl Drain {
             }
         }
         nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn drain(granted: &str, drained: Option<&str>) -> Drain {
+        let drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "node-1" },
+            "spec": { "nodeName": "node-1" }, "status": { "grantedAt": granted, "drainedAt": drained },
+        });
+        Drain::of(&serde_json::from_value(drain).unwrap())
+    }
+
+    #[test]
+    fn durations_are_those_of_drained_nodes() {
+        let drained = |at: &str| drain("2026-01-01T10:00:00Z", Some(at));
+        let under_way = drain("2026-01-01T10:00:00Z", None);
+        // Granted again since it was drained.
+        let earlier = drained("2026-01-01T09:00:00Z");
+        assert_eq!(Durations::of(&[under_way.clone(), earlier.clone()]), None);
+        let all = [
+            drained("2026-01-01T10:09:00Z"),
+            under_way,
+            drained("2026-01-01T10:01:00Z"),
+            earlier,
+            drained("2026-01-01T10:02:00Z"),
+        ];
+        let durations = Durations::of(&all).unwrap();
+        assert_eq!((durations.median_seconds, durations.drains), (120, 3));
     }
 }

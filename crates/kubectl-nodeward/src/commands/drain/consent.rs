@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::args::{Command, CommandLine};
 
-    fn pod(metadata: Value, empty_dir: bool) -> Pod {
+    fn pod(metadata: &Value, empty_dir: bool) -> Pod {
         let mut pod = json!({
             "metadata": { "namespace": "shop", "name": "p" },
             "spec": { "containers": [], "nodeName": "node-1", "volumes": [] },
@@ -138,7 +138,7 @@ mod tests {
         #[case] flags: &str,
         #[case] missing: Option<&str>,
     ) {
-        let refusal = Losses::of(&[pod(metadata, empty_dir)]).refusal("node-1", &args(flags));
+        let refusal = Losses::of(&[pod(&metadata, empty_dir)]).refusal("node-1", &args(flags));
         match (&refusal, missing) {
             (None, None) => (),
             (Some(refusal), Some(flag)) => assert!(refusal.contains(flag) && refusal.contains("shop/p"), "{refusal}"),
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn finished_pod_needs_no_consent() {
-        let mut finished = pod(json!({}), true);
+        let mut finished = pod(&json!({}), true);
         finished.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
         assert_eq!(Losses::of(&[finished]), Losses::default());
     }

@@ -1,6 +1,6 @@
 //! What a drain waits for, what comes next, and what a person does about it.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation::HOLD;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
@@ -12,7 +12,7 @@ use crate::describe::{self, prefixed};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
-use crate::text::time::moment;
+use crate::text::time::{moment, span};
 
 /// Older claims that need or hold budgets which this node's claim waits for.
 pub(super) fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
@@ -114,7 +114,23 @@ impl Why {
         if !of_budgets.is_empty() {
             places.push(Step::new(format!("it is number {}", describe::list(&of_budgets))));
         }
+        places.extend(self.estimate());
         places
+    }
+
+    /// How long it waits if the drains before it take what others took. When a node is back nobody can tell.
+    fn estimate(&self) -> Option<Step> {
+        let (ahead, durations) = (i64::try_from(self.ahead?).ok()?, self.durations?);
+        let one = SignedDuration::from_secs(durations.median_seconds);
+        let all = SignedDuration::from_secs(durations.median_seconds.saturating_mul(ahead));
+        (ahead > 0).then(|| {
+            let drains = describe::counted(durations.drains, "drain");
+            Step::new(format!(
+                "that takes about {} and their reboots, if each is drained {} after its grant (median of {drains} here)",
+                span(all),
+                span(one)
+            ))
+        })
     }
 
     /// What ends one obstacle.

@@ -169,11 +169,13 @@ impl WhyPod {
     }
 
     fn next(&self, commands: &PrintedCommands) -> Vec<Step> {
-        let mut next: Vec<Step> = self
-            .kept_by
-            .map(|kept_by| Step::new(kept_by.remedy()))
-            .into_iter()
-            .collect();
+        // What the drain says of it is more exact than what the budget's status lets expect.
+        let mut remedies: Vec<&str> = self.blocked_by.iter().map(|blocked| blocked.reason.remedy()).collect();
+        if remedies.is_empty() {
+            remedies.extend(self.kept_by.map(KeptBy::remedy));
+        }
+        remedies.dedup();
+        let mut next: Vec<Step> = remedies.into_iter().map(Step::new).collect();
         next.extend(self.budgets.iter().map(|budget| {
             let (namespace, name) = budget.pdb.split_once('/').unwrap_or_default();
             Step::with(

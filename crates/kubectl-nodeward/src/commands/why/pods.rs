@@ -231,10 +231,15 @@ impl PodsOnNode {
                 let evictions = counted(self.asked, "eviction");
                 page.field(
                     "asked",
-                    format!("the API server, about {evictions} (a dry run: nothing is evicted)"),
+                    format!(
+                        "the API server, about {evictions} (a dry run: nothing is evicted, and drain-lock lets it pass)"
+                    ),
                 );
             }
             None => (),
+        }
+        if self.to_leave == 0 {
+            return;
         }
         if obstacles.is_empty() {
             let none = "none: every eviction would be accepted now";
