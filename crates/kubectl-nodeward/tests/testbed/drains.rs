@@ -5,10 +5,12 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::bulk;
 use nodeward_testkit::fleet;
 use nodeward_testkit::kubectl::Said;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::PodTemplate;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -306,6 +308,35 @@ async fn early_uncordon_withdraws_the_reboot_permission() -> Result<()> {
     says(&text, &[&format!("{n1} was not drained")])?;
     ensure!(!text.contains("may go down"), "{text}");
     env.gone(&n1).await
+}
+
+/// As kubectl drain does.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_without_consent_requests_nothing() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let bare = PodTemplate::new().on(&node).empty_dir().pod(&env.name, "bare")?;
+    bulk::create(&env.client, [bare]).await?;
+    let admin = &env.admin;
+    let error = admin.nodeward(&["drain", &node, "--no-wait"]).await?.error()?;
+    let bare = format!("no controller makes these pods again: {}/bare (--force", env.name);
+    says(&error, &[&bare, "(--delete-emptydir-data", "nothing was requested"])?;
+    let error = admin
+        .nodeward(&["drain", &node, "--no-wait", "--force"])
+        .await?
+        .error()?;
+    says(&error, &["these pods lose the data of their emptyDir volumes"])?;
+    ensure!(env.drains().get_opt(&node).await?.is_none(), "there is a drain");
+
+    let consent = ["drain", &node, "--force", "--delete-emptydir-data", "--timeout", "90s"];
+    says(&admin.page(&consent).await?, &["is drained and may go down"])?;
+    // Who has requested it follows it without being asked again.
+    says(
+        &admin.page(&["drain", &node, "--no-wait"]).await?,
+        &["already requested"],
+    )?;
+    admin.page(&["release", &node]).await?;
+    env.gone(&node).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
