@@ -104,8 +104,8 @@ pub struct StoredClaim {
     /// UID of the node.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// Queued, Asking, Granted, Confirmed, Drained, DrainedAsking, DrainedGranted, Recovering, Suspect, DrainedSuspect. A
-    /// claim in any other state counts as holding, and is left alone.
+    /// Queued, Asking, Granted, Confirmed, Drained, DrainedAsking, DrainedGranted, Recovering, DrainedRecovering, Suspect,
+    /// DrainedSuspect. A claim in any other state counts as holding, and is left alone.
     pub state: String,
     /// Since when it stands there.
     #[serde(serialize_with = "to_the_second")]
@@ -280,7 +280,9 @@ pub enum ClaimState {
     DrainedGranted,
     /// The drain ended, or its turn did, while pods were down: the claim waits for nothing but those.
     Recovering,
-    /// Its drainer vanished while pods are down.
+    /// The same, after the node was told that it may go down: pods that stay on it may yet go down with it.
+    DrainedRecovering,
+    /// Its drainer vanished while pods are down, or they are not back in time.
     Suspect,
     /// Its drainer vanished after the node was told that it may go down.
     DrainedSuspect,
@@ -317,7 +319,12 @@ impl ClaimState {
         matches!(self, Self::Confirmed | Self::Drained)
     }
 
-    /// Whether its drainer vanished.
+    /// Whether it waits for nothing but its pods, and perhaps its node.
+    pub const fn is_recovering(self) -> bool {
+        matches!(self, Self::Recovering | Self::DrainedRecovering)
+    }
+
+    /// Whether its drainer vanished, or its pods are not back in time.
     pub const fn is_suspect(self) -> bool {
         matches!(self, Self::Suspect | Self::DrainedSuspect)
     }
@@ -326,7 +333,7 @@ impl ClaimState {
     pub const fn may_go_down(self) -> bool {
         matches!(
             self,
-            Self::Drained | Self::DrainedAsking | Self::DrainedGranted | Self::DrainedSuspect
+            Self::Drained | Self::DrainedAsking | Self::DrainedGranted | Self::DrainedRecovering | Self::DrainedSuspect
         )
     }
 }

@@ -4,7 +4,7 @@
 mod drain;
 mod evict;
 mod force;
-mod fresh;
+pub(crate) mod fresh;
 mod lease;
 mod ledger;
 mod node;

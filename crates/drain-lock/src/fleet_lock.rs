@@ -14,6 +14,7 @@ pub mod protocol;
 pub mod reboot_gate;
 pub mod single_flight;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,12 +27,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client as KubeClient};
+use nodeward_api::DrainLedger;
 use nodeward_api::drain_ledger;
-use nodeward_api::{BudgetRef, DrainLedger};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, is_fulfilled_by};
+use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
@@ -42,17 +43,18 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::drain_request::{release_drain, request_drain};
+use crate::execute::fresh;
 use crate::explain::{self, Explanation};
 use crate::node_group::{self, ClientGroup, client_group};
 use crate::observe::{ClusterCache, project_node};
 use crate::policy::FleetLock as FleetLockPolicy;
 use crate::settings::Settings;
-use crate::snapshot::{BudgetEntry, LedgerFacts, NodeFacts, PodFacts};
+use crate::snapshot::{LedgerFacts, NodeFacts};
 
 use self::auth::{BearerToken, Denied};
 use self::machine::{Machines, Match};
 use self::protocol::{Client, Kind, MAX_BYTES, Problem};
-use self::reboot_gate::{RebootGate, Resident};
+use self::reboot_gate::RebootGate;
 use self::single_flight::SingleFlight;
 
 /// Nodes whose pods are read at once: a node has hundreds of them at most.
@@ -252,7 +254,7 @@ impl FleetLock {
         gate(node, &ledger, &facts).may_reboot()
     }
 
-    /// Whether the machine may reboot, by quorum reads of the ledger, the node and its pods: budgets are at stake.
+    /// Whether the machine may reboot, by quorum reads of the ledger, the node, its pods, and the budgets of those that stay.
     async fn as_read(&self, node: &NodeFacts) -> Result<(), Problem> {
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -267,26 +269,20 @@ impl FleetLock {
         let gate = gate(&present, &ledger, &facts);
         gate.may_reboot()?;
         // The pods come last: what was bound before its cordon was read is seen, too.
-        let residents = self.residents(node).await?;
-        gate.may_reboot_over(&residents)
-    }
-
-    /// The pods of a node, but for those that have ended, by a quorum read: a list without a resource version.
-    async fn residents(&self, node: &NodeFacts) -> Result<Vec<Resident>, Problem> {
-        let _turn = self.reads.acquire().await;
-        let on_node = format!(
-            "spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed",
-            node.name
-        );
-        let pods: Api<Pod> = Api::all(self.client.clone());
-        let pods = pods.list(&ListParams::default().fields(&on_node)).await;
-        let pods = pods.map_err(unavailable)?;
-        let residents = pods.items.iter().filter_map(PodFacts::project).map(|pod| {
-            let budgets = self.cache.budgets_of(&pod);
-            let budgets = budgets.iter().map(|budget| reference(budget)).collect();
-            Resident { pod, budgets }
-        });
-        Ok(residents.collect())
+        let residents = {
+            let _turn = self.reads.acquire().await;
+            fresh::residents(&self.client, &self.cache, &node.name).await
+        };
+        gate.may_reboot_over(&residents.map_err(unavailable)?)?;
+        let keys: BTreeSet<BudgetKey> = ledger
+            .claim(node.uid.as_str())
+            .map(|claim| fresh::budgets_of_retained(claim).collect())
+            .unwrap_or_default();
+        let mut facts = Facts::new();
+        for (key, budget) in fresh::budgets(&self.client, &self.cache, ledger.claims(), &keys).await {
+            facts.extend(budget.map_err(unavailable)?.map(|budget| (key, budget)));
+        }
+        gate.has_kept_disruptions(&facts)
     }
 
     /// Takes the client's wish back. A machine that asked for nothing has nothing to take back, and is told so with 200: it
@@ -321,14 +317,6 @@ fn gate<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> Reboot
         boot_id: &node.boot_id,
         ledger,
         facts,
-    }
-}
-
-fn reference(budget: &BudgetEntry) -> BudgetRef {
-    BudgetRef {
-        namespace: budget.view.key.namespace.to_string(),
-        name: budget.view.key.name.to_string(),
-        uid: budget.view.uid.to_string(),
     }
 }
 

@@ -22,6 +22,7 @@ pub mod pod_classes;
 pub mod preview;
 pub mod recovery;
 pub mod reservation;
+pub mod residents;
 mod stage;
 pub mod stale_budget;
 #[cfg(test)]
@@ -55,7 +56,7 @@ use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict};
 
-pub use self::action::{Action, ConfirmAsk, Force, GonePod, GrantAsk, LedgerWrite, PodEviction};
+pub use self::action::{Action, CalledOff, ConfirmAsk, DrainedAsk, Force, GonePod, GrantAsk, LedgerWrite, PodEviction};
 pub use self::stage::Stage;
 
 /// What follows from one moment.
@@ -236,6 +237,7 @@ impl Planner<'_> {
         let (Some(claim), unavailable) = (&context.claim, &context.unavailable) else {
             return;
         };
+        self.requeue_at.note(unavailable.changes_at());
         let recovered = unavailable.recovered();
         if !recovered.is_empty() && self.write.next.return_pods(&claim.node_uid, &recovered) > 0 {
             let gone = unavailable.gone().iter().map(|(key, uid)| GonePod {
@@ -244,6 +246,7 @@ impl Planner<'_> {
                 uid: uid.clone(),
             });
             self.write.gone.extend(gone);
+            self.write.called_off.extend(unavailable.called_off().cloned());
         }
     }
 
@@ -373,7 +376,7 @@ impl Planner<'_> {
         }
         let is_new = self.write.base.is_none() && !self.write.next.claims().is_empty();
         let has_changed = self.write.base.is_some() && self.write.next != self.before;
-        if is_new || has_changed || !self.write.grants.is_empty() || !self.write.confirms.is_empty() {
+        if is_new || has_changed || self.write.asks() {
             self.plan.ledger = Some(self.write);
         }
         self.plan.requeue_at = self.requeue_at.at();

@@ -67,9 +67,11 @@ fn is_of_state(phase: Phase, claim: &Claim) -> bool {
         ClaimState::Granted | ClaimState::DrainedGranted => phase == Phase::Granted,
         ClaimState::Drained => matches!(phase, Phase::Drained | Phase::Recovering),
         ClaimState::Confirmed => matches!(phase, Phase::Draining | Phase::Recovering),
-        ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Recovering => {
-            phase == Phase::Recovering
-        }
+        ClaimState::Queued
+        | ClaimState::Asking
+        | ClaimState::DrainedAsking
+        | ClaimState::Recovering
+        | ClaimState::DrainedRecovering => phase == Phase::Recovering,
         ClaimState::Suspect | ClaimState::DrainedSuspect => phase == Phase::Suspect,
         ClaimState::Unknown => false,
     }

@@ -13,7 +13,8 @@ use crate::id::{BudgetKey, PodKey, PodUid};
 
 /// A drain's place in the queue, what it needs and what it holds.
 ///
-/// `Queued` holds and needs nothing, `Recovering` holds and needs nothing more, and a claim with a grant needs nothing.
+/// `Queued` holds and needs nothing, `Recovering` and `DrainedRecovering` need nothing more, and a claim with a grant needs
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
@@ -182,6 +183,7 @@ impl Claim {
             ClaimState::Asking if self.state.may_go_down() => ClaimState::DrainedAsking,
             ClaimState::Granted if self.state.may_go_down() => ClaimState::DrainedGranted,
             ClaimState::Confirmed if self.state.may_go_down() => ClaimState::Drained,
+            ClaimState::Recovering if self.state.may_go_down() => ClaimState::DrainedRecovering,
             ClaimState::Suspect if self.state.may_go_down() => ClaimState::DrainedSuspect,
             state => state,
         }
@@ -193,7 +195,7 @@ impl Claim {
         let waits = match self.state {
             ClaimState::Queued | ClaimState::Asking => true,
             // Its node has to be back as well.
-            ClaimState::Recovering => self.node_groups.is_empty(),
+            ClaimState::Recovering | ClaimState::DrainedRecovering => self.node_groups.is_empty(),
             _ => false,
         };
         if waits && self.holds.is_empty() {

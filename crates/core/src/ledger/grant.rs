@@ -6,7 +6,8 @@ use nodeward_api::reason::LockReason;
 
 use super::queue::Queue;
 use super::{
-    BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Unusable, disruptions,
+    BudgetFacts, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Unusable,
+    disruptions,
 };
 use crate::id::BudgetKey;
 
@@ -39,7 +40,7 @@ impl Ledger {
             | ClaimState::DrainedGranted
             | ClaimState::Queued => Vec::new(),
             ClaimState::Suspect | ClaimState::DrainedSuspect => own(LockReason::Suspect),
-            ClaimState::Recovering => own(LockReason::AwaitingReady),
+            ClaimState::Recovering | ClaimState::DrainedRecovering => own(LockReason::AwaitingReady),
             ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts).obstacles(claim),
             ClaimState::Unknown => own(LockReason::NotPlanned),
         }
@@ -137,7 +138,7 @@ impl Ledger {
             Some(ClaimState::Granted | ClaimState::DrainedGranted) => {}
             _ => return Err(Lost::NotGranted),
         }
-        let obstacles = self.broken(node_uid, facts, is_down);
+        let obstacles = self.broken(node_uid, facts, &|claim, pod| claim.can_return(pod, is_down));
         let Some(claim) = self.claim_mut(node_uid) else {
             return Err(Lost::NotGranted);
         };
@@ -150,15 +151,59 @@ impl Ledger {
         Err(Lost::Returned { obstacles, kept })
     }
 
-    /// The budgets of a grant that no longer have room for it. One of which every held pod is down has nothing to give
-    /// back, and nothing more is taken from it: it breaks no grant, for the same grant would follow at once.
-    fn broken(&self, node_uid: &str, facts: &Facts, is_down: &dyn Fn(&HeldPod) -> bool) -> Vec<Obstacle> {
+    /// Notes that the node may go down ([`Ledger::drained`]), if what was read just now still shows the disruptions of the
+    /// pods that stay: nothing evicts them, so nothing else would ask their budgets. If one is gone, all that can be
+    /// returned is. What a fallback granted was never there.
+    pub fn confirm_drained(
+        &mut self,
+        node_uid: &str,
+        fence: Fence,
+        boot_id: &str,
+        facts: &Facts,
+        is_down: &dyn Fn(&HeldPod) -> bool,
+        now: Timestamp,
+    ) -> Result<(), Lost> {
+        let is_confirmed = |claim: &Claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence;
+        if self.claim(node_uid).is_some_and(is_confirmed) {
+            let stays_and_runs = |claim: &Claim, pod: &HeldPod| pod.retained && claim.can_return(pod, is_down);
+            let obstacles = self.broken(node_uid, facts, &stays_and_runs);
+            if let Some(claim) = self
+                .claim_mut(node_uid)
+                .filter(|claim| !(claim.by_fallback || obstacles.is_empty()))
+            {
+                let kept = claim.requeue(is_down, now);
+                return Err(Lost::Returned { obstacles, kept });
+            }
+        }
+        if self.drained(node_uid, fence, boot_id) {
+            Ok(())
+        } else {
+            Err(Lost::NotGranted)
+        }
+    }
+
+    /// The budgets that no longer have the disruptions of the claim's pods that stay on their node.
+    pub fn lost_by_retained(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
+        let by_fallback = self.claim(node_uid).is_some_and(|claim| claim.by_fallback);
+        if by_fallback {
+            return Vec::new();
+        }
+        let mut lost = self.broken(node_uid, facts, &|_, pod| pod.retained);
+        // A budget that is gone forbids nothing.
+        lost.retain(|obstacle| obstacle.reason != LockReason::NotPlanned);
+        lost
+    }
+
+    /// The budgets of a grant that no longer have room for it, where pods of which `counts` holds rest on them. One of which
+    /// every held pod is down has nothing to give back, and nothing more is taken from it: it breaks no grant, for the same
+    /// grant would follow at once.
+    fn broken(&self, node_uid: &str, facts: &Facts, counts: &dyn Fn(&Claim, &HeldPod) -> bool) -> Vec<Obstacle> {
         let Some(claim) = self.claim(node_uid) else {
             return Vec::new();
         };
         let held = claim.holds.iter().filter_map(|held| {
-            let returnable = || held.pods.iter().filter(|pod| claim.can_return(pod, is_down));
-            returnable().next()?;
+            let counted = || held.pods.iter().filter(|pod| counts(claim, pod));
+            counted().next()?;
             let key = BudgetKey::from(&held.pdb);
             let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
             let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
@@ -169,7 +214,7 @@ impl Ledger {
                 Some(b) if free < 0 || b.owner_disruptions == Some(OwnerDisruptions::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
-            let needed = budget.map_or_else(|| disruptions::count(returnable().count()), |b| b.cost(returnable()));
+            let needed = budget.map_or_else(|| disruptions::count(counted().count()), |b| b.cost(counted()));
             Some(Obstacle::of_budget(reason, &key, needed, free))
         });
         held.collect()

@@ -54,7 +54,7 @@ impl Ledger {
         };
         let needs = disruptions::normal(needs);
         match claim.state {
-            ClaimState::Recovering => NeedChange::ComesBack,
+            state if state.is_recovering() => NeedChange::ComesBack,
             state if !state.has_grant() => claim.plan(&needs),
             _ if disruptions::missing(&needs, &claim.holds).is_empty() => {
                 disruptions::retain_pods(&mut claim.holds, &needs);
@@ -172,19 +172,24 @@ impl Claim {
 
     /// Returns the disruptions of running pods and queues the whole need under the same ticket; answers how many disruptions stay.
     pub(super) fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
-        let mut holds = std::mem::take(&mut self.holds);
-        for disruptions in &holds {
+        for disruptions in self.holds.clone() {
             let returned = disruptions.pods.iter().filter(|pod| self.can_return(pod, is_down));
             self.ask_again(&disruptions.pdb, returned.cloned().collect());
         }
-        disruptions::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
-        self.holds = holds;
+        self.return_running(is_down);
         self.state = self.keeping_drained(ClaimState::Asking);
         self.by_fallback = false;
         self.since = now;
         self.queued_at = now;
         self.settle();
         self.held_disruptions()
+    }
+
+    /// Returns the disruptions that a write can give back.
+    pub(super) fn return_running(&mut self, is_down: &dyn Fn(&HeldPod) -> bool) {
+        let mut holds = std::mem::take(&mut self.holds);
+        disruptions::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
+        self.holds = holds;
     }
 
     /// Asks for disruptions that were returned.

@@ -56,7 +56,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         let claims = self.ledger.claims();
         let mut returning: Returning = claims
             .iter()
-            .filter(|claim| claim.state.has_grant() || claim.state == ClaimState::Recovering)
+            .filter(|claim| claim.state.has_grant() || claim.state.is_recovering())
             .map(|claim| claim.ticket)
             .collect();
         loop {

@@ -63,10 +63,7 @@ impl Ledger {
     /// Has the node count as one that is away in these groups: before it is cordoned, or with its grant. Answers whether it
     /// has a claim that may.
     pub fn take_node_groups(&mut self, node_uid: &str, groups: &[String]) -> bool {
-        let Some(claim) = self
-            .claim_mut(node_uid)
-            .filter(|claim| claim.state != ClaimState::Recovering)
-        else {
+        let Some(claim) = self.claim_mut(node_uid).filter(|claim| !claim.state.is_recovering()) else {
             return false;
         };
         for group in groups {
@@ -128,7 +125,8 @@ impl Ledger {
     /// returned; those of pods that are down stay until the pods are observed back. Nothing may be evicted under it any
     /// more.
     ///
-    /// A retained pod counts as down until it is back.
+    /// A retained pod of a node that may go down counts as down until it is back, however often its claim is let go. One that
+    /// is suspect stays so: nobody knows when its pods are back.
     pub fn release(&mut self, node_uid: &str, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> Released {
         let Some(claim) = self.claim_mut(node_uid) else {
             return self
@@ -137,14 +135,14 @@ impl Ledger {
                     kept: claim.held_disruptions(),
                 });
         };
-        if claim.state == ClaimState::Recovering {
-            disruptions::retain(&mut claim.holds, |_, pod| is_down(pod));
+        if claim.state.is_recovering() || claim.state.is_suspect() {
+            claim.return_running(is_down);
         } else {
             claim.requeue(is_down, now);
+            claim.state = claim.keeping_drained(ClaimState::Recovering);
         }
         claim.foreign_cordon = false;
         claim.needs.clear();
-        claim.state = ClaimState::Recovering;
         let kept = claim.held_disruptions();
         if self.remove(node_uid) {
             return Released::Gone;
@@ -166,7 +164,7 @@ impl Ledger {
     /// Notes that whoever drained has vanished while disruptions are held. Answers whether the claim is suspect now; a claim
     /// that holds nothing never is, nor one that waits for its own pods alone: nobody has to go on with it.
     pub fn suspect(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state != ClaimState::Recovering;
+        let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && !claim.state.is_recovering();
         let Some(claim) = self.claim_mut(node_uid).filter(can_be) else {
             return false;
         };
@@ -174,6 +172,18 @@ impl Ledger {
             claim.state = claim.keeping_drained(ClaimState::Suspect);
             claim.since = now;
         }
+        true
+    }
+
+    /// Notes that the pods that a claim waits for are not back in time: from now on nobody knows when they will be, and no
+    /// other claim waits for them in particular. Answers whether it is suspect by that.
+    pub fn suspect_overdue(&mut self, node_uid: &str, now: Timestamp) -> bool {
+        let is_overdue = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state.is_recovering();
+        let Some(claim) = self.claim_mut(node_uid).filter(is_overdue) else {
+            return false;
+        };
+        claim.state = claim.keeping_drained(ClaimState::Suspect);
+        claim.since = now;
         true
     }
 

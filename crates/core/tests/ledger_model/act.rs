@@ -4,7 +4,7 @@
 //! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
 //! on what it read, not on the other's plans.
 
-use nodeward_core::ledger::{Claim, ClaimState, Ledger};
+use nodeward_core::ledger::{Claim, Ledger};
 use stateright::{Model, Property};
 
 use crate::decide::{decide, held, running};
@@ -362,9 +362,8 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         Action::Return { node } => {
             let claim = state.ledger.claim(&node_uid(node));
             // One that only waits for its own pods needs nobody to go on with it.
-            let is_noticed = claim.is_none_or(|claim| {
-                claim.state.is_suspect() || claim.state == ClaimState::Recovering || claim.holds.is_empty()
-            });
+            let is_noticed = claim
+                .is_none_or(|claim| claim.state.is_suspect() || claim.state.is_recovering() || claim.holds.is_empty());
             if !state.nodes[node].vanished || !is_noticed {
                 return None;
             }

@@ -66,9 +66,7 @@ impl Turn<'_> {
             }
             return;
         }
-        let is_coming_back = ledger
-            .claim(&uid)
-            .is_some_and(|claim| claim.state == ClaimState::Recovering);
+        let is_coming_back = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
         if node.cordon == Cordon::None || is_coming_back {
             return;
         }
@@ -84,7 +82,13 @@ impl Turn<'_> {
             Some(ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking) => self.ask(ledger),
             Some(ClaimState::Granted | ClaimState::DrainedGranted) => self.make_sure(ledger),
             Some(ClaimState::Confirmed | ClaimState::Drained) => self.note_drained(ledger),
-            Some(ClaimState::Recovering | ClaimState::Suspect | ClaimState::DrainedSuspect | ClaimState::Unknown)
+            Some(
+                ClaimState::Recovering
+                | ClaimState::DrainedRecovering
+                | ClaimState::Suspect
+                | ClaimState::DrainedSuspect
+                | ClaimState::Unknown,
+            )
             | None => {}
         }
     }
@@ -112,7 +116,7 @@ impl Turn<'_> {
             return claim.state.may_go_down();
         }
         let has_rebooted = claim.boot_id != node.boots.to_string();
-        let is_called_off = claim.state == ClaimState::Recovering && node.cordon == Cordon::None && !node.told;
+        let is_called_off = claim.state.is_recovering() && node.cordon == Cordon::None && !node.told;
         has_rebooted || is_called_off
     }
 
@@ -285,7 +289,7 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     }
     let claim = claim?;
     let may_uncordon = node.cordon == Cordon::Ours || !plan.keeps(Rule::UncordonOnlyOurs);
-    let is_recovering = claim.state == ClaimState::Recovering;
+    let is_recovering = claim.state.is_recovering();
     let gave_up = (claim.state.is_asking() || is_recovering) && !claim.holds.is_empty();
     if may_uncordon && (is_recovering || (node.cordon == Cordon::Foreign && gave_up)) {
         return Some(Step::Uncordon {

@@ -56,7 +56,7 @@ fn has_all(claim: &Claim) -> bool {
 }
 
 fn waits(claim: &Claim) -> bool {
-    claim.state.is_asking() || matches!(claim.state, ClaimState::Queued | ClaimState::Recovering)
+    claim.state.is_asking() || claim.state == ClaimState::Queued || claim.state.is_recovering()
 }
 
 /// A pod that has not gone down since its disruption was granted. One that stays may go down at any moment once its node was

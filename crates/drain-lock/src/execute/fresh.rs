@@ -7,23 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::future::{join, join_all};
+use futures::future::{join, join_all, join3};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use kube::{Api, Resource};
-use nodeward_api::{DisruptionHold, NodeDrain};
+use kube::{Api, Client, Resource};
+use nodeward_api::{BudgetRef, DisruptionHold, NodeDrain};
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, Facts};
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, Facts};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ApiError;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::observe::{budget_facts, owner_disruptions, project_budget, project_hold};
-use crate::plan::{GonePod, LedgerWrite};
+use crate::observe::{ClusterCache, budget_facts, owner_disruptions, project_budget, project_hold, project_node};
+use crate::plan::residents::{Resident, in_the_way};
+use crate::plan::{CalledOff, DrainedAsk, GonePod, LedgerWrite};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
 use super::{ActionResult, ExecutorContext};
@@ -34,6 +36,9 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Objects that are read at once. A budget may select thousands of pods, of which little is kept.
 const PAGE: u32 = 500;
 
+/// Where kubelets renew a lease each, by the name of its node.
+const KUBELET_LEASES: &str = "kube-node-lease";
+
 /// What was read, and the claims that it does not bear out.
 pub(super) struct Read {
     /// The budgets as they are now, put over what the watches say of the others.
@@ -42,7 +47,7 @@ pub(super) struct Read {
     pub(super) doubted: BTreeMap<NodeUid, ActionResult>,
 }
 
-type ReadResult<T> = Result<T, ApiError>;
+pub(crate) type ReadResult<T> = Result<T, ApiError>;
 
 /// Reads what the grants, confirmations and returned disruptions of this write rest on.
 pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read {
@@ -51,9 +56,24 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
     let claims: Vec<(&NodeUid, &Claim)> = asked
         .filter_map(|uid| Some((uid, write.next.claim(uid.as_str())?)))
         .collect();
+    let staying: Vec<(&NodeUid, &Claim)> = write
+        .drained
+        .iter()
+        .filter_map(|ask| Some((&ask.node_uid, write.next.claim(ask.node_uid.as_str())?)))
+        .collect();
     let keys: BTreeSet<BudgetKey> = claims.iter().flat_map(|(_, claim)| claim.budgets()).collect();
-    let taken_for_gone = join(
+    let keys: BTreeSet<BudgetKey> = keys
+        .into_iter()
+        .chain(staying.iter().flat_map(|(_, claim)| budgets_of_retained(claim)))
+        .collect();
+    let taken_for_granted = join3(
         join_all(write.gone.iter().map(|gone| in_time(contradicts_gone(context, gone)))),
+        join_all(
+            write
+                .called_off
+                .iter()
+                .map(|called_off| in_time(contradicts_called_off(context, called_off))),
+        ),
         join_all(
             write
                 .absent
@@ -61,15 +81,33 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
                 .map(|absent| in_time(contradicts_absent(context, absent))),
         ),
     );
-    let (budgets, (gone, absent)) = join(budgets(context, &keys), taken_for_gone).await;
+    let residents = join_all(
+        write
+            .drained
+            .iter()
+            .map(|ask| in_time(contradicts_drained(context, write, ask))),
+    );
+    let (cache, client) = (&context.pass.cache, &context.pass.clients.requests);
+    let budgets = budgets(client, cache, context.pass.snapshot.claims(), &keys);
+    let (budgets, residents, (gone, called_off, absent)) = join3(budgets, residents, taken_for_granted).await;
     let mut doubted = BTreeMap::new();
     for (uid, claim) in claims {
         let failures = claim.budgets().filter_map(|key| budgets.get(&key)?.as_ref().err());
         doubted.extend(failures.map(|error| (uid.clone(), ActionResult::Failed(error.clone()))));
     }
+    for (uid, claim) in staying {
+        let failures = budgets_of_retained(claim).filter_map(|key| budgets.get(&key)?.as_ref().err().cloned());
+        doubted.extend(failures.map(|error| (uid.clone(), ActionResult::Failed(error))));
+    }
+    let drained = write.drained.iter().map(|ask| &ask.node_uid).zip(residents);
     let gone = write.gone.iter().map(|gone| &gone.node_uid).zip(gone);
+    let called_off = write
+        .called_off
+        .iter()
+        .map(|called_off| &called_off.node_uid)
+        .zip(called_off);
     let absent = write.absent.iter().map(|(_, uid)| uid).zip(absent);
-    for (uid, answer) in gone.chain(absent) {
+    for (uid, answer) in drained.chain(gone).chain(called_off).chain(absent) {
         let doubt = match answer {
             Ok(None) => continue,
             Ok(Some(contradiction)) => ActionResult::Outdated(contradiction),
@@ -94,13 +132,22 @@ async fn in_time<T>(read: impl Future<Output = Result<T, kube::Error>>) -> ReadR
     answer.map_or(Err(ApiError::Timeout), |answer| answer.map_err(ApiError::from))
 }
 
-async fn budgets(
-    context: &ExecutorContext,
+/// The budgets of which the claim holds disruptions for pods that stay on their node.
+pub(crate) fn budgets_of_retained(claim: &Claim) -> impl Iterator<Item = BudgetKey> {
+    let stays = |held: &&Disruptions| held.pods.iter().any(|pod| pod.retained);
+    claim.holds.iter().filter(stays).map(|held| BudgetKey::from(&held.pdb))
+}
+
+/// These budgets with the pods that they select and the holds of their owners; `claims` are those of the ledger.
+pub(crate) async fn budgets(
+    client: &Client,
+    cache: &ClusterCache,
+    claims: &[Claim],
     keys: &BTreeSet<BudgetKey>,
 ) -> BTreeMap<BudgetKey, ReadResult<Option<BudgetFacts>>> {
     let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
-    let holds = join_all(namespaces.iter().map(|namespace| in_time(holds(context, namespace))));
-    let budgets = join_all(keys.iter().map(|key| in_time(budget(context, key))));
+    let holds = join_all(namespaces.iter().map(|namespace| in_time(holds(client, namespace))));
+    let budgets = join_all(keys.iter().map(|key| in_time(budget(client, key))));
     let (holds, budgets) = join(holds, budgets).await;
     let holds: BTreeMap<&str, ReadResult<Vec<HoldFacts>>> = namespaces.into_iter().zip(holds).collect();
     let now = Timestamp::now();
@@ -109,13 +156,11 @@ async fn budgets(
         let facts = budget.and_then(|budget| {
             let holds = holds?;
             Ok(budget.map(|(entry, pods)| {
-                let cache = &context.pass.cache;
                 let pods = pods.iter().map(|pod| {
                     let budgets = cache.budgets_of(pod);
                     let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
                     (pod, budgets.len() > 1 && !is_closed)
                 });
-                let claims = context.pass.snapshot.claims();
                 budget_facts(&entry, pods, claims, owner_disruptions(&entry, &holds, now), now)
             }))
         });
@@ -125,16 +170,13 @@ async fn budgets(
 }
 
 /// A hold that was made a moment ago counts before any watch tells of it.
-async fn holds(context: &ExecutorContext, namespace: &str) -> Result<Vec<HoldFacts>, kube::Error> {
-    let holds: Api<DisruptionHold> = context.api_in(namespace);
+async fn holds(client: &Client, namespace: &str) -> Result<Vec<HoldFacts>, kube::Error> {
+    let holds: Api<DisruptionHold> = Api::namespaced(client.clone(), namespace);
     list(&holds, ListParams::default(), project_hold).await
 }
 
-async fn budget(
-    context: &ExecutorContext,
-    key: &BudgetKey,
-) -> Result<Option<(BudgetEntry, Vec<PodFacts>)>, kube::Error> {
-    let budgets: Api<PodDisruptionBudget> = context.api_in(&key.namespace);
+async fn budget(client: &Client, key: &BudgetKey) -> Result<Option<(BudgetEntry, Vec<PodFacts>)>, kube::Error> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &key.namespace);
     let budget = budgets.get_opt(&key.name).await?;
     let Some(entry) = budget.as_ref().and_then(project_budget) else {
         return Ok(None);
@@ -143,9 +185,45 @@ async fn budget(
         return Ok(Some((entry, Vec::new())));
     }
     let params = ListParams::default().labels(&entry.view.selector.to_string());
-    let pods: Api<Pod> = context.api_in(&key.namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let selected = list(&pods, params, PodFacts::project).await?;
     Ok(Some((entry, selected)))
+}
+
+/// The pods of a node, but for those that have ended.
+pub(crate) async fn residents(
+    client: &Client,
+    cache: &ClusterCache,
+    node: &NodeName,
+) -> Result<Vec<Resident>, kube::Error> {
+    let on_node = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let pods: Api<Pod> = Api::all(client.clone());
+    let pods = list(&pods, ListParams::default().fields(&on_node), PodFacts::project).await?;
+    let residents = pods.into_iter().map(|pod| {
+        let budgets = cache.budgets_of(&pod);
+        let budgets = budgets.iter().map(|budget| reference(budget)).collect();
+        Resident { pod, budgets }
+    });
+    Ok(residents.collect())
+}
+
+fn reference(budget: &BudgetEntry) -> BudgetRef {
+    BudgetRef {
+        namespace: budget.view.key.namespace.to_string(),
+        name: budget.view.key.name.to_string(),
+        uid: budget.view.uid.to_string(),
+    }
+}
+
+/// That a pod is there which the node may not go down over.
+async fn contradicts_drained(
+    context: &ExecutorContext,
+    write: &LedgerWrite,
+    ask: &DrainedAsk,
+) -> Result<Option<String>, kube::Error> {
+    let residents = residents(&context.pass.clients.requests, &context.pass.cache, &ask.node).await?;
+    let claim = write.next.claim(ask.node_uid.as_str());
+    Ok(claim.and_then(|claim| in_the_way(claim, &residents)))
 }
 
 /// All objects, page by page, of each of which only the projection is kept. Without a resource version it is a quorum read,
@@ -191,6 +269,31 @@ fn drains_on(drain: &NodeDrain, uid: &NodeUid, known: Option<&str>) -> bool {
 /// Whether it is not being deleted.
 pub(super) fn goes_on(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_none()
+}
+
+/// That the node may yet go down, or has: its kubelet has not been heard of since, or the node has booted anew.
+async fn contradicts_called_off(
+    context: &ExecutorContext,
+    called_off: &CalledOff,
+) -> Result<Option<String>, kube::Error> {
+    let CalledOff {
+        node,
+        node_uid,
+        boot_id,
+        since,
+    } = called_off;
+    let leases: Api<Lease> = context.api_in(KUBELET_LEASES);
+    let lease = leases.get_opt(node.as_str()).await?;
+    let renewed = lease.and_then(|lease| Some(lease.spec?.renew_time?.0));
+    if renewed.is_none_or(|renewed| renewed <= *since) {
+        return Ok(Some(format!(
+            "the kubelet of node {node} has not renewed its lease since {since}"
+        )));
+    }
+    let present = context.api::<Node>().get_opt(node.as_str()).await?;
+    let present = present.as_ref().and_then(project_node);
+    let is_same = present.is_some_and(|present| present.uid == *node_uid && present.boot_id == *boot_id);
+    Ok((!is_same).then(|| format!("node {node} has booted anew, or is another one")))
 }
 
 /// That this pod is there after all, and not on its way out.

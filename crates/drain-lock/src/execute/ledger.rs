@@ -5,13 +5,14 @@ use kube::Api;
 use kube::api::{Patch, PostParams};
 use nodeward_api::drain_ledger::{self, DrainLedger, DrainLedgerSpec};
 use nodeward_api::reason::LockReason;
+use nodeward_core::id::NodeUid;
 use nodeward_core::ledger::{Facts, HeldPod, Lost};
 use nodeward_runtime::ApiError;
 use serde_json::json;
 
 use crate::plan::eviction_budget::take_out;
 use crate::plan::verdict::{Announcement, in_words};
-use crate::plan::{ConfirmAsk, LedgerWrite};
+use crate::plan::{ConfirmAsk, DrainedAsk, LedgerWrite};
 
 use super::fresh::{self, Read};
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
@@ -30,6 +31,10 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
     let confirms = std::mem::take(&mut write.confirms);
     for ask in &confirms {
         confirm(&mut write, ask, &facts, now);
+    }
+    let drained = std::mem::take(&mut write.drained);
+    for ask in &drained {
+        confirm_drained(&mut write, ask, &facts, now);
     }
     // What was returned is asked for again, and other processes know of it what is stored.
     write.next.count_needs(&facts);
@@ -77,20 +82,47 @@ fn confirm(write: &mut LedgerWrite, ask: &ConfirmAsk, facts: &Facts, now: Timest
     let is_down = |pod: &HeldPod| ask.down.contains(&pod.uid);
     let (reason, note) = match write.next.confirm(uid, ask.grant, facts, &is_down, now) {
         Ok(()) => (LockReason::Granted, "all of its disruptions are granted".to_owned()),
-        Err(Lost::Returned { obstacles, kept }) => {
-            let why = in_words(&obstacles);
-            let note = format!("its disruptions are returned ({kept} stay), and it waits under its ticket: {why}");
-            (LockReason::GrantLost, note)
-        }
-        Err(Lost::NotGranted) => return,
+        Err(lost) => match returned(&lost) {
+            Some(note) => (LockReason::GrantLost, note),
+            None => return,
+        },
     };
-    let node = write.next.claim(uid).map(|claim| claim.node.as_str().into());
-    write.announcements.extend(node.map(|node| Announcement {
-        node,
-        node_uid: ask.node_uid.clone(),
+    announce(write, &ask.node_uid, reason, note);
+}
+
+/// Notes that a node is drained, if the disruptions of the pods that stay on it are there still. Otherwise it waits again.
+fn confirm_drained(write: &mut LedgerWrite, ask: &DrainedAsk, facts: &Facts, now: Timestamp) {
+    let uid = ask.node_uid.as_str();
+    let is_down = |pod: &HeldPod| ask.down.contains(&pod.uid);
+    let confirmed = write
+        .next
+        .confirm_drained(uid, ask.fence, &ask.boot_id, facts, &is_down, now);
+    if let Some(note) = confirmed.err().as_ref().and_then(returned) {
+        announce(write, &ask.node_uid, LockReason::GrantLost, note);
+    }
+}
+
+fn returned(lost: &Lost) -> Option<String> {
+    match lost {
+        Lost::Returned { obstacles, kept } => {
+            let why = in_words(obstacles);
+            Some(format!(
+                "its disruptions are returned ({kept} stay), and it waits under its ticket: {why}"
+            ))
+        }
+        Lost::NotGranted => None,
+    }
+}
+
+fn announce(write: &mut LedgerWrite, node_uid: &NodeUid, reason: LockReason, note: String) {
+    let claim = write.next.claim(node_uid.as_str());
+    let announcement = claim.map(|claim| Announcement {
+        node: claim.node.as_str().into(),
+        node_uid: node_uid.clone(),
         reason,
         note,
-    }));
+    });
+    write.announcements.extend(announcement);
 }
 
 async fn compare_and_swap(context: &ExecutorContext, write: &LedgerWrite) -> Written {

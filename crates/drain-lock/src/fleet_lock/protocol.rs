@@ -144,6 +144,8 @@ pub enum Kind {
     Draining,
     /// An earlier drain of the node has to end first, be it for this machine.
     Ending,
+    /// A budget no longer has the disruption that the drain holds for a pod that stays on the node.
+    DisruptionLost,
     /// The drain was given up half-way.
     Suspect,
 }
@@ -169,9 +171,13 @@ impl Kind {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::AmbiguousId => StatusCode::CONFLICT,
             Self::NotReady | Self::ApiUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Queued | Self::Waiting | Self::Granted | Self::Draining | Self::Ending | Self::Suspect => {
-                StatusCode::LOCKED
-            }
+            Self::Queued
+            | Self::Waiting
+            | Self::Granted
+            | Self::Draining
+            | Self::Ending
+            | Self::DisruptionLost
+            | Self::Suspect => StatusCode::LOCKED,
         }
     }
 }

@@ -1,11 +1,9 @@
 //! What a machine that asks to reboot is told: pure.
 
-use nodeward_api::BudgetRef;
-use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, HeldPod, Ledger};
+use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger};
 
 use super::protocol::{Kind, Problem};
-use crate::plan::need::Class;
-use crate::snapshot::PodFacts;
+use crate::plan::residents::{Resident, in_the_way};
 
 /// A machine's node, and the ledger.
 #[derive(Debug, Clone, Copy)]
@@ -21,29 +19,6 @@ pub struct RebootGate<'a> {
     pub facts: &'a Facts,
 }
 
-/// A pod on the machine's node, and the budgets that select it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resident {
-    pub pod: PodFacts,
-    pub budgets: Vec<BudgetRef>,
-}
-
-impl Resident {
-    /// Whether the claim has a disruption of each of the budgets for the pod, which stays.
-    fn stays_under(&self, claim: &Claim) -> bool {
-        let needs: Vec<Disruptions> = self
-            .budgets
-            .iter()
-            .map(|pdb| Disruptions {
-                pdb: pdb.clone(),
-                healthy_at_grant: 0,
-                pods: vec![HeldPod::new(&self.pod.key, &self.pod.uid, true)],
-            })
-            .collect();
-        !claim.lacks(&needs, |_| true)
-    }
-}
-
 impl RebootGate<'_> {
     /// Whether the machine may reboot over these pods, which are all that its node has: they are what no drain concerns,
     /// and what stays under the claim. That the claim says drained is not enough: a pod may have been bound since, and
@@ -53,25 +28,26 @@ impl RebootGate<'_> {
     /// What is waited for.
     pub fn may_reboot_over(&self, residents: &[Resident]) -> Result<(), Problem> {
         self.may_reboot()?;
-        let node = self.node;
-        for resident in residents {
-            let key = &resident.pod.key;
-            let waits = match Class::by_itself(&resident.pod) {
-                Some(Class::Ignored(_) | Class::Finished) => continue,
-                Some(Class::Retained) => {
-                    let claim = self.ledger.claim(self.node_uid);
-                    if claim.is_some_and(|claim| resident.stays_under(claim)) {
-                        continue;
-                    }
-                    format!(
-                        "pod {key} stays on node {node}, and its drain does not hold all disruptions that this takes"
-                    )
-                }
-                _ => format!("pod {key} has yet to leave node {node}"),
-            };
-            return Err(Problem::new(Kind::Draining, waits));
+        let claim = self.ledger.claim(self.node_uid);
+        match claim.and_then(|claim| in_the_way(claim, residents)) {
+            Some(waits) => Err(Problem::new(Kind::Draining, waits)),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether the budgets of the pods that stay still have the disruptions that the claim holds: something else may have
+    /// taken them since they were confirmed. The claim keeps them, so that nobody else gets them once they are there again.
+    ///
+    /// # Errors
+    /// What is waited for.
+    pub fn has_kept_disruptions(&self, facts: &Facts) -> Result<(), Problem> {
+        match self.ledger.lost_by_retained(self.node_uid, facts).first() {
+            Some(lost) => Err(Problem::new(
+                Kind::DisruptionLost,
+                format!("node {}: {lost}", self.node),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether the machine may reboot by the ledger: its node's claim is in force and says that the node is drained.
@@ -101,7 +77,7 @@ impl RebootGate<'_> {
                 Kind::Suspect,
                 format!("the drain of node {node} was given up half-way; an administrator has to look"),
             ),
-            ClaimState::Recovering => (
+            ClaimState::Recovering | ClaimState::DrainedRecovering => (
                 Kind::Ending,
                 format!("an earlier drain of node {node} ends: its pods are on their way back"),
             ),
@@ -128,6 +104,8 @@ impl RebootGate<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use nodeward_api::BudgetRef;
+    use nodeward_core::ledger::{Disruptions, HeldPod};
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
@@ -27,8 +28,12 @@ pub struct LedgerWrite {
     pub grants: Vec<GrantAsk>,
     /// Grants to be made sure of.
     pub confirms: Vec<ConfirmAsk>,
+    /// Nodes of which it is to be made sure that they are drained.
+    pub drained: Vec<DrainedAsk>,
     /// Pods that were taken for gone, with the claims that return their disruptions: none of them may be there.
     pub gone: Vec<GonePod>,
+    /// Nodes that are taken not to go down any more.
+    pub called_off: Vec<CalledOff>,
     /// NodeDrains that were taken for gone, with the UIDs of their nodes: none of them may be there.
     pub absent: Vec<(NodeName, NodeUid)>,
     /// Pods without a disruption whose eviction is asked for: what is read by quorum may still count them.
@@ -38,18 +43,30 @@ pub struct LedgerWrite {
 }
 
 impl LedgerWrite {
+    /// Whether what is read by quorum decides on more than `next` has.
+    pub fn asks(&self) -> bool {
+        !(self.grants.is_empty() && self.confirms.is_empty() && self.drained.is_empty())
+    }
+
     /// The claims of which something rests on what has yet to be read by quorum.
     pub fn reading_claims(&self) -> BTreeSet<NodeUid> {
         let asked = self.grants.iter().map(|ask| &ask.node_uid);
         let asked = asked.chain(self.confirms.iter().map(|ask| &ask.node_uid));
+        let asked = asked.chain(self.drained.iter().map(|ask| &ask.node_uid));
         let taken = self.gone.iter().map(|gone| &gone.node_uid);
+        let taken = taken.chain(self.called_off.iter().map(|called_off| &called_off.node_uid));
         let taken = taken.chain(self.absent.iter().map(|(_, uid)| uid));
         asked.chain(taken).cloned().collect()
     }
 
     /// Whether what `next` makes of it does.
     fn changes_by_reads(&self, node_uid: &NodeUid) -> bool {
-        self.gone.iter().any(|gone| gone.node_uid == *node_uid) || self.absent.iter().any(|(_, uid)| uid == node_uid)
+        self.gone.iter().any(|gone| gone.node_uid == *node_uid)
+            || self
+                .called_off
+                .iter()
+                .any(|called_off| called_off.node_uid == *node_uid)
+            || self.absent.iter().any(|(_, uid)| uid == node_uid)
     }
 
     /// Leaves out what rests on reads of one claim, which could not be made or were contradicted. Its place in the queue and
@@ -62,9 +79,11 @@ impl LedgerWrite {
                 .retain(|announcement| announcement.node_uid != *node_uid);
         }
         self.gone.retain(|gone| gone.node_uid != *node_uid);
+        self.called_off.retain(|called_off| called_off.node_uid != *node_uid);
         self.absent.retain(|(_, uid)| uid != node_uid);
         self.grants.retain(|ask| ask.node_uid != *node_uid);
         self.confirms.retain(|ask| ask.node_uid != *node_uid);
+        self.drained.retain(|ask| ask.node_uid != *node_uid);
     }
 }
 
@@ -75,6 +94,16 @@ pub struct GonePod {
     pub node_uid: NodeUid,
     pub key: PodKey,
     pub uid: String,
+}
+
+/// A node that was told that it may go down, and is taken not to any more, for its drain was called off: its kubelet is
+/// heard of later than this, in the boot of then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CalledOff {
+    pub node: NodeName,
+    pub node_uid: NodeUid,
+    pub boot_id: Arc<str>,
+    pub since: Timestamp,
 }
 
 /// A claim to be granted.
@@ -91,6 +120,18 @@ pub struct GrantAsk {
 pub struct ConfirmAsk {
     pub node_uid: NodeUid,
     pub grant: i64,
+    /// Its pods that are down.
+    pub down: BTreeSet<String>,
+}
+
+/// A node that seems to be drained: it is, if what is read by quorum shows no pod that has yet to leave, and what was
+/// granted for those that stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainedAsk {
+    pub node: NodeName,
+    pub node_uid: NodeUid,
+    pub fence: Fence,
+    pub boot_id: Arc<str>,
     /// Its pods that are down.
     pub down: BTreeSet<String>,
 }

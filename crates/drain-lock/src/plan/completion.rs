@@ -40,6 +40,7 @@ impl Planner<'_> {
             if context.drain.is_none() && before.as_ref() != self.write.next.claim(uid.as_str()) {
                 self.write.absent.push((context.name.clone(), uid.clone()));
             }
+            self.suspect_overdue(context);
         }
         self.finish_drain(context);
     }
@@ -54,7 +55,8 @@ impl Planner<'_> {
         });
         let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
-        if !is_in_ledger {
+        let is_suspect = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_suspect());
+        if !is_in_ledger || is_suspect {
             self.release_lease(&context.name);
         }
         if let Some(claim) = &verdict.claim {
@@ -68,6 +70,10 @@ impl Planner<'_> {
                 pods => format!("{pods} pods are awaited back"),
             };
             verdict.block(LockReason::AwaitingReady, verdict.message.clone());
+            if is_suspect {
+                verdict.phase = Phase::Suspect;
+                verdict.block(LockReason::Suspect, LockReason::Suspect.explanation());
+            }
         }
         match &context.drain {
             Some(drain) if !is_in_ledger && !is_on_node && !has_lease => {

@@ -119,14 +119,16 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
         return false;
     };
     let claim = record.claim.as_ref();
-    if node.is_cordoned() || claim.is_some_and(|claim| claim.state == ClaimState::Recovering) {
+    if node.is_cordoned() || claim.is_some_and(|claim| claim.state.is_recovering()) {
         return false;
     }
     if record.evictor() == Evictor::Requester {
         return true;
     }
     let was_ours = node.cordoned_by() == Some(record.drain_uid());
-    let was_used = |claim: &Claim| claim.foreign_cordon || claim.state.has_grant() || claim.state.is_suspect();
+    // Suspect without that, its turn ended, and drain-lock has lifted the cordon itself.
+    let was_drained = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::DrainedSuspect;
+    let was_used = |claim: &Claim| claim.foreign_cordon || was_drained(claim);
     was_ours || claim.is_some_and(was_used)
 }
 

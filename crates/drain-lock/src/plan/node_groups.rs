@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_core::ledger::Claim;
 
 use crate::node_group::{NodeGroup, groups_of};
 use crate::policy::Policy;
@@ -253,7 +253,7 @@ impl Planner<'_> {
             .iter()
             .map(|group| group.name.as_str())
             .collect();
-        let is_over = claim.state == ClaimState::Recovering;
+        let is_over = claim.state.is_recovering();
         let is_back = match &context.node {
             Some(node) => is_over && node.ready && !node.is_cordoned(),
             None => true,

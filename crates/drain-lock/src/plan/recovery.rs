@@ -6,13 +6,19 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Disruptions, HeldPod};
 
 use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot};
 
+use super::action::CalledOff;
 use super::drain_context::DrainRecord;
+
+/// Whoever was told that the node may go down may still act on it for so long after its drain was called off: its kubelet
+/// is to be heard of once that has passed.
+const CALLED_OFF_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The pods of one claim that are down, and those that are back.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +26,8 @@ pub struct UnavailablePods {
     down: BTreeSet<String>,
     recovered: BTreeSet<String>,
     gone: Vec<(PodKey, String)>,
+    called_off: Option<CalledOff>,
+    changes_at: Option<Timestamp>,
 }
 
 /// What has become of a pod that a disruption is held for.
@@ -40,7 +48,10 @@ impl UnavailablePods {
                     Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
                     // A graceful shutdown of the node leaves its pods behind as Failed: none of them starts again.
                     Some(pod) if pod.is_finished() => this.state_of_gone(disruptions, held, snapshot),
-                    Some(pod) => state_of_present(record, held, pod, snapshot),
+                    Some(pod) => match state_of_present(record, held, pod, snapshot) {
+                        HeldPodState::Running => this.state_of_running(record, held, pod, now),
+                        state => state,
+                    },
                     None => this.state_of_gone(disruptions, held, snapshot),
                 };
                 match state {
@@ -51,6 +62,36 @@ impl UnavailablePods {
             }
         }
         this
+    }
+
+    /// A pod that runs on a node which was told that it may go down: it stays with the claim until that is out of date.
+    fn state_of_running(
+        &mut self,
+        record: &DrainRecord,
+        held: &HeldPod,
+        pod: &PodFacts,
+        now: Timestamp,
+    ) -> HeldPodState {
+        let (Some(node), Some(claim)) = (&record.node, &record.claim) else {
+            return HeldPodState::Running;
+        };
+        let may_yet_go_down = claim.state == ClaimState::DrainedRecovering && held.retained;
+        let is_same_boot = !node.boot_id.is_empty() && *node.boot_id == *claim.boot_id;
+        if !(may_yet_go_down && is_same_boot && node.ready && pod.is_healthy()) {
+            return HeldPodState::Running;
+        }
+        let since = saturating_add(claim.since, CALLED_OFF_FOR);
+        if now < since {
+            self.changes_at = Some(since);
+            return HeldPodState::Running;
+        }
+        self.called_off = Some(CalledOff {
+            node: record.name.clone(),
+            node_uid: node.uid.clone(),
+            boot_id: node.boot_id.clone(),
+            since,
+        });
+        HeldPodState::Recovered
     }
 
     fn state_of_gone(&mut self, disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
@@ -99,6 +140,16 @@ impl UnavailablePods {
     /// UIDs of the pods that are back.
     pub fn recovered(&self) -> Vec<&str> {
         self.recovered.iter().map(String::as_str).collect()
+    }
+
+    /// That the node is taken not to go down any more, and disruptions return for that.
+    pub fn called_off(&self) -> Option<&CalledOff> {
+        self.called_off.as_ref()
+    }
+
+    /// When more of them will be back by the passing of time.
+    pub fn changes_at(&self) -> Option<Timestamp> {
+        self.changes_at
     }
 
     /// Pods that are taken for gone, and whose disruptions return for that.

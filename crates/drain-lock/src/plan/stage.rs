@@ -1,5 +1,7 @@
 //! The life of a drain: where one stands, and what is done at each stage.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::reason::LockReason;
@@ -9,7 +11,7 @@ use super::eviction_budget::NotEvictable;
 use super::node_markers::{Cordon, Progress};
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
-use super::{ActiveDrain, Force, Planner};
+use super::{ActiveDrain, DrainedAsk, Force, Planner};
 
 /// The life of a drain that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,7 @@ impl Stage {
     pub(super) fn of(claim: &Claim, active: &ActiveDrain<'_>) -> Self {
         let (context, classes) = (active.context, active.classes);
         match claim.state {
-            ClaimState::Recovering => Self::Recovering,
+            ClaimState::Recovering | ClaimState::DrainedRecovering => Self::Recovering,
             ClaimState::Queued | ClaimState::Asking
                 if context.evictor() == Evictor::Nodeward && !active.has_places && claim.holds.is_empty() =>
             {
@@ -140,10 +142,15 @@ impl Planner<'_> {
                 self.mark_draining(active);
             }
             Stage::Finishing => {
-                if let Some(claim) = self.write.next.claim(active.uid()) {
-                    let fence = Fence::of(claim);
-                    self.write.next.drained(active.uid(), fence, &node.boot_id);
-                }
+                self.write
+                    .drained
+                    .extend(self.write.next.claim(active.uid()).map(|claim| DrainedAsk {
+                        node: node.name.clone(),
+                        node_uid: node.uid.clone(),
+                        fence: Fence::of(claim),
+                        boot_id: Arc::clone(&node.boot_id),
+                        down: context.unavailable.uids().clone(),
+                    }));
                 self.keep_lease(context, verdict);
                 self.mark_draining(active);
             }

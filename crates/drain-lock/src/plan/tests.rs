@@ -193,6 +193,18 @@ fn shown_write(write: &LedgerWrite) -> Vec<String> {
             .iter()
             .map(|ask| format!("confirm {} {}", ask.node_uid, ask.grant)),
     );
+    lines.extend(
+        write
+            .drained
+            .iter()
+            .map(|ask| format!("make sure that {} is drained", ask.node)),
+    );
+    lines.extend(
+        write
+            .called_off
+            .iter()
+            .map(|called_off| format!("make sure of {} since {}", called_off.node, called_off.since)),
+    );
     lines
 }
 

@@ -10,6 +10,7 @@ use nodeward_core::ledger::{Claim, ClaimState, TimedOut};
 
 use crate::policy::Deadlines;
 
+use super::drain_context::claim_of;
 use super::intent::{is_wanted_by_another, last_sign_of_life};
 use super::{ActiveDrain, DrainContext, Force, Planner};
 
@@ -68,12 +69,16 @@ impl Planner<'_> {
     /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the disruptions
     /// that it waited for.
     pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) -> bool {
-        let (uid, limits) = (active.uid(), &active.limits);
+        let (context, uid, limits) = (active.context, active.uid(), &active.limits);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return false;
         };
         let goes_on_without = match claim.state {
-            ClaimState::Recovering | ClaimState::Unknown => false,
+            ClaimState::Recovering | ClaimState::DrainedRecovering => {
+                self.suspect_overdue(context);
+                false
+            }
+            ClaimState::Unknown => false,
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {
                 self.is_over(limits.queue_until(&claim)) && self.fall_back(active, "queue")
             }
@@ -86,13 +91,31 @@ impl Planner<'_> {
             }
             ClaimState::Confirmed | ClaimState::Drained => self.apply_timeouts_of_grant(active, &claim),
             ClaimState::Suspect | ClaimState::DrainedSuspect => {
-                if last_sign_of_life(active.drain).is_some_and(|sign| claim.since < sign) {
+                // A drain of ours whose turn ended, and whose pods came back late after all.
+                let is_back =
+                    claim.state == ClaimState::Suspect && claim.holds.is_empty() && !context.is_by_requester();
+                if is_back || last_sign_of_life(active.drain).is_some_and(|sign| claim.since < sign) {
                     self.write.next.resume(uid, self.now);
                 }
                 false
             }
         };
         goes_on_without || self.write.next.claim(uid).is_some_and(|claim| claim.by_fallback)
+    }
+
+    /// Tells that pods which are awaited back are not back in time: their claim is suspect, and nobody counts on what it holds.
+    pub(super) fn suspect_overdue(&mut self, context: &DrainContext) {
+        let Some(uid) = &context.node_uid else { return };
+        let claim = claim_of(Some(uid), &self.write.next).cloned();
+        let Some(claim) = claim.filter(|claim| claim.state.is_recovering() && !claim.holds.is_empty()) else {
+            return;
+        };
+        let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
+        if self.is_over(limits.recover_until(&claim)) && self.write.next.suspect_overdue(uid.as_str(), self.now) {
+            let note =
+                "its pods are not back in time; what it holds returns as they do, or by an administrator".to_owned();
+            self.announce(&context.name, uid.as_str(), LockReason::Suspect, note);
+        }
     }
 
     /// Whether this time has passed; otherwise the next plan is made then.

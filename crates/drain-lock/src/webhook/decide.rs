@@ -514,7 +514,7 @@ impl Judge<'_> {
                 LockReason::Suspect,
                 &format!("the drain of node {node} is suspect: nobody has gone on with it while pods of it are down"),
             ),
-            ClaimState::Recovering => wait(
+            ClaimState::Recovering | ClaimState::DrainedRecovering => wait(
                 LockReason::AwaitingReady,
                 &format!("the drain of node {node} was given up, and its pods are on their way back"),
             ),
@@ -612,7 +612,11 @@ fn is_held(claim: &Claim, context: &EvictionContext, budget: &BudgetFacts) -> bo
 
 fn words(state: ClaimState) -> &'static str {
     match state {
-        ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Recovering => "waiting",
+        ClaimState::Queued
+        | ClaimState::Asking
+        | ClaimState::DrainedAsking
+        | ClaimState::Recovering
+        | ClaimState::DrainedRecovering => "waiting",
         ClaimState::Granted | ClaimState::DrainedGranted => "granted",
         ClaimState::Confirmed | ClaimState::Drained => "confirmed",
         ClaimState::Suspect | ClaimState::DrainedSuspect => "suspect",
@@ -624,7 +628,7 @@ fn words(state: ClaimState) -> &'static str {
 /// later version that is not known.
 fn is_planned(claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Queued | ClaimState::Recovering | ClaimState::Unknown => false,
+        ClaimState::Queued | ClaimState::Recovering | ClaimState::DrainedRecovering | ClaimState::Unknown => false,
         ClaimState::DrainedAsking => !claim.needs.is_empty() || !claim.holds.is_empty(),
         _ => true,
     }

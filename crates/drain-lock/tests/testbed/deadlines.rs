@@ -158,6 +158,29 @@ async fn overdue_drain_under_foreign_cordon_keeps_its_place() -> Result<()> {
     env.end([lock]).await
 }
 
+/// Another's cordon keeps its pod from coming back.
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_recovery_of_ended_drain_is_suspect() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({})).await?;
+    fleet::cordon(&env.client, "n1").await?;
+    env.drain("n1", json!({ "deadlines": { "recover": "3s" } })).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.delete_drain("n1").await?;
+    env.phase("n1", Phase::Suspect, secs(60)).await?;
+    wait::throughout("the disruption is held", secs(4), || async {
+        let claim = env.claim("n1").await?.context("no claim")?;
+        ensure!(claim.state.is_suspect() && !claim.holds.is_empty(), "{claim:?}");
+        Ok(())
+    })
+    .await?;
+    ensure!(counted(&lock, "Suspect").await? > 0.5, "not announced");
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn time_never_frees_disruptions_of_down_pods() -> Result<()> {
     let env = Environment::new(&NODES).await?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
 use crate::environment::{APPS, Environment, Lock, pinned};
+use crate::retained::lose_sibling;
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -269,6 +270,36 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
     env.pods().delete("late", &at_once).await?;
     machine.may_reboot().await?;
     ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
+    env.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_disruption_withdraws_the_reboot_permission() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    let stays = pinned("stays", &NODES)
+        .label(nodeward_api::label::DRAIN, "skip")
+        .tolerates_all();
+    env.add_app("stays", &NODES, stays).await?;
+    let dir = tempfile::tempdir()?;
+    let (lock, caller) = answers(&env, dir.path()).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "default",
+        id: "n1",
+    };
+    machine.may_reboot().await?;
+    lose_sibling(&env, "n2").await?;
+    wait::throughout("the machine may not reboot", secs(3), || async {
+        let told = machine.pre_reboot().await?;
+        ensure!(told == Err("disruption_lost".to_owned()), "{told:?}");
+        Ok(())
+    })
+    .await?;
+    // It may have rebooted a moment ago: what it holds stays.
+    let claim = env.claim("n1").await?.context("no claim")?;
+    ensure!(claim.state.may_go_down() && claim.held_disruptions() == 1, "{claim:?}");
+    env.uncordon("n2").await?;
+    machine.may_reboot().await?;
     env.end([lock]).await
 }
 

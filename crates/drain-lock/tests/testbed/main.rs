@@ -29,5 +29,6 @@ mod queue;
 mod refusals;
 mod requesters;
 mod reservation;
+mod retained;
 mod reviewed;
 mod webhook;

@@ -5,6 +5,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use nodeward_api::label;
 use nodeward_api::node_drain::Phase;
+use nodeward_testkit::reboot;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
@@ -45,6 +46,8 @@ async fn reservation_alone_refuses_others_without_webhook() -> Result<()> {
         Ok(())
     })
     .await?;
+    // Its node was told that it may go down, and what stays on it is down until it has.
+    reboot::reboot(&env.client, "n1", secs(1)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     wait::until("the budget to count it again", secs(60), || async {

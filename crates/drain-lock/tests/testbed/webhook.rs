@@ -10,7 +10,7 @@ use nodeward_api::{annotation, label};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate, Start};
-use nodeward_testkit::{bulk, fleet, ports, workload};
+use nodeward_testkit::{bulk, fleet, ports, reboot, workload};
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, Trust};
@@ -119,6 +119,7 @@ async fn held_disruption_is_refused_to_other_evictions() -> Result<()> {
     ensure!(asked_in(SYSTEM).await? == 404, "its own namespace is reviewed");
     ensure!(asked_in("kube-system").await? == 403, "kube-system is not reviewed");
 
+    reboot::reboot(&env.client, "n1", secs(1)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     let admitted = reviewed.evict(&other).await?;

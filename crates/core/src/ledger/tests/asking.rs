@@ -164,6 +164,63 @@ fn a_grant_that_nothing_can_be_returned_of_stands(
     assert_eq!(ledger.confirm("a", fence.grant, &facts(later), &is_down, NOW), Ok(()));
 }
 
+/// A pod that stays is evicted by nobody, so that no budget is asked when its node goes.
+#[rstest]
+#[case::nothing_has_changed(Some(budget("web")), true)]
+#[case::another_pod_has_gone(Some(without(budget("web"), "web-1")), false)]
+#[case::the_pod_itself_is_not_ready(Some(without(budget("web"), "web-0")), true)]
+#[case::its_spec_has_changed(Some(BudgetFacts { current: false, ..budget("web") }), false)]
+#[case::its_owner_keeps_all(Some(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget("web") }), false)]
+#[case::its_budget_is_gone(None, false)]
+fn node_is_drained_while_retained_pods_have_disruptions(#[case] read: Option<BudgetFacts>, #[case] drained: bool) {
+    let read = facts(read);
+    let mut ledger = queue(&[("a", &[])]);
+    let needs = retained(&["web-0"]).into_iter().chain(disruptions(&["db-0"])).collect();
+    ledger.set_needs("a", needs, NOT_DOWN, NOW);
+    let fence = grant(&mut ledger, "a", &facts([budget("web"), budget("db")]));
+    // The budget of the pod that went is not read: it has given its disruption.
+    let is_down = |pod: &HeldPod| pod.uid == "db-0";
+    let mut once = ledger.clone();
+    let told = once.confirm_drained("a", fence, "boot", &read, &is_down, NOW);
+    assert_eq!(told.is_ok(), drained, "{told:?}");
+    if drained {
+        assert_eq!(state(&once, "a"), ClaimState::Drained);
+    } else {
+        assert!(matches!(told, Err(Lost::Returned { kept: 1, .. })), "{told:?}");
+        assert_eq!(
+            (needed(&once, "a"), held(&once, "a")),
+            (vec!["web-0".to_owned()], vec!["db-0".to_owned()])
+        );
+    }
+    // From then on it keeps what it has; whoever asks is told.
+    ledger.drained("a", fence, "boot");
+    let before = ledger.clone();
+    let is_lost = !ledger.lost_by_retained("a", &read).is_empty();
+    assert_eq!(is_lost, !drained && !read.is_empty());
+    assert_eq!(ledger.confirm_drained("a", fence, "boot", &read, &is_down, NOW), Ok(()));
+    assert_eq!(ledger, before);
+}
+
+#[test]
+fn fallback_drains_without_retained_pods_disruptions() {
+    let exhausted = facts([without(without(budget("web"), "web-1"), "web-2")]);
+    let mut ledger = queue(&[("a", &[])]);
+    ledger.set_needs("a", retained(&["web-0"]), NOT_DOWN, NOW);
+    ledger.grant_by_fallback("a", "boot", &exhausted, NOW).unwrap();
+    let fence = fence(&ledger, "a");
+    assert_eq!(
+        ledger.confirm_drained("a", fence, "boot", &exhausted, NOT_DOWN, NOW),
+        Ok(())
+    );
+    assert!(ledger.lost_by_retained("a", &exhausted).is_empty());
+    let past = Fence {
+        grant: fence.grant - 1,
+        ..fence
+    };
+    let told = ledger.confirm_drained("a", past, "boot", &exhausted, NOT_DOWN, NOW);
+    assert_eq!(told, Err(Lost::NotGranted));
+}
+
 #[test]
 fn a_grant_of_the_past_is_not_confirmed() {
     let facts = facts([budget("web")]);

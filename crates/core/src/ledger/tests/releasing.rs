@@ -169,7 +169,44 @@ fn drained_node_keeps_disruptions_of_retained_pods() {
     // A pod that is bound late makes the need grow.
     ledger.set_needs("a", disruptions(&["db-0", "api-0"]), NOT_DOWN, NOW);
     assert_eq!(held(&ledger, "a"), ["web-0"]);
-    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::ComesBack { kept: 1 });
+    for _ in 0..3 {
+        assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::ComesBack { kept: 1 });
+    }
+    assert_eq!(state(&ledger, "a"), ClaimState::DrainedRecovering);
+    assert_eq!(reasons(&ledger, "a", &facts), [LockReason::AwaitingReady]);
+    ledger.set_needs("a", disruptions(&["api-0"]), NOT_DOWN, NOW);
+    assert!(
+        needed(&ledger, "a").is_empty(),
+        "it asks for nothing until its pods are back"
+    );
+    assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
+    assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::Gone);
+}
+
+/// Let go again and again, as each pass does, it is not taken for one whose pods are on their way back.
+#[rstest]
+#[case::evicted(false, ClaimState::Suspect)]
+#[case::stays_on_a_drained_node(true, ClaimState::DrainedSuspect)]
+fn overdue_recovery_is_suspect_for_good(#[case] stays: bool, #[case] becomes: ClaimState) {
+    let all = facts([without(budget("web"), "web-0")]);
+    let mut ledger = queue(&[("a", &[])]);
+    let need = if stays { retained } else { disruptions };
+    ledger.set_needs("a", need(&["web-0"]), NOT_DOWN, NOW);
+    let granted = grant(&mut ledger, "a", &facts([budget("web")]));
+    if stays {
+        ledger.drained("a", granted, "boot");
+    }
+    assert!(!ledger.suspect_overdue("a", NOW), "it does not come back yet");
+    ledger.release("a", ALL_DOWN, NOW);
+    ask(&mut ledger, "b", &["web-1"]);
+    assert_eq!(ledger.reserver(&all), Some(fence(&ledger, "b").ticket));
+    assert!(ledger.suspect_overdue("a", NOW));
+    let once = ledger.clone();
+    assert_eq!(ledger.release("a", ALL_DOWN, NOW), Released::ComesBack { kept: 1 });
+    assert!(!ledger.suspect_overdue("a", NOW));
+    assert_eq!(ledger, once);
+    assert_eq!(state(&ledger, "a"), becomes);
+    assert_eq!(ledger.reserver(&all), None, "nobody waits for it in particular");
     assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
     assert_eq!(ledger.release("a", NOT_DOWN, NOW), Released::Gone);
 }

@@ -9,15 +9,16 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use nodeward_core::id::{NodeUid, PodKey};
-use nodeward_core::ledger::{ClaimState, Ledger};
+use nodeward_core::ledger::{ClaimState, Fence, Ledger};
 use nodeward_runtime::{Clients, Permits};
 use parking_lot::Mutex;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::execute::PassContext;
-use crate::plan::{GonePod, GrantAsk};
-use crate::tests::fixture::{Cluster, budget, cordoned, parse, pod};
+use crate::plan::{CalledOff, DrainedAsk, GonePod, GrantAsk};
+use crate::tests::fixture::{Cluster, budget, cordoned, merged, parse, pod};
 
 /// What it answers, by path, and for further pages by path and continue token; everything else is 404.
 struct ApiServer {
@@ -257,4 +258,105 @@ async fn hold_that_no_watch_shows_counts() {
     let outcome = server.run(&cluster, granting(&cluster, &["n1", "n2"])).await;
     assert_eq!(outcome.granted, [NodeUid::from("uid-n2")]);
     assert_eq!(outcome.refused_grants.len(), 1);
+}
+
+const PODS: &str = "/api/v1/pods";
+
+/// The pod of `n1` stays on it, and everything seems to have left.
+fn draining() -> (Cluster, LedgerWrite) {
+    let mut held = needs("a");
+    held["pods"][0]["retained"] = json!(true);
+    let pods = staying().into_iter().chain(pods_of("b"));
+    let cluster = Cluster::new([cordoned("n1"), cordoned("n2")], pods)
+        .budgets([budget_of("a"), budget_of("b")])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim("n1", 1, "Confirmed", held), claim("n2", 2, "Waiting", needs("b"))] }));
+    let base = cluster.snapshot().ledger.unwrap();
+    let fence = Fence::of(base.ledger.claim("uid-n1").unwrap());
+    let write = LedgerWrite {
+        next: base.ledger.clone(),
+        base: Some(base),
+        drained: vec![DrainedAsk {
+            node: "n1".into(),
+            node_uid: "uid-n1".into(),
+            fence,
+            boot_id: "boot-1".into(),
+            down: [].into(),
+        }],
+        ..LedgerWrite::default()
+    };
+    (cluster, write)
+}
+
+/// Three pods, of which the first is on `n1` and stays there.
+fn staying() -> Vec<Value> {
+    let mut pods = pods_of("a");
+    pods[0]["metadata"]["labels"]["nodeward.dev/drain"] = json!("skip");
+    for (number, pod) in pods.iter_mut().enumerate().skip(1) {
+        pod["spec"]["nodeName"] = json!(format!("n{}", 3 + number));
+    }
+    pods
+}
+
+fn late() -> Value {
+    pod("late", json!({ "metadata": { "labels": { "app": "late" } } }))
+}
+
+/// What the watches show says that the node is drained.
+#[rstest]
+#[case::so_it_is(200, &[], &[], Some(ClaimState::Drained))]
+#[case::a_sibling_has_gone(200, &["a-2"], &[], Some(ClaimState::Asking))]
+#[case::a_pod_came_late(200, &[], &[late()], None)]
+#[case::nobody_can_look(500, &[], &[], None)]
+#[tokio::test]
+async fn drained_rests_on_quorum_reads(
+    #[case] code: u16,
+    #[case] gone: &[&str],
+    #[case] more: &[Value],
+    #[case] becomes: Option<ClaimState>,
+) {
+    let (cluster, write) = draining();
+    let is_there = |pod: &Value| !gone.iter().any(|name| pod["metadata"]["name"] == *name);
+    let pods: Vec<Value> = staying().into_iter().filter(is_there).collect();
+    let on_node: Vec<Value> = staying().into_iter().take(1).chain(more.iter().cloned()).collect();
+    let server =
+        ApiServer::new()
+            .answering(PODS_OF_A, 200, list(&pods, None))
+            .answering(PODS, code, list(&on_node, None));
+    let outcome = server.run(&cluster, write).await;
+    if let Some(state) = becomes {
+        assert_eq!(server.states()[0], ("n1".to_owned(), state));
+    } else {
+        assert_eq!(outcome.doubted.len(), 1);
+        assert!(server.written.lock().is_none(), "nothing is told");
+    }
+    let is_lost = becomes == Some(ClaimState::Asking);
+    let told: Vec<LockReason> = outcome.announcements.iter().map(|told| told.reason).collect();
+    assert_eq!(told, if is_lost { vec![LockReason::GrantLost] } else { vec![] });
+}
+
+#[rstest]
+#[case::heard_of(Some("2026-01-01T12:05:01.000000Z"), "boot-1", true)]
+#[case::heard_of_before(Some("2026-01-01T12:05:00.000000Z"), "boot-1", false)]
+#[case::booted_anew(Some("2026-01-01T12:05:01.000000Z"), "boot-2", false)]
+#[case::never_heard_of(None, "boot-1", false)]
+#[tokio::test]
+async fn called_off_node_is_heard_of_first(#[case] renewed: Option<&str>, #[case] boot: &str, #[case] returned: bool) {
+    let (cluster, mut write) = draining();
+    write.drained.clear();
+    assert_eq!(write.next.return_pods("uid-n1", &["uid-a-0"]), 1);
+    write.called_off.push(CalledOff {
+        node: "n1".into(),
+        node_uid: "uid-n1".into(),
+        boot_id: "boot-1".into(),
+        since: "2026-01-01T12:05:00Z".parse().unwrap(),
+    });
+    let lease = json!({ "metadata": { "name": "n1" }, "spec": { "renewTime": renewed } });
+    let node = merged(cordoned("n1"), json!({ "status": { "nodeInfo": { "bootID": boot } } }));
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
+    let server = ApiServer::new()
+        .answering(leases, if renewed.is_some() { 200 } else { 404 }, lease)
+        .answering("/api/v1/nodes/n1", 200, node);
+    let outcome = server.run(&cluster, write).await;
+    assert_eq!(outcome.doubted.is_empty(), returned);
+    assert_eq!(server.written.lock().is_some(), returned);
 }

@@ -29,7 +29,7 @@ use super::*;
         ours(json!({})), Some(drain(leaving(json!({})))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
         &[retained("a", json!({}))],
     ),
-    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 DrainedRecovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_foreign_cordon_is_never_lifted(
     cluster(foreign(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
@@ -111,6 +111,75 @@ use super::*;
 )]
 fn a_drain_ends_by_what_is_observed(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
+}
+
+/// A retained pod of a node that was told it may go down, and whose drain was called off then.
+fn called_off(since: &str, patch: Value, pod_patch: Value) -> Cluster {
+    let claim = claim(json!({
+        "state": "DrainedRecovering", "since": since, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
+    }));
+    let gone = Some(drain(leaving(json!({}))));
+    cluster(node("n1", patch), gone, &[claim], &[retained("a", pod_patch)])
+}
+
+const FIVE_MINUTES_AGO: &str = "2026-01-01T11:55:00Z";
+
+/// Whoever was told may still reboot the node.
+#[rstest]
+#[case::a_moment_ago(A_MINUTE_AGO, json!({}), json!({}), false)]
+#[case::long_ago(FIVE_MINUTES_AGO, json!({}), json!({}), true)]
+#[case::its_pod_is_not_ready(
+    FIVE_MINUTES_AGO, json!({}), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false
+)]
+#[case::its_node_is_not_ready(
+    FIVE_MINUTES_AGO, json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }), json!({}), false
+)]
+#[case::in_a_boot_that_nobody_told(FIVE_MINUTES_AGO, json!({ "status": { "nodeInfo": { "bootID": "" } } }), json!({}), false)]
+#[case::it_has_rebooted(FIVE_MINUTES_AGO, rebooted(), json!({}), false)]
+fn called_off_drain_returns_retained_pods_in_time(
+    #[case] since: &str,
+    #[case] node_patch: Value,
+    #[case] pod_patch: Value,
+    #[case] returns: bool,
+) {
+    let plan = planned(&called_off(since, node_patch, pod_patch));
+    let lines = shown(&plan);
+    if returns {
+        let read = "make sure of n1 since 2026-01-01T12:00:00Z";
+        assert_eq!(lines, ["ledger: empty", read, "n1 is Recovering"]);
+    } else {
+        assert_eq!(lines, ["n1 is Recovering: AwaitingReady"]);
+    }
+}
+
+#[test]
+fn called_off_drain_is_looked_at_again() {
+    let plan = planned(&called_off(A_MINUTE_AGO, json!({}), json!({})));
+    assert_eq!(plan.requeue_at, Some(at("2026-01-01T12:04:00Z")));
+}
+
+/// Its pods are awaited back for longer than they may take.
+#[test]
+fn overdue_ending_drain_is_suspect() {
+    let claim = |state: &str| {
+        let claim = json!({ "state": state, "since": YESTERDAY, "bootID": "boot-1", "holds": [disruptions(&["a"])] });
+        merged(self::claim(claim), json!({ "needs": null }))
+    };
+    let gone = || Some(drain(leaving(json!({}))));
+    let pods = [held("a", leaving(json!({})))];
+    let late = planned(&cluster(node("n1", json!({})), gone(), &[claim("Recovering")], &pods));
+    let suspect = "n1 is Suspect: AwaitingReady, Suspect";
+    assert_eq!(shown(&late), ["ledger: n1#1 Suspect needs [] holds [a]", suspect]);
+    let told: Vec<LockReason> = late
+        .ledger
+        .unwrap()
+        .announcements
+        .iter()
+        .map(|told| told.reason)
+        .collect();
+    assert_eq!(told, [LockReason::Suspect]);
+    let after = planned(&cluster(node("n1", json!({})), gone(), &[claim("Suspect")], &pods));
+    assert_eq!(shown(&after), [suspect]);
 }
 
 /// Absent, its drain would be over: the claim would be let go, and the cordon lifted.

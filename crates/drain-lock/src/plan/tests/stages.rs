@@ -40,7 +40,7 @@ use super::*;
 )]
 #[case::the_ledger_says_drained_before_anybody_is_told(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({}))]),
-    &["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
+    &["ledger: n1#1 Confirmed needs [] holds [a]", "make sure that n1 is drained", "n1 is Draining"]
 )]
 #[case::drained(
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({}))]),
@@ -90,9 +90,16 @@ fn node_crashed_in_drain_is_still_drained() {
     ));
     assert_eq!(
         shown(&before),
-        ["ledger: n1#1 Drained needs [] holds [a]", "n1 is Draining"]
+        [
+            "ledger: n1#1 Confirmed needs [] holds [a]",
+            "make sure that n1 is drained",
+            "n1 is Draining"
+        ]
     );
-    let claims = serde_json::to_value(before.ledger.unwrap().next.claims()).unwrap();
+    let mut write = before.ledger.unwrap();
+    let ask = write.drained.remove(0);
+    assert!(write.next.drained(ask.node_uid.as_str(), ask.fence, &ask.boot_id));
+    let claims = serde_json::to_value(write.next.claims()).unwrap();
     let after = planned(&cluster(
         crashed(),
         Some(drain(json!({}))),

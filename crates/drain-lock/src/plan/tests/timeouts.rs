@@ -203,6 +203,21 @@ fn vanished_drainer_with_down_pods_is_suspect(#[case] requesters: &[&str], #[cas
     assert_eq!(lines, expected);
 }
 
+#[rstest]
+#[case::its_pods_are_not_back("Recovering", &["a"], "ledger: n1#1 Suspect needs [] holds [a]")]
+#[case::they_are_back_after_all("Suspect", &[], "ledger: n1#1 Queued needs [] holds []")]
+fn overdue_turn_is_suspect_until_pods_return(#[case] state: &str, #[case] pods: &[&str], #[case] expected: &str) {
+    let late = claim(json!({ "state": state, "since": YESTERDAY, "holds": [disruptions(pods)] }));
+    let down: Vec<Value> = pods.iter().map(|pod| held(pod, leaving(json!({})))).collect();
+    let lines = shown(&planned(&cluster(
+        node("n1", json!({})),
+        Some(drain(json!({}))),
+        &[late],
+        &down,
+    )));
+    assert_eq!(lines.first().map(String::as_str), Some(expected), "{lines:?}");
+}
+
 #[test]
 fn requeued_drain_uncordons_until_pods_recover() {
     let claim = claim(json!({ "holds": [disruptions(&["a"])] }));

@@ -1,0 +1,113 @@
+//! Pods that stay on their node through its drain: nobody reboots over them while their budget lacks the disruption.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use nodeward_api::drain_ledger::{self, ClaimState, DrainLedger};
+use nodeward_api::label;
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::End;
+use nodeward_testkit::{fleet, workload};
+use serde_json::json;
+
+use crate::environment::{APPS, Environment, pinned};
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// An application whose pods stay on their nodes.
+async fn add_staying(env: &Environment) -> Result<()> {
+    let stays = pinned("stays", &NODES).label(label::DRAIN, "skip").tolerates_all();
+    env.add_app("stays", &NODES, stays).await
+}
+
+/// The pod of an application on a node.
+async fn pod_of(env: &Environment, app: &str, node: &str) -> Result<Pod> {
+    let pods = env.pods_on(node).await?;
+    let found = pods
+        .into_iter()
+        .find(|pod| pod.labels().get("app").is_some_and(|name| name == app));
+    found.with_context(|| format!("no pod of {app} on {node}"))
+}
+
+/// Deletes a pod that stays on a node, and keeps its successor away until that node is uncordoned.
+pub async fn lose_sibling(env: &Environment, node: &str) -> Result<()> {
+    fleet::cordon(&env.client, node).await?;
+    let pod = pod_of(env, "stays", node).await?;
+    workload::delete(&env.client, APPS, &pod.name_any()).await?;
+    workload::gone(&env.client, &pod, secs(60)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_sibling_sends_draining_node_back_to_waiting() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    add_staying(&env).await?;
+    let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
+    env.add_app("hangs", &NODES, hangs).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let hanging = pod_of(&env, "hangs", "n1").await?;
+    wait::until("its pod to be evicted", secs(60), || async {
+        let pod = env.pods().get(&hanging.name_any()).await?;
+        ensure!(pod.metadata.deletion_timestamp.is_some(), "not yet");
+        Ok(())
+    })
+    .await?;
+    lose_sibling(&env, "n2").await?;
+    let at_once = DeleteParams::default().grace_period(0);
+    env.pods().delete(&hanging.name_any(), &at_once).await?;
+    env.status_that("n1", "to wait again", secs(60), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::BudgetUnhealthy)
+    })
+    .await?;
+    wait::throughout("it is not drained", secs(4), || async {
+        let claim = env.claim("n1").await?.context("no claim")?;
+        ensure!(claim.state == ClaimState::Asking, "{claim:?}");
+        Ok(())
+    })
+    .await?;
+    env.uncordon("n2").await?;
+    env.phase("n1", Phase::Drained, secs(90)).await?;
+    env.end([lock]).await
+}
+
+/// Its machine may reboot at any moment, and the drain is called off: that it still runs proves nothing for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn called_off_drain_holds_for_retained_pods() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    add_staying(&env).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.delete_drain("n1").await?;
+    wait::until("the node to be uncordoned", secs(30), || async {
+        ensure!(
+            fleet::cordon_taint(&env.nodes().get("n1").await?).is_none(),
+            "still cordoned"
+        );
+        Ok(())
+    })
+    .await?;
+    wait::throughout("its disruption is held", secs(6), || async {
+        let claim = env.claim("n1").await?.context("no claim")?;
+        ensure!(claim.state == ClaimState::DrainedRecovering, "{claim:?}");
+        ensure!(claim.held_disruptions() == 1, "{claim:?}");
+        Ok(())
+    })
+    .await?;
+
+    let mut spec = env.ledger().await?.context("no ledger")?.spec;
+    spec.claims[0].since -= jiff::SignedDuration::from_mins(6);
+    let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
+    let patch = Patch::Merge(json!({ "spec": { "claims": spec.claims } }));
+    ledgers
+        .patch(drain_ledger::NAME, &PatchParams::default(), &patch)
+        .await?;
+    env.released("n1", secs(90)).await?;
+    env.end([lock]).await
+}
