@@ -113,6 +113,11 @@ impl ClusterCache {
         self.read().pods.get(namespace, name).cloned()
     }
 
+    /// The pods of a node.
+    pub fn pods_on(&self, node: &str) -> Vec<Arc<PodFacts>> {
+        self.read().pods.of_node(node).cloned().collect()
+    }
+
     /// The budgets that select a pod, by name. More than one makes the eviction API answer 500.
     pub fn budgets_of(&self, pod: &PodFacts) -> Vec<Arc<BudgetEntry>> {
         let index = self.read();

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nodeward_core::id::{NodeUid, PodUid, ResourceVersion};
+use nodeward_core::id::{NodeUid, PodKey, PodUid, ResourceVersion};
 use nodeward_core::ledger::{Facts, Ledger};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time;
 
 use crate::observe::ClusterCache;
+use crate::plan::need::Class;
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts, UnreadableLedger};
 
@@ -90,6 +91,10 @@ impl ContextLookup {
             uid: pod.uid.clone(),
             state,
             opted_out: pod.opt_out.map(|(opt_out, _)| opt_out),
+            is_beside_held: needs_no_disruption
+                && node
+                    .as_ref()
+                    .is_some_and(|node| self.unclaimed_pods.are_beside_held(&node.uid)),
             node,
             budgets,
             needs_no_disruption,
@@ -136,23 +141,19 @@ impl ContextLookup {
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of
-    /// its budget, or a pod that is still starting, beside the queue of drains, and two nodes that are drained at once would each have what the other needs.
+    /// its budget, or a pod that is still starting, beside the queue of drains, and two nodes that are drained at once would
+    /// each have what the other needs; or it would empty the node around pods that stay on it.
     pub async fn await_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             return;
         };
         let until = time::Instant::now() + CORDON_SHOWS_WITHIN;
-        while self.takes_last_disruption_of_uncordoned_node(review, policy, now) && time::Instant::now() < until {
+        while self.depends_on_cordon(review, policy, now) && time::Instant::now() < until {
             time::sleep(LOOKUP_INTERVAL).await;
         }
     }
 
-    fn takes_last_disruption_of_uncordoned_node(
-        &self,
-        review: &EvictionReview,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> bool {
+    fn depends_on_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) -> bool {
         let found = self.look_up(review, policy, now, Instant::now());
         let Some((context, node)) = found
             .context()
@@ -164,7 +165,7 @@ impl ContextLookup {
             MatchingBudgets::One(budget) => budget.disruptions_allowed == 1 || context.state.is_starting(),
             MatchingBudgets::None | MatchingBudgets::Several => false,
         };
-        node.auto && !node.cordoned && is_last && !self.has_claim(&node.uid)
+        node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_claim(&node.uid)
     }
 
     fn node(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<NodeContext> {
@@ -174,6 +175,9 @@ impl ContextLookup {
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
         let cordoned = node.is_cordoned();
         Some(NodeContext {
+            retains: (auto || self.has_claim(&node.uid))
+                .then(|| self.retained(pod, &node))
+                .flatten(),
             planning_timed_out: auto && cordoned && self.has_planning_timed_out(&node, now),
             name: node.name.clone(),
             uid: node.uid.clone(),
@@ -182,6 +186,22 @@ impl ContextLookup {
             // What removes its nodes for good takes them from the group, and would not wait.
             in_node_group: !node.is_being_removed() && policy.node_groups.iter().any(|group| group.contains(&node)),
         })
+    }
+
+    /// A pod that stays on the node through its drain, and that a budget guards.
+    fn retained(&self, evicted: &PodFacts, node: &NodeFacts) -> Option<PodKey> {
+        let is_preview = || {
+            self.cache
+                .drain(node.name.as_str())
+                .is_some_and(|drain| drain.spec.dry_run)
+        };
+        if evicted.is_daemon() || is_preview() {
+            return None;
+        }
+        let pods = self.cache.pods_on(node.name.as_str());
+        let mut retained = pods.iter().filter(|pod| Class::by_itself(pod) == Some(Class::Retained));
+        let guarded = retained.find(|pod| !self.cache.budgets_of(pod).is_empty());
+        guarded.map(|pod| pod.key.clone())
     }
 
     /// Whether the drain of a node has been without a claim for too long.

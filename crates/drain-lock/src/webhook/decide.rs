@@ -53,6 +53,17 @@ impl LookupResult {
         }
     }
 
+    /// The same of a node that nothing stays on.
+    fn without_retained(&self) -> Self {
+        let mut found = self.clone();
+        if let Self::Found(context) = &mut found
+            && let Some(node) = &mut context.node
+        {
+            node.retains = None;
+        }
+        found
+    }
+
     /// The pod's budget, if it has just one, and the pod's UID.
     pub fn one_budget(&mut self) -> Option<(&mut BudgetFacts, &PodUid)> {
         match self {
@@ -66,6 +77,7 @@ impl LookupResult {
 }
 
 /// The pod, its node and its budgets.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictionContext {
     pub uid: PodUid,
@@ -80,6 +92,8 @@ pub struct EvictionContext {
     /// Whether the drain of its node needs no disruption for it, as of a movable pod; false where that is not known. It only
     /// matters while that drain's claim waits for disruptions of the pod's budget.
     pub needs_no_disruption: bool,
+    /// Whether it needs none, and pods of its node leave under the claim alone.
+    pub is_beside_held: bool,
     /// Whether it is not Ready, and its budget lets such pods go whatever else it says (`AlwaysAllow`).
     pub always_allowed: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
@@ -120,6 +134,10 @@ pub struct NodeContext {
     pub auto: bool,
     /// Whether it is in a node group, so that nobody empties it before it has its place there.
     pub in_node_group: bool,
+    /// One of its pods that stays on it through its drain and that a budget guards: the node is not to be emptied around it
+    /// before its drain has a disruption for it. `None` where nobody would give it one, or for an eviction that no drainer
+    /// waits for.
+    pub retains: Option<PodKey>,
     /// Whether it has been waited for a plan of its drain for longer than any plan takes.
     pub planning_timed_out: bool,
 }
@@ -275,6 +293,8 @@ pub fn decide_unreadable(
     budgets: Option<&BTreeSet<BudgetKey>>,
 ) -> Verdict {
     let (ledger, facts) = (Ledger::default(), Facts::new());
+    // Nobody plans, so that no claim would ever be confirmed.
+    let found = &found.without_retained();
     let verdict = decide(request, found, &ledger, &facts);
     let is_judged = request.ticket.is_none() && !request.dry_run && !request.leaderless;
     let (Some(context), true) = (found.context(), is_judged) else {
@@ -403,7 +423,7 @@ impl Judge<'_> {
             let text = format!("pod {pod} {why}, and only drain-lock's own drainer may evict it here");
             return wait(reason, &text);
         }
-        if is_anothers && let Some(refused) = self.node_group(context) {
+        if is_anothers && let Some(refused) = self.node_group(context).or_else(|| self.retained(context)) {
             return refused;
         }
         if context.state.is_starting() {
@@ -464,6 +484,35 @@ impl Judge<'_> {
         Some(wait(LockReason::WaitsForNodeGroup, &text))
     }
 
+    /// The refusal of what would empty a node around pods that stay on it, before its claim is confirmed: when the last
+    /// eviction is through, its drainer takes the node down, and them with it.
+    ///
+    /// A movable pod of a budget that the claim needs goes while others have to wait for the claim anyway: later, the claim
+    /// could have its last disruption, and the drain would not end.
+    fn retained(&self, context: &EvictionContext) -> Option<Decision> {
+        let node = context
+            .node
+            .as_ref()
+            .filter(|node| node.cordoned && !context.is_beside_held)?;
+        let retained = node.retains.as_ref()?;
+        let claim = match self.ledger.claim(node.uid.as_str()) {
+            Some(claim) if claim.state.is_confirmed() => return None,
+            None if node.planning_timed_out => return None,
+            claim => claim,
+        };
+        let Decision::Refuse(refused) = (match claim {
+            Some(claim) if is_planned(claim) || claim.state.is_recovering() => self.waits(claim, None),
+            Some(_) | None => not_planned(node),
+        }) else {
+            return None;
+        };
+        let message = format!(
+            "pod {retained} stays on its node, which waits for that: {}",
+            refused.message
+        );
+        Some(Decision::Refuse(Refused { message, ..refused }))
+    }
+
     /// A pod whose budget is asked for a disruption.
     fn counted(&self, context: &EvictionContext, budget: &BudgetFacts) -> Decision {
         let Some(node) = &context.node else {
@@ -500,12 +549,19 @@ impl Judge<'_> {
             };
             return self.free(room, Admission::UnderClaim);
         }
-        let node = &node.name;
-        match claim.state {
-            state if is_ours && !state.is_suspect() => wait(
+        if is_ours && !claim.state.is_suspect() {
+            return wait(
                 LockReason::StaleTicket,
                 "the eviction of a held pod must name its grant",
-            ),
+            );
+        }
+        self.waits(claim, Some(budget))
+    }
+
+    /// What a claim that is not confirmed waits for.
+    fn waits(&self, claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
+        let node = &claim.node;
+        match claim.state {
             ClaimState::Granted | ClaimState::DrainedGranted => wait(
                 LockReason::AwaitsConfirmation,
                 &format!("node {node} has its turn to drain, which is being confirmed"),
@@ -523,11 +579,11 @@ impl Judge<'_> {
     }
 
     /// What the claim of the pod's node waits for: the pod's own budget first.
-    fn queued(&self, claim: &Claim, budget: &BudgetFacts) -> Decision {
+    fn queued(&self, claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
         let obstacles = self.ledger.obstacles(&claim.node_uid, self.facts);
         let own = obstacles
             .iter()
-            .find(|obstacle| obstacle.pdb.as_ref() == Some(&budget.key));
+            .find(|obstacle| budget.is_some_and(|budget| obstacle.pdb.as_ref() == Some(&budget.key)));
         let (node, ticket) = (&claim.node, claim.ticket);
         match own.or(obstacles.first()) {
             Some(obstacle) => {

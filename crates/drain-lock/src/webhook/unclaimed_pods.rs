@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nodeward_core::id::PodUid;
+use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_scheduling::Placement;
 use parking_lot::Mutex;
 
@@ -35,16 +35,28 @@ pub struct UnclaimedPods {
 
 #[derive(Debug)]
 struct Classified {
+    /// Those that need none.
     pods: BTreeSet<PodUid>,
+    /// Nodes with pods that leave under the claim alone.
+    nodes_of_held: BTreeSet<NodeUid>,
     at: Instant,
 }
 
 impl UnclaimedPods {
     /// Whether the drain of the pod's node needs no disruption for it; false for a pod that is not classified.
     pub fn contains(&self, pod: &PodUid) -> bool {
+        self.last(|last| last.pods.contains(pod))
+    }
+
+    /// Whether pods of the node leave under its claim alone, so that no drainer is done with it before.
+    pub fn are_beside_held(&self, node: &NodeUid) -> bool {
+        self.last(|last| last.nodes_of_held.contains(node))
+    }
+
+    fn last(&self, tells: impl Fn(&Classified) -> bool) -> bool {
         let classified = self.classified.lock();
         let last = classified.as_ref().filter(|last| last.at.elapsed() < SERVES);
-        last.is_some_and(|last| last.pods.contains(pod))
+        last.is_some_and(tells)
     }
 
     /// Sees to it that there is a fresh classification, or waits for it in vain. One is made at a time, on a thread of its
@@ -60,9 +72,11 @@ impl UnclaimedPods {
             let classify = move || {
                 let (_turn, at, now) = (turn, Instant::now(), Timestamp::now());
                 let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-                let pods = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &policy, now));
+                let classified = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &policy, now));
+                let (pods, nodes_of_held) = classified.unwrap_or_default();
                 *this.classified.lock() = Some(Classified {
-                    pods: pods.unwrap_or_default(),
+                    pods,
+                    nodes_of_held,
                     at,
                 });
             };
@@ -79,11 +93,11 @@ impl UnclaimedPods {
     }
 }
 
-/// The pods of all claims' nodes that need no disruption. The oldest drain comes first, as in the plan: a place that its pods
+/// The pods of all claims' nodes that need no disruption, and the nodes with pods that leave under a claim. The oldest drain comes first, as in the plan: a place that its pods
 /// take is none for those of the next.
-fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> BTreeSet<PodUid> {
+fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeSet<PodUid>, BTreeSet<NodeUid>) {
     let mut placement = Placement::new(&snapshot.scheduling);
-    let mut pods = BTreeSet::new();
+    let (mut pods, mut nodes_of_held) = (BTreeSet::new(), BTreeSet::new());
     for claim in snapshot.claims() {
         let drain = snapshot.drains.get(claim.node.as_str());
         let is_wanted = drain.is_some_and(|drain| drain.metadata.deletion_timestamp.is_none());
@@ -97,6 +111,10 @@ fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> BTree
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
         pods.extend(unclaimed.map(|classified| classified.pod.uid.clone()));
+        let mut needed = need.needs.iter().flat_map(|disruptions| &disruptions.pods);
+        if needed.any(|pod| !pod.retained) {
+            nodes_of_held.insert(node.uid.clone());
+        }
     }
-    pods
+    (pods, nodes_of_held)
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
 use crate::environment::{APPS, Environment, Lock, pinned};
-use crate::retained::lose_sibling;
+use crate::retained::{add_staying, lose_sibling};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -276,10 +276,7 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_disruption_withdraws_the_reboot_permission() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    let stays = pinned("stays", &NODES)
-        .label(nodeward_api::label::DRAIN, "skip")
-        .tolerates_all();
-    env.add_app("stays", &NODES, stays).await?;
+    add_staying(&env).await?;
     let dir = tempfile::tempdir()?;
     let (lock, caller) = answers(&env, dir.path()).await?;
     let machine = Machine {
@@ -298,7 +295,6 @@ async fn lost_disruption_withdraws_the_reboot_permission() -> Result<()> {
     // It may have rebooted a moment ago: what it holds stays.
     let claim = env.claim("n1").await?.context("no claim")?;
     ensure!(claim.state.may_go_down() && claim.held_disruptions() == 1, "{claim:?}");
-    env.uncordon("n2").await?;
     machine.may_reboot().await?;
     env.end([lock]).await
 }

@@ -1,5 +1,7 @@
 //! Pods that stay on their node through its drain: nobody reboots over them while their budget lacks the disruption.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -8,18 +10,24 @@ use nodeward_api::drain_ledger::{self, ClaimState, DrainLedger};
 use nodeward_api::label;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::End;
-use nodeward_testkit::{fleet, workload};
+use nodeward_testkit::workload::{End, Start};
+use nodeward_testkit::{bulk, fleet, reboot, workload};
 use serde_json::json;
 
 use crate::environment::{APPS, Environment, pinned};
+use crate::reviewed::Reviewed;
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// An application whose pods stay on their nodes.
-async fn add_staying(env: &Environment) -> Result<()> {
+/// How long a pod that stays takes until it is Ready.
+const STARTS_IN: Duration = secs(12);
+
+/// An application whose pods stay on their nodes, and take a while to be Ready.
+pub async fn add_staying(env: &Environment) -> Result<()> {
     let stays = pinned("stays", &NODES).label(label::DRAIN, "skip").tolerates_all();
+    let stays = stays.start(Start::SlowReady(STARTS_IN));
     env.add_app("stays", &NODES, stays).await
 }
 
@@ -32,12 +40,62 @@ async fn pod_of(env: &Environment, app: &str, node: &str) -> Result<Pod> {
     found.with_context(|| format!("no pod of {app} on {node}"))
 }
 
-/// Deletes a pod that stays on a node, and keeps its successor away until that node is uncordoned.
+/// Deletes a pod that stays on a node: for a while its budget has one less.
 pub async fn lose_sibling(env: &Environment, node: &str) -> Result<()> {
-    fleet::cordon(&env.client, node).await?;
     let pod = pod_of(env, "stays", node).await?;
     workload::delete(&env.client, APPS, &pod.name_any()).await?;
     workload::gone(&env.client, &pod, secs(60)).await
+}
+
+/// The caller of `kubectl drain` reboots the node when that has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_drain_around_retained_pods_awaits_claim() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    add_staying(env).await?;
+    bulk::create(&env.client, [pinned("free", &["n1"]).deployment(APPS, "free", 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, "free", 1, secs(60)).await?;
+    env.drain("n2", json!({})).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+
+    let kubectl = Kubectl::of(&env.plane)?;
+    let said = kubectl.start([
+        "drain",
+        "n1",
+        "--ignore-daemonsets",
+        "--pod-selector=nodeward.dev/drain!=skip",
+    ])?;
+    env.status_that("n1", "to wait for the other node", secs(60), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|blocked| blocked.reason == LockReason::WaitsForDisruptions)
+    })
+    .await?;
+    wait::throughout("the drain waits", secs(6), || async {
+        ensure!(said.ended().is_none(), "it has ended:\n{}", said.text());
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        pod_of(env, "free", "n1").await?.metadata.deletion_timestamp.is_none(),
+        "it was evicted"
+    );
+    reboot::reboot(&env.client, "n2", secs(1)).await?;
+    env.delete_drain("n2").await?;
+    env.released("n2", secs(90)).await?;
+    wait::until("the end of the drain", secs(120), || async {
+        ensure!(said.ended() == Some(true), "{}", said.text());
+        Ok(())
+    })
+    .await?;
+    let claim = env.claim("n1").await?.context("no claim")?;
+    let staying = pod_of(env, "stays", "n1").await?.uid().context("no UID")?;
+    ensure!(
+        claim.state.is_confirmed() && claim.has_disruption(&staying),
+        "{claim:?}"
+    );
+    reviewed.end([lock]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +129,6 @@ async fn lost_sibling_sends_draining_node_back_to_waiting() -> Result<()> {
         Ok(())
     })
     .await?;
-    env.uncordon("n2").await?;
     env.phase("n1", Phase::Drained, secs(90)).await?;
     env.end([lock]).await
 }

@@ -271,6 +271,18 @@ async fn movable_pod_leaves_while_claim_waits(#[case] pod: &str, #[case] goes: b
     assert_eq!(told == Decision::Admit(Admission::FreeDisruption), goes, "{told:?}");
 }
 
+/// Nothing else would keep its drainer from being done before the claim is confirmed.
+#[tokio::test(start_paused = true)]
+async fn last_movable_pod_waits_beside_retained() {
+    let mut cluster = two_drains();
+    cluster
+        .0
+        .pods
+        .retain(|pod| !pod.metadata.name.as_ref().unwrap().starts_with('h'));
+    let told = told(&ContextLookup::new(cluster.cache()), "m").await;
+    assert!(matches!(told, Decision::Refuse(_)), "{told:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn unclassified_pod_waits_with_the_claim() {
     let cache = two_drains().cache();

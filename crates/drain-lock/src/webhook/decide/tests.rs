@@ -89,6 +89,7 @@ fn node() -> NodeContext {
         cordoned: true,
         auto: true,
         in_node_group: false,
+        retains: None,
         planning_timed_out: false,
     }
 }
@@ -101,6 +102,7 @@ fn context() -> EvictionContext {
         node: Some(node()),
         budgets: MatchingBudgets::One(budget()),
         needs_no_disruption: false,
+        is_beside_held: false,
         always_allowed: false,
         refuse_opt_out: false,
     }
@@ -698,4 +700,85 @@ fn refusal_names_budget_holder_and_since() {
 fn every_admission_has_a_label_of_its_own() {
     let labels: BTreeSet<_> = Admission::ALL.iter().map(|admission| admission.as_label()).collect();
     assert_eq!(labels.len(), Admission::ALL.len());
+}
+
+/// A pod that no budget guards, beside one that stays on its node.
+fn beside_retained() -> Case {
+    let retaining = NodeContext {
+        retains: Some(PodKey::new("shop", "db-0")),
+        ..node()
+    };
+    case().under(MatchingBudgets::None).at(retaining)
+}
+
+fn asked(state: ClaimState) -> Case {
+    beside_retained().with(vec![claim(1, NODE, state, &[], &["db-0"])])
+}
+
+/// The same of a movable pod whose budget the claim needs.
+fn movable(is_beside_held: bool) -> Case {
+    let mut case = beside_retained().under(MatchingBudgets::One(budget())).with(asking());
+    case.claims.remove(0);
+    case.context.needs_no_disruption = true;
+    case.context.is_beside_held = is_beside_held;
+    case
+}
+
+fn in_state(state: PodState) -> Case {
+    let case = beside_retained();
+    let context = EvictionContext {
+        state,
+        ..case.context.clone()
+    };
+    case.of(context)
+}
+
+fn on(change: impl FnOnce(&mut NodeContext)) -> Case {
+    let mut case = beside_retained();
+    change(case.context.node.as_mut().unwrap());
+    case
+}
+
+#[rstest]
+#[case::nobody_has_asked_for_its_drain(beside_retained(), Err(LockReason::NotPlanned))]
+#[case::queued(asked(ClaimState::Queued), Err(LockReason::NotPlanned))]
+#[case::waits(beside_retained().under(MatchingBudgets::One(exhausted())).with(asking()), Err(LockReason::BudgetUnhealthy))]
+#[case::granted(asked(ClaimState::Granted), Err(LockReason::AwaitsConfirmation))]
+#[case::confirmed(asked(ClaimState::Confirmed), Ok(Admission::NoBudget))]
+#[case::drained(asked(ClaimState::Drained), Ok(Admission::NoBudget))]
+#[case::called_off(asked(ClaimState::DrainedRecovering), Err(LockReason::AwaitingReady))]
+#[case::suspect(asked(ClaimState::Suspect), Err(LockReason::Suspect))]
+#[case::pending(in_state(PodState::Pending), Err(LockReason::NotPlanned))]
+#[case::on_its_way_out(in_state(PodState::SkipsBudgets), Ok(Admission::SkipsBudgets))]
+#[case::static_pod(in_state(PodState::Mirror), Ok(Admission::Mirror))]
+#[case::asked_for_a_dry_run(Case { dry_run: true, ..beside_retained() }, Ok(Admission::DryRun))]
+#[case::ours(beside_retained().ours(None), Ok(Admission::NoBudget))]
+#[case::not_cordoned(on(|node| node.cordoned = false), Ok(Admission::NoBudget))]
+#[case::nobody_plans(on(|node| node.planning_timed_out = true), Ok(Admission::NoBudget))]
+#[case::movable_under_a_budget(movable(false), Err(LockReason::Queued))]
+#[case::movable_while_others_wait_anyway(movable(true), Ok(Admission::FreeDisruption))]
+fn node_is_not_emptied_around_retained_pods(#[case] case: Case, #[case] expected: Result<Admission, LockReason>) {
+    let verdict = case.judge();
+    assert_eq!(told(&verdict), expected);
+    if let Decision::Refuse(refused) = &verdict.decision {
+        assert!(refused.message.contains("shop/db-0"), "{}", refused.message);
+        assert!(verdict.requests_drain);
+    }
+}
+
+#[test]
+fn unreadable_ledger_keeps_nobody_for_retained_pods() {
+    let pod = PodKey::new("shop", POD);
+    let request = EvictionRequest {
+        caller: Caller::Another,
+        dry_run: false,
+        leaderless: false,
+        ticket: None,
+        pod: &pod,
+    };
+    let found = LookupResult::Found(Box::new(beside_retained().context));
+    assert_eq!(
+        told(&decide_unreadable(&request, &found, None)),
+        Ok(Admission::NoBudget)
+    );
 }
