@@ -211,6 +211,8 @@ reasons! {
         // What a person has to see to.
         /// The budget allows no disruption, whatever its pods do.
         BudgetNeverAllows => "is covered by a budget that can never allow a disruption",
+        /// The disruption controller cannot count the budget's pods.
+        SyncFailed => "waits for a budget whose pods Kubernetes cannot count",
         /// Several budgets select it.
         SeveralPDBs => "is selected by several budgets, which the eviction API refuses",
         /// The node's pods need more of a budget than it can ever give.
@@ -277,6 +279,7 @@ impl LockReason {
         matches!(
             self,
             Self::BudgetNeverAllows
+                | Self::SyncFailed
                 | Self::SeveralPDBs
                 | Self::NeedExceedsBudget
                 | Self::TolerationTooShort
@@ -309,7 +312,7 @@ impl LockReason {
     pub const fn is_misconfiguration(self) -> bool {
         matches!(
             self,
-            Self::BudgetNeverAllows | Self::SeveralPDBs | Self::NeedExceedsBudget
+            Self::BudgetNeverAllows | Self::SyncFailed | Self::SeveralPDBs | Self::NeedExceedsBudget
         )
     }
 

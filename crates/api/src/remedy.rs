@@ -114,6 +114,9 @@ impl LockReason {
             }
             Self::GroupUnhealthy => "repair or delete the nodes of the group that are not Ready",
             Self::BudgetNeverAllows => "add a replica to the workload, or let its budget allow a disruption",
+            Self::SyncFailed => {
+                "read the budget's condition DisruptionAllowed: usually its pods' owner has no scale subresource"
+            }
             Self::SeveralPDBs => "narrow the selectors of the budgets until one of them selects the pod",
             Self::NeedExceedsBudget => {
                 "spread the workload over more nodes, make room on other nodes, or let the budget allow more"

@@ -55,6 +55,8 @@ pub enum OwnerDisruptions {
 pub enum Unusable {
     /// Ceph's operator has closed it, and opens it again by itself.
     ClosedByCeph,
+    /// The disruption controller cannot count its pods, and allows none to go.
+    SyncFailed,
     /// `maxUnavailable` is 0.
     ZeroUnavailable,
     /// As many pods must be healthy as there are, as with one replica and `minAvailable: 1`.
@@ -78,6 +80,7 @@ impl Unusable {
     pub fn reason(self) -> LockReason {
         match self {
             Self::ClosedByCeph => LockReason::CephClosed,
+            Self::SyncFailed => LockReason::SyncFailed,
             Self::ZeroUnavailable | Self::AllDemanded => LockReason::BudgetNeverAllows,
         }
     }

@@ -262,8 +262,8 @@ impl Ledger {
         if left >= 1 {
             return Ok(());
         }
-        if budget.unusable == Some(Unusable::ClosedByCeph) {
-            return Err(Obstacle::of_budget(LockReason::CephClosed, &budget.key, 1, 0));
+        if let Some(unusable @ (Unusable::ClosedByCeph | Unusable::SyncFailed)) = budget.unusable {
+            return Err(Obstacle::of_budget(unusable.reason(), &budget.key, 1, 0));
         }
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));

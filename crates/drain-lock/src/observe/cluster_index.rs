@@ -300,6 +300,17 @@ pub fn budget_facts<'a>(
     } else {
         status.expected_pods
     };
+    let unusable = if status.sync_failed && !budget.zero_unavailable {
+        // Its numbers are those of before.
+        Some(Unusable::SyncFailed)
+    } else {
+        Unusable::of(
+            budget.zero_unavailable,
+            view.kept_by_ceph_operator,
+            expected_pods,
+            status.desired_healthy,
+        )
+    };
     BudgetFacts {
         key: view.key.clone(),
         uid: Arc::clone(&view.uid),
@@ -307,12 +318,7 @@ pub fn budget_facts<'a>(
         disruptions_allowed: status.disruptions_allowed,
         desired_healthy: status.desired_healthy,
         expected_pods,
-        unusable: Unusable::of(
-            budget.zero_unavailable,
-            view.kept_by_ceph_operator,
-            expected_pods,
-            status.desired_healthy,
-        ),
+        unusable,
         is_by_node: view.is_by_failure_domain(),
         healthy,
         several,

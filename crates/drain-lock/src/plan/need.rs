@@ -235,13 +235,18 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
         }
         if must_be_evicted || *class == Class::Retained {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
-            unusable.extend(facts.filter(|(_, facts)| facts.current && facts.unusable.is_some()));
+            // A budget that was never counted has no status of its spec.
+            let is_known = |facts: &BudgetFacts| facts.current || facts.unusable == Some(Unusable::SyncFailed);
+            unusable.extend(facts.filter(|(_, facts)| facts.unusable.is_some() && is_known(facts)));
         }
     }
     for (key, facts) in &unusable {
         let Some(why) = facts.unusable else { continue };
         let text = match why {
             Unusable::ClosedByCeph => closed_by_ceph(key, snapshot),
+            Unusable::SyncFailed => format!(
+                "Kubernetes cannot count the pods of budget {key}, and allows no disruption of it; its condition DisruptionAllowed says why"
+            ),
             Unusable::ZeroUnavailable | Unusable::AllDemanded => format!(
                 "budget {key} can never allow a disruption: it demands {} healthy pods of {}",
                 facts.desired_healthy, facts.expected_pods

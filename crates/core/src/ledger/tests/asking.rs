@@ -51,6 +51,10 @@ fn a_claim_gets_all_that_it_needs_or_nothing() {
     Some(BudgetFacts { unusable: Some(Unusable::ZeroUnavailable), ..budget("web") }),
     LockReason::BudgetNeverAllows
 )]
+#[case::nobody_can_count_its_pods(
+    Some(BudgetFacts { unusable: Some(Unusable::SyncFailed), disruptions_allowed: 0, ..budget("web") }),
+    LockReason::SyncFailed
+)]
 #[case::it_demands_all(
     Some(BudgetFacts { unusable: Some(Unusable::AllDemanded), ..budget("web") }),
     LockReason::BudgetNeverAllows

@@ -535,3 +535,15 @@ proptest! {
         }
     }
 }
+
+#[rstest]
+#[case::counted("SufficientPods", "True", &[])]
+#[case::not_counted("SyncFailed", "False", &[LockReason::SyncFailed])]
+fn budget_that_nobody_can_count_is_named(#[case] reason: &str, #[case] status: &str, #[case] named: &[LockReason]) {
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let cluster =
+        draining([pod("a", tied_to_n1())]).budgets([budget("web", json!({ "status": { "conditions": [condition] } }))]);
+    assert_eq!(reasons(&classified(&cluster)), named);
+}
