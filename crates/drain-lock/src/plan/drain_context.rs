@@ -109,6 +109,12 @@ impl DrainRecord {
         finalizers.any(|name| name == finalizer::DRAIN_LOCK)
     }
 
+    /// Whether nobody wants the drain any more.
+    pub fn is_over(&self) -> bool {
+        let drain = self.drain.as_deref();
+        drain.is_none_or(|drain| drain.metadata.deletion_timestamp.is_some())
+    }
+
     /// Whether the node has booted anew since its claim was granted.
     pub fn has_rebooted(&self) -> bool {
         let node_and_claim = self.node.as_ref().zip(self.claim.as_ref());

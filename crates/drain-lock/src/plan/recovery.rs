@@ -75,9 +75,13 @@ impl UnavailablePods {
         let (Some(node), Some(claim)) = (&record.node, &record.claim) else {
             return HeldPodState::Running;
         };
-        let may_yet_go_down = claim.state == ClaimState::DrainedRecovering && held.retained;
+        let is_called_off = match claim.state {
+            ClaimState::DrainedRecovering => true,
+            ClaimState::DrainedSuspect => record.is_over(),
+            _ => false,
+        };
         let is_same_boot = !node.boot_id.is_empty() && *node.boot_id == *claim.boot_id;
-        if !(may_yet_go_down && is_same_boot && node.ready && pod.is_healthy()) {
+        if !(is_called_off && held.retained && is_same_boot && node.ready && pod.is_healthy()) {
             return HeldPodState::Running;
         }
         let since = saturating_add(claim.since, CALLED_OFF_FOR);

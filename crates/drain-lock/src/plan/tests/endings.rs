@@ -152,6 +152,25 @@ fn called_off_drain_returns_retained_pods_in_time(
     }
 }
 
+/// Of a drain that goes on, its node may go down for as long as it takes.
+#[rstest]
+#[case::it_is_over(node("n1", json!({})), leaving(json!({})), &["ledger: empty", "make sure of n1 since 2026-01-01T12:00:00Z", "n1 is Recovering"])]
+#[case::it_goes_on(ours(json!({})), json!({}), &["n1 is Suspect: Suspect"])]
+fn suspect_drain_returns_retained_pods_once_over(#[case] node: Value, #[case] patch: Value, #[case] expected: &[&str]) {
+    let suspect = claim(json!({
+        "state": "DrainedSuspect", "since": FIVE_MINUTES_AGO, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
+    }));
+    let created = json!({ "metadata": { "creationTimestamp": YESTERDAY } });
+    let drain = drain(merged(created, patch));
+    let lines = shown(&planned(&cluster(
+        node,
+        Some(drain),
+        &[suspect],
+        &[retained("a", json!({}))],
+    )));
+    assert_eq!(lines, expected);
+}
+
 #[test]
 fn called_off_drain_is_looked_at_again() {
     let plan = planned(&called_off(A_MINUTE_AGO, json!({}), json!({})));
