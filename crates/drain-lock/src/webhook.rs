@@ -192,7 +192,8 @@ impl Webhook {
                 user: review.user.clone(),
                 fallback: self.config.current().policy.fallback,
             };
-            self.drain_requests.push(request, now);
+            let has_drain = self.lookup.has_drain(node.name.as_str());
+            self.drain_requests.push(request, has_drain, now);
         }
         if verdict.ignores_opt_out {
             self.metrics.opt_out_ignored();

@@ -1,4 +1,4 @@
-//! What the watches know of an eviction's pod, its node and its budgets. One pod's worth of work, whatever the size of
+//! What the watches know of an eviction's pod, its node and its budgets. One node's worth of work, whatever the size of
 //! the cluster, but for the [classification](super::unclaimed_pods) that evictions under a waiting claim ask for.
 
 use std::sync::Arc;
@@ -101,6 +101,11 @@ impl ContextLookup {
             always_allowed,
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
+    }
+
+    /// Whether the watches show a drain of the node.
+    pub fn has_drain(&self, node: &str) -> bool {
+        self.cache.drain(node).is_some()
     }
 
     /// Whether the pod's budget lets it go while it is not Ready.

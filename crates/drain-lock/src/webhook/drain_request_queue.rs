@@ -29,7 +29,8 @@ const AT_ONCE: usize = 8;
 /// What was requested is not requested again for this long; shorter than the minute to which the last eviction is kept.
 const REQUESTED_FOR: Duration = Duration::from_secs(30);
 
-/// What could not be written is tried again with the drainer's next eviction after this long.
+/// What could not be written is tried again with the drainer's next eviction after this long; and what was, once the watches
+/// show no drain of the node: it is over, and the node is being drained again.
 const FAILED_FOR: Duration = Duration::from_secs(2);
 
 /// Node and user pairs that are remembered; beyond that all are forgotten, which costs a look each.
@@ -63,8 +64,22 @@ impl QueuedRequest {
     }
 }
 
-/// Not before when the same is requested again.
-type Recent = Arc<Mutex<HashMap<QueuedRequest, Instant>>>;
+/// What was requested a moment ago.
+type Recent = Arc<Mutex<HashMap<QueuedRequest, Requested>>>;
+
+/// That something was requested.
+#[derive(Debug, Clone, Copy)]
+struct Requested {
+    at: Instant,
+    /// Not before then is the same requested again, while that drain is there.
+    not_before: Instant,
+}
+
+impl Requested {
+    fn serves(self, has_drain: bool, now: Instant) -> bool {
+        now < self.not_before && (has_drain || now < self.at + FAILED_FOR)
+    }
+}
 
 /// Takes requests, without ever waiting.
 #[derive(Clone)]
@@ -99,10 +114,13 @@ pub fn channel(metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWrit
 }
 
 impl DrainRequestQueue {
-    /// Takes a request, unless that was done a moment ago.
-    pub fn push(&self, request: QueuedRequest, now: Instant) {
+    /// Takes a request, unless that was done a moment ago. `has_drain` is whether the watches show a drain of the node.
+    pub fn push(&self, request: QueuedRequest, has_drain: bool, now: Instant) {
         let mut recent = self.recent.lock();
-        if recent.get(&request).is_some_and(|not_before| now < *not_before) {
+        if recent
+            .get(&request)
+            .is_some_and(|requested| requested.serves(has_drain, now))
+        {
             return;
         }
         if recent.len() >= REMEMBERED {
@@ -110,7 +128,11 @@ impl DrainRequestQueue {
         }
         match self.queue.try_send(request.clone()) {
             Ok(()) => {
-                recent.insert(request, now + REQUESTED_FOR);
+                let requested = Requested {
+                    at: now,
+                    not_before: now + REQUESTED_FOR,
+                };
+                recent.insert(request, requested);
             }
             Err(_) => self.metrics.drain_requested("dropped"),
         }
@@ -127,8 +149,12 @@ impl DrainRequestWriter {
         let write = requests.for_each_concurrent(AT_ONCE, async |request| {
             let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
             if !matches!(outcome, Ok(joined) if joined.has_joined()) {
-                let mut recent = recent.lock();
-                recent.insert(request.clone(), Instant::now() + FAILED_FOR);
+                let at = Instant::now();
+                let failed = Requested {
+                    at,
+                    not_before: at + FAILED_FOR,
+                };
+                recent.lock().insert(request.clone(), failed);
             }
             report(&request, &outcome, &metrics);
         });
@@ -192,10 +218,29 @@ mod tests {
         let (sender, mut writer) = ends();
         let now = Instant::now();
         for second in 0..60 {
-            sender.push(request(1), now + Duration::from_secs(second));
+            sender.push(request(1), true, now + Duration::from_secs(second));
         }
         let filed = std::iter::from_fn(|| writer.queue.try_recv().ok()).count();
         assert_eq!(filed, 2);
+    }
+
+    #[test]
+    fn node_drained_again_is_requested_at_once() {
+        let (sender, mut writer) = ends();
+        let now = Instant::now();
+        let filed = [
+            (0, false, 1),
+            (1, false, 0),
+            (5, true, 0),
+            (9, false, 1),
+            (10, false, 0),
+            (15, true, 0),
+        ];
+        for (second, has_drain, expected) in filed {
+            sender.push(request(1), has_drain, now + Duration::from_secs(second));
+            let filed = std::iter::from_fn(|| writer.queue.try_recv().ok()).count();
+            assert_eq!(filed, expected, "after {second} s");
+        }
     }
 
     #[test]
@@ -203,11 +248,11 @@ mod tests {
         let (sender, mut writer) = ends();
         let now = Instant::now();
         for number in 0..=QUEUE {
-            sender.push(request(number), now);
+            sender.push(request(number), false, now);
         }
         let filed: Vec<QueuedRequest> = std::iter::from_fn(|| writer.queue.try_recv().ok()).collect();
         assert_eq!(filed.len(), QUEUE);
-        sender.push(request(QUEUE), now);
+        sender.push(request(QUEUE), false, now);
         assert_eq!(writer.queue.try_recv().unwrap(), request(QUEUE));
     }
 
@@ -215,7 +260,7 @@ mod tests {
     fn memory_stays_bounded_for_any_number_of_users() {
         let (sender, mut writer) = ends();
         for number in 0..2 * REMEMBERED {
-            sender.push(request(number), Instant::now());
+            sender.push(request(number), false, Instant::now());
             assert!(writer.queue.try_recv().is_ok());
         }
         assert!(sender.recent.lock().len() <= REMEMBERED);
