@@ -34,8 +34,9 @@ pub fn install(format: LogFormat, level: &str) -> Result<(), LogLevelError> {
     Ok(())
 }
 
-/// Where kube logs each failed request as an error, once more than we do, and even if it is expected.
-const KUBE_REQUESTS: &str = "kube_client::client::builder";
+/// Where kube logs what it returns as an error, once more than we do, and even if it is expected, as a kind that is not
+/// installed is. Certificates are another matter.
+const KUBE_REQUESTS: &str = "kube_client::client";
 
 /// A lone word must be a level: `EnvFilter` would read `inof` as the name of a module and silence everything else.
 fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
@@ -53,7 +54,7 @@ fn parse_filter(level: &str) -> Result<EnvFilter, LogLevelError> {
     let directives = if level > LevelFilter::INFO {
         level.to_string()
     } else {
-        format!("{level},{KUBE_REQUESTS}=off")
+        format!("{level},{KUBE_REQUESTS}=off,{KUBE_REQUESTS}::tls={level}")
     };
     EnvFilter::builder()
         .parse(directives)
@@ -90,11 +91,7 @@ mod tests {
     #[case("info,kube=info", false)]
     fn client_errors_are_silenced_unless_requested(#[case] given: &str, #[case] silenced: bool) {
         let filter = parse_filter(given).unwrap().to_string();
-        assert_eq!(
-            filter.contains("kube_client::client::builder=off"),
-            silenced,
-            "{filter}"
-        );
+        assert_eq!(filter.contains("kube_client::client=off"), silenced, "{filter}");
     }
 
     #[rstest]

@@ -2,6 +2,7 @@
 //! drain-lock and one drain-keeper.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use nodeward_api::node_drain::{NodeDrain, NodeDrainStatus, Phase};
@@ -136,6 +137,13 @@ impl Environment {
     }
 }
 
+/// The configuration that the chart gives a component.
+async fn installed_config(client: &Client, name: &str) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
+    let data = maps.get(name).await?.data.unwrap_or_default();
+    data.get("config.yaml").cloned().context("no config.yaml")
+}
+
 impl SetUp {
     async fn of(plane: &ControlPlane) -> Result<Self> {
         let client = plane.client().await?;
@@ -167,13 +175,18 @@ impl SetUp {
         .await?;
         let keeper = serde_yaml::to_string(&json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" }))?;
         let operators = [
-            OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock").arg("--webhook-bind=127.0.0.1:0"),
+            OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock")
+                .config(&installed_config(&client, "nodeward-drain-lock").await?)
+                .arg("--webhook-bind=127.0.0.1:0"),
             OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper").config(&keeper),
         ];
         let [lock, keeper] = operators;
         let operators = [lock.start(plane).await?, keeper.start(plane).await?];
         for operator in &operators {
             operator.ready(secs(60)).await?;
+            // There is nothing to warn of in what the chart installs.
+            let log = operator.log();
+            ensure!(!log.contains("WARN"), "{log}");
         }
         Ok(Self {
             bare,
