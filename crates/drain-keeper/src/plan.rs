@@ -40,6 +40,8 @@ pub struct Plan {
     pub verdicts: Vec<NodeVerdict>,
     /// Nodes whose pods have to be watched.
     pub watch_pods: BTreeSet<NodeName>,
+    /// Nodes that are being deleted: whether their drains failed concerns nobody any more.
+    pub being_deleted: BTreeSet<NodeName>,
     /// What has now been seen, for the next plan.
     pub node_history: BTreeMap<NodeUid, NodeHistory>,
     /// Pods that are held back although their strategy is due, so that what comes late by intent is told from what is late.
@@ -170,6 +172,9 @@ impl<'a> Planner<'a> {
     fn evaluate_node(&mut self, node: &Arc<NodeView>) -> NodeState<'a> {
         let gates = gate::look(node, &self.snapshot.signals, &self.snapshot.drains, self.policy);
         self.collect_warnings(node, &gates);
+        if node.is_being_deleted {
+            self.plan.being_deleted.insert(node.name.clone());
+        }
         if gates.are_open() {
             // Before the clock runs: the pods are known when the first deadline comes.
             self.plan.watch_pods.insert(node.name.clone());

@@ -93,7 +93,9 @@ impl DrainMetrics {
             self.blockers.get_or_create(&[("reason", reason.as_str())]).set(count);
         }
         let blocked = draining.iter().filter(|verdict| !verdict.blockers.is_empty());
-        let timeouts = blocked.map(|v| ([("node_name", v.node.to_string())], i64::from(v.drain_failed)));
+        let timeouts = blocked
+            .filter(|v| !plan.being_deleted.contains(&v.node))
+            .map(|v| ([("node_name", v.node.to_string())], i64::from(v.drain_failed)));
         self.drain_timeout.show(timeouts);
         self.measure_durations(&draining, plan, now);
         let next = draining
@@ -156,5 +158,35 @@ impl DrainMetrics {
         self.draining.set(0);
         self.under_way.clear();
         self.next_deadline.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_runtime::Component;
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::tests::world::{World, minute, pod, with};
+
+    fn series(world: &World, minutes: i64) -> Vec<String> {
+        let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
+        DrainMetrics::register(&metrics).show(&world.at(minutes), minute(minutes));
+        let text = metrics.encode().unwrap();
+        let ours = text
+            .lines()
+            .filter(|line| line.starts_with("upgradeoperator_node_drain_timeout{"));
+        ours.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn node_being_deleted_has_no_series() {
+        let opted_out = json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } });
+        let world = World::draining().pod(with(pod("p"), opted_out));
+        let failed = "upgradeoperator_node_drain_timeout{node_name=\"n1\"} 1";
+        assert_eq!(series(&world, 60), [failed]);
+        let deleted = world.node_with(json!({ "metadata": { "deletionTimestamp": minute(50).to_string() } }));
+        assert!(deleted.at(60).has_failed(), "its blockers are still told");
+        assert!(series(&deleted, 60).is_empty());
     }
 }
