@@ -32,6 +32,8 @@ pub struct ActionTracker {
     acts: TokenBucket,
     acts_per_minute: NonZeroU32,
     dry_run: bool,
+    /// When it was last compared, by the wall clock.
+    compared_at: Timestamp,
 }
 
 impl ActionTracker {
@@ -46,6 +48,7 @@ impl ActionTracker {
             acts: TokenBucket::per_minute(acts_per_minute, now),
             acts_per_minute,
             dry_run,
+            compared_at: now,
         }
     }
 
@@ -68,6 +71,14 @@ impl ActionTracker {
 
     /// Puts clocks that the watch does not show yet into the snapshot, and forgets what is gone.
     pub fn compare(&mut self, snapshot: &mut Snapshot, now: Timestamp) {
+        // A wall clock that steps back would put off every retry by as much.
+        if now < self.compared_at {
+            let step = self.compared_at.duration_since(now);
+            for attempt in self.memory.attempts.values_mut() {
+                attempt.retry_at = saturating_add(attempt.retry_at, -step);
+            }
+        }
+        self.compared_at = now;
         for node in &mut snapshot.nodes {
             let base = self.replaced(node);
             if let Some(write) = self.clocks.effective(&node.uid, &base, now) {

@@ -361,3 +361,21 @@ fn what_was_seen_of_nodes_outlives_the_leadership() {
     assert_eq!(attempt(&tracker), None);
     assert!(tracker.memory.node_history.contains_key("n1"));
 }
+
+#[test]
+fn clock_that_steps_back_delays_no_retry() {
+    let world = World::draining().pod(pod("p"));
+    let mut tracker = nothing(false);
+    tracker.compare(&mut world.snapshot(), minute(45));
+    completed(&mut tracker, act(), failed(), minute(45));
+    let retry_in = |tracker: &mut ActionTracker, now: Timestamp| {
+        tracker.compare(&mut world.snapshot(), now);
+        attempt(tracker).unwrap().retry_at.duration_since(now)
+    };
+    assert_eq!(retry_in(&mut tracker, minute(15)), seconds(60));
+    assert_eq!(
+        retry_in(&mut tracker, minute(15) + seconds(20)),
+        seconds(40),
+        "it goes on"
+    );
+}
