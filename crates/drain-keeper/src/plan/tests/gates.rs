@@ -609,6 +609,18 @@ fn unreadable_node_drain_keeps_the_gate_closed(#[case] drains: NodeDrains, #[cas
     );
 }
 
+/// Another mark of the drain does not say that drain-lock has granted it.
+#[rstest]
+#[case::machine_config(World::openshift())]
+#[case::any_cordon(World::draining())]
+fn unreadable_node_drains_outweigh_other_marks(#[case] world: World) {
+    let mut world = world.pod(pod("p")).budget(budget("web", 0));
+    assert_eq!(world.at(200).acted(), ["p"]);
+    world.drains = NodeDrains::Unknown("nodedrains may not be read".to_owned());
+    let plan = world.at(200);
+    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::TurnUnknown, 0));
+}
+
 #[test]
 fn parked_node_names_missing_node_drain() {
     let world = by_node_drain();
