@@ -66,6 +66,7 @@ impl Announcer {
             tracing::info!(%pod, %node, %strategy, outcome = outcome_label(result), detail = ?result, "not done");
             return;
         };
+        log_audit(action, forced);
         let (reason, what) = match forced {
             Forced::Evicted => (
                 ActReason::Evicted,
@@ -124,11 +125,120 @@ impl Announcer {
     }
 }
 
+/// One line for each act that no budget had allowed, which `audit=true` finds: Events are gone after an hour.
+fn log_audit(action: &PodAction, forced: &Forced) {
+    let overridden = match forced {
+        Forced::Evicted => return,
+        Forced::BudgetOverridden(budgets) => budgets.as_slice(),
+        Forced::FinalizersRemoved(_) | Forced::DeletedNow => &[],
+    };
+    let removed = match forced {
+        Forced::FinalizersRemoved(removed) => removed.as_slice(),
+        _ => &[],
+    };
+    let budgets: Vec<String> = overridden.iter().map(ToString::to_string).collect();
+    tracing::warn!(
+        audit = true,
+        pod = %action.pod.key,
+        pod_uid = %action.pod.uid.as_str(),
+        node = %action.node,
+        node_uid = %action.node_uid.as_str(),
+        strategy = %action.strategy.name,
+        outcome = outcome_label(&ActionResult::Acted(forced.clone())),
+        drain_start = %action.clock.start,
+        due = %action.due,
+        budgets = %budgets.join(","),
+        finalizers = %removed.join(","),
+        "forced"
+    );
+}
+
 /// emptyDir spares no pod; whoever looks for its data is told where it went.
 fn data_is_gone(action: &PodAction) -> &'static str {
     if action.pod.has_empty_dir {
         "; the data of its emptyDir volumes is gone"
     } else {
         ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{self, Write as _};
+    use std::sync::{Arc, Mutex};
+
+    use nodeward_core::id::BudgetKey;
+    use nodeward_runtime::{Component, Metrics};
+    use rstest::rstest;
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
+    use super::*;
+    use crate::plan::tests::world::{World, pod};
+
+    /// Keeps the fields of the audit lines.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<String>>);
+
+    struct Fields<'a>(&'a mut String);
+
+    impl Visit for Fields<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            write!(self.0, "{field}={value:?} ").unwrap();
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut text = String::new();
+            event.record(&mut Fields(&mut text));
+            if text.contains("audit=") {
+                self.0.lock().unwrap().push_str(&text);
+            }
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[rstest]
+    #[case::override_of_budgets(Forced::BudgetOverridden(vec![BudgetKey::new("shop", "web")]), &["outcome=\"budget-overridden\"", "budgets=shop/web "])]
+    #[case::finalizers(Forced::FinalizersRemoved(vec!["a/b".to_owned()]), &["outcome=\"finalizers-removed\"", "finalizers=a/b "])]
+    #[case::grace_zero(Forced::DeletedNow, &["outcome=\"deleted-without-grace\""])]
+    fn forced_pods_leave_an_audit_line(#[case] forced: Forced, #[case] says: &[&str]) {
+        let text = logged(&forced);
+        let all = [
+            "audit=true ",
+            "pod=shop/p ",
+            "pod_uid=p ",
+            "node=n1 ",
+            "strategy=Delete ",
+            "due=2026-01-01T00:45:00Z ",
+        ];
+        for part in all.iter().chain(says) {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn evictions_leave_no_audit_line() {
+        assert_eq!(logged(&Forced::Evicted), "");
+    }
+
+    fn logged(forced: &Forced) -> String {
+        let action = World::draining().pod(pod("p")).at(45).acts()[0].clone();
+        let log = Log::default();
+        let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
+        let announcer = Announcer::new(EventSink::silent(&metrics));
+        let result = ActionResult::Acted(forced.clone());
+        tracing::subscriber::with_default(log.clone(), || announcer.forced(&action, &result));
+        log.0.lock().unwrap().clone()
     }
 }
