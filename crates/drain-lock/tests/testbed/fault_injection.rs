@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use nodeward_api::NodeDrain;
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::fault_injection::{self, Scenario, TestEnv};
-use nodeward_testkit::wait::secs;
+use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget};
 use nodeward_testkit::{ControlPlane, bulk, fleet};
 use serde_json::json;
@@ -39,8 +39,17 @@ async fn set_up(env: TestEnv) -> Result<World> {
         )
         .await?;
         workload::ready_pods(&env.client, &env.name, app, 2, secs(60)).await?;
-        workload::counted_budget(&env.client, &env.name, app, 2, secs(30)).await?;
     }
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    // A budget may have counted its pods before they were Ready.
+    wait::until("the budgets to count all pods as healthy", secs(30), || async {
+        for budget in budgets.list(&ListParams::default()).await? {
+            let healthy = budget.status.as_ref().map(|status| status.current_healthy);
+            ensure!(healthy == Some(2), "{}: {healthy:?}", budget.name_any());
+        }
+        Ok(())
+    })
+    .await?;
     Ok(World { nodes })
 }
 
