@@ -79,6 +79,18 @@ pub enum Wait {
     BudgetForce,
 }
 
+impl Wait {
+    /// The wait of a pod that a budget selects, or none.
+    pub const fn of(covered: bool) -> Self {
+        if covered { Self::BudgetForce } else { Self::TimeOut }
+    }
+
+    /// When it ends for the pod, whose drain began at `drain_start`.
+    pub fn ends(self, pod: &PodView, drain_start: Timestamp, waits: &Waits) -> Timestamp {
+        saturating_add(drain_start.max(pod.created), waits.until(self))
+    }
+}
+
 /// What a strategy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
@@ -147,7 +159,7 @@ impl Strategy {
             // Neither are its finalizers removed, nor is it deleted past them.
             (_, true, Finalizers::ProtectedOnly) => return None,
         };
-        let wait = if covered { Wait::BudgetForce } else { Wait::TimeOut };
+        let wait = Wait::of(covered);
         Some(Self { name, wait, remedy })
     }
 
@@ -157,7 +169,7 @@ impl Strategy {
     /// the kubelet is only sending SIGKILL; and once it has ended the containers it moves the time to that moment, so the
     /// controller of a finalizer has had no time at all yet.
     pub fn due(&self, pod: &PodView, drain_start: Timestamp, waits: &Waits) -> Timestamp {
-        let timed = saturating_add(drain_start.max(pod.created), waits.until(self.wait));
+        let timed = self.wait.ends(pod, drain_start, waits);
         let Some(deletion) = &pod.deletion else {
             return timed;
         };

@@ -149,33 +149,31 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         };
     };
     let due = due(pod, strategy, evidence);
+    let blocked = |reason, next, detail: String| Decision::Blocked {
+        reason,
+        next,
+        detail,
+        last_due: Some(due),
+    };
     // i: only a remedy that makes the API server forget the pod is withheld; a gentler one goes on. This comes before the
     // deadline, which would promise what is not done.
-    let withheld = if could_run_twice(node, pod, strategy.remedy, policy) {
+    if could_run_twice(node, pod, strategy.remedy, policy) {
         let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
-        Some((BlockerReason::NodeUnreachable, detail))
-    } else if is_unconfirmed(node, pod, strategy.remedy) {
+        return blocked(BlockerReason::NodeUnreachable, Next::Nothing, detail.to_owned());
+    }
+    if is_unconfirmed(node, pod, strategy.remedy) {
         // Until its grace is over the kubelet is not late.
-        let is_late = pod
+        let is_in_its_grace = pod
             .deletion
             .as_ref()
-            .is_none_or(|deletion| deletion.is_beyond_grace(now));
-        let detail = "restart the kubelet or the container runtime, or power the node off and taint it node.kubernetes.io/out-of-service";
-        Some(if is_late {
-            (BlockerReason::StillRunning, detail)
-        } else {
+            .is_some_and(|deletion| !deletion.is_beyond_grace(now));
+        let (reason, detail) = if is_in_its_grace {
             (reason, "its node's kubelet has to confirm its end")
-        })
-    } else {
-        None
-    };
-    if let Some((reason, detail)) = withheld {
-        return Decision::Blocked {
-            reason,
-            next: Next::Nothing,
-            detail: detail.to_owned(),
-            last_due: Some(due),
+        } else {
+            let detail = "restart the kubelet or the container runtime, or power the node off and taint it node.kubernetes.io/out-of-service";
+            (BlockerReason::StillRunning, detail)
         };
+        return blocked(reason, Next::Nothing, detail.to_owned());
     }
     // j: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
     // deadline, so that the owner learns of it in time.
@@ -189,12 +187,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
             due,
             until: hold.until.map(|until| until.max(due)),
         };
-        return Decision::Blocked {
-            reason,
-            next,
-            detail: hold.to_string(),
-            last_due: Some(due),
-        };
+        return blocked(reason, next, hold.to_string());
     }
     // k: the pod may still go by itself.
     if !is_due(due, now) {
@@ -202,12 +195,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
             strategy: strategy.name,
             due,
         };
-        return Decision::Blocked {
-            reason,
-            next,
-            detail: String::new(),
-            last_due: Some(due),
-        };
+        return blocked(reason, next, String::new());
     }
     Decision::Due { reason, strategy, due }
 }
@@ -235,8 +223,7 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
 /// When the pod was to be evicted: the wait that applied to it before it terminated.
 fn eviction_due(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>) -> Timestamp {
     let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
-    let wait = if is_covered { Wait::BudgetForce } else { Wait::TimeOut };
-    saturating_add(evidence.clock.start.max(pod.created), waits.until(wait))
+    Wait::of(is_covered).ends(pod, evidence.clock.start, &waits)
 }
 
 /// When the strategy falls due. The grace of a pod that we asked to go is not over before it has passed by our clock, too.
