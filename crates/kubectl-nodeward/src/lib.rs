@@ -6,6 +6,8 @@ mod commands;
 mod describe;
 mod failure;
 mod fetch;
+#[cfg(test)]
+mod fixture;
 mod model;
 mod screen;
 mod text;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::pods::{EvictionAnswer, KeptBy};
 use super::*;
+use crate::fixture::merge;
 
 fn pod(change: Value) -> Pod {
     let mut pod = json!({
@@ -18,17 +19,6 @@ fn pod(change: Value) -> Pod {
     });
     merge(&mut pod, change);
     serde_json::from_value(pod).unwrap()
-}
-
-fn merge(into: &mut Value, change: Value) {
-    match (into, change) {
-        (Value::Object(into), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, change) => *into = change,
-    }
 }
 
 fn budget(name: &str, allowed: i32) -> PodDisruptionBudget {

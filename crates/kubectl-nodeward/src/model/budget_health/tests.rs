@@ -2,20 +2,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixture::merge;
 
 fn now() -> Timestamp {
     "2026-01-01T10:30:00Z".parse().unwrap()
-}
-
-fn merge(into: &mut Value, change: Value) {
-    match (into, change) {
-        (Value::Object(into), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, change) => *into = change,
-    }
 }
 
 /// A pod that has been Ready for long, with these changes.
