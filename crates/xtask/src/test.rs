@@ -5,6 +5,9 @@
 //!
 //! Tests that wait for a control plane run side by side, the longest binary first; those that only compute run beside them,
 //! and give way to them.
+//!
+//! A failed test that waits for a control plane is run again by itself: on a machine that is too slow for a moment one of
+//! thousands fails. Where it passes then it is told of as flaky, with what it printed, and is to be mended.
 
 mod durations;
 
@@ -32,10 +35,13 @@ const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];
 /// How many of the slowest tests the summary names.
 const SLOWEST: usize = 10;
 
+/// Where more tests failed than this, none is run again: that is no moment's weakness.
+const RETRIED: usize = 5;
+
 /// So many of the last lines that a failed test printed stand in the summary.
 const LAST_LINES: usize = 12;
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Args {
     /// Only the tests of this package; may be repeated
     #[arg(short, long, value_name = "NAME")]
@@ -61,6 +67,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "TIMES")]
     repeat: u32,
 
+    /// How often a failed test that waits for a control plane is run again, by itself; it is flaky where it passes then
+    #[arg(long, default_value_t = 1, value_name = "TIMES")]
+    retries: u32,
+
     /// How many binaries whose tests wait for a control plane run side by side, four tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
     at_once: usize,
@@ -74,6 +84,17 @@ impl Args {
     /// Whether each binary that is run runs all of its tests, so that the time it takes says something of the next run.
     fn runs_whole_binaries(&self) -> bool {
         self.only.is_empty() && self.names.is_empty() && self.rest.is_empty()
+    }
+
+    /// The same for one test alone.
+    fn of_test(&self, name: &str) -> Self {
+        let mut one = Self {
+            only: Vec::new(),
+            names: vec![name.to_owned()],
+            ..self.clone()
+        };
+        one.rest.push("--exact".into());
+        one
     }
 }
 
@@ -112,7 +133,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 .push(format!("doc tests ({status})\n    cargo test --doc --workspace"));
         }
     }
-    let summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.retry(&binaries, args);
     summary.print(began.elapsed().as_secs());
     Ok(if summary.is_green() {
         ExitCode::SUCCESS
@@ -291,6 +313,15 @@ impl Binary {
         Ok(())
     }
 
+    /// Whether this one of its tests passes.
+    fn passes(&self, test: &str, args: &Args) -> bool {
+        println!("\nagain: {} {test}", self.name());
+        let summary = Mutex::new(Summary::default());
+        let is_complete = self.run(&args.of_test(test), &summary).is_ok();
+        let summary = lock(&summary);
+        is_complete && summary.is_green() && summary.passed == 1
+    }
+
     fn tell_suite(&self, event: &Value) {
         let count = |field: &str| event[field].as_u64().unwrap_or_default();
         match event["event"].as_str() {
@@ -326,6 +357,8 @@ impl Binary {
                 let output = event["stdout"].as_str().unwrap_or_default();
                 println!("test {path} ... FAILED ({seconds:.1} s)\n{output}");
                 let failure = summary.failed.entry(path.clone()).or_insert_with(|| Failure {
+                    binary: self.name(),
+                    test: name.to_owned(),
                     again: format!("cargo xtask test -p {} --only {name}", self.package),
                     times: 0,
                     output: output.to_owned(),
@@ -369,7 +402,12 @@ struct BinaryRun {
 }
 
 /// A test that failed, once or more often.
+#[derive(Clone)]
 struct Failure {
+    /// Its name.
+    binary: String,
+    /// Its name within the binary.
+    test: String,
     /// The command that repeats it.
     again: String,
     times: usize,
@@ -384,6 +422,8 @@ struct Summary {
     ignored: usize,
     /// By path.
     failed: BTreeMap<String, Failure>,
+    /// Those that passed when they were run again, by path.
+    flaky: BTreeMap<String, Failure>,
     /// What ended before its tests did.
     broken: Vec<String>,
     times: Vec<(f64, String)>,
@@ -393,6 +433,21 @@ struct Summary {
 impl Summary {
     fn is_green(&self) -> bool {
         self.failed.is_empty() && self.broken.is_empty()
+    }
+
+    /// Runs again, one after another, what failed while it waited for a control plane.
+    fn retry(&mut self, binaries: &[Binary], args: &Args) {
+        if args.retries == 0 || self.failed.len() > RETRIED {
+            return;
+        }
+        for (path, failure) in std::mem::take(&mut self.failed) {
+            let binary = binaries.iter().find(|binary| binary.name() == failure.binary);
+            let passes = binary.is_some_and(|binary| {
+                binary.needs_control_plane() && (0..args.retries).any(|_| binary.passes(&failure.test, args))
+            });
+            let outcome = if passes { &mut self.flaky } else { &mut self.failed };
+            outcome.insert(path, failure);
+        }
     }
 
     fn print(&self, seconds: u64) {
@@ -412,21 +467,18 @@ impl Summary {
         if !self.is_green() {
             println!("\nfailed:");
         }
-        for (path, failure) in &self.failed {
-            println!("  {path} ({} times)\n    {}", failure.times, failure.again);
-            let told = failure.output.lines().filter(|line| !line.trim().is_empty());
-            // Of an error or of a panic.
-            let is_backtrace = |line: &str| line.eq_ignore_ascii_case("stack backtrace:");
-            let lines: Vec<&str> = told.take_while(|line| !is_backtrace(line)).collect();
-            for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
-                println!("      {line}");
-            }
-        }
+        print_failures(&self.failed);
         for broken in &self.broken {
             println!("  {broken}");
         }
-        let failed = self.failed.values().map(|failure| failure.times).sum::<usize>() + self.broken.len();
-        let (passed, ignored) = (self.passed, self.ignored);
+        if !self.flaky.is_empty() {
+            println!("\nflaky, for they passed when they were run again; to be mended:");
+        }
+        print_failures(&self.flaky);
+        let times =
+            |failures: &BTreeMap<String, Failure>| failures.values().map(|failure| failure.times).sum::<usize>();
+        let failed = times(&self.failed) + self.broken.len();
+        let (passed, ignored) = (self.passed + times(&self.flaky), self.ignored);
         println!(
             "\n{passed} passed, {failed} failed, {ignored} ignored in {} min {} s",
             seconds / 60,
@@ -434,3 +486,19 @@ impl Summary {
         );
     }
 }
+
+fn print_failures(failures: &BTreeMap<String, Failure>) {
+    for (path, failure) in failures {
+        println!("  {path} ({} times)\n    {}", failure.times, failure.again);
+        let told = failure.output.lines().filter(|line| !line.trim().is_empty());
+        // Of an error or of a panic.
+        let is_backtrace = |line: &str| line.eq_ignore_ascii_case("stack backtrace:");
+        let lines: Vec<&str> = told.take_while(|line| !is_backtrace(line)).collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+            println!("      {line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
