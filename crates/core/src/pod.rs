@@ -171,6 +171,17 @@ pub enum Owner {
     Foreign,
 }
 
+impl Owner {
+    /// Whether a later pod may have the name of an earlier one. ReplicaSets, Jobs and DaemonSets end their pods' names in
+    /// five random characters.
+    pub const fn reuses_names(self) -> bool {
+        match self {
+            Self::Unmanaged | Self::StatefulSet | Self::Foreign => true,
+            Self::DaemonSet | Self::Job | Self::Stateless => false,
+        }
+    }
+}
+
 impl PodSummary {
     /// What its controller is.
     pub fn owner(&self) -> Owner {

@@ -61,11 +61,13 @@ impl Forcing<'_> {
     /// the UID, so that an eviction meant for an earlier pod would cost the budget one for nothing.
     async fn evict_the_very_pod(&self) -> Result<Forced, PodResult> {
         let pod = &self.action.pod;
-        let named = self.pods().get_metadata_opt(&pod.key.name).await?;
-        if named.and_then(|named| named.metadata.uid).as_deref() != Some(pod.uid.as_str()) {
-            return Err(ActionResult::Outdated(
-                "it is gone, or another pod has its name now".to_owned(),
-            ));
+        if pod.owner().reuses_names() {
+            let named = self.pods().get_metadata_opt(&pod.key.name).await?;
+            if named.and_then(|named| named.metadata.uid).as_deref() != Some(pod.uid.as_str()) {
+                return Err(ActionResult::Outdated(
+                    "it is gone, or another pod has its name now".to_owned(),
+                ));
+            }
         }
         self.evict().await
     }

@@ -210,7 +210,16 @@ async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let elsewhere = env.add_node("b").await?;
-    let covered = |node: &str| managed(node).grace(1).label("app", "covered");
+    // Of a kind whose pods may have the same name again.
+    let covered = |node: &str| {
+        let owned = managed(node).owned_by(
+            "example.com/v1",
+            "Widget",
+            "widget",
+            "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a02",
+        );
+        owned.grace(1).label("app", "covered")
+    };
     let [first, _] = env
         .add_pods([("first", covered(&node)), ("second", covered(&elsewhere))])
         .await?;
