@@ -270,34 +270,70 @@ fn is_owned_by_rooks_kinds(meta: &ObjectMeta) -> bool {
 
 /// All budgets, by namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Budgets(HashMap<Arc<str>, Vec<Arc<BudgetView>>>);
+pub struct Budgets(HashMap<Arc<str>, NamespaceBudgets>);
+
+/// Budgets of one namespace. Most select by the value of a label, so that a pod's labels lead to the few that may select it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct NamespaceBudgets {
+    /// In the order of their names.
+    budgets: Vec<Arc<BudgetView>>,
+    /// Positions in `budgets`, by a label's value that each of these demands.
+    by_value: HashMap<Arc<str>, Vec<usize>>,
+    /// Positions of the others.
+    others: Vec<usize>,
+}
 
 impl Budgets {
     /// Indexes budgets; within a namespace they are in the order of their names.
     pub fn new(budgets: impl IntoIterator<Item = Arc<BudgetView>>) -> Self {
-        let mut index: HashMap<Arc<str>, Vec<Arc<BudgetView>>> = HashMap::new();
+        let mut index: HashMap<Arc<str>, NamespaceBudgets> = HashMap::new();
         for budget in budgets {
-            index.entry(Arc::clone(&budget.key.namespace)).or_default().push(budget);
+            let namespace = index.entry(Arc::clone(&budget.key.namespace)).or_default();
+            namespace.budgets.push(budget);
         }
-        for budgets in index.values_mut() {
-            budgets.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        for namespace in index.values_mut() {
+            namespace.sort();
         }
         Self(index)
     }
 
     pub fn in_namespace(&self, namespace: &str) -> &[Arc<BudgetView>] {
-        self.0.get(namespace).map(Vec::as_slice).unwrap_or_default()
+        self.0
+            .get(namespace)
+            .map_or(&[], |namespace| namespace.budgets.as_slice())
     }
 
     /// The budgets that select a pod. More than one makes the eviction handler answer 500.
     pub fn matching(&self, pod: &PodView) -> Vec<&Arc<BudgetView>> {
-        let budgets = self.in_namespace(&pod.key.namespace).iter();
+        let Some(namespace) = self.0.get(&pod.key.namespace) else {
+            return Vec::new();
+        };
+        let by_value = pod.labels.iter().filter_map(|(_, value)| namespace.by_value.get(value));
+        let mut positions: Vec<usize> = by_value.chain([&namespace.others]).flatten().copied().collect();
+        // Several labels may have the same value.
+        positions.sort_unstable();
+        positions.dedup();
+        let budgets = positions
+            .into_iter()
+            .filter_map(|position| namespace.budgets.get(position));
         budgets.filter(|budget| budget.selects(pod)).collect()
     }
 
     pub fn get(&self, key: &BudgetKey) -> Option<&Arc<BudgetView>> {
         let mut budgets = self.in_namespace(&key.namespace).iter();
         budgets.find(|budget| budget.key == *key)
+    }
+}
+
+impl NamespaceBudgets {
+    fn sort(&mut self) {
+        self.budgets.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        for (position, budget) in self.budgets.iter().enumerate() {
+            match budget.selector.demanded_value() {
+                Some(value) => self.by_value.entry(value.into()).or_default().push(position),
+                None => self.others.push(position),
+            }
+        }
     }
 }
 
@@ -630,5 +666,35 @@ mod tests {
         assert!(budgets.in_namespace("none").is_empty());
         assert!(budgets.get(&BudgetKey::new("shop", "db")).is_some());
         assert!(budgets.get(&BudgetKey::new("other", "db")).is_none());
+    }
+
+    /// The index must leave out no budget that selects the pod, and name none twice.
+    #[rstest]
+    #[case::no_labels(json!({}))]
+    #[case::one_value(json!({ "app": "web" }))]
+    #[case::same_value_twice(json!({ "app": "web", "tier": "web" }))]
+    #[case::other_value(json!({ "app": "db", "tier": "web" }))]
+    #[case::empty_value(json!({ "app": "" }))]
+    fn index_finds_what_a_scan_finds(#[case] labels: Value) {
+        let selectors = [
+            json!({}),
+            json!({ "matchLabels": { "app": "web" } }),
+            json!({ "matchLabels": { "tier": "web" } }),
+            json!({ "matchLabels": { "app": "web", "tier": "web" } }),
+            json!({ "matchLabels": { "app": "" } }),
+            json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["web", "db"] }] }),
+            json!({ "matchExpressions": [{ "key": "app", "operator": "Exists" }] }),
+            json!({ "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["web"] }] }),
+            json!({ "matchExpressions": [{ "key": "tier", "operator": "DoesNotExist" }] }),
+        ];
+        let named = |(index, selector): (usize, &Value)| {
+            let metadata = json!({ "name": format!("b{index}") });
+            Arc::new(project(metadata, json!({ "selector": selector }), json!({})))
+        };
+        let all: Vec<Arc<BudgetView>> = selectors.iter().enumerate().map(named).collect();
+        let pod = json!({ "metadata": { "namespace": "shop", "name": "web-0", "labels": labels } });
+        let pod = PodView::project(&serde_json::from_value(pod).unwrap()).unwrap();
+        let scanned: Vec<&Arc<BudgetView>> = all.iter().filter(|budget| budget.selects(&pod)).collect();
+        assert_eq!(Budgets::new(all.clone()).matching(&pod), scanned);
     }
 }

@@ -96,6 +96,14 @@ impl Selector {
         self.0.as_ref().is_none_or(Vec::is_empty)
     }
 
+    /// A value that some label of whatever it matches has; `None` where it demands none, or leaves a choice.
+    pub(crate) fn demanded_value(&self) -> Option<&str> {
+        self.0.iter().flatten().find_map(|term| match term {
+            Expression::Equal(_, value) => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
     /// Whether labels with this key and one of `values` are what some term demands.
     pub(crate) fn demands(&self, key: &str, accept: impl Fn(&str) -> bool) -> bool {
         self.0.iter().flatten().any(|term| match term {

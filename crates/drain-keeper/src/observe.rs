@@ -12,7 +12,7 @@ use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::UpgradeSignal;
+use nodeward_core::signal::{UpgradeSignal, pdb_force_drain_timeout};
 use nodeward_runtime::control::Observed;
 use nodeward_runtime::{
     Cache, ConfigMapSource, ConfigMapText, KindRegistry, OperatorContext, RemediationWatches, Selection, SignalWatches,
@@ -128,11 +128,13 @@ impl Observer {
         }
         let budgets = self.budgets.snapshot();
         let drains = self.holds.drains();
+        let signals = self.signal.inputs();
         let pods = self.pods.iter().map(|(node, cache)| (node.clone(), pods_of(cache)));
         Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
             pods: pods.collect(),
-            signals: self.signal.inputs(),
+            pdb_force_drain_timeout: pdb_force_drain_timeout(&signals),
+            signals,
             holds: self.holds.holds(budgets.values(), &drains),
             budgets: Budgets::new(budgets.values().cloned()),
             drains,

@@ -17,7 +17,7 @@ use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, pdb_force_drain_timeout};
+use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout};
 use nodeward_core::strategy::Strategy;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
@@ -367,9 +367,9 @@ impl<'a> Planner<'a> {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
             self.warn_unreadable(node, note.key.clone(), note.message.clone());
         }
-        let timeout = pdb_force_drain_timeout(&self.snapshot.signals);
         if gates.are_open()
-            && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) = timeout
+            && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) =
+                &self.snapshot.pdb_force_drain_timeout
         {
             let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
             self.warn_unreadable(node, "PDBForceDrainTimeout".to_owned(), text);
@@ -383,6 +383,7 @@ impl<'a> Planner<'a> {
             let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
             };
+            let waits = self.policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
             for pod in *pods {
                 let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
                 let evidence = Evidence {
@@ -390,7 +391,7 @@ impl<'a> Planner<'a> {
                     clock,
                     budgets: &budgets,
                     holds: &self.snapshot.holds,
-                    signals: &self.snapshot.signals,
+                    waits,
                     memory: &self.snapshot.memory,
                     policy: self.policy,
                 };
@@ -511,7 +512,7 @@ impl<'a> Planner<'a> {
                 if let Some(history) = self.plan.node_history.get_mut(&node.uid) {
                     history.drained = blockers.is_empty();
                 }
-                let waits = self.policy.waits_for(node, &self.snapshot.signals);
+                let waits = self.policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
                 let failed_at = failed_drain::failed_at(&blockers, &clock, &waits);
                 self.requeue_at.note(failed_at);
                 let has_failed = failed_at.is_some_and(|at| at <= self.now);

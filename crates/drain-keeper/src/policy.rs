@@ -8,8 +8,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{
-    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalInputs, SignalSpec, UpgradeSignal, WatchedResource,
-    pdb_force_drain_timeout,
+    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalSpec, UpgradeSignal, WatchedResource,
 };
 use nodeward_core::strategy::Waits;
 use nodeward_runtime::ConfigError;
@@ -190,10 +189,10 @@ impl Policy {
     }
 
     /// The waits of this node's strategies. The UpgradeConfig's `PDBForceDrainTimeout` comes before the file's.
-    pub fn waits_for(&self, node: &NodeView, signals: &SignalInputs) -> Waits {
+    pub fn waits_for(&self, node: &NodeView, timeout: &PdbForceDrainTimeout) -> Waits {
         let drain = self.drain_for(node);
-        let budget_force = match pdb_force_drain_timeout(signals) {
-            PdbForceDrainTimeout::Minutes(minutes) => minutes,
+        let budget_force = match timeout {
+            PdbForceDrainTimeout::Minutes(minutes) => *minutes,
             PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Missing(_) | PdbForceDrainTimeout::Malformed(_) => {
                 self.budget_force
             }

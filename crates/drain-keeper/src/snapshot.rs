@@ -11,7 +11,7 @@ use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid, ResourceVersion};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::remediation::Remediations;
-use nodeward_core::signal::SignalInputs;
+use nodeward_core::signal::{PdbForceDrainTimeout, SignalInputs};
 
 use crate::clock::NodeHistory;
 
@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub budgets: Budgets,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
+    /// What the UpgradeConfig among them says: read once, for each pod's waits follow from it.
+    pub pdb_force_drain_timeout: PdbForceDrainTimeout,
     pub drains: NodeDrains,
     /// Budgets that are held by claims of nodes or by their owners.
     pub holds: Holds,

@@ -171,9 +171,10 @@ fn progressing(version: &Value) -> Answer {
 }
 
 /// The UpgradeConfig's own wait before budgets are overridden.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PdbForceDrainTimeout {
     /// No UpgradeConfig is upgrading: there is nothing that could set it.
+    #[default]
     NotSet,
     /// This long, in whole minutes; 0 is legal.
     Minutes(SignedDuration),

@@ -86,7 +86,9 @@ pub(super) async fn check_preconditions(
         clock: &action.clock,
         budgets: &budgets,
         holds: &holds,
-        signals: &context.snapshot.signals,
+        waits: context
+            .policy
+            .waits_for(&node, &context.snapshot.pdb_force_drain_timeout),
         memory: &context.snapshot.memory,
         policy: &context.policy,
     };

@@ -51,7 +51,7 @@ impl<'a> Limits<'a> {
                 detail: format!("limits.forcedPerMinute: {} reached", policy.forced_per_minute),
             });
         }
-        let waits = policy.waits_for(node, &self.snapshot.signals);
+        let waits = policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
         let forced_since = saturating_add(clock.start, waits.first());
         // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
         // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.

@@ -12,8 +12,7 @@ use nodeward_core::hold::{Hold, Holder, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
-use nodeward_core::signal::SignalInputs;
-use nodeward_core::strategy::{Remedy, Strategy, Wait, removable_finalizers};
+use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizers};
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
@@ -29,8 +28,8 @@ pub struct Evidence<'a> {
     /// The budgets that select the pod.
     pub budgets: &'a [Arc<BudgetView>],
     pub holds: &'a Holds,
-    /// What the upgrade signal reads.
-    pub signals: &'a SignalInputs,
+    /// Of the pod's node.
+    pub waits: Waits,
     /// What this process remembers.
     pub memory: &'a Memory,
     /// The rules.
@@ -222,18 +221,16 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
 
 /// When the pod was to be evicted: the wait that applied to it before it terminated.
 fn eviction_due(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>) -> Timestamp {
-    let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
-    Wait::of(is_covered).ends(pod, evidence.clock.start, &waits)
+    Wait::of(is_covered).ends(pod, evidence.clock.start, &evidence.waits)
 }
 
 /// When the strategy falls due. The grace of a pod that we asked to go is not over before it has passed by our clock, too.
 fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp {
-    let waits = evidence.policy.waits_for(evidence.node, evidence.signals);
-    let due = strategy.due(pod, evidence.clock.start, &waits);
+    let due = strategy.due(pod, evidence.clock.start, &evidence.waits);
     match (evidence.memory.asked_at(pod), &pod.deletion) {
         (Some(asked), Some(deletion)) => {
             let beyond_grace = saturating_add(asked, deletion.grace);
-            due.max(saturating_add(beyond_grace, waits.force_after))
+            due.max(saturating_add(beyond_grace, evidence.waits.force_after))
         }
         _ => due,
     }

@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 use nodeward_core::node::NodeView;
-use nodeward_core::signal::{SignalInputs, UpgradeSignal};
+use nodeward_core::signal::{PdbForceDrainTimeout, UpgradeSignal};
 use nodeward_core::strategy::Waits;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn policy(text: &str) -> Policy {
 fn waits_of(policy: &Policy, labels: Value) -> Waits {
     let node = json!({ "metadata": { "name": "n", "labels": labels }, "spec": { "unschedulable": true } });
     let node = NodeView::project(&serde_json::from_value(node).unwrap()).unwrap();
-    policy.waits_for(&node, &SignalInputs::default())
+    policy.waits_for(&node, &PdbForceDrainTimeout::NotSet)
 }
 
 fn waits(time_out: i64, expected_drain: i64, budget_force: i64, force_after: i64) -> Waits {

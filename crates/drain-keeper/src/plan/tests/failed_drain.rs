@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::BlockerReason;
+use nodeward_core::signal::PdbForceDrainTimeout;
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next};
 use rstest::rstest;
@@ -142,7 +143,7 @@ fn drain_has_not_failed_while_budgets_take_turns() {
     assert_eq!(plan.reason("b"), Some(BlockerReason::BudgetInUse));
     let waits = world
         .policy()
-        .waits_for(&world.snapshot().nodes[0], &world.snapshot().signals);
+        .waits_for(&world.snapshot().nodes[0], &PdbForceDrainTimeout::NotSet);
     let clock = DrainClock::parse(&clock(0)).unwrap();
     let waiting: Vec<Blocker> = plan
         .verdict("n1")
@@ -164,7 +165,9 @@ fn no_failure_is_foreseen_before_pending_strategies() {
     let verdict = plan.verdict("n1");
     let clock = DrainClock::parse(&clock(0)).unwrap();
     let snapshot = world.snapshot();
-    let waits = world.policy().waits_for(&snapshot.nodes[0], &snapshot.signals);
+    let waits = world
+        .policy()
+        .waits_for(&snapshot.nodes[0], &PdbForceDrainTimeout::NotSet);
     assert_eq!(failed_at(&verdict.blockers, &clock, &waits), None);
     let (done, _): (Vec<Blocker>, Vec<Blocker>) = verdict.blockers.iter().cloned().partition(|b| !b.next.is_pending());
     assert_eq!(failed_at(&done, &clock, &waits), Some(minute(53)));

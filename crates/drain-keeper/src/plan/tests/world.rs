@@ -14,7 +14,7 @@ use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::remediation::{RemediatedNodes, Remediations};
-use nodeward_core::signal::{KindObjects, KindState, SignalInputs, WatchedResource};
+use nodeward_core::signal::{KindObjects, KindState, SignalInputs, WatchedResource, pdb_force_drain_timeout};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 use serde_json::{Value, json};
@@ -339,6 +339,7 @@ impl World {
             nodes,
             pods,
             budgets: Budgets::new(budgets),
+            pdb_force_drain_timeout: pdb_force_drain_timeout(&self.signals),
             signals: self.signals.clone(),
             drains: self.drains.clone(),
             holds: self.holds.clone(),
