@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 
 use crate::text::cut_visibly;
 
-use self::check::{FUNCTIONS, check};
+use self::check::{Checks, FUNCTIONS, check};
 use self::functions::add_functions;
 use self::meter::{is_overspent, meter};
 
@@ -41,6 +41,7 @@ struct Checked {
     source: String,
     root: IdedExpr,
     patterns: Arc<BTreeMap<String, Regex>>,
+    reads_node: bool,
 }
 
 /// Why an expression is refused.
@@ -144,6 +145,11 @@ impl Expression {
         &self.0.source
     }
 
+    /// Whether the node has a part in it: without one it is the same for all nodes.
+    pub fn reads_node(&self) -> bool {
+        self.0.reads_node
+    }
+
     /// Evaluates it.
     ///
     /// # Errors
@@ -181,12 +187,13 @@ impl Checked {
             let line = before.matches('\n').count() + 1;
             Some((line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1))
         };
-        let patterns = Arc::new(check(&root, &position)?);
+        let Checks { patterns, reads_node } = check(&root, &position)?;
         meter(&mut root);
         Ok(Self {
             source: source.to_owned(),
             root,
-            patterns,
+            patterns: Arc::new(patterns),
+            reads_node,
         })
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube_core::Resource;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
+use crate::id::NodeName;
 
 /// A kind that may be absent, or some objects of it: what is watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +126,32 @@ pub type KindObjects = KindState<Vec<Arc<Value>>>;
 pub struct SignalInputs {
     kinds: HashMap<WatchedResource, KindObjects>,
     now: Timestamp,
+    memo: Memo,
+}
+
+/// What follows from the objects for all nodes alike, worked out when the first node asks: hundreds of nodes are judged by the
+/// same thousands of objects many times a second.
+#[derive(Debug, Default)]
+struct Memo {
+    by_node: Mutex<HashMap<WatchedResource, ObjectsByNode>>,
+    answers: Mutex<HashMap<String, Answer>>,
+}
+
+/// Objects by the node that one of their fields names.
+type ObjectsByNode = HashMap<String, Vec<Arc<Value>>>;
+
+/// It is worked out again.
+impl Clone for Memo {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// It adds nothing to what it follows from.
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl SignalInputs {
@@ -140,6 +168,7 @@ impl SignalInputs {
     /// Sets the state of a kind.
     pub fn insert(&mut self, kind: WatchedResource, state: KindObjects) {
         self.kinds.insert(kind, state);
+        self.memo = Memo::default();
     }
 
     /// The state of a kind; one that nobody has set is syncing.
@@ -150,6 +179,34 @@ impl SignalInputs {
     /// Forgets a kind.
     pub fn remove(&mut self, kind: &WatchedResource) {
         self.kinds.remove(kind);
+        self.memo = Memo::default();
+    }
+
+    /// The objects of a kind whose field at `pointer`, which is the same for all who ask for the kind, names the node.
+    pub(super) fn objects_of(
+        &self,
+        kind: &WatchedResource,
+        pointer: &str,
+        node: &NodeName,
+    ) -> Result<Vec<Arc<Value>>, Answer> {
+        let objects = self.objects(kind)?;
+        let mut by_node = self.memo.by_node.lock();
+        let by_node = by_node.entry(kind.clone()).or_insert_with(|| {
+            let mut by_node = ObjectsByNode::new();
+            for object in objects {
+                if let Some(node) = object.pointer(pointer).and_then(Value::as_str) {
+                    by_node.entry(node.to_owned()).or_default().push(Arc::clone(object));
+                }
+            }
+            by_node
+        });
+        Ok(by_node.get(node.as_str()).cloned().unwrap_or_default())
+    }
+
+    /// An answer that is the same for all nodes.
+    pub(super) fn for_all_nodes(&self, key: String, answer: impl FnOnce() -> Answer) -> Answer {
+        let mut answers = self.memo.answers.lock();
+        answers.entry(key).or_insert_with(answer).clone()
     }
 
     /// The objects of a kind, or the answer of whoever needs them.

@@ -1,5 +1,9 @@
 //! The `resource` signal: an expression over objects of any kind.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::SignalError;
 use super::answer::{Answer, SignalNote};
 use super::expression::Expression;
@@ -65,10 +69,18 @@ impl ResourceSignal {
             Ok(objects) => objects,
             Err(answer) => return answer,
         };
-        let node = node.to_expression_value();
+        if self.when.reads_node() {
+            return self.any(objects, &node.to_expression_value());
+        }
+        inputs.for_all_nodes(format!("{}: {}", self.kind, self.when), || {
+            self.any(objects, &Value::Null)
+        })
+    }
+
+    fn any(&self, objects: &[Arc<Value>], node: &Value) -> Answer {
         let mut failed: Option<(String, String)> = None;
         for object in objects {
-            match self.when.is_true(object, &node) {
+            match self.when.is_true(object, node) {
                 Ok(true) => return Answer::yes(None),
                 Ok(false) => {}
                 Err(problem) => {

@@ -490,6 +490,35 @@ fn differing_desired_machine_config_is_an_upgrade(#[case] configs: Value, #[case
     assert_eq!(answer.truth, truth);
 }
 
+/// What was worked out for one node or one moment must not answer for another.
+#[rstest]
+#[case::node_is_read("object.spec.node == node.metadata.name", [true, false], [false, true])]
+#[case::all_nodes_alike("object.spec.node == 'n1'", [true, true], [false, false])]
+fn answers_follow_the_node_and_the_objects(
+    #[case] when: &str,
+    #[case] at_first: [bool; 2],
+    #[case] after_a_change: [bool; 2],
+) {
+    let signal = signal(&format!(
+        "{{resource: {{apiVersion: a.io/v1, kind: Plan, when: \"{when}\"}}}}"
+    ));
+    let kind = WatchedResource::all("a.io/v1", "Plan");
+    let named = |node: &str| objects([json!({ "metadata": { "name": "p" }, "spec": { "node": node } })]);
+    let nodes = ["n1", "n2"].map(|name| {
+        let node = json!({ "metadata": { "name": name }, "spec": { "unschedulable": true } });
+        NodeView::project(&serde_json::from_value(node).unwrap()).unwrap()
+    });
+    let mut inputs = inputs([(kind.clone(), named("n1"))]);
+    let answers = |inputs: &SignalInputs| {
+        nodes
+            .each_ref()
+            .map(|node| signal.evaluate(inputs, node).truth == Tristate::Yes)
+    };
+    assert_eq!([answers(&inputs), answers(&inputs)], [at_first; 2]);
+    inputs.insert(kind, named("n2"));
+    assert_eq!(answers(&inputs), after_a_change);
+}
+
 #[rstest]
 #[case("openshift", &[])]
 #[case("openshiftMachineConfig", &["machineconfiguration.openshift.io/currentConfig", "machineconfiguration.openshift.io/desiredConfig"])]

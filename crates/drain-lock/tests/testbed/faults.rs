@@ -151,10 +151,12 @@ async fn api_server_restart_only_delays_a_drain() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn grant_without_disruption_is_returned_unused() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(5)));
+    // Long enough for the return of the grant to be seen before the pod that is deleted counts again.
+    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(20)));
     env.add_app("a", &NODES, slow).await?;
     let proxy = Proxy::start(&env.plane).await?;
-    let reads = Rule::new(Fault::Delay(secs(2)))
+    // Between the grant and the eviction: time for the budget to show that a pod is missing.
+    let reads = Rule::new(Fault::Delay(secs(5)))
         .verbs([Verb::Get])
         .resource("poddisruptionbudgets");
     proxy.inject(reads);

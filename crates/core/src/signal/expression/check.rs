@@ -60,7 +60,8 @@ const TYPES: &[&str] = &[
     "null_type",
     "type",
 ];
-const VARIABLES: [&str; 2] = ["object", "node"];
+const NODE: &str = "node";
+const VARIABLES: [&str; 2] = ["object", NODE];
 
 /// Checks names, functions and depth.
 struct Check<'a> {
@@ -68,21 +69,30 @@ struct Check<'a> {
     position: &'a dyn Fn(u64) -> Option<(usize, usize)>,
     /// Variables of the comprehensions around what is being checked.
     scope: Vec<String>,
-    patterns: BTreeMap<String, Regex>,
+    found: Checks,
 }
 
-/// Checks a parsed expression, and returns what its calls of `matches` look for, compiled.
+/// What an expression was found to be made of.
+#[derive(Default)]
+pub(super) struct Checks {
+    /// What its calls of `matches` look for, compiled.
+    pub(super) patterns: BTreeMap<String, Regex>,
+    /// `node` is named in it.
+    pub(super) reads_node: bool,
+}
+
+/// Checks a parsed expression.
 pub(super) fn check(
     root: &IdedExpr,
     position: &dyn Fn(u64) -> Option<(usize, usize)>,
-) -> Result<BTreeMap<String, Regex>, ExpressionError> {
+) -> Result<Checks, ExpressionError> {
     let mut check = Check {
         position,
         scope: Vec::new(),
-        patterns: BTreeMap::new(),
+        found: Checks::default(),
     };
     check.expression(root, 0)?;
-    Ok(check.patterns)
+    Ok(check.found)
 }
 
 impl Check<'_> {
@@ -95,6 +105,7 @@ impl Check<'_> {
         match &expression.expr {
             Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => {
+                self.found.reads_node |= name == NODE;
                 let known = VARIABLES.contains(&name.as_str()) || TYPES.contains(&name.as_str());
                 if known || self.scope.contains(name) {
                     Ok(())
@@ -161,7 +172,7 @@ impl Check<'_> {
         };
         match Regex::new(pattern.inner()) {
             Ok(regex) => {
-                self.patterns.insert(pattern.inner().to_owned(), regex);
+                self.found.patterns.insert(pattern.inner().to_owned(), regex);
                 Ok(())
             }
             Err(error) => refuse(error.to_string()),

@@ -73,6 +73,19 @@ fn expression_reads_object_and_node(#[case] source: &str, #[case] truth: bool) {
 }
 
 #[rstest]
+#[case("object.status.phase == 'node'", false)]
+#[case("object.node == 1", false)]
+#[case("object.status.nodes.exists(n, n == 'a')", false)]
+#[case("node.metadata.name == 'a'", true)]
+#[case("object.status.nodes.exists(n, n == node.metadata.name)", true)]
+#[case("'a' in [node.metadata.name]", true)]
+#[case("{'a': node}['a'] == node", true)]
+#[case("size(node.metadata.labels) > 0 ? true : false", true)]
+fn expression_tells_whether_it_reads_the_node(#[case] source: &str, #[case] reads_node: bool) {
+    assert_eq!(Expression::compile(source).unwrap().reads_node(), reads_node);
+}
+
+#[rstest]
 #[case("object.status.missing == 1", "missing")]
 #[case("object.status.phase.deeper == 1", "")]
 #[case("object.status.phase > 1", "overload")]

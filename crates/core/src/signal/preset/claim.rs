@@ -80,13 +80,8 @@ fn with_object_of(
     node: &NodeView,
     judge: impl Fn(&Value) -> Answer,
 ) -> Answer {
-    match inputs.objects(kind) {
-        Ok(objects) => Answer::any_of(
-            objects
-                .iter()
-                .filter(|object| object.pointer(pointer).and_then(Value::as_str) == Some(node.name.as_str()))
-                .map(|object| judge(object)),
-        ),
+    match inputs.objects_of(kind, pointer, &node.name) {
+        Ok(objects) => Answer::any_of(objects.iter().map(|object| judge(object))),
         Err(answer) => answer,
     }
 }

@@ -167,6 +167,31 @@ fn cluster_api_drains_nodes_of_deleted_machines(
     );
 }
 
+#[test]
+fn each_node_has_the_machine_that_names_it() {
+    let [newer_kind, older_kind] = claim::machine_kinds();
+    let state = objects([
+        machine("n2", true),
+        machine("n1", false),
+        json!({}),
+        machine("n3", true),
+    ]);
+    let inputs = inputs([(newer_kind, state), (older_kind, KindState::Absent)]);
+    let signal = signal("{preset: clusterApi}");
+    for (name, truth) in [
+        ("n1", Tristate::No),
+        ("n2", Tristate::Yes),
+        ("n3", Tristate::Yes),
+        ("n4", Tristate::No),
+    ] {
+        let node = NodeView {
+            name: name.into(),
+            ..cordoned(json!({}))
+        };
+        assert_eq!(signal.evaluate(&inputs, &node).truth, truth, "{name}");
+    }
+}
+
 /// In the order in which the machine config daemon and its controller write them.
 #[rstest]
 #[case::at_rest("r1", "r1", "uncordon-r1", "uncordon-r1", "Done", Tristate::No, false)]
