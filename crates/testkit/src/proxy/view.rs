@@ -61,6 +61,8 @@ pub(super) fn watched(first: Bytes, mut body: ApiBody, mut view: watch::Receiver
                 now.frozen_at.is_some()
             };
             tokio::select! {
+                // What the API server tells after the view has come to stand still is not told.
+                biased;
                 () = &mut cut => break,
                 () = deliver.closed() => return,
                 changed = view.changed() => if changed.is_err() { return },
