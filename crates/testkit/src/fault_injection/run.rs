@@ -14,7 +14,7 @@ use crate::proxy::{Gate, Stage, Verdict, Write};
 use crate::wait;
 
 /// How long an operator may take to start, or to start again.
-const STARTED_WITHIN: Duration = Duration::from_mins(1);
+const STARTED_WITHIN: Duration = Duration::from_mins(2);
 
 /// For how long a view stands still: long enough for the operator to do what it would do.
 const STALE_FOR: Duration = Duration::from_secs(2);
@@ -60,6 +60,11 @@ where
             done = steps(scenario, point, &env, &world, &*operator) => done,
             broken = invariant_broken(scenario, &env, &world) => Err(broken),
         };
+        // What the end broke is found, too, however little time was left to look.
+        let outcome = match outcome {
+            Ok(()) => invariant_holds(scenario, &env, &world).await,
+            failed => failed,
+        };
         operator.process().kill();
         outcome.with_context(|| format!("its log ends with:\n{}", operator.process().log_tail(LOG_LINES)))
     }
@@ -79,14 +84,21 @@ where
 
 /// Returns when what must be so all the time is not.
 async fn invariant_broken<W>(scenario: &Scenario<W>, env: &TestEnv, world: &Arc<W>) -> anyhow::Error {
-    let Some(invariant) = &scenario.invariant else {
-        return std::future::pending().await;
-    };
     loop {
-        if let Err(error) = invariant(env.clone(), Arc::clone(world)).await {
-            return error.context("an invariant is broken");
+        if let Err(error) = invariant_holds(scenario, env, world).await {
+            return error;
         }
         tokio::time::sleep(wait::LONGEST_PAUSE).await;
+    }
+}
+
+async fn invariant_holds<W>(scenario: &Scenario<W>, env: &TestEnv, world: &Arc<W>) -> Result<()> {
+    match &scenario.invariant {
+        Some(invariant) => {
+            let held = invariant(env.clone(), Arc::clone(world)).await;
+            held.context("an invariant is broken")
+        }
+        None => Ok(()),
     }
 }
 

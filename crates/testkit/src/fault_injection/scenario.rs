@@ -65,7 +65,7 @@ impl<W> Scenario<W> {
             end: None,
             invariant: None,
             clean_up: None,
-            within: Duration::from_secs(30),
+            within: Duration::from_mins(1),
             stays: Duration::from_secs(1),
             most_writes: 40,
             at_once: 2,
@@ -108,7 +108,7 @@ impl<W> Scenario<W> {
         self
     }
 
-    /// How long each effect, and the end, may take (default 30 s).
+    /// How long each effect, and the end, may take (default one minute).
     #[must_use]
     pub fn within(self, within: Duration) -> Self {
         Self { within, ..self }
