@@ -12,12 +12,20 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::process::{Process, Usage};
 use crate::{Cluster, binaries, pki, ports, wait};
+
+/// Milliseconds are usual; a loaded machine needs more.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long what was granted may take to be in force.
+const GRANTED_WITHIN: Duration = Duration::from_mins(1);
 
 /// How an operator is started.
 #[derive(Clone, Debug)]
@@ -171,11 +179,11 @@ impl Operator {
     /// GET of a path of its admin server: status and body.
     ///
     /// # Errors
-    /// When it does not answer in five seconds.
+    /// When it does not answer in 20 s.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let uri = format!("http://127.0.0.1:{}{path}", self.port).parse()?;
-        let answer = tokio::time::timeout(Duration::from_secs(5), async {
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, async {
             let response = client.get(uri).await?;
             let status = response.status().as_u16();
             anyhow::Ok((status, response.into_body().collect().await?.to_bytes()))
@@ -242,6 +250,29 @@ pub async fn service_account_token(on: impl Into<Cluster>, namespace: &str, name
         .await
         .with_context(|| format!("a token of ServiceAccount {namespace}/{name}"))?;
     Ok(made.status.context("no token in the answer")?.token)
+}
+
+/// Waits until a ServiceAccount has these rights, each a verb, an API group, a resource and a namespace (empty: everywhere). The
+/// API server goes by what was granted once its own watch has told it, and roles that are aggregated are filled in by and by.
+///
+/// # Errors
+/// When it does not have them within a minute.
+pub async fn granted(client: &Client, namespace: &str, account: &str, rights: &[[&str; 4]]) -> Result<()> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    for [verb, group, resource, within] in rights {
+        let review = serde_json::from_value(json!({ "spec": {
+            "user": format!("system:serviceaccount:{namespace}:{account}"),
+            "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "namespace": within },
+        } }))?;
+        wait::until(format!("{account} to have its rights"), GRANTED_WITHIN, || async {
+            let status = reviews.create(&PostParams::default(), &review).await?.status;
+            let is_allowed = status.is_some_and(|status| status.allowed);
+            ensure!(is_allowed, "it may not {verb} {resource} {within}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Samples in the Prometheus or OpenMetrics text format.
