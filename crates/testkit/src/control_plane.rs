@@ -27,7 +27,7 @@ use crate::toolchain::{self, Toolchain};
 use crate::wait;
 
 /// Seconds are usual; a loaded machine needs more.
-const STARTED_WITHIN: Duration = Duration::from_secs(90);
+const STARTED_WITHIN: Duration = Duration::from_mins(3);
 
 /// A port can be taken by somebody else between choosing and binding it.
 const ATTEMPTS: usize = 3;
@@ -94,10 +94,18 @@ impl ControlPlane {
     ///
     /// # Panics
     /// When it cannot be started: no test can run without it.
-    #[allow(clippy::panic)]
     pub async fn shared() -> &'static Self {
+        Self::shared_with(Options::default()).await
+    }
+
+    /// The same for a binary whose tests all ask for these options.
+    ///
+    /// # Panics
+    /// As [`ControlPlane::shared`].
+    #[allow(clippy::panic)]
+    pub async fn shared_with(options: Options) -> &'static Self {
         static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
-        match SHARED.get_or_try_init(|| Self::start(Options::default())).await {
+        match SHARED.get_or_try_init(|| Self::start(options)).await {
             Ok(plane) => plane,
             Err(error) => panic!("the shared control plane did not start: {error:#}"),
         }
