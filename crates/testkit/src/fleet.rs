@@ -161,8 +161,11 @@ async fn leases_gone(client: &Client, names: &[String]) -> Result<()> {
 /// How long the Lease of a deleted node may stay.
 const REPLACED_WITHIN: Duration = Duration::from_mins(2);
 
+/// How long kwok may take to notice that a kubelet runs again.
+const REPORTED_WITHIN: Duration = Duration::from_secs(30);
+
 /// How long a cordon's taint may take to come or to go.
-const TAINTED_WITHIN: Duration = Duration::from_secs(20);
+const TAINTED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Waits until all of these are Ready and the not-ready taint, with which every node is born, is gone.
 async fn all_ready(client: &Client, names: Vec<String>) -> Result<()> {
@@ -219,7 +222,7 @@ pub fn cordon_taint(node: &Node) -> Option<&Taint> {
 /// Cordons as `kubectl cordon` does, and waits until the node-lifecycle controller has added the taint.
 ///
 /// # Errors
-/// When the node is missing or the taint does not come within 20 s.
+/// When the node is missing or the taint does not come within a minute.
 pub async fn cordon(client: &Client, name: &str) -> Result<()> {
     patch(client, name, json!({"spec": {"unschedulable": true}})).await?;
     has_cordon_taint(client, name, true).await
@@ -265,7 +268,7 @@ pub async fn cordon_without_time(client: &Client, name: &str) -> Result<()> {
 /// Uncordons, and waits until the taint is gone.
 ///
 /// # Errors
-/// When the node is missing or the taint stays for 20 s.
+/// When the node is missing or the taint stays for a minute.
 pub async fn uncordon(client: &Client, name: &str) -> Result<()> {
     set_cordon_taint(client, name, None).await?;
     has_cordon_taint(client, name, false).await
@@ -338,10 +341,26 @@ pub async fn boot_kubelet(client: &Client, name: &str, not_ready: Duration) -> R
     if !not_ready.is_zero() {
         label(client, name, READY_LABEL, Some("false")).await?;
         start_kubelet(client, name).await?;
+        // Whoever stops or deletes it meanwhile has the last word.
+        let _ = has_reported(client, name).await;
         tokio::time::sleep(not_ready).await;
     }
     let labels = json!({KUBELET_LABEL: "kwok", READY_LABEL: null});
     patch(client, name, json!({"metadata": {"labels": labels}})).await
+}
+
+/// Waits until Ready is not Unknown any more.
+async fn has_reported(client: &Client, name: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    wait::until(format!("{name} to be heard of"), REPORTED_WITHIN, || async {
+        let node = nodes.get_opt(name).await?;
+        ensure!(
+            node.is_none_or(|node| ready_status(&node) != Some("Unknown")),
+            "not yet"
+        );
+        Ok(())
+    })
+    .await
 }
 
 /// Sets (or, with `None`, removes) an annotation.
