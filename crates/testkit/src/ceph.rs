@@ -25,10 +25,10 @@ use crate::{ports, wait};
 const STARTED_WITHIN: Duration = Duration::from_mins(3);
 
 /// An OSD that stops in order writes its objects to its directory first.
-const STOP_GRACE: Duration = Duration::from_secs(30);
+const STOP_GRACE: Duration = Duration::from_mins(2);
 
 /// A client's write waits while placement groups peer: seconds, and longer on a loaded machine.
-const CLIENT_WITHIN: Duration = Duration::from_mins(1);
+const CLIENT_WITHIN: Duration = Duration::from_mins(3);
 
 /// How large the cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,14 +235,18 @@ impl Ceph {
         self.clean(STARTED_WITHIN).await
     }
 
-    /// Waits until every placement group is active and clean.
+    /// Waits until every placement group is active and clean, those of the latest pool too.
     ///
     /// # Errors
     /// One is not in time.
     pub async fn clean(&self, deadline: Duration) -> Result<()> {
         wait::until("all placement groups to be clean", deadline, || async {
+            let dump = self.command(json!({"prefix": "osd dump"})).await?;
+            let pools = dump["pools"].as_array().context("no pools")?.iter();
+            let expected: u64 = pools.filter_map(|pool| pool["pg_num"].as_u64()).sum();
             let status = self.command(json!({"prefix": "status"})).await?;
             let pgs = &status["pgmap"];
+            ensure!(pgs["num_pgs"] == expected, "{expected} in all: {pgs}");
             let states = pgs["pgs_by_state"].as_array().map(Vec::as_slice).unwrap_or_default();
             let is_clean = states.iter().all(|state| state["state_name"] == "active+clean");
             ensure!(is_clean && !states.is_empty(), "{pgs}");

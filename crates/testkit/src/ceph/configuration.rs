@@ -70,7 +70,8 @@ pub(super) fn mons(programs: &Programs, directory: &Path, ports: &[u16]) -> Resu
         user: "client.admin".to_owned(),
         key: admin_key,
         encrypted: false,
-        timeout: Some(Duration::from_secs(10)),
+        // No test waits for it: a monitor that is busy writes for many seconds.
+        timeout: Some(Duration::from_mins(1)),
     };
     Ok(Mons { processes, admin })
 }
