@@ -64,7 +64,7 @@ impl CephKind {
     ];
 }
 
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const SERVED_WITHIN: Duration = Duration::from_mins(1);
 
 impl Foreign {
     /// Group, version and kind.

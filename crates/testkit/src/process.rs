@@ -21,7 +21,7 @@ use rustix::process::{Pid, kill_process, kill_process_group};
 use crate::wait;
 
 /// How long the threads of a process may take to stop, on a loaded machine.
-const STOPPED_WITHIN: Duration = Duration::from_secs(10);
+const STOPPED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Ends what this process leaves behind.
 const REAPER: &str = include_str!("reaper.sh");
@@ -290,7 +290,7 @@ impl Process {
     /// SIGSTOP, and waits until it stands still: it keeps its sockets and does nothing.
     ///
     /// # Errors
-    /// When it does not run, or a thread of it goes on for 10 s.
+    /// When it does not run, or a thread of it goes on for a minute.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let pid = self.pid().with_context(|| format!("{} is not running", self.name))?;

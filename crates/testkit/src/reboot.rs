@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{bulk, fleet, unless_refused, wait, workload};
 
 /// How long the node-lifecycle controller may take to notice that the node is back.
-const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+const NOTICED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Reboots the node: it is away for `away`. Gives its new `bootID` when it is Ready, the not-ready taint is gone and the
 /// pods that stayed on it, and were Ready before, are Ready again (each after its own time to get Ready).

@@ -8,6 +8,9 @@ use anyhow::{Result, anyhow, bail};
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long the look at the deadline may take.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
 /// Asks `probe` until it gives `Ok`, at most for `deadline`.
 ///
 /// An `Err` from the probe means "not yet" and describes the present state: `?` on an API call and
@@ -32,7 +35,7 @@ where
         }
         if began.elapsed() + pause >= deadline {
             tokio::time::sleep(deadline.saturating_sub(began.elapsed())).await;
-            if let Ok(Ok(value)) = tokio::time::timeout(LONGEST_PAUSE, probe()).await {
+            if let Ok(Ok(value)) = tokio::time::timeout(LAST_LOOK, probe()).await {
                 return Ok(value);
             }
             break;

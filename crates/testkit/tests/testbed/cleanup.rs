@@ -26,7 +26,7 @@ impl Started {
     }
 
     async fn is_gone(&self) -> Result<()> {
-        wait::until("every process and the directory to be gone", secs(20), || async {
+        wait::until("every process and the directory to be gone", secs(60), || async {
             let left: Vec<_> = self.processes.iter().filter(|id| id.is_alive()).collect();
             ensure!(left.is_empty(), "still running: {left:?}");
             ensure!(!self.dir.exists(), "{} still exists", self.dir.display());
@@ -89,7 +89,7 @@ async fn nothing_survives_the_starting_process(#[case] signal: Signal) -> Result
     let id = ProcessId::of(holder.id()).context("the holder")?;
     ensure!(id.signal(signal), "the holder had ended by itself");
     let ended = Mutex::new(&mut holder);
-    wait::until("the holder to end", secs(20), || async {
+    wait::until("the holder to end", secs(60), || async {
         let status = ended.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
         status.context("it goes on")
     })

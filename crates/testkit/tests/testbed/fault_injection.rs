@@ -198,7 +198,7 @@ fn flapping() -> Scenario<()> {
     .event("off", |env, _| async move { turn(&env, "off", "2").await })
     .event("on", |env, _| async move { turn(&env, "on", "3").await })
     .end(|env, _| async move { follows(&env, "3").await })
-    .within(secs(8))
+    .within(secs(30))
     .stays(Duration::from_millis(500))
 }
 
@@ -224,7 +224,7 @@ fn taken_over() -> Scenario<()> {
         );
         Ok(())
     })
-    .within(secs(8))
+    .within(secs(30))
     .stays(Duration::from_millis(500))
 }
 

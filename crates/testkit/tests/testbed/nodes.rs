@@ -66,7 +66,7 @@ async fn replaced_node_has_a_lease_of_its_own() -> Result<()> {
 async fn tainted_not_ready(nodes: &Api<Node>, name: &str, wanted: bool) -> Result<()> {
     wait::until(
         format!("the not-ready taint of {name} to be {wanted}"),
-        secs(20),
+        secs(60),
         || async {
             let node = nodes.get(name).await?;
             let tainted = fleet::taints(&node)

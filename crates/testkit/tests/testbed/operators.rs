@@ -38,6 +38,8 @@ fn script(dir: &std::path::Path, body: &str) -> Result<std::path::PathBuf> {
 async fn operator_runs_as_the_charts_service_account() -> Result<()> {
     let plane = ControlPlane::shared().await;
     let (chart, namespace) = (chart()?, names::unique("operators"));
+    // Long before it is run: while other tests fork, a file that was just written may still be open in a child.
+    let binary = script(chart.path(), "echo \"$@\"; exec sleep 600")?;
     let release = Release::new("small", &namespace)
         .chart(chart.path())
         .values(json!({"account": "keeper"}));
@@ -48,7 +50,6 @@ async fn operator_runs_as_the_charts_service_account() -> Result<()> {
     );
     release.install(plane).await?;
 
-    let binary = script(chart.path(), "echo \"$@\"; exec sleep 600")?;
     let operator = OperatorSpec::new("small", &namespace, "keeper")
         .binary(binary)
         .config("a: 1\n")
@@ -65,7 +66,7 @@ async fn operator_runs_as_the_charts_service_account() -> Result<()> {
         .and_then(|user| user.username)
         .context("a user name")?;
     ensure!(user == format!("system:serviceaccount:{namespace}:keeper"), "{user}");
-    wait::until("its arguments", secs(10), || async {
+    wait::until("its arguments", secs(60), || async {
         let log = operator.log();
         ensure!(
             [

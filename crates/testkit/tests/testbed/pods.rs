@@ -35,7 +35,7 @@ async fn is(pods: &Api<Pod>, name: &str, phase: &str, ready: bool) -> Result<Pod
 
 async fn becomes(pods: &Api<Pod>, name: &str, phase: &str, ready: bool) -> Result<Pod> {
     let what = format!("{name} to be {phase}, ready {ready}");
-    wait::until(what, secs(20), || is(pods, name, phase, ready)).await
+    wait::until(what, secs(60), || is(pods, name, phase, ready)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,12 +68,12 @@ async fn pods_start_as_told_and_stay_so() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_pods_end_as_told() -> Result<()> {
-    // Grace, and after how many seconds it is gone.
+    // Grace, and the seconds after which it is gone at the earliest: not long after, so graces that are not used are long.
     let ends = [
-        ("prompt", End::Prompt, 30, 0..5),
-        ("uses-its-grace", End::Slow(0), 4, 4..9),
-        ("takes-its-time", End::Takes(Duration::from_secs(3)), 30, 3..9),
-        ("outlives-its-grace", End::Slow(3), 1, 4..9),
+        ("prompt", End::Prompt, 300, 0),
+        ("uses-its-grace", End::Slow(0), 4, 4),
+        ("takes-its-time", End::Takes(Duration::from_secs(3)), 300, 3),
+        ("outlives-its-grace", End::Slow(3), 1, 4),
     ];
     let (client, namespace, node) = environment().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -85,13 +85,10 @@ async fn deleted_pods_end_as_told() -> Result<()> {
         let pod = becomes(pods, name, "Running", true).await?;
         let asked = Timestamp::now();
         workload::delete(client, namespace, name).await?;
-        workload::gone(client, &pod, secs(40)).await?;
+        workload::gone(client, &pod, secs(90)).await?;
         let took = Timestamp::now().duration_since(asked);
         // deletionTimestamp has whole seconds, so a pod may go up to one second early.
-        ensure!(
-            took.as_millis() >= i128::from((seconds.start - 1) * 1000) && took.as_secs() < seconds.end,
-            "{name} took {took:?}"
-        );
+        ensure!(took.as_secs() >= seconds - 1, "{name} took {took:?}");
         Ok(())
     });
     let stuck = async {
@@ -103,7 +100,7 @@ async fn deleted_pods_end_as_told() -> Result<()> {
         })
         .await?;
         pods.delete("stuck", &DeleteParams::default().grace_period(0)).await?;
-        workload::gone(client, &pod, secs(5)).await
+        workload::gone(client, &pod, secs(60)).await
     };
     tokio::try_join!(try_join_all(timed), stuck).map(drop)
 }
@@ -118,10 +115,10 @@ async fn every_kind_of_workload_gets_its_pods() -> Result<()> {
     let finishes = here.clone().start(Start::FinishesAfter(secs(1)));
     bulk::create(&client, [finishes.job(&namespace, "job")?]).await?;
     for (app, count) in [("deployment", 3), ("stateful", 2), ("daemon", 1)] {
-        workload::ready_pods(&client, &namespace, app, count, secs(30)).await?;
+        workload::ready_pods(&client, &namespace, app, count, secs(60)).await?;
     }
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), &namespace);
-    wait::until("the job to complete", secs(20), || async {
+    wait::until("the job to complete", secs(60), || async {
         let status = jobs.get("job").await?.status.context("no status")?;
         ensure!(status.succeeded == Some(1), "{status:?}");
         Ok(())

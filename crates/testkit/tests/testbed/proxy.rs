@@ -30,7 +30,7 @@ impl Bench {
         let through = Api::namespaced(proxy.client()?, &namespace);
         // The control plane puts a ConfigMap of its own into each namespace.
         let bench = Self { proxy, direct, through };
-        nodeward_testkit::wait::until("the root certificate", secs(20), || async {
+        nodeward_testkit::wait::until("the root certificate", secs(60), || async {
             Ok(bench.direct.get("kube-root-ca.crt").await.map(drop)?)
         })
         .await?;
@@ -77,7 +77,7 @@ impl Bench {
 }
 
 async fn next(events: &mut (impl Stream<Item = Result<String>> + Unpin)) -> Result<String> {
-    match tokio::time::timeout(secs(10), events.next()).await {
+    match tokio::time::timeout(secs(60), events.next()).await {
         Ok(Some(event)) => event,
         Ok(None) => bail!("the watch ended"),
         Err(_) => bail!("the watch told nothing"),
@@ -259,7 +259,7 @@ async fn frozen_view_spares_quorum_reads() -> Result<()> {
     }
     // The same for metadata alone, which comes in another form.
     let mut metadata = bench.through.watch_metadata(&streamed, "").await?.boxed();
-    let first = tokio::time::timeout(secs(10), metadata.try_next()).await??;
+    let first = tokio::time::timeout(secs(60), metadata.try_next()).await??;
     ensure!(
         matches!(&first, Some(WatchEvent::Added(map)) if map.metadata.name.as_deref() == Some("before")),
         "{first:?}"

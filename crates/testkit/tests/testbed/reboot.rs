@@ -35,7 +35,7 @@ async fn reboot_changes_boot_id_and_restarts_pods() -> Result<()> {
     bulk::create(&client, [template.pod(&ns, "stays")?]).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &ns);
     let nodes: Api<Node> = Api::all(client.clone());
-    let before = wait::until("the pod to be Ready", secs(30), || async {
+    let before = wait::until("the pod to be Ready", secs(60), || async {
         let pod = pods.get("stays").await?;
         ensure!(workload::is_ready(&pod), "not Ready");
         Ok(pod)
@@ -44,8 +44,9 @@ async fn reboot_changes_boot_id_and_restarts_pods() -> Result<()> {
     let boot_before = boot_id(&nodes.get(&node).await?);
 
     let (rebooted, away) = tokio::join!(
-        reboot::reboot(&client, &node, secs(3)),
-        wait::until("node and pod to be away", secs(20), || async {
+        // Away for so long that nobody misses it.
+        reboot::reboot(&client, &node, secs(15)),
+        wait::until("node and pod to be away", secs(60), || async {
             let (node, pod) = (nodes.get(&node).await?, pods.get("stays").await?);
             ensure!(
                 fleet::ready_status(&node) == Some("False") && !workload::is_ready(&pod),

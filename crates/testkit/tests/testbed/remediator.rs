@@ -46,7 +46,7 @@ impl Remediations {
 
     async fn condition_is(&self, node: &str, condition: (&str, &str)) -> Result<()> {
         let what = format!("{} of {node} to be {}", condition.0, condition.1);
-        wait::until(what, secs(30), || async {
+        wait::until(what, secs(60), || async {
             let remediation = self.api().get(node).await?;
             let mut conditions = remediation.data["status"]["conditions"]
                 .as_array()
@@ -61,7 +61,7 @@ impl Remediations {
 }
 
 async fn ready_becomes(nodes: &Api<Node>, node: &str, status: &str) -> Result<Node> {
-    wait::until(format!("Ready of {node} to be {status}"), secs(40), || async {
+    wait::until(format!("Ready of {node} to be {status}"), secs(60), || async {
         let node = nodes.get(node).await?;
         ensure!(
             fleet::ready_status(&node) == Some(status),
@@ -87,7 +87,8 @@ async fn power_cycled_nodes_boot_without_their_pods() -> Result<()> {
     fleet::stop_kubelet(&site.client, &node).await?;
     ready_becomes(&nodes, &node, "Unknown").await?;
 
-    let slow = |_: &str| Behavior::slow_boot(Duration::from_secs(3));
+    // Not Ready for so long that nobody misses it.
+    let slow = |_: &str| Behavior::slow_boot(Duration::from_secs(15));
     let _remediator = Remediator::start(&site.client, site.family, &site.namespace, slow);
     site.create(&node).await?;
     ready_becomes(&nodes, &node, "False").await?;
@@ -116,7 +117,7 @@ async fn nodes_are_deleted_and_said_to_be() -> Result<()> {
     site.condition_is(&node, ("PermanentNodeDeletionExpected", "True"))
         .await?;
     let nodes: Api<Node> = Api::all(site.client.clone());
-    wait::until("the node to be gone", secs(20), || async {
+    wait::until("the node to be gone", secs(60), || async {
         ensure!(nodes.get_metadata_opt(&node).await?.is_none(), "still there");
         Ok(())
     })
@@ -134,7 +135,7 @@ async fn failed_remediations_keep_their_finalizer_until_released() -> Result<()>
     let kept = site.api().get("any-node").await.context("gone at once")?;
     ensure!(kept.finalizers().len() == 1, "{:?}", kept.finalizers());
     remediator.release();
-    wait::until("the CR to be gone", secs(20), || async {
+    wait::until("the CR to be gone", secs(60), || async {
         ensure!(site.api().get_metadata_opt("any-node").await?.is_none(), "still there");
         Ok(())
     })

@@ -53,18 +53,23 @@ async fn an_evicted_osd_stops_in_order_and_returns_with_its_data() -> Result<()>
 
     fleet::cordon(&client, &rook.node_of(1)).await?;
     ensure!(rook.evict_osd(1).await? == Some(201));
-    rook.osd_gone(1, secs(60)).await?;
-    ensure!(down(ceph).await? == BTreeSet::from([1]), "{:?}", down(ceph).await?);
+    rook.osd_gone(1, secs(180)).await?;
+    wait::until("it alone to be down", secs(60), || async {
+        let down = down(ceph).await?;
+        ensure!(down == BTreeSet::from([1]), "{down:?}");
+        Ok(())
+    })
+    .await?;
     let is_pending = || async {
         let pods = rook.osd_pods(1).await?;
         ensure!(pods.len() == 1, "{} pods", pods.len());
         Ok(())
     };
-    wait::until("another pod to wait for its node", secs(20), is_pending).await?;
+    wait::until("another pod to wait for its node", secs(60), is_pending).await?;
 
     fleet::uncordon(&client, &rook.node_of(1)).await?;
     ceph.all_up().await?;
-    ceph.clean(secs(60)).await?;
+    ceph.clean(secs(180)).await?;
     // Nothing was written meanwhile.
     let copied = ceph.objects_recovered().await? - recovered;
     ensure!(copied == 0, "{copied} objects were copied to it");
@@ -80,7 +85,7 @@ async fn an_evicted_osd_stops_in_order_and_returns_with_its_data() -> Result<()>
         ensure!(copied > 0, "nothing was copied");
         Ok(())
     };
-    wait::until("a lost disk to be filled again", secs(90), is_copied).await
+    wait::until("a lost disk to be filled again", secs(180), is_copied).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,7 +36,7 @@ async fn object_written_to_etcd_behaves_as_any_other() -> Result<()> {
 
     let pods: Api<Pod> = Api::namespaced(client.clone(), &ns);
     let nodes: Api<Node> = Api::all(client);
-    wait::until("the watch cache to have them", wait::secs(20), || async {
+    wait::until("the watch cache to have them", wait::secs(60), || async {
         let listed = pods.list(&ListParams::default()).await?.items.len();
         ensure!(listed == 300, "{listed}");
         Ok(nodes.get(&node).await?)
