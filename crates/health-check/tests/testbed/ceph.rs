@@ -11,7 +11,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, names};
 use serde_json::{Value, json};
 
-use crate::environment::{OwnEnvironment, micros};
+use crate::environment::{OwnEnvironment, SOON, micros};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_ceph_domain_waits_for_the_first() -> Result<()> {
@@ -41,7 +41,7 @@ async fn second_ceph_domain_waits_for_the_first() -> Result<()> {
 
     // It runs again, and says what it said before. health-check begins anew, too, and so looks at once.
     renew_lease(&own, &system, Timestamp::now(), 3600).await?;
-    operator.stop(secs(20)).await?;
+    operator.stop(SOON).await?;
     let operator = own.start(json!({ "ceph": { "namespaces": [rook] } })).await?;
     let told = skipped(&own, &b, "CephDomainDown").await?;
     ensure!(

@@ -70,7 +70,7 @@ async fn unanswered_steps_time_out_after_their_minute() -> Result<()> {
     let check = env.add_check("main", chain(&env, &steps, "1m").await?).await?;
     env.lose_heartbeats(&a).await?;
     let first = env.remediation(Family::SelfNode, &a).await?;
-    let second = wait::until("the second step", secs(100), || async {
+    let second = wait::until("the second step", secs(150), || async {
         let found = env.remediations_of(Family::FenceAgents, &a).await?;
         found.into_iter().next().context("none")
     })
@@ -120,7 +120,12 @@ async fn exhausted_chains_begin_anew_after_their_backoff() -> Result<()> {
     env.lose_heartbeats(&a).await?;
     let first = env.remediation(Family::SelfNode, &a).await?;
     env.say_failed(Family::SelfNode, &first).await?;
-    let second = env.remediation(Family::FenceAgents, &a).await?;
+    let second = wait::until("the finalizer", SOON, || async {
+        let second = env.remediation(Family::FenceAgents, &a).await?;
+        ensure!(!second.finalizers().is_empty(), "none");
+        Ok(second)
+    })
+    .await?;
     env.say_failed(Family::FenceAgents, &second).await?;
     wait::until("the last step to be deleted", SOON, || async {
         let now = env.remediations(Family::FenceAgents).get(&second.name_any()).await?;

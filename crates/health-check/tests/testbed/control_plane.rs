@@ -175,7 +175,8 @@ async fn stale_views_do_not_tell_the_quorum() -> Result<()> {
     let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
     let members = add_members(&own, ["a", "b", "c"]).await?;
     let [a, b, _c] = &members;
-    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "6s" }]);
+    // Longer than it takes until the other one is down.
+    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "20s" }]);
     let check = own.add_check("main", json!({ "unhealthyConditions": lasting })).await?;
     let operator = own.start(json!({})).await?;
     own.lose_heartbeats(a).await?;

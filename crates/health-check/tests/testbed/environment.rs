@@ -18,7 +18,7 @@ use nodeward_testkit::audit::{Mark, Requests};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::helm::Release;
-use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::operator::{self, Operator, OperatorSpec};
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
 use nodeward_testkit::wait::{self, secs};
@@ -52,7 +52,7 @@ const FAMILIES: [Family; 4] = [
 ];
 
 /// How long what follows at once may take on a loaded machine.
-pub const SOON: Duration = secs(30);
+pub const SOON: Duration = secs(60);
 
 /// How long something that must not happen is waited for.
 pub const WHILE: Duration = secs(4);
@@ -113,7 +113,19 @@ pub async fn prepare(plane: &ControlPlane) -> Result<()> {
         "drainLock": { "enabled": true, "deployment": { "enabled": false } },
         "healthCheck": { "enabled": true, "deployment": { "enabled": false } },
     });
-    Release::new(RELEASE, SYSTEM).values(chart).install(plane).await
+    Release::new(RELEASE, SYSTEM).values(chart).install(plane).await?;
+    until_granted(&client, SYSTEM, &format!("{RELEASE}-{COMPONENT}")).await
+}
+
+/// Waits until the API server goes by the rights that the chart grants.
+async fn until_granted(client: &Client, system: &str, account: &str) -> Result<()> {
+    let kinds = FAMILIES.map(|family| family.remediation().resource());
+    let mut rights = vec![
+        ["list", "", "nodes", ""],
+        ["create", "coordination.k8s.io", "leases", system],
+    ];
+    rights.extend(kinds.iter().map(|kind| ["create", &*kind.group, &*kind.plural, ""]));
+    operator::granted(client, system, account, &rights).await
 }
 
 async fn shared_operator() -> Result<&'static SharedOperator> {
@@ -466,7 +478,7 @@ impl Environment {
     }
 
     /// The metrics of the operator that most tests share.
-    pub async fn shared_metrics(&self) -> Result<nodeward_testkit::operator::Metrics> {
+    pub async fn shared_metrics(&self) -> Result<operator::Metrics> {
         shared_operator().await?.operator.metrics().await
     }
 
@@ -523,9 +535,11 @@ impl OwnEnvironment {
             "crds": { "enabled": false }, "drainKeeper": { "enabled": false }, "drainLock": lock, "healthCheck": own,
         });
         Release::new(&name, &system).values(values).install(plane).await?;
+        let service_account = format!("{name}-nodeward-{COMPONENT}");
+        until_granted(&environment.client, &system, &service_account).await?;
         Ok(Self {
             proxy: confined_proxy(plane, &name).await?,
-            service_account: format!("{name}-nodeward-{COMPONENT}"),
+            service_account,
             system,
             environment,
         })
@@ -596,7 +610,7 @@ impl OwnEnvironment {
     /// Ends operators as a kubelet does: they end well, and have never panicked.
     pub async fn end<const N: usize>(self, operators: [Operator; N]) -> Result<()> {
         for operator in &operators {
-            let status = operator.stop(secs(20)).await?;
+            let status = operator.stop(SOON).await?;
             let tail = operator.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
             ensure!(!operator.log().contains("panicked"), "it has panicked:\n{tail}");

@@ -12,7 +12,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_heartbeats_lead_to_one_reboot() -> Result<()> {
@@ -61,11 +61,13 @@ async fn lost_heartbeats_lead_to_one_reboot() -> Result<()> {
         "{status:?}"
     );
     ensure!(env.lease_holder(&a).await? == Some(format!("NodeHealthCheck-{check}")));
-    let ongoing = env
-        .shared_metrics()
-        .await?
-        .sum("nodehealthcheck_ongoing_remediation", &[("name", &a)]);
-    ensure!(ongoing >= 1.0, "nodehealthcheck_ongoing_remediation is {ongoing}");
+    wait::until("the remediation to be counted", SOON, || async {
+        let metrics = env.shared_metrics().await?;
+        let ongoing = metrics.sum("nodehealthcheck_ongoing_remediation", &[("name", &a)]);
+        ensure!(ongoing >= 1.0, "nodehealthcheck_ongoing_remediation is {ongoing}");
+        Ok(())
+    })
+    .await?;
 
     let _remediator = env.remediate(Family::SelfNode, Behavior::POWER_CYCLE);
     env.until_ready_is(&a, "True").await?;
@@ -91,7 +93,7 @@ async fn changing_conditions_keep_the_remediation() -> Result<()> {
     let mut chain = Vec::new();
     for (order, (family, name)) in steps.into_iter().enumerate() {
         let template = env.add_template(family, name).await?;
-        chain.push(json!({ "remediationTemplate": template, "order": order, "timeout": "1m" }));
+        chain.push(json!({ "remediationTemplate": template, "order": order, "timeout": "5m" }));
     }
     let changes = json!({
         "unhealthyConditions": [condition("Unknown", "1s"), condition("False", "1h")],
@@ -101,7 +103,7 @@ async fn changing_conditions_keep_the_remediation() -> Result<()> {
     let check = env.add_check("main", changes).await?;
     env.lose_heartbeats(&a).await?;
     let before = env.remediation(Family::SelfNode, &a).await?;
-    let _remediator = env.remediate(Family::SelfNode, Behavior::slow_boot(secs(5)));
+    let _remediator = env.remediate(Family::SelfNode, Behavior::slow_boot(secs(20)));
     env.until_ready_is(&a, "False").await?;
     // The remediator says Succeeded only when the node is up, so nothing else keeps the remediation.
     wait::throughout("the same remediation", secs(3), || async {

@@ -8,7 +8,7 @@ use nodeward_testkit::remediator::{Behavior, Family};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::environment::OwnEnvironment;
+use crate::environment::{OwnEnvironment, SOON, WHILE};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_writes_are_repeated_without_a_second_remediation() -> Result<()> {
@@ -38,9 +38,12 @@ async fn failed_writes_are_repeated_without_a_second_remediation() -> Result<()>
     for node in &nodes[..3] {
         fleet::stop_kubelet(&own.client, node).await?;
     }
-    for node in &nodes[..3] {
-        own.until_ready_is(node, "Unknown").await?;
-    }
+    wait::until("three remediations", secs(120), || async {
+        let created = own.created(Family::SelfNode)?;
+        ensure!(created >= 3, "{created} were created");
+        Ok(())
+    })
+    .await?;
     for node in &nodes[..3] {
         own.until_ready_is(node, "True").await?;
     }
@@ -68,7 +71,7 @@ async fn refused_creates_withdraw_their_intent() -> Result<()> {
         status.unhealthy_nodes.iter().all(|node| node.remediations.is_empty())
     })
     .await?;
-    wait::until("the lease to be given back", secs(30), || async {
+    wait::until("the lease to be given back", SOON, || async {
         let holder = own.lease_holder(&a).await?;
         ensure!(holder.is_none(), "{holder:?}");
         Ok(())
@@ -86,7 +89,8 @@ async fn refused_creates_withdraw_their_intent() -> Result<()> {
 async fn stale_views_remediate_no_healthy_node() -> Result<()> {
     let own = OwnEnvironment::new(json!({})).await?;
     let [a, _b] = own.add_nodes(["a", "b"]).await?;
-    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "6s" }]);
+    // Longer than it takes until the node has recovered.
+    let lasting = json!([{ "type": "Ready", "status": "Unknown", "duration": "20s" }]);
     let check = own.add_check("main", json!({ "unhealthyConditions": lasting })).await?;
     let operator = own.start(json!({})).await?;
     own.lose_heartbeats(&a).await?;
@@ -94,16 +98,20 @@ async fn stale_views_remediate_no_healthy_node() -> Result<()> {
     own.proxy.freeze().await?;
     own.recover(&a).await?;
     // It expires in the view that stands still.
-    wait::throughout("no remediation", secs(8), || async {
+    wait::until("the node to be read", SOON, || async {
+        let read = own
+            .requests()?
+            .only(|request| request.verb == "get" && request.resource == "nodes" && request.name == a);
+        ensure!(read.count() > 0, "it was not");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("no remediation", WHILE, || async {
         let created = own.created(Family::SelfNode)?;
         ensure!(created == 0, "{created} were created");
         Ok(())
     })
     .await?;
-    let read = own
-        .requests()?
-        .only(|request| request.verb == "get" && request.resource == "nodes" && request.name == a);
-    ensure!(read.count() > 0, "the node was not read");
     own.proxy.thaw();
     own.until_at_rest(&check, 2).await?;
     own.end([operator]).await
@@ -174,7 +182,7 @@ async fn unreadable_drains_leave_clean_up_alone() -> Result<()> {
     let first = own.start(json!({})).await?;
     own.lose_heartbeats(&a).await?;
     own.remediation(Family::SelfNode, &a).await?;
-    first.stop(secs(20)).await?;
+    first.stop(SOON).await?;
     let forbidden = Rule::new(Fault::Status(403, "Forbidden")).when(|request| request.resource == "nodedrains");
     own.proxy.inject(forbidden);
     let operator = own.start(json!({})).await?;

@@ -121,7 +121,7 @@ async fn kills_between_status_and_remediation_are_resumed() -> Result<()> {
         "{} were created",
         own.created(Family::SelfNode)?
     );
-    operator.stop(secs(20)).await?;
+    operator.stop(SOON).await?;
     own.end([]).await
 }
 

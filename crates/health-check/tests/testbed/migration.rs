@@ -126,7 +126,7 @@ async fn remediations_older_than_their_node_are_removed() -> Result<()> {
     peers_remediation(&own, Family::SelfNode, (&check, &uid), &node, json!({})).await?;
     // Times are whole seconds.
     let created = Timestamp::now();
-    wait::until("another second", secs(5), || async {
+    wait::until("another second", SOON, || async {
         ensure!(Timestamp::now().duration_since(created).as_secs() >= 2);
         Ok(())
     })
@@ -204,14 +204,18 @@ async fn plane_with_peers_definition() -> Result<&'static ControlPlane> {
             let properties = schema[part]["properties"].as_object_mut().context("no properties")?;
             properties.retain(|field, _| !fields.contains(&field.as_str()));
         }
-        definition["metadata"]["name"] = json!(NodeHealthCheck::crd_name());
         let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().await?);
-        let installed = definitions.get(NodeHealthCheck::crd_name()).await?;
-        definition["metadata"]["resourceVersion"] = json!(installed.resource_version());
         let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
-        definitions
-            .replace(NodeHealthCheck::crd_name(), &PostParams::default(), &definition)
-            .await?;
+        // The API server writes its status meanwhile.
+        wait::until("the definition to be replaced", SOON, || async {
+            let mut definition = definition.clone();
+            definition.metadata.resource_version =
+                definitions.get(NodeHealthCheck::crd_name()).await?.resource_version();
+            let params = PostParams::default();
+            let replaced = definitions.replace(NodeHealthCheck::crd_name(), &params, &definition);
+            Ok(replaced.await.map(drop)?)
+        })
+        .await?;
         anyhow::Ok(plane)
     };
     PLANE.get_or_try_init(start).await
@@ -241,18 +245,22 @@ async fn fields_that_the_definition_drops_are_reported() -> Result<()> {
         told.note.as_ref().is_some_and(|note| note.contains("spec.dryRun")),
         "{told:?}"
     );
-    ensure!(operator.log().contains("spec.dryRun"), "the log does not tell");
     let dropped = [
         "spec.dryRun",
         "spec.backoff",
         "spec.maxConcurrentRemediations",
         "status.observedGeneration",
     ];
-    let metrics = operator.metrics().await?;
-    for field in dropped {
-        let told = metrics.value("nodeward_health_check_dropped_fields", &[("field", field)]);
-        ensure!(told == Some(1.0), "{field}: {told:?}");
-    }
+    wait::until("log and metrics to tell, too", SOON, || async {
+        ensure!(operator.log().contains("spec.dryRun"), "the log does not tell");
+        let metrics = operator.metrics().await?;
+        for field in dropped {
+            let told = metrics.value("nodeward_health_check_dropped_fields", &[("field", field)]);
+            ensure!(told == Some(1.0), "{field}: {told:?}");
+        }
+        Ok(())
+    })
+    .await?;
     own.until_counted(&check, 2, 2).await?;
 
     // The status is not written again for the field that the API server does not store.
@@ -264,11 +272,15 @@ async fn fields_that_the_definition_drops_are_reported() -> Result<()> {
                 .count(),
         )
     };
-    let before = status_writes().await?;
-    wait::throughout("no status write", secs(8), || async {
-        let now = status_writes().await?;
-        ensure!(now == before, "{now} writes, {before} before");
-        Ok(())
+    // After the last one of those that the counts took.
+    wait::until("rest", SOON, || async {
+        let before = status_writes().await?;
+        wait::throughout("no status write", secs(8), || async {
+            let now = status_writes().await?;
+            ensure!(now == before, "{now} writes, {before} before");
+            Ok(())
+        })
+        .await
     })
     .await?;
     own.not_ready(&a).await?;

@@ -1,6 +1,6 @@
 //! What others have made: another NodeHealthCheck, foreign remediations, leases that nobody needs, the peer.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -156,10 +156,17 @@ async fn absence_is_followed_by_a_settling_time() -> Result<()> {
     leases
         .create(&PostParams::default(), &serde_json::from_value(lease)?)
         .await?;
+    let began = Timestamp::now();
     let operator = own.start(json!({ "settle": "12s" })).await?;
     own.until_counted(&check, 1, 2).await?;
-    own.gets_none(Family::SelfNode, &a).await?;
-    own.remediation(Family::SelfNode, &a).await?;
+    let remediation = own.remediation(Family::SelfNode, &a).await?;
+    // Times of creation are whole seconds.
+    let settled = remediation
+        .creation_timestamp()
+        .context("no time")?
+        .0
+        .duration_since(began);
+    ensure!(settled.as_secs() >= 11, "only {settled:#} after its start");
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
     own.end([operator]).await

@@ -31,7 +31,7 @@ async fn is_delayed(env: &Environment, check: &str, node: &str) -> Result<()> {
 async fn healthy_delays_begin_anew_after_a_relapse() -> Result<()> {
     let env = Environment::new().await?;
     let [a, _b] = env.add_nodes(["a", "b"]).await?;
-    let check = env.add_check("main", json!({ "healthyDelay": "10s" })).await?;
+    let check = env.add_check("main", json!({ "healthyDelay": "30s" })).await?;
     env.lose_heartbeats(&a).await?;
     let first = env.remediation(Family::SelfNode, &a).await?;
     env.recover(&a).await?;
@@ -89,7 +89,8 @@ async fn nodes_stay_unhealthy_until_remediations_are_gone() -> Result<()> {
         Family::SelfNode,
         Behavior::POWER_CYCLE.after(Duration::from_secs(1)).keeps_finalizer(),
     );
-    env.lose_heartbeats(&a).await?;
+    env.lose_heartbeats_without_waiting(&a).await?;
+    env.remediation(Family::SelfNode, &a).await?;
     env.until_ready_is(&a, "True").await?;
     wait::until("the remediation to be deleted", SOON, || async {
         let remediation = env.remediation(Family::SelfNode, &a).await?;

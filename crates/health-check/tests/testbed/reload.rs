@@ -9,7 +9,7 @@ use nodeward_testkit::remediator::Family;
 use nodeward_testkit::wait;
 use serde_json::json;
 
-use crate::environment::{OwnEnvironment, SOON, micros};
+use crate::environment::{OwnEnvironment, SOON, WHILE, micros};
 
 /// Whoever drains looks in the new namespace, and finds the node taken there.
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +116,7 @@ async fn peer_that_takes_over_stops_every_write() -> Result<()> {
     })
     .await?;
     own.recover(&a).await?;
-    wait::throughout("the remediation", SOON / 6, || async {
+    wait::throughout("the remediation", WHILE, || async {
         let left = own.remediations_of(Family::SelfNode, &a).await?;
         ensure!(
             left.iter().any(|left| left.metadata.deletion_timestamp.is_none()),
