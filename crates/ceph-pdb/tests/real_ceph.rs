@@ -17,7 +17,7 @@ use rstest::rstest;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// How long what must come may take, on a loaded machine. Statistics take some periods of 5 s.
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Between rounds at rest.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -35,7 +35,7 @@ async fn ceph() -> Result<MutexGuard<'static, Ceph>> {
 
 fn options(ceph: &Ceph) -> Options {
     Options {
-        timeout: Some(Duration::from_secs(2)),
+        timeout: Some(Duration::from_secs(6)),
         ..ceph.admin().clone()
     }
 }
@@ -107,9 +107,16 @@ impl Target<'_> {
     }
 
     async fn silence(&self) -> Result<(CephProblem, Timestamp, Option<Arc<CephView>>)> {
+        self.silence_that(|_| true).await
+    }
+
+    async fn silence_that(
+        &self,
+        is_so: impl Fn(&CephProblem) -> bool,
+    ) -> Result<(CephProblem, Timestamp, Option<Arc<CephView>>)> {
         wait::until("silence", DEADLINE, || async {
             match self.connections.state(&self.namespace) {
-                CephState::Silent { problem, since, last } => Ok((problem, since, last)),
+                CephState::Silent { problem, since, last } if is_so(&problem) => Ok((problem, since, last)),
                 other => bail!("{other:?}"),
             }
         })
@@ -146,8 +153,8 @@ async fn wrong_options_are_told_and_mended(
     let mut wrong = options(&ceph);
     spoil(&mut wrong);
     let target = fixture.cluster("rook-ceph", wrong);
-    let (problem, ..) = target.silence().await?;
-    ensure!(problem.kind == expected, "{problem:?}");
+    // A monitor that is busy may answer the first question too late.
+    target.silence_that(|problem| problem.kind == expected).await?;
     let target = fixture.cluster("rook-ceph", options(&ceph));
     target.view("an answer", |view| view.map.dump.osds.len() == 3).await?;
     Ok(())
@@ -195,9 +202,11 @@ async fn a_log_line_tells_of_an_osd_that_stops() -> Result<()> {
     let target = fixture.cluster("rook-ceph", options(&ceph));
     // From here on it rests.
     let before = target.fresh().await?;
-    ceph.stop_osd(1).await?;
-    let view = target.view("osd.1 down", |view| !is_up(view, 1)).await?;
+    // It is down before it has ended, and statistics are fresh again some seconds later.
+    let (stopped, view) = tokio::join!(ceph.stop_osd(1), target.view("osd.1 down", |view| !is_up(view, 1)));
+    stopped?;
     start_osd(&ceph, 1).await?;
+    let view = view?;
     ensure!(view.fresh_since.is_none(), "the statistics are older than this");
     let later = view.asked_at.duration_since(before.asked_at);
     ensure!(later < MINUTE, "only the next round at rest has told of it");

@@ -15,10 +15,10 @@ use nodeward_testkit::audit::{Mark, Requests};
 use nodeward_testkit::ceph::{Ceph, CephOptions};
 use nodeward_testkit::fleet;
 use nodeward_testkit::helm::Release;
-use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::operator::{self, Operator, OperatorSpec};
 use nodeward_testkit::rook::Rook;
-use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::{ControlPlane, names, workload};
+use nodeward_testkit::wait;
+use nodeward_testkit::{ControlPlane, Options, names, workload};
 use serde_json::{Value, json};
 
 const COMPONENT: &str = "ceph-pdb";
@@ -68,7 +68,7 @@ impl Environment {
 
     /// Several, each in a namespace of its own, for one operator: the first is the environment's.
     pub async fn with_clusters<const N: usize>(clusters: [CephOptions; N]) -> Result<(Self, Vec<Rook>)> {
-        let plane = ControlPlane::shared().await;
+        let plane = ControlPlane::shared_with(Options::patient()).await;
         let client = plane.client().await?;
         let (mut rooks, mut namespaces) = (Vec::new(), Vec::new());
         for options in clusters {
@@ -91,8 +91,19 @@ impl Environment {
             "cephPdb": {"enabled": true, "namespaces": namespaces, "deployment": {"enabled": false}},
         });
         Release::new(&name, &system).values(values).install(plane).await?;
+        let service_account = format!("{name}-nodeward-ceph-pdb");
+        let mut rights = vec![
+            ["list", "", "nodes", ""],
+            ["create", "coordination.k8s.io", "leases", &system],
+        ];
+        rights.extend(
+            namespaces
+                .iter()
+                .map(|name| ["create", "policy", "poddisruptionbudgets", name]),
+        );
+        operator::granted(&client, &system, &service_account, &rights).await?;
         let env = Self {
-            service_account: format!("{name}-nodeward-ceph-pdb"),
+            service_account,
             began: plane.audit().mark()?,
             plane,
             client,
@@ -281,7 +292,13 @@ impl Environment {
 
     /// Waits until [`Environment::has_condition`].
     pub async fn condition(&self, kind: &str) -> Result<()> {
-        wait::until(format!("condition {kind}"), REPORTED, || self.has_condition(kind)).await
+        wait::until(format!("condition {kind}"), DEADLINE, || self.has_condition(kind)).await
+    }
+
+    /// Waits until it is reported that Ceph does not answer: in time, at rest too.
+    pub async fn reported_unavailable(&self) -> Result<()> {
+        const KIND: &str = "CephUnavailable";
+        wait::until(format!("condition {KIND}"), REPORTED, || self.has_condition(KIND)).await
     }
 
     /// What this environment's operators have asked the API server for since `mark`.
@@ -304,7 +321,7 @@ impl Environment {
             .only(|request| matches!(request.code, 401 | 403));
         ensure!(refused.count() == 0, "the chart grants too little: {:?}", refused.0);
         for operator in &operators {
-            let status = operator.stop(secs(20)).await?;
+            let status = operator.stop(DEADLINE).await?;
             let tail = operator.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
             ensure!(!operator.log().contains("panicked"), "it has panicked:\n{tail}");

@@ -84,6 +84,8 @@ async fn closed_budget_opens_while_groups_only_move() -> Result<()> {
     env.is_closed_but_for("rack-2").await?;
     env.ceph().start_osd(5)?;
     env.open().await?;
+    // The monitors tell of it later than the manager.
+    wait::until("groups only to move", DEADLINE, || groups_only_move(&env)).await?;
     wait::throughout("open while some are to move", SEVERAL_PERIODS, || async {
         groups_only_move(&env).await?;
         env.is_open().await

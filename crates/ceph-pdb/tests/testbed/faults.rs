@@ -18,7 +18,7 @@ const BUDGETS: &str = "poddisruptionbudgets";
 const TOO_LATE: Duration = Duration::from_secs(36);
 
 /// Retries after failures take longer and longer.
-const AFTER_FAULTS: Duration = Duration::from_mins(2);
+const AFTER_FAULTS: Duration = Duration::from_mins(5);
 
 fn internal() -> Fault {
     Fault::Status(500, "InternalError")

@@ -20,13 +20,20 @@ use crate::environment::{DEADLINE, Environment};
 /// Between observations of the cluster.
 const PACE: Duration = Duration::from_millis(200);
 
+/// Which OSDs there were at a moment.
+#[derive(Debug)]
+struct Osds {
+    ended: Instant,
+    /// Those that are up, each with the epoch since which it is.
+    up: BTreeMap<usize, i64>,
+    down: BTreeSet<usize>,
+}
+
 /// One observation of the cluster.
 #[derive(Debug)]
 struct Observation {
     ended: Instant,
-    /// OSDs that are up, each with the epoch since which it is.
-    up: BTreeMap<usize, i64>,
-    down: BTreeSet<usize>,
+    osds: Osds,
     groups: Vec<PlacementGroup>,
 }
 
@@ -39,6 +46,20 @@ struct PlacementGroup {
 }
 
 impl PlacementGroup {
+    fn of(ceph: &Cluster, known: &Value, osds: &Osds) -> Result<Self> {
+        let id = known["pgid"].as_str().context("no pgid")?.to_owned();
+        let map = mon(ceph, json!({"prefix": "pg map", "pgid": id}))?;
+        let members = map["acting"].as_array().context("no acting")?.iter();
+        let members = members.filter_map(|osd| osds.up.get(&usize::try_from(osd.as_u64()?).ok()?));
+        let last_change = members.max().copied().unwrap_or_default();
+        let is_same = ["up", "acting"].iter().all(|set| known[set] == map[set]);
+        Ok(Self {
+            id,
+            state: known["state"].as_str().context("no state")?.to_owned(),
+            is_current: is_same && number(&known["reported_epoch"]) >= Some(last_change),
+        })
+    }
+
     fn has(&self, flag: &str) -> bool {
         self.state.split('+').any(|own| own == flag)
     }
@@ -48,7 +69,7 @@ impl PlacementGroup {
     }
 }
 
-impl Observation {
+impl Osds {
     fn take(ceph: &Cluster) -> Result<Self> {
         let dump = mon(ceph, json!({"prefix": "osd dump"}))?;
         let (mut up, mut down) = (BTreeMap::new(), BTreeSet::new());
@@ -60,27 +81,35 @@ impl Observation {
                 down.insert(id);
             }
         }
-        let dump = json!({"prefix": "pg dump", "dumpcontents": ["pgs"], "format": "json"});
-        let dump: Value = ceph.mgr_command(&dump)?.json()?;
-        let dump = dump.get("pg_map").unwrap_or(&dump);
-        let mut groups = Vec::new();
-        for known in dump["pg_stats"].as_array().context("no pg_stats")? {
-            let id = known["pgid"].as_str().context("no pgid")?.to_owned();
-            let map = mon(ceph, json!({"prefix": "pg map", "pgid": id}))?;
-            let members = map["acting"].as_array().context("no acting")?.iter();
-            let members = members.filter_map(|osd| up.get(&usize::try_from(osd.as_u64()?).ok()?));
-            let last_change = members.max().copied().unwrap_or_default();
-            let is_same = ["up", "acting"].iter().all(|set| known[set] == map[set]);
-            groups.push(PlacementGroup {
-                id,
-                state: known["state"].as_str().context("no state")?.to_owned(),
-                is_current: is_same && number(&known["reported_epoch"]) >= Some(last_change),
-            });
-        }
         Ok(Self {
             ended: Instant::now(),
             up,
             down,
+        })
+    }
+}
+
+impl Observation {
+    fn take(ceph: &Cluster) -> Result<Self> {
+        let osds = Osds::take(ceph)?;
+        let dump = json!({"prefix": "pg dump", "dumpcontents": ["pgs"], "format": "json"});
+        let dump: Value = ceph.mgr_command(&dump)?.json()?;
+        let dump = dump.get("pg_map").unwrap_or(&dump);
+        let known = dump["pg_stats"].as_array().context("no pg_stats")?;
+        // All at once: what takes long is old when it is judged by.
+        let groups = std::thread::scope(|scope| {
+            let asked: Vec<_> = known
+                .iter()
+                .map(|known| scope.spawn(|| PlacementGroup::of(ceph, known, &osds)))
+                .collect();
+            let answers = asked
+                .into_iter()
+                .map(|asked| asked.join().ok().context("a question has panicked")?);
+            answers.collect::<Result<Vec<_>>>()
+        })?;
+        Ok(Self {
+            ended: Instant::now(),
+            osds,
             groups,
         })
     }
@@ -97,6 +126,8 @@ pub struct Judge {
     /// Pools that cannot lose a failure domain even when all is well.
     left_out: BTreeSet<String>,
     observations: Mutex<Vec<Observation>>,
+    /// Taken more often.
+    osds: Mutex<Vec<Osds>>,
     /// OSDs that were evicted, each with the epoch since which it was up.
     evicted: Mutex<BTreeMap<usize, i64>>,
 }
@@ -120,13 +151,14 @@ impl Judge {
                 options,
                 left_out,
                 observations: Mutex::default(),
+                osds: Mutex::default(),
                 evicted: Mutex::default(),
             })
         });
         let judge = judge.await??;
         let (observation, all) = (judge.observe().await?, judge.options.osds());
         ensure!(
-            observation.is_current() && observation.up.len() == all,
+            observation.is_current() && observation.osds.up.len() == all,
             "not all is well: {observation:?}"
         );
         lock(&judge.observations).push(observation);
@@ -140,11 +172,26 @@ impl Judge {
 
     /// Observes the cluster for as long as it is waited for.
     pub async fn follow(&self) -> Result<Infallible> {
-        let mut pace = tokio::time::interval(PACE);
-        loop {
-            pace.tick().await;
-            let observation = self.observe().await?;
-            lock(&self.observations).push(observation);
+        let whole = async {
+            let mut pace = tokio::time::interval(PACE);
+            loop {
+                pace.tick().await;
+                let observation = self.observe().await?;
+                lock(&self.observations).push(observation);
+            }
+        };
+        let osds = async {
+            let mut pace = tokio::time::interval(PACE);
+            loop {
+                pace.tick().await;
+                let ceph = Arc::clone(&self.ceph);
+                let osds = tokio::task::spawn_blocking(move || Osds::take(&ceph)).await??;
+                lock(&self.osds).push(osds);
+            }
+        };
+        tokio::select! {
+            failed = whole => failed,
+            failed = osds => failed,
         }
     }
 
@@ -158,7 +205,7 @@ impl Judge {
         wait::until(format!("statistics without {osds:?}"), DEADLINE, || async {
             let observation = self.observe().await?;
             ensure!(
-                observation.is_current() && observation.down.iter().eq(osds),
+                observation.is_current() && observation.osds.down.iter().eq(osds),
                 "{observation:?}"
             );
             lock(&self.observations).push(observation);
@@ -184,10 +231,15 @@ impl Judge {
             let observations = lock(&self.observations);
             let before = observations.iter().rev().find(|observation| observation.ended <= asked);
             let before = before.context("the judge had not looked")?;
+            let osds = lock(&self.osds);
+            let osds = osds.iter().rev().find(|osds| osds.ended <= asked);
+            let osds = osds
+                .filter(|osds| osds.ended > before.osds.ended)
+                .unwrap_or(&before.osds);
             let mut evicted = lock(&self.evicted);
-            evicted.retain(|osd, since| before.up.get(osd).is_none_or(|now| now <= since));
-            let others: BTreeSet<usize> = before.down.iter().chain(evicted.keys()).copied().collect();
-            evicted.insert(osd, before.up.get(&osd).copied().unwrap_or(i64::MAX));
+            evicted.retain(|osd, since| osds.up.get(osd).is_none_or(|now| now <= since));
+            let others: BTreeSet<usize> = osds.down.iter().chain(evicted.keys()).copied().collect();
+            evicted.insert(osd, osds.up.get(&osd).copied().unwrap_or(i64::MAX));
             let mut wrong = Vec::new();
             if others.iter().any(|other| self.options.rack_of(*other) != rack) {
                 wrong.push(format!("while {others:?} are down"));

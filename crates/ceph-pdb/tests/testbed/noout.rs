@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nodeward_testkit::wait;
 use serde_json::json;
 
-use crate::environment::{Environment, SEVERAL_PERIODS};
+use crate::environment::{DEADLINE, Environment, SEVERAL_PERIODS};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn noout_expires_and_foreign_flags_stay() -> Result<()> {
@@ -13,7 +13,8 @@ async fn noout_expires_and_foreign_flags_stay() -> Result<()> {
     env.ceph()
         .command(json!({"prefix": "osd set-group", "flags": "noout", "who": [other]}))
         .await?;
-    let operator = env.start(json!({"osdMaintenanceTimeout": "5s"})).await?;
+    // So long that its flag is seen before it expires.
+    let operator = env.start(json!({"osdMaintenanceTimeout": "45s"})).await?;
     env.open().await?;
     env.drain(0).await?;
     env.noout_is([&drained, &other]).await?;
@@ -31,7 +32,7 @@ async fn noout_expires_and_foreign_flags_stay() -> Result<()> {
     // An administrator's flag on the drained host itself.
     env.drain(1).await?;
     let closed = || env.is_closed_but_for("rack-1");
-    wait::until("closed", SEVERAL_PERIODS, closed).await?;
+    wait::until("closed", DEADLINE, closed).await?;
     wait::throughout("the administrator's noout", SEVERAL_PERIODS, || env.has_noout([&other])).await?;
     ensure!(!env.records().await?.contains_key(&other), "{:?}", env.records().await?);
     env.bring_back(1).await?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_testkit::fleet;
-use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::wait;
 use serde_json::json;
 
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
@@ -19,7 +19,7 @@ async fn budgets_stay_closed_without_a_manager() -> Result<()> {
     env.ceph().mgr().kill();
     env.drain(0).await?;
     let closed = || env.is_closed_but_for("rack-0");
-    wait::until("closed", SEVERAL_PERIODS, closed).await?;
+    wait::until("closed", DEADLINE, closed).await?;
     wait::throughout("closed with an OSD down", SEVERAL_PERIODS, closed).await?;
     env.bring_back(0).await?;
     wait::throughout("closed with all OSDs up", SEVERAL_PERIODS, closed).await?;
@@ -40,7 +40,7 @@ async fn budgets_are_kept_and_it_is_said(env: &Environment) -> Result<()> {
         )
     };
     let before = specs().await?;
-    env.condition("CephUnavailable").await?;
+    env.reported_unavailable().await?;
     wait::throughout("budgets as they were", SEVERAL_PERIODS, || async {
         let now = specs().await?;
         ensure!(now == before, "{now:?} instead of {before:?}");
@@ -63,10 +63,10 @@ async fn budgets_stay_as_they_are_without_monitors() -> Result<()> {
 
     env.drain(0).await?;
     let closed = || env.is_closed_but_for("rack-0");
-    wait::until("closed", SEVERAL_PERIODS, closed).await?;
+    wait::until("closed", DEADLINE, closed).await?;
     env.noout_is([&env.rook.node_of(0)]).await?;
     env.ceph().mon(0).kill();
-    env.condition("CephUnavailable").await?;
+    env.reported_unavailable().await?;
     wait::throughout("closed", SEVERAL_PERIODS, closed).await?;
     env.ceph().mon(0).start()?;
     env.bring_back(0).await?;
@@ -97,11 +97,15 @@ async fn hung_cluster_delays_closing_of_no_other() -> Result<()> {
     for part in [env.ceph().mon(0), env.ceph().mgr()] {
         part.pause()?;
     }
-    env.condition("CephUnavailable").await?;
+    env.reported_unavailable().await?;
 
     fleet::cordon(&env.client, &other.node_of(0)).await?;
-    let code = other.evict_osd(0).await?;
-    ensure!(code == Some(201), "{code:?}");
+    wait::until("an OSD of the other one to be evicted", DEADLINE, || async {
+        let code = other.evict_osd(0).await?;
+        ensure!(code == Some(201), "{code:?}");
+        Ok(())
+    })
+    .await?;
     let evicted = Instant::now();
     // Asked for without pauses, for the figure.
     let closed = async {
@@ -145,7 +149,7 @@ async fn operator_ends_in_order_while_librados_hangs() -> Result<()> {
     let config = json!({"namespaces": [env.rook.namespace()], "failureDomainType": "host"});
     operator.write_config(&config.to_string())?;
     env.condition("StopCheckFailed").await?;
-    let status = operator.stop(secs(20)).await?;
+    let status = operator.stop(DEADLINE).await?;
     let log = operator.process().log_tail(10);
     ensure!(status.success(), "it ended with {status}:\n{log}");
     let leader = env.leader().await?;
