@@ -195,11 +195,14 @@ mod tests {
     #[tokio::test]
     async fn thread_counts_until_its_call_ends() {
         let supervisor = supervisor();
-        let (release, released) = mpsc::channel::<()>();
-        let hung = BlockingService::spawn(&supervisor, "hangs", move |(): ()| released.recv().is_ok());
-        let hung = hung.unwrap();
-        assert!(hung.ask((), SHORT).await.is_err());
-        drop(hung);
+        let hanging = hanging(&supervisor);
+        hanging.begin(1).await;
+        let Hanging {
+            service,
+            release,
+            asked: _asked,
+        } = hanging;
+        drop(service);
         assert!(supervisor.has_threads());
         release.send(()).unwrap();
         while supervisor.has_threads() {

@@ -274,7 +274,7 @@ mod tests {
 
     use super::{HttpServer, Limits};
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     struct Served {
         address: std::net::SocketAddr,

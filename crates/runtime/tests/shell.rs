@@ -19,7 +19,7 @@ use nodeward_testkit::{ControlPlane, binaries, names, ports, wait};
 use rstest::rstest;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `cargo test` builds the examples of a crate along with all of its tests, but not with a single one.
 fn program() -> &'static Path {

@@ -76,7 +76,7 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::reconcile_trigger::ReconcileTrigger;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     fn parse(text: &str) -> Result<u32, ConfigError> {
         from_yaml(text)

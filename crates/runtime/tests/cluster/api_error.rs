@@ -1,7 +1,5 @@
 //! What the API server really answers, and that nothing is asked twice behind our back.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -69,10 +67,10 @@ impl Scene {
         }
         bulk::create_one(client.clone(), pod).await?;
         // A pod that is not ready may be evicted without regard to the budget.
-        workload::ready_pods(&client, &self.namespace, "web", 1, secs(30)).await?;
+        workload::ready_pods(&client, &self.namespace, "web", 1, secs(60)).await?;
         // Of several budgets on one pod the disruption controller counts it for one only.
         if let [name] = budgets {
-            workload::counted_budget(&client, &self.namespace, name, 1, secs(30)).await?;
+            workload::counted_budget(&client, &self.namespace, name, 1, secs(60)).await?;
         }
         self.pods().get("web").await.context("the pod")
     }
@@ -166,7 +164,7 @@ async fn terminating_namespace_differs_from_forbidden() -> Result<()> {
     bulk::create_one(admin.clone(), held).await?;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     namespaces.delete(&scene.namespace, &DeleteParams::default()).await?;
-    wait::until("the namespace to be terminating", secs(20), || async {
+    wait::until("the namespace to be terminating", secs(60), || async {
         let namespace = namespaces.get(&scene.namespace).await?;
         ensure!(namespace.metadata.deletion_timestamp.is_some(), "not yet");
         Ok(())
@@ -243,7 +241,7 @@ async fn a_server_that_never_answers_is_a_timeout() -> Result<()> {
     let scene = scene().await?;
     let mut config = scene.plane.config().await?;
     config.cluster_url = scene.proxy.url().parse()?;
-    config.read_timeout = Some(Duration::from_millis(200));
+    config.read_timeout = Some(secs(3));
     config.default_retry = false;
     let client = Client::try_from(config)?;
     scene.proxy.inject(Rule::new(Fault::Delay(secs(30))));

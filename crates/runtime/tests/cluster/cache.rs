@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::access::{allow_reading, client_as, put, remove};
 
-const PATIENCE: Duration = secs(40);
+const PATIENCE: Duration = secs(90);
 
 /// Only the ConfigMaps of the test's own.
 pub fn values(watches: &Watches, client: Client, namespace: &str) -> Cache<String> {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::access::{client_as, put, remove};
 
-const PATIENCE: Duration = secs(30);
+const PATIENCE: Duration = secs(90);
 
 async fn reads(source: &ConfigMapSource, expected: &ConfigMapText) -> Result<()> {
     wait::until("the text", PATIENCE, || async {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::access::{allow_reading, client_as};
 
-const PATIENCE: Duration = secs(40);
+const PATIENCE: Duration = secs(90);
 
 /// A kind of a group of the test's own, so that tests do not see each other's.
 struct Kind {

@@ -15,15 +15,24 @@ use nodeward_testkit::{ControlPlane, names};
 use rstest::rstest;
 use tokio::task::JoinHandle;
 
-const PATIENCE: Duration = secs(40);
+const PATIENCE: Duration = secs(90);
 
-/// In the proportions of the defaults, for tests that wait for each of them.
+/// In the proportions of the defaults, for tests that wait for each of them: so long that no busy machine costs a leader its
+/// lease.
 pub const TIMES: ElectionTimes = ElectionTimes {
-    lease_duration: secs(3),
-    renew_deadline: secs(2),
-    renew_interval: Duration::from_millis(800),
-    retry_period: Duration::from_millis(300),
-    request_timeout: Duration::from_millis(700),
+    lease_duration: secs(9),
+    renew_deadline: secs(6),
+    renew_interval: Duration::from_millis(2400),
+    retry_period: Duration::from_millis(900),
+    request_timeout: Duration::from_millis(2100),
+};
+
+/// For tests in which no lease runs out.
+const LASTING: ElectionTimes = ElectionTimes {
+    lease_duration: secs(90),
+    renew_deadline: secs(60),
+    renew_interval: secs(24),
+    ..TIMES
 };
 
 pub struct Candidate {
@@ -32,7 +41,7 @@ pub struct Candidate {
     task: JoinHandle<()>,
 }
 
-pub fn election(client: Client, namespace: &str, identity: &str) -> Election {
+pub fn election(client: Client, namespace: &str, identity: &str, times: ElectionTimes) -> Election {
     let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
     let (name, identity) = ("drain-keeper".to_owned(), identity.to_owned());
     Election::new(
@@ -40,14 +49,14 @@ pub fn election(client: Client, namespace: &str, identity: &str) -> Election {
         namespace,
         name,
         identity,
-        TIMES,
+        times,
         ReconcileTrigger::new(),
         &metrics,
     )
 }
 
-pub fn stand(client: Client, namespace: &str, identity: &str) -> Candidate {
-    let election = election(client, namespace, identity);
+pub fn stand(client: Client, namespace: &str, identity: &str, times: ElectionTimes) -> Candidate {
+    let election = election(client, namespace, identity, times);
     let (leadership, stop) = (election.leadership(), CancellationToken::new());
     let task = tokio::spawn(election.run(stop.clone()));
     Candidate { leadership, stop, task }
@@ -141,14 +150,19 @@ async fn arena() -> Result<Arena> {
 
 impl Arena {
     fn stand(&self, identity: &str) -> Candidate {
-        stand(self.client.clone(), &self.namespace, identity)
+        stand(self.client.clone(), &self.namespace, identity, TIMES)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_leads_and_the_next_follows_at_once() -> Result<()> {
     let arena = arena().await?;
-    let mut candidates: Vec<Candidate> = (0..6).map(|number| arena.stand(&format!("c{number}"))).collect();
+    let mut candidates: Vec<Candidate> = (0..6)
+        .map(|number| {
+            let identity = format!("c{number}");
+            stand(arena.client.clone(), &arena.namespace, &identity, LASTING)
+        })
+        .collect();
     let referee = Referee::of(candidates.iter().map(|candidate| &candidate.leadership));
     while !candidates.is_empty() {
         let leading = wait::until("a leader", PATIENCE, || async {
@@ -171,7 +185,7 @@ async fn one_leads_and_the_next_follows_at_once() -> Result<()> {
             })
             .await?;
             assert!(
-                asked.elapsed() < TIMES.lease_duration,
+                asked.elapsed() < LASTING.lease_duration / 2,
                 "a released lease need not run out: {:?}",
                 asked.elapsed()
             );
@@ -188,14 +202,14 @@ async fn one_leads_and_the_next_follows_at_once() -> Result<()> {
 
 #[rstest]
 #[case::connection_lost(Fault::BrokenConnection)]
-#[case::no_answers(Fault::Delay(secs(30)))]
+#[case::no_answers(Fault::Delay(secs(300)))]
 #[case::server_errors(Fault::Status(500, "InternalError"))]
 #[case::throttled(Fault::TooManyRequests { retry_after: Some(1) })]
 #[tokio::test(flavor = "multi_thread")]
 async fn unrenewed_leader_stops_before_the_next_starts(#[case] fault: Fault) -> Result<()> {
     let arena = arena().await?;
     let proxy = Proxy::start(arena.plane).await?;
-    let first = stand(proxy.client()?, &arena.namespace, "first");
+    let first = stand(proxy.client()?, &arena.namespace, "first", TIMES);
     leads(&first.leadership).await?;
     let second = arena.stand("second");
     let referee = Referee::of([&first.leadership, &second.leadership]);
@@ -219,7 +233,7 @@ async fn unrenewed_leader_stops_before_the_next_starts(#[case] fault: Fault) -> 
 async fn leader_with_lost_replies_stops_without_successor() -> Result<()> {
     let arena = arena().await?;
     let proxy = Proxy::start(arena.plane).await?;
-    let first = stand(proxy.client()?, &arena.namespace, "first");
+    let first = stand(proxy.client()?, &arena.namespace, "first", TIMES);
     leads(&first.leadership).await?;
     let second = arena.stand("second");
     proxy.inject(Rule::new(Fault::LostReply).verbs([Verb::Patch]));
@@ -245,7 +259,7 @@ impl Stoppable {
         let (told, leadership) = tokio::sync::oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let life = async move {
-            let election = election(Client::try_from(config)?, &namespace, &identity);
+            let election = election(Client::try_from(config)?, &namespace, &identity, TIMES);
             let _ = told.send(election.leadership());
             let stop = CancellationToken::new();
             let running = tokio::spawn(election.run(stop.clone()));
@@ -276,7 +290,7 @@ async fn paused_leader_neither_acts_nor_retakes_on_waking() -> Result<()> {
     let arena = arena().await?;
     let paused = Stoppable::stand(&arena, "paused").await?;
     // At other moments of its loop each time: asleep, in a request, between two.
-    for moment in [0, 410, 800] {
+    for moment in [0, 1230, 2400] {
         leads(&paused.leadership).await?;
         tokio::time::sleep(Duration::from_millis(moment)).await;
         let second = arena.stand("second");
@@ -319,7 +333,7 @@ async fn dead_leaders_lease_is_taken_after_its_duration() -> Result<()> {
 async fn a_renewal_whose_answer_is_lost_changes_nothing() -> Result<()> {
     let arena = arena().await?;
     let proxy = Proxy::start(arena.plane).await?;
-    let candidate = stand(proxy.client()?, &arena.namespace, "first");
+    let candidate = stand(proxy.client()?, &arena.namespace, "first", TIMES);
     leads(&candidate.leadership).await?;
     let first @ LeaderState::Leading { .. } = candidate.leadership.state() else {
         anyhow::bail!("it follows")

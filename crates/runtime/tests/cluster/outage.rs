@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::access::{put, remove};
 use crate::cache::{shows, values};
-use crate::leader::{leads, stand};
+use crate::leader::{TIMES, leads, stand};
 
 /// On a control plane of its own: the others' must not go away.
 #[tokio::test(flavor = "multi_thread")]
@@ -24,11 +24,11 @@ async fn caches_and_leadership_survive_server_outage() -> Result<()> {
     put(&client, "outage", "b", json!({"value": "2"})).await?;
     let cache = values(&Watches::detached(), client.clone(), "outage");
     cache.wait_synced().await;
-    let candidate = stand(client.clone(), "outage", "only");
+    let candidate = stand(client.clone(), "outage", "only", TIMES);
     leads(&candidate.leadership).await?;
 
     plane.apiserver().kill();
-    wait::until("the leader to step down", secs(20), || async {
+    wait::until("the leader to step down", secs(60), || async {
         ensure!(candidate.leadership.state() == LeaderState::Following, "it leads");
         Ok(())
     })
