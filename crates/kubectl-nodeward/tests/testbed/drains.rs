@@ -170,7 +170,7 @@ async fn interrupted_drain_continues_and_can_be_followed_again() -> Result<()> {
     // The same command joins what there is; so does one with a limit, which passes.
     let watching = admin.start(&drain)?;
     told(&watching, &format!("{n1}: already requested: Queued")).await?;
-    let limited = admin.nodeward(&["drain", &n1, "--timeout", "1s", "-o", "json"]).await?;
+    let limited = admin.nodeward(&["drain", &n1, "--timeout", "5s", "-o", "json"]).await?;
     assert_eq!(limited.code, 3, "{limited:?}");
     says(&limited.err, &["Timed out", &again])?;
     let board: serde_json::Value = serde_json::from_str(&limited.out)?;

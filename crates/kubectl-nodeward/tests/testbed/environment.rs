@@ -8,10 +8,10 @@ use kube::api::{Api, ListParams};
 use nodeward_api::node_drain::{NodeDrain, NodeDrainStatus, Phase};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
-use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::operator::{self, Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
-use nodeward_testkit::{ControlPlane, bulk, names};
+use nodeward_testkit::{ControlPlane, Options, bulk, names};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -48,7 +48,7 @@ pub struct Environment {
 
 impl Environment {
     pub async fn new() -> Result<Self> {
-        let plane = ControlPlane::shared().await;
+        let plane = ControlPlane::shared_with(Options::patient()).await;
         SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
         let name = names::unique("shop");
         plane.namespace(&name).await?;
@@ -62,7 +62,7 @@ impl Environment {
 
     /// What the administrator was told before the chart was installed, by command.
     pub async fn bare() -> Result<Vec<(&'static [&'static str], &'static Answer)>> {
-        let plane = ControlPlane::shared().await;
+        let plane = ControlPlane::shared_with(Options::patient()).await;
         let set_up = SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
         Ok(BARE.into_iter().zip(&set_up.bare).collect())
     }
@@ -94,8 +94,15 @@ impl Environment {
         let budget = Budget::max_unavailable(&self.name, app, 1).of(app).build()?;
         bulk::create(&self.client, [budget]).await?;
         workload::ready_pods(&self.client, &self.name, app, nodes.len(), secs(90)).await?;
-        workload::counted_budget(&self.client, &self.name, app, i32::try_from(pods)?, secs(60)).await?;
-        Ok(())
+        let pods = i32::try_from(pods)?;
+        // A budget may have counted its pods before they were Ready.
+        wait::until(format!("budget {app} to have room"), secs(60), || async {
+            let budget = workload::counted_budget(&self.client, &self.name, app, pods, secs(60)).await?;
+            let healthy = budget.status.map(|status| status.current_healthy);
+            ensure!(healthy == Some(pods), "{healthy:?} healthy pods");
+            Ok(())
+        })
+        .await
     }
 
     pub fn drains(&self) -> Api<NodeDrain> {
@@ -173,6 +180,13 @@ impl SetUp {
             Ok(())
         })
         .await?;
+        for account in ["nodeward-drain-lock", "nodeward-drain-keeper"] {
+            let rights = [
+                ["list", "", "nodes", ""],
+                ["create", "coordination.k8s.io", "leases", SYSTEM],
+            ];
+            operator::granted(&client, SYSTEM, account, &rights).await?;
+        }
         let keeper = serde_yaml::to_string(&json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" }))?;
         let operators = [
             OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock")

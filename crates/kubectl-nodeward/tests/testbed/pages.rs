@@ -75,7 +75,7 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
             "reindexing",
         ],
     )?;
-    let pods = workload::ready_pods(&env.client, &env.name, "single", 1, secs(30)).await?;
+    let pods = workload::ready_pods(&env.client, &env.name, "single", 1, secs(60)).await?;
     let single = format!("pod/{}/{}", env.name, pods[0].name_any());
     let pod = admin.page(&["why", &single]).await?;
     says(
@@ -144,7 +144,7 @@ async fn why_shows_what_stops_a_remediation() -> Result<()> {
     let [node] = env.workers().await?;
     bulk::create(&env.client, nodeward_api::crd::health_check()).await?;
     let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
-    wait::until("NodeHealthChecks to be served", secs(30), || async {
+    wait::until("NodeHealthChecks to be served", secs(60), || async {
         Ok(checks.list(&ListParams::default()).await.map(drop)?)
     })
     .await?;
@@ -169,7 +169,7 @@ async fn why_shows_what_stops_a_remediation() -> Result<()> {
     says(&admin.page(&["why", &node]).await?, &[&healthy])?;
 
     fleet::set_ready(&env.client, &node, false).await?;
-    wait::until("the condition to count", secs(30), || async {
+    wait::until("the condition to count", secs(60), || async {
         let heading = format!("Health, by NodeHealthCheck {}", env.name);
         let why = admin.page(&["why", &node]).await?;
         says(

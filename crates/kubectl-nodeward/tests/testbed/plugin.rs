@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::bulk;
+use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::Budget;
 
 use crate::environment::Environment;
@@ -51,8 +52,13 @@ async fn kubectl_finds_the_plugin_and_its_completion() -> Result<()> {
         (&["nodeward", "hold", "-n", &env.name, ""], "web\n:4"),
         (&["nodeward", "status", "--context", ""], "testbed\n:4"),
     ] {
-        let completed = admin.kubectl(&[&["__complete"], line].concat()).await?;
-        ensure!(completed.out.contains(offered), "{line:?}: {completed:?}");
+        // It gives up soon, for a person waits.
+        wait::until("the completion", secs(60), || async {
+            let completed = admin.kubectl(&[&["__complete"], line].concat()).await?;
+            ensure!(completed.out.contains(offered), "{line:?}: {completed:?}");
+            Ok(())
+        })
+        .await?;
     }
     let nobody = Person::named(env.plane, "nobody", "people", "default")?;
     let completed = nobody.nodeward(&["__complete", "why", ""]).await?;

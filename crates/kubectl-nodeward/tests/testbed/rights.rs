@@ -1,8 +1,12 @@
 //! What the chart's roles allow, and what is said to those who lack one.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::Client;
+use kube::api::{Api, PostParams};
 use nodeward_testkit::bulk;
+use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
@@ -15,12 +19,30 @@ pub async fn bind(env: &Environment, role: &str, person: &str, namespace: Option
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": person }],
     });
+    let before = rules(env, person, namespace).await?;
     if namespace.is_some() {
         bulk::create(&env.client, [serde_json::from_value::<RoleBinding>(binding)?]).await?;
     } else {
         bulk::create(&env.client, [serde_json::from_value::<ClusterRoleBinding>(binding)?]).await?;
     }
-    Ok(())
+    // The API server goes by a binding a moment after it has stored it.
+    wait::until(format!("{role} of {person}"), secs(60), || async {
+        let now = rules(env, person, namespace).await?;
+        ensure!(now > before, "{now} rules");
+        Ok(())
+    })
+    .await
+}
+
+/// How many rules say what a person may do in a namespace.
+async fn rules(env: &Environment, person: &str, namespace: Option<&str>) -> Result<usize> {
+    let mut config = env.plane.config().await?;
+    config.auth_info.impersonate = Some(person.to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
+    let reviews: Api<SelfSubjectRulesReview> = Api::all(Client::try_from(config)?);
+    let review = serde_json::from_value(json!({ "spec": { "namespace": namespace.unwrap_or("default") } }))?;
+    let status = reviews.create(&PostParams::default(), &review).await?.status;
+    Ok(status.context("no status")?.resource_rules.len())
 }
 
 #[tokio::test(flavor = "multi_thread")]
