@@ -12,7 +12,7 @@ use nodeward_testkit::{Cluster, ports};
 use serde_json::{Value, json};
 
 /// How long an operator may take to stop.
-const STOPS_WITHIN: Duration = Duration::from_secs(20);
+const STOPS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Where drain-lock answers reviews.
 const WEBHOOK_PATH: &str = "/evictions";
@@ -38,7 +38,7 @@ impl Installation {
         let operator = self.prepare(cluster).await?;
         progress.step("starting");
         operator.process().start()?;
-        operator.ready(Duration::from_secs(30)).await?;
+        operator.ready(Duration::from_mins(1)).await?;
         progress.done("installed by helm, runs under its own ServiceAccount");
         Ok(operator)
     }

@@ -33,7 +33,7 @@ fn recorded(dir: &Path) -> Result<Vec<ProcessId>> {
 }
 
 async fn all_gone(ids: &[ProcessId]) -> Result<()> {
-    wait::until("every process to be gone", secs(20), || async {
+    wait::until("every process to be gone", secs(60), || async {
         let left: Vec<_> = ids.iter().filter(|id| id.is_alive()).collect();
         ensure!(left.is_empty(), "{left:?}");
         Ok(())

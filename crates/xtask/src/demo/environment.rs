@@ -28,7 +28,7 @@ use crate::install::Installation;
 pub const RUN: &str = "demo.nodeward.dev/run";
 
 /// How long the cluster's controllers may take to make a namespace usable.
-const USABLE_WITHIN: Duration = Duration::from_secs(30);
+const USABLE_WITHIN: Duration = Duration::from_mins(1);
 
 /// Where the demo plays.
 pub struct Environment {

@@ -57,7 +57,7 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
     }
 
     release.uninstall(plane).await?;
-    wait::until("everything of the release to be gone", secs(30), || async {
+    wait::until("everything of the release to be gone", secs(60), || async {
         for (group, kind, plural) in [
             ("rbac.authorization.k8s.io", "ClusterRole", "clusterroles"),
             ("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings"),

@@ -11,7 +11,7 @@ use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
-use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::operator::{self, Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::PodTemplate;
 use nodeward_testkit::{ControlPlane, bulk, ports};
@@ -194,7 +194,13 @@ fn authority(configuration: &ValidatingWebhookConfiguration) -> Result<ByteStrin
 /// The operator as the chart would run it.
 async fn spec(plane: &ControlPlane, release: &Release, component: &str) -> Result<OperatorSpec> {
     let name = format!("{}-nodeward-{component}", release.name());
-    let config_maps: Api<ConfigMap> = Api::namespaced(plane.client().await?, release.namespace());
+    let client = plane.client().await?;
+    let rights = [
+        ["list", "", "nodes", ""],
+        ["create", "coordination.k8s.io", "leases", release.namespace()],
+    ];
+    operator::granted(&client, release.namespace(), &name, &rights).await?;
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, release.namespace());
     let data = config_maps.get(&name).await?.data.unwrap_or_default();
     let config = data.get("config.yaml").context("no config.yaml")?;
     Ok(OperatorSpec::new(component, release.namespace(), &name).config(config))
@@ -237,7 +243,7 @@ async fn exports_what_is_documented(operator: &Operator, component: &str) -> Res
 async fn ends_well(operator: &Operator) -> Result<()> {
     let log = operator.log();
     ensure!(!log.to_lowercase().contains("forbidden"), "{log}");
-    let status = operator.stop(secs(30)).await?;
+    let status = operator.stop(secs(60)).await?;
     ensure!(status.success(), "{status}: {}", operator.log());
     Ok(())
 }

@@ -48,14 +48,15 @@ pub const FAILURES: [(&str, &str); 3] = [
     (IN_MAINTENANCE, "is in maintenance, and is left alone"),
 ];
 
-/// For how long a node may be away before it counts as unhealthy.
-const UNHEALTHY_AFTER: Duration = Duration::from_secs(8);
+/// For how long a node may be away before it counts as unhealthy: much longer than the first of them is, on a busy machine
+/// too.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(15);
 
 /// After how long the first of them is back.
 const AWAY_FOR: Duration = Duration::from_secs(4);
 
 /// How long all may take to be as before.
-const BACK_WITHIN: Duration = Duration::from_secs(30);
+const BACK_WITHIN: Duration = Duration::from_mins(2);
 
 const NAMESPACE: &str = "remediators";
 

@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 pub const PATIENCE_WITHOUT: Duration = Duration::from_secs(30);
 
 /// How long drain-keeper may take to clean up: it remembers an interrupted drain for the flap tolerance.
-pub const CLEAN_WITHIN: Duration = Duration::from_secs(20);
+pub const CLEAN_WITHIN: Duration = Duration::from_mins(1);
 
 /// The label by which a workload is pinned to nodes.
 const SLOT: &str = "demo.nodeward.dev/slot";
