@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -88,11 +89,7 @@ impl Environment {
     pub async fn new(nodes: &[&str]) -> Result<Self> {
         let turn = TURNS.acquire().await?;
         // A machine that is busy with many control planes must not make a node look silent.
-        let options = Options {
-            node_monitor_grace: secs(60),
-            ..Options::default()
-        };
-        let plane = ControlPlane::start(options).await?;
+        let plane = ControlPlane::start(Options::patient()).await?;
         let client = plane.client().await?;
         install(&plane, &client).await?;
         plane.namespace(APPS).await?;
@@ -112,7 +109,7 @@ impl Environment {
     /// Starts `spec`, and waits until it is ready.
     pub async fn run(&self, spec: OperatorSpec) -> Result<Lock> {
         let operator = spec.start(&self.plane).await?;
-        operator.ready(secs(30)).await?;
+        operator.ready(secs(60)).await?;
         Ok(Lock { operator })
     }
 
@@ -136,8 +133,13 @@ impl Environment {
     /// A budget of one for an application, once all of its pods are Ready.
     async fn cover(&self, app: &str, pods: usize) -> Result<()> {
         bulk::create(&self.client, [Budget::max_unavailable(APPS, app, 1).of(app).build()?]).await?;
-        workload::ready_pods(&self.client, APPS, app, pods, secs(60)).await?;
+        workload::ready_pods(&self.client, APPS, app, pods, secs(120)).await?;
         // The controller's count may lag behind the pods, and a watch that begins now would see too few healthy ones.
+        self.counts_healthy(app, pods).await
+    }
+
+    /// Waits until the budget counts so many healthy pods.
+    pub async fn counts_healthy(&self, app: &str, pods: usize) -> Result<()> {
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), APPS);
         wait::until(
             format!("budget {app} to count {pods} healthy pods"),
@@ -149,6 +151,17 @@ impl Environment {
                 Ok(())
             },
         )
+        .await
+    }
+
+    /// Waits until the drain-lock of this identity leads: one that is ready may not have been elected yet.
+    pub async fn leads(&self, identity: &str) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), SYSTEM);
+        wait::until(format!("{identity} to lead"), secs(60), || async {
+            let holder = leases.get(COMPONENT).await?.spec.and_then(|spec| spec.holder_identity);
+            ensure!(holder.as_deref() == Some(identity), "{holder:?}");
+            Ok(())
+        })
         .await
     }
 
@@ -292,7 +305,7 @@ impl Environment {
     /// Ends drain-locks as a kubelet does, and checks what holds in every test.
     pub async fn end<const N: usize>(self, locks: [Lock; N]) -> Result<()> {
         for lock in &locks {
-            let status = lock.stop(secs(20)).await?;
+            let status = lock.stop(secs(30)).await?;
             let tail = lock.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
             let log = lock.log();

@@ -44,6 +44,7 @@ async fn lagging_leader_leaves_unseen_drains_alone() -> Result<()> {
     env.add_pinned("a", &NODES).await?;
     let proxy = Proxy::start(&env.plane).await?;
     let first = env.run(spec(&json!({})).identity("first")).await?;
+    env.leads("first").await?;
     let second = env
         .run(spec(&json!({})).identity("second").through(&proxy.url()))
         .await?;

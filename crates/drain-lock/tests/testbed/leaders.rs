@@ -68,6 +68,7 @@ async fn standby_follows_a_killed_leader() -> Result<()> {
     let env = env().await?;
     let watch = env.watch_budgets();
     let first = env.run(spec(&json!({})).identity("first")).await?;
+    env.leads("first").await?;
     let second = env.run(spec(&json!({})).identity("second")).await?;
     ask(&env).await?;
     first.process().kill();
@@ -115,7 +116,7 @@ async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     let warnings = || lock.log().matches("upgrade this drain-lock").count();
-    wait::until("it to say what to do", secs(30), || async {
+    wait::until("it to say what to do", secs(60), || async {
         ensure!(warnings() == 1, "{}", lock.process().log_tail(10));
         Ok(())
     })
